@@ -1,4 +1,4 @@
-"""How a cluster is reached: its API server, and the one that has its pods and nodes."""
+"""Access to a cluster: to the API server with its machine objects, and to the one with its pods and nodes."""
 
 import base64
 import binascii
@@ -14,16 +14,16 @@ RoleArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-
 
 
 class EksAccess(Strict):
-    """An EKS cluster: AWS returns its endpoint, and a presigned STS token is the credential.
+    """Access to an EKS cluster. AWS returns its endpoint, and a presigned STS token is the credential.
 
-    For a cluster in another account, a role of that account makes both calls.
+    For a cluster in another account, Evenkeel assumes a role of that account for both calls.
     """
 
     kind: Literal["eks"]
     name: str = Field(pattern=r"^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$")
     region: str = Field(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]+$")
-    role_arn: RoleArn | None = None  # for writes; for checks as well without look_role_arn
-    look_role_arn: RoleArn | None = None
+    role_arn: RoleArn | None = None  # the role for writes; None: the function's own role
+    look_role_arn: RoleArn | None = None  # the role for checks; None: role_arn
     external_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_+=,.@:/-]{2,1224}$")
 
     @model_validator(mode="after")
@@ -33,7 +33,7 @@ class EksAccess(Strict):
         return self
 
     def role(self, *, writes: bool) -> str | None:
-        """Return the ARN of the role to assume for this purpose; None: the function's own role."""
+        """Return the ARN of the role to assume for writes or for checks; None: the function's own role."""
         return self.role_arn if writes else self.look_role_arn or self.role_arn
 
 
@@ -42,7 +42,7 @@ def _server(value: object) -> str:
 
 
 def _base64(value: object) -> tuple[str, bytes]:
-    """Return the text without white space, and its bytes; none if it is no base64."""
+    """Return the text without white space, and the bytes that it encodes; empty bytes if it is not base64."""
     text = "".join(value.split()) if isinstance(value, str) else ""
     try:
         return text, base64.b64decode(text, validate=True)
@@ -51,7 +51,7 @@ def _base64(value: object) -> tuple[str, bytes]:
 
 
 def _ca_data(value: object) -> str:
-    """Return base64 of a text that has the form of PEM. The TLS library checks the certificate."""
+    """Return the text if it is base64 of a PEM certificate. The TLS library validates it at its first use."""
     text, pem = _base64(value)
     if not re.search(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", pem):
         raise ValueError("must be the authority's PEM certificate in base64, as certificate-authority-data is")
@@ -61,8 +61,8 @@ def _ca_data(value: object) -> str:
 class AwsOidcAccess(Strict):
     """An API server that trusts the tokens that AWS issues to the function's role (IAM outbound identity federation).
 
-    The servers of a trust domain share ``audience`` for checks. Writes, and checks without it, use the server's own.
-    It has no slash, so it can never be the audience of a server.
+    For checks, the servers of a trust domain may share ``audience``. Without it, and for writes, the audience of tokens
+    is the server's own. A shared audience has no slash, so it can never equal a server's own.
     """
 
     kind: Literal["aws-oidc"]
@@ -72,7 +72,7 @@ class AwsOidcAccess(Strict):
 
 
 def _sealed(value: object) -> str:
-    """Return the output of ``aws kms encrypt``. A token itself is refused: no record may hold a secret."""
+    """Return the value if it may be output of ``aws kms encrypt``. A plain token is refused: it is secret."""
     text, sealed = _base64(value)
     if not 0 < len(sealed) <= 6144 or sealed.startswith(b"ey"):
         raise ValueError("must be what aws kms encrypt made of it, in base64: a token itself is never stored")
@@ -80,7 +80,7 @@ def _sealed(value: object) -> str:
 
 
 class ServiceAccountAccess(Strict):
-    """A ServiceAccount whose token renews itself. ``token`` is the first one, encrypted for this endpoint."""
+    """A ServiceAccount whose token Evenkeel renews. ``token`` is the first token, encrypted for this endpoint."""
 
     kind: Literal["service-account"]
     endpoint: Annotated[str, BeforeValidator(_server)]
@@ -101,13 +101,13 @@ Access = Annotated[EksAccess | AwsOidcAccess | ServiceAccountAccess | Kubeconfig
 
 
 class SameAccess(Strict):
-    """The workload cluster's API is the one that holds the machine objects (OpenShift, a self-managed cluster)."""
+    """Pods and nodes are in the API server with the machine objects (OpenShift, a self-managed cluster)."""
 
     kind: Literal["same"]
 
 
 class SecretAccess(Strict):
-    """A kubeconfig in a Secret of the cluster that holds the machine objects, as Cluster API keeps one."""
+    """A kubeconfig in a Secret of the cluster with the machine objects, such as the one that Cluster API creates."""
 
     kind: Literal["secret"]
     namespace: KubernetesName
@@ -115,14 +115,14 @@ class SecretAccess(Strict):
     key: str = Field(default="value", pattern=r"^[A-Za-z0-9._-]{1,253}$")
 
 
-# No service-account: runs renew its token, and a run may not open the workload cluster for a long time.
+# A service-account is not accepted: runs renew its token, and the next run in the workload cluster may be far away.
 WorkloadAccess = Annotated[
     SameAccess | SecretAccess | EksAccess | AwsOidcAccess | KubeconfigAccess, Field(discriminator="kind")
 ]
 
 
 class WorkloadEntry(Strict):
-    """The API server with the pods and nodes, and how many are read at most. With more, none are evaluated."""
+    """Access to the pods and nodes, and the most that a check reads. If there are more, none are evaluated."""
 
     access: WorkloadAccess
     most_nodes: int = Field(default=1000, ge=1, le=5000)

@@ -1,13 +1,13 @@
-"""The one place that connects ports to adapters. Nothing is made at import; a client is made at its first use.
+"""The one place that connects ports to adapters. Importing it creates no client; each is created at its first use.
 
-Modules that read a cluster are imported here, because a starting function has a whole processor, and a call has not.
-Other use cases are imported where they are made, so that a cold ``rebalance`` does not wait for them.
+Modules that read a cluster are imported here: Lambda gives a function a whole processor at its start, but not later.
+Other use cases are imported where they are created, so that a cold ``rebalance`` does not wait for them.
 """
 
 # ruff: noqa: E402
 import gc
 
-gc.disable()  # until all is imported: modules stay, and a collection among them is a tenth of a cold start
+gc.disable()  # during the imports: modules are never garbage, and collections take a tenth of a cold start
 
 import logging
 import os
@@ -37,8 +37,8 @@ from evenkeel.application.rebalancing.rebalance import Rebalance
 from evenkeel.settings import Settings
 
 gc.freeze()
-# Checks and runs leave no cycles, and keep a million objects in caches. With Python's default thresholds, collections
-# take a quarter of the time of checks of large clusters.
+# Checks and runs create no reference cycles, and their caches contain a million objects. With Python's default
+# thresholds, collections take a quarter of the time of a check of a large cluster.
 gc.set_threshold(50_000, 10, 50)
 gc.enable()
 
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     from evenkeel.application.rebalancing.failure import RecordFailure
     from evenkeel.application.rollout.rollout import AdvanceRollouts
 
-# AWS answers in milliseconds or not at all. There are as many connections as parallel checks.
+# AWS answers in milliseconds or not at all. One connection for each parallel check.
 _AWS = Config(
     connect_timeout=3, read_timeout=10, retries={"mode": "standard", "max_attempts": 3}, max_pool_connections=50
 )
-# A check has a few seconds for a table that does not answer: the next check is a minute away.
+# A check waits only a few seconds for a table that does not answer, because the next check follows in a minute.
 _AWS_OF_CHECKS = Config(
     connect_timeout=1.5,
     read_timeout=2.5,
@@ -77,21 +77,21 @@ class SystemClock:
 
 
 def make_logger() -> Logger:
-    """Return Powertools' logger. Our modules use the standard library's, with the same handler."""
+    """Return Powertools' logger. The standard logger of Evenkeel's modules gets the same handler."""
     logger = Logger()  # named after the stack: POWERTOOLS_SERVICE_NAME
-    logging.getLogger("evenkeel")  # registers it, so that it can be given the handler
+    logging.getLogger("evenkeel")  # registers the logger, so that the next line can copy the handler to it
     copy_config_to_registered_loggers(logger, include={"evenkeel"})
     return logger
 
 
 def make_metrics() -> StackMetrics:
     """Return the stack's metrics, which are sent at the end of an invocation."""
-    # Not from the settings: if those are wrong, the invocation reports that.
+    # Read from the environment, not from Settings: these may be invalid, which the invocation reports.
     return StackMetrics(everything=lambda: os.environ.get("EVENKEEL_ALL_METRICS") == "true")
 
 
 class _WhenUsed:
-    """A client that is made at its first call: a quiet run sends nothing, and a client takes 30 ms to make."""
+    """A client that is created at its first call. Creating one takes 30 ms, and a run without changes needs none."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
@@ -105,21 +105,21 @@ class _WhenUsed:
 
 
 def remaining_of(context: Any) -> Remaining:
-    """Return the seconds left by Lambda's context; without one (by hand), a minute."""
+    """Return a function for the seconds left by Lambda's context. Without a context (a local call): a minute."""
     if context is None:
         return lambda: 60.0
     return lambda: float(context.get_remaining_time_in_millis()) / 1000
 
 
 class Container:
-    """The use cases of one function instance, each made when it is first asked for."""
+    """The use cases of one function instance, each created at its first use."""
 
     def __init__(
         self, environment: Mapping[str, str] | None = None, clock: Clock | None = None, *, writes: bool = True
     ) -> None:
-        """``writes``: whether the function writes to clusters; one that does not has another identity there.
+        """Read the settings. Raises ConfigError if a variable of the environment is missing or wrong.
 
-        Raises ConfigError if the environment lacks a variable.
+        ``writes``: the function writes to clusters. A function that only reads has another identity there.
         """
         self._writes = writes
         environment = os.environ if environment is None else environment
@@ -141,7 +141,7 @@ class Container:
 
     @cached_property
     def store(self) -> DynamoStore:
-        """Return the table, for the use cases here and for tests."""
+        """Return the store: the DynamoDB table."""
         return DynamoStore(self._dynamodb, self.settings.table, self.clock.now)
 
     @cached_property
@@ -158,7 +158,7 @@ class Container:
 
     @cached_property
     def clusters(self) -> RecordedClusters:
-        """Return the clusters; connections are kept for a warm function."""
+        """Return the access to clusters. A warm function reuses its connections."""
         return RecordedClusters(
             session=lambda: self._session,
             secret=Secrets(_WhenUsed(lambda: self._client("secretsmanager")), self.clock.now),
@@ -189,7 +189,7 @@ class Container:
 
     @cached_property
     def rebalance_inbox(self) -> Inbox:
-        """Return the inbox of the rebalance queue, whose failed messages are retried earlier."""
+        """Return the inbox of the rebalance queue. Its failed messages are retried earlier than others."""
         return Inbox(queue=self._queue, tries_soon=True)
 
     @cached_property
@@ -243,7 +243,7 @@ class Container:
 
     @cached_property
     def record_failure(self) -> "RecordFailure":
-        """Return the use case of failures, which the bench calls without an event."""
+        """Return the use case that records provisioning failures. The bench calls it without an event."""
         from evenkeel.application.rebalancing.failure import RecordFailure
 
         return RecordFailure(store=self.store, queue=self._queue, clock=self.clock)
@@ -276,7 +276,7 @@ class Container:
         secrets = Secrets(_WhenUsed(lambda: self._client("secretsmanager")), self.clock.now)
         post = HttpsPost(allow_loopback=self.settings.allow_loopback)
         shared = Shared(secret=lambda name: secrets(name, False), post=post, page=settings.page_url)
-        channels: list[Channel] = []  # chats first: a slow pager may take all the time that is left
+        channels: list[Channel] = []  # chats first: a slow pager may use up the remaining time
         if settings.chat_topic:
             sns = _WhenUsed(lambda: self._client("sns"))
             channels.append(ChatTopic(client=sns, topic=settings.chat_topic, page=settings.page_url))
@@ -311,7 +311,7 @@ class Container:
 
     @cached_property
     def shelf(self) -> Shelf:
-        """Return where functions/status_page stores the page."""
+        """Return the bucket in which functions/status_page stores the page."""
         from evenkeel.adapters.aws.page_bucket import BucketShelf
 
         s3 = _WhenUsed(lambda: self._client("s3"))
@@ -322,7 +322,7 @@ _clock: Clock = SystemClock()
 
 
 def use_clock(clock: Clock) -> None:
-    """Use another clock: for the demo and for tests, whose minutes are shorter."""
+    """Replace the clock. The demo and tests use one whose minutes are shorter."""
     global _clock
     _clock = clock
     container.cache_clear()
@@ -330,5 +330,5 @@ def use_clock(clock: Clock) -> None:
 
 @cache
 def container(*, writes: bool = True) -> Container:
-    """Return the container of this function instance. ``writes``: as of ``Container``."""
+    """Return the container of this function instance. ``writes``: see ``Container``."""
     return Container(clock=_clock, writes=writes)

@@ -69,15 +69,15 @@ ConfigMapName = Annotated[
         description="NAMESPACE/NAME of a ConfigMap",
     ),
 ]
-ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds until a node must have come")]
-# At least twice the smallest provision_timeout: an autoscaler that gives up sooner deletes machines that still boot.
-# At most the default of Cluster Autoscaler.
-SuspectProvisionTime = Annotated[int, Field(ge=120, le=900, description="seconds for a node of a suspect group")]
-TroubleAfter = Annotated[int, Field(ge=0, le=86400, description="seconds a node may be missing")]
+ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds within which a new node must register")]
+# At least twice the smallest provision_timeout, because an autoscaler that gives up sooner deletes machines that still
+# boot. At most Cluster Autoscaler's default.
+SuspectProvisionTime = Annotated[int, Field(ge=120, le=900, description="seconds for a new node of a suspect group")]
+TroubleAfter = Annotated[int, Field(ge=0, le=86400, description="seconds until a missing node is an incident")]
 MaxStep = Annotated[int, Field(ge=1, le=LARGEST_COUNT, strict=True, description="nodes that one run may add to a pool")]
 Expander = Literal["least-waste", "order"]
 ExpanderOrder = Annotated[tuple[PoolName, ...], Field(min_length=1, max_length=1000, description="pools by name or id")]
-LabelKey = Annotated[str, Field(min_length=1, max_length=317)]  # prefix of 253, a slash, name of 63
+LabelKey = Annotated[str, Field(min_length=1, max_length=317)]  # a prefix of 253 characters, a slash, a name of 63
 BuyingAccount = Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z-]{0,63}$")]
 ClusterLabels = Annotated[
     dict[Annotated[str, Field(pattern=f"^{LABEL_KEY}$")], Annotated[str, Field(pattern=f"^{LABEL_VALUE}$")]],
@@ -108,7 +108,7 @@ class BackoffEntry(Strict):
         return BackoffPolicy(**{name: timedelta(seconds=length) for name, length in self})
 
 
-# GEP-24's names ("Shoot Spec Enhancement"). The record is stored under our names.
+# GEP-24's field names ("Shoot Spec Enhancement") -> Evenkeel's names, under which a record is stored.
 OTHER_NAMES = {
     "nodeGroupSizingStrategy": "strategy",
     "sizingStrategy": "strategy",
@@ -118,7 +118,7 @@ OTHER_NAMES = {
 
 
 def _in_our_words(data: object) -> object:
-    """Return a record with GEP-24's names of fields replaced by ours."""
+    """Return the record with GEP-24's field names replaced by Evenkeel's."""
     if not isinstance(data, Mapping):
         return data
     renamed = dict(data)
@@ -150,12 +150,12 @@ WindowText = Annotated[
 
 
 class ConvergeEntry(Strict):
-    """Limits of moving running nodes between zones, in pools whose level is converge. Windows are in UTC."""
+    """Limits for pools whose level is converge, which moves running nodes between zones. Windows are in UTC."""
 
-    per_hour: int = Field(default=ConvergePolicy.per_hour, ge=1, le=60, description="steps that a pool may begin")
-    windows: tuple[WindowText, ...] = Field(default=(), max_length=20)  # none: always
-    surge: Literal[0, 1] = 0  # nodes above PoolMaximum, for one step
-    blind: bool = False  # consent to choose machines without knowing their pods
+    per_hour: int = Field(default=ConvergePolicy.per_hour, ge=1, le=60, description="steps that a pool may start")
+    windows: tuple[WindowText, ...] = Field(default=(), max_length=20)  # empty: steps may always start
+    surge: Literal[0, 1] = 0  # nodes that one step may have above PoolMaximum
+    blind: bool = False  # True: machines may be chosen without reading their pods
 
     def policy(self) -> ConvergePolicy:
         """Return the domain's limits."""
@@ -163,7 +163,7 @@ class ConvergeEntry(Strict):
 
 
 class PoolEntry(Strict):
-    """A pool of the record: its numbers, and the groups that belong to it if they have no labels."""
+    """A pool of the record: its numbers and settings, and the selector of its groups if these have no pool label."""
 
     name: str = Field(min_length=1, max_length=253)
     namespace: str | None = None
@@ -173,7 +173,7 @@ class PoolEntry(Strict):
     strategy: StrategyName | None = None
     on_failure: OnFailureName | None = None
     level: LevelName | None = None
-    dry_run: bool | None = None  # None: as the cluster
+    dry_run: bool | None = None  # None: the cluster's setting
     backoff: BackoffEntry | None = None
     provision_timeout: ProvisionTimeout | None = None
     max_step: MaxStep | None = None
@@ -197,19 +197,19 @@ class PoolEntry(Strict):
 
 
 def _off(value: object) -> object:
-    return "off" if value is False else value  # YAML's reading of off
+    return "off" if value is False else value  # YAML reads off as False
 
 
 class DiscoveredPools(Strict):
-    """Pools of the record, if similar groups without a pool form one."""
+    """The pools of a record in which similar groups without a pool form one."""
 
-    # off: no pool is formed, also if the defaults of a fleet file say similar
+    # "off": no pool is formed. A cluster sets it to override "similar" in the defaults of a fleet file.
     discover: Annotated[Literal["similar", "off"], BeforeValidator(_off)]
     rules: tuple[PoolEntry, ...] = ()
     ignored_labels: tuple[LabelKey, ...] = ()  # in addition to those that Cluster Autoscaler ignores
-    labels: tuple[LabelKey, ...] = ()  # only these are compared
+    labels: tuple[LabelKey, ...] = ()  # if set, only these labels are compared
     ratios: Literal["cluster-autoscaler", "gardener"] = "cluster-autoscaler"
-    nodes: bool = False  # prefer the labels of running nodes to those of templates
+    nodes: bool = False  # True: labels of running nodes are preferred to those of templates
 
     @model_validator(mode="after")
     def _alone(self) -> Self:
@@ -218,7 +218,7 @@ class DiscoveredPools(Strict):
         return self
 
     def similarity(self) -> Similarity | None:
-        """Return when groups are alike; None if pools are not discovered."""
+        """Return the rule by which groups are similar; None if pools are not discovered."""
         if self.discover == "off":
             return None
         usual = GARDENER if self.ratios == "gardener" else Similarity()
@@ -229,23 +229,27 @@ def _form(pools: object) -> str:
     return DISCOVERED if isinstance(pools, Mapping | DiscoveredPools) else LISTED
 
 
-# The form is chosen before it is read, so that a wrong entry is one fault and not one for each form.
+# The form is chosen before the entries are read. So a wrong entry is one fault, not one fault for each form.
 Pools = Annotated[
     Annotated[tuple[PoolEntry, ...], Tag(LISTED)] | Annotated[DiscoveredPools, Tag(DISCOVERED)], Discriminator(_form)
 ]
 
 
 class ShootRelief(Strict):
-    """Gardener: raise a Shoot's maximum while zones are dead. The garden is another API server than the seed."""
+    """Gardener: raise a Shoot's maximum while zones are dead. The garden's API server is not the seed's."""
 
     garden: Access | None = None  # required in a registered record
-    enabled: bool = True  # False: only restore the Shoot's own maximum
-    # <namespace>/<name> of Shoots by their namespaces in the seed, if those are not shoot--<project>--<name>
+    enabled: bool = True  # False: Evenkeel only restores the Shoot's own maximum
+    # Namespace in the seed -> <namespace>/<name> of its Shoot; for namespaces that are not shoot--<project>--<name>.
     shoots: dict[KubernetesName, Annotated[str, Field(pattern=r"^[a-z0-9-]{1,63}/[a-z0-9-]{1,63}$")]] = {}
 
 
 def with_expander(value: tuple[str, ...] | None, others: ValidationInfo) -> tuple[str, ...] | None:
-    """Return the order of pools; it goes with ``expander: order``, and names each pool once."""
+    """Return the order of pools.
+
+    Raises:
+        ValueError: It names a pool twice, is missing with ``expander: order``, or is set without that.
+    """
     expander = others.data.get("expander")
     if (expander == "order") is (value is None) and "expander" in others.data:
         raise ValueError(
@@ -265,9 +269,9 @@ class SizingFields(Strict):
     namespaces: tuple[KubernetesName, ...] = ()
     discovery: tuple[Annotated[str, AfterValidator(_discovery)], ...] = ()
     strategy: StrategyName = Field(default_factory=lambda: BALANCED)
-    on_failure: OnFailureName | None = None  # None: release; move without an autoscaler
-    level: LevelName | None = None  # None: off; shrink if demand is on
-    converge: ConvergeEntry | None = None  # None: its defaults
+    on_failure: OnFailureName | None = None  # None: release, or move if autoscaler is none
+    level: LevelName | None = None  # None: off, or shrink if demand is on
+    converge: ConvergeEntry | None = None  # None: the defaults of ConvergeEntry
 
     @property
     def discoveries(self) -> tuple[Discovery, ...]:
@@ -276,15 +280,16 @@ class SizingFields(Strict):
 
 
 class DemandFields(Strict):
-    """The fields about the autoscaler, or about Evenkeel's own orders."""
+    """The fields about the autoscaler and about Evenkeel's own orders."""
 
     autoscaler: Literal["cluster-autoscaler", "none"] = "cluster-autoscaler"
     demand: DemandName | None = None  # None: off
-    expander: Expander | None = None  # selects one of several pools that fit. None: least-waste
+    expander: Expander | None = None  # how one of several fitting pools is selected. None: least-waste
     expander_order: ExpanderOrder | None = Field(default=None, validate_default=True)
     max_step: MaxStep | None = None  # nodes that one run may add to a pool. None: any number
-    autoscaler_loop: int = Field(default=10, ge=1, le=600, description="seconds; its --scan-interval")
-    autoscaler_status: KubernetesName | None = None  # namespace of ConfigMap cluster-autoscaler-status, if readable
+    autoscaler_loop: int = Field(default=10, ge=1, le=600, description="the autoscaler's --scan-interval, in seconds")
+    # The namespace of the ConfigMap cluster-autoscaler-status. None: it is not read.
+    autoscaler_status: KubernetesName | None = None
 
     @field_validator("demand")
     @classmethod
@@ -302,20 +307,20 @@ class DemandFields(Strict):
 
 
 class WriteFields(Strict):
-    """The fields about pools, and about what is written where, and when."""
+    """The fields about pools, their timing, and the objects that Evenkeel may write."""
 
-    status_configmap: ConfigMapName | None = None  # the ConfigMap for the cluster's status. None: none
+    status_configmap: ConfigMapName | None = None  # the ConfigMap for the cluster's status. None: none is written
     pools: Pools = ()
     # `validate --apply` may write to the objects that own a pool's numbers. None: false.
     fix_owners: bool | None = None
-    # Bounds may be written to a Cluster's topology: that takes the fields from their field manager. None: false.
+    # Bounds may be written to a Cluster's topology. The write takes over their ownership. None: false.
     write_topology: bool | None = None
-    # A fenced group's NodePool holds its replicas, in the place of autoScaling. None: false.
+    # The NodePool of a fenced group gets fixed replicas instead of autoScaling. None: false.
     node_pool_fence: bool | None = None
     shoot_relief: ShootRelief | None = None
     backoff: BackoffEntry = BackoffEntry()
     provision_timeout: ProvisionTimeout = int(PROVISION_TIMEOUT.total_seconds())
-    suspect_provision_time: SuspectProvisionTime | None = None  # None: the autoscaler's own time
+    suspect_provision_time: SuspectProvisionTime | None = None  # None: the autoscaler's setting
 
     @field_validator("suspect_provision_time")
     @classmethod
@@ -345,23 +350,24 @@ class StackFields(Strict):
 
     id: ClusterId | None = None
     access: Any = None
-    dry_run: bool | None = None  # None: as the stack
+    dry_run: bool | None = None  # None: the stack's setting
     scan_interval: int = Field(default=60, ge=15, le=3600, description="seconds")
     region: str = Field(default="", pattern=r"^([a-z]{2}(-[a-z]+)+-[0-9]+)?$")
-    zone_ids: dict[str, str] = {}  # AWS's ids to this account's names: {"use1-az1": "us-east-1a"}
-    names: tuple[str, ...] = ()  # other names in AWS tags and event exporters
-    event_accounts: tuple[AccountId, ...] = ()  # accounts whose events are accepted; none: the stack's own
+    zone_ids: dict[str, str] = {}  # zone id -> this account's zone name: {"use1-az1": "us-east-1a"}
+    names: tuple[str, ...] = ()  # other names of the cluster in AWS tags and event exporters
+    event_accounts: tuple[AccountId, ...] = ()  # accounts whose events are accepted; empty: the stack's own
     # Share capacity reports with other clusters. "anonymous": without the cluster's name. None: true.
     share_offerings: Literal[True, False, "anonymous"] | None = None
     account: BuyingAccount | None = None  # the AWS account or Azure subscription that buys the machines
     trouble_after: TroubleAfter | None = None  # None: TROUBLE_AFTER
-    dry_run_events: bool | None = None  # in dry run, Kubernetes Events report the planned writes. None: no
-    metrics: Literal["cluster"] | None = None  # cluster: metrics of its own, which AWS bills. None: only the stack's
+    dry_run_events: bool | None = None  # in dry run, Kubernetes Events report the planned writes. None: false
+    # "cluster": CloudWatch metrics for this cluster, which AWS bills. None: only the stack's metrics.
+    metrics: Literal["cluster"] | None = None
     workload: Any = None
-    labels: ClusterLabels | None = None  # select several clusters at once
+    labels: ClusterLabels | None = None  # a selector of operator actions matches them
 
 
-# Pydantic takes the fields of the last base first.
+# Pydantic orders the fields by base class, from the last to the first.
 class ClusterPolicy(StackFields, WriteFields, DemandFields, SizingFields):
     """The fields of a record. All are optional, because ``evenkeel plan`` needs no registered cluster."""
 
@@ -398,14 +404,13 @@ class ClusterPolicy(StackFields, WriteFields, DemandFields, SizingFields):
 
 
 class FixEntry(Strict):
-    """A higher PoolMaximum that an operator has confirmed, until the next run has written it."""
+    """A higher PoolMaximum that an operator has confirmed. It is stored until the next run has written it."""
 
     pool: PoolName
     group: Annotated[str, Field(max_length=600)] = ""  # the group with the annotation; empty: the record has the number
-    owner: Annotated[str, Field(max_length=600)] = (
-        ""  # OwnerRef.id of the object with the number; the group is one of its groups
-    )
-    before: Count | None = None  # the number that the operator saw; None: there was none
+    # OwnerRef.id of the object with the number. ``group`` is then one of its groups.
+    owner: Annotated[str, Field(max_length=600)] = ""
+    before: Count | None = None  # the number that the operator saw; None: it was unset
     after: Count
 
 
@@ -414,18 +419,19 @@ class ControlRecord(Strict):
 
     paused: bool = False
     paused_until: Moment | None = None  # None: until resumed
-    restoring: bool = False  # adopted bounds are written again; then the cluster is paused
-    paused_pools: dict[PoolName, Moment | None] = {}  # by name or id; None: until resumed
-    restoring_pools: tuple[PoolName, ...] = ()  # the same for pools
-    # The pause is the end of a restore: the function operator must not end it.
+    restoring: bool = False  # True until adopted bounds are written back; then the cluster is paused
+    paused_pools: dict[PoolName, Moment | None] = {}  # pool's name or id -> end of its pause; None: until resumed
+    restoring_pools: tuple[PoolName, ...] = ()  # the pools that are being restored, by name or id
+    # True: the pause is the end of a restore. The function ``operator`` must not end it.
     restored: bool = False
     restored_pools: tuple[PoolName, ...] = ()
-    nothing_since: Moment | None = None  # when a restore first found no group; a later check must confirm it
-    fixes: tuple[FixEntry, ...] = ()  # written by the next run
-    # When a pass of converge was requested, by the pool's name or id.
+    nothing_since: Moment | None = None  # when a restore first found no group; a later check must confirm that
+    fixes: tuple[FixEntry, ...] = ()  # the next run writes them
+    # Pool's name or id -> when an operator requested a converge pass.
     convergence_requested: dict[PoolName, Moment] = {}
-    live: bool | None = None  # may be written, if its record does not say; None: as the stack
-    rollout: str = ""  # id of the rollout that has set live
+    # True: writes are enabled, False: they are stopped, None: the stack decides. The record's ``dry_run`` overrides it.
+    live: bool | None = None
+    rollout: str = ""  # id of the rollout that has set ``live``
 
     def is_dry(self, record: "ClusterRecord", default: bool) -> bool:
         """Return True if nothing is written to the cluster; ``default``: the stack's setting."""
@@ -441,11 +447,11 @@ class ControlRecord(Strict):
 
     @property
     def has_left(self) -> bool:
-        """Return True if the cluster is being restored, or is paused since it was."""
+        """Return True if the cluster is being restored, or was restored and is still paused."""
         return self.restoring or (self.restored and self.paused)
 
     def has_left_pool(self, pool: str) -> bool:
-        """Return the same for a pool by the name that actions use."""
+        """Return True if the pool of this name or id is being restored, or was restored and is still paused."""
         return pool in self.restoring_pools or (pool in self.restored_pools and pool in self.paused_pools)
 
     def restores(self, pool: PoolId) -> bool:
@@ -453,7 +459,7 @@ class ControlRecord(Strict):
         return is_restored(pool, self)
 
     def applied_to(self, policy: Policy) -> Policy:
-        """Return the policy with the pauses and restores."""
+        """Return the policy with the pauses, restores and requested converge passes."""
         return replace(
             policy,
             paused=self.paused_pools,
@@ -487,19 +493,22 @@ class ClusterRecord(ClusterPolicy):
 
     @property
     def is_of_this_account(self) -> bool:
-        """Return True if the stack's own AWS account buys the machines: zones then have that account's names."""
+        """Return True if the stack's own AWS account buys the machines. Zone names are then this account's."""
         other = isinstance(self.access, EksAccess) and self.access.role_arn is not None
         return bool(self.region) and self.account is None and not self.event_accounts and not other
 
     @property
     def looks_as_it_writes(self) -> bool:
-        """Return True if checks and writes have one identity: only then can a check ask for the rights of writes."""
+        """Return True if checks and writes use one identity. Only then can a check ask if writes are allowed."""
         if isinstance(self.access, EksAccess):
             return self.access.role_arn is not None and self.access.role(writes=True) == self.access.role(writes=False)
         return isinstance(self.access, KubeconfigAccess)
 
     def is_dry(self, default: bool) -> bool:
-        """Return the record's dry_run, else ``default``. ``ControlRecord.is_dry`` decides about writes."""
+        """Return the record's ``dry_run``, or ``default`` if it is None.
+
+        Callers that decide about writes use ``ControlRecord.is_dry``.
+        """
         return default if self.dry_run is None else self.dry_run
 
     @property
@@ -532,7 +541,7 @@ class ClusterRecord(ClusterPolicy):
 
 
 class _ControlFields(Strict):
-    """The fields of a record that set its control record. Operator actions set them as well."""
+    """The fields of a record that change its control record. Operator actions change the control record, too."""
 
     paused: bool = False
     paused_until: Moment | None = None
@@ -543,7 +552,7 @@ class _ControlFields(Strict):
     live: bool | None = None
 
 
-# The fields of a control record by those of a record.
+# Field of a record -> field of its control record.
 _CONTROL_NAMES = {
     **{name: name for name in ("paused", "paused_until", "paused_pools", "live")},
     **{"leaving": "restoring", "leaving_pools": "restoring_pools", "mending": "fixes"},
@@ -551,21 +560,21 @@ _CONTROL_NAMES = {
 
 
 class Registration(ClusterRecord, _ControlFields):
-    """A record as ``register`` takes it, and as the index that ``scan`` reads has it."""
+    """A record as ``register`` accepts it, and as the index stores it for ``scan``."""
 
     @classmethod
     def of(cls, record: ClusterRecord, control: ControlRecord) -> Self:
-        """Return both in one, without the fixes: only the next run needs those."""
+        """Return record and control as one, without ``fixes``: only the next run reads those."""
         fields = {field: getattr(control, name) for field, name in _CONTROL_NAMES.items() if field != "mending"}
         return cls(**dict(record), **fields)
 
     @property
     def record(self) -> ClusterRecord:
-        """Return the part that a person has registered. Its fields have been checked with the whole."""
+        """Return the record without control fields. It is not validated again."""
         return ClusterRecord.model_construct(**{name: getattr(self, name) for name in ClusterRecord.model_fields})
 
     def control(self, before: ControlRecord | None = None) -> ControlRecord:
-        """Return ``before`` with the control fields that this record names."""
+        """Return the control record ``before``, changed by the control fields that this record sets."""
         named = self.model_fields_set & _CONTROL_NAMES.keys()
         if named & {"paused", "paused_until"}:
             named |= {"paused", "paused_until"}
@@ -577,4 +586,4 @@ class Registration(ClusterRecord, _ControlFields):
 
 
 class ClusterFile(ClusterPolicy, _ControlFields):
-    """A record as ``evenkeel plan --record`` takes it."""
+    """A record as ``evenkeel plan --record`` accepts it."""

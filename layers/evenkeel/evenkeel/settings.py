@@ -36,21 +36,21 @@ class Settings(_Environment):
     checks_queue_url: str = Field(min_length=1)
     bus: str = Field(min_length=1)
     dry_run: bool
-    stack: str = "NAME"  # its name in the commands that error texts propose
-    token_key: str = ""  # ARN of the KMS key of tokens; empty: the stack has none
-    page: str = ""  # the page's object, s3://BUCKET/KEY; empty: there is no page
-    all_metrics: bool = False  # also send the metrics that no alarm reads; CloudWatch bills each
-    allow_loopback: bool = False  # clusters on this machine: only the sandbox sets it
+    stack: str = "NAME"  # the stack's name, for commands in error texts
+    token_key: str = ""  # ARN of the KMS key that encrypts tokens; empty: there is none
+    page: str = ""  # the object of the status page, s3://BUCKET/KEY; empty: no page
+    all_metrics: bool = False  # True: metrics without an alarm are sent, too; CloudWatch bills each
+    allow_loopback: bool = False  # True: clusters may be on this machine; only the sandbox sets it
 
 
 class AlertSettings(_Environment):
-    """The variables of ``notify``: the channels of notifications. Empty: the channel is not configured."""
+    """The variables of ``notify``: one or two for each channel of notifications. Empty: the channel is not used."""
 
-    chat_topic: str = ""  # ARN
-    slack_secret: str = ""  # names of secrets
+    chat_topic: str = ""  # ARN of the SNS topic
+    slack_secret: str = ""  # this and the other secrets: names in Secrets Manager
     teams_secret: str = ""
     pagerduty_secret: str = ""
     pagerduty_url: str = ""
     opsgenie_secret: str = ""
     opsgenie_url: str = ""
-    page_url: str = ""  # the page's address
+    page_url: str = ""  # the address of the status page

@@ -1,4 +1,4 @@
-"""Records that events and operators store about a cluster: impaired zones, checks and requests for nodes."""
+"""Stored items about a cluster that events and operators create: impaired zones, checks, requests for nodes."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Self
@@ -15,21 +15,21 @@ _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 class ZoneStatement(Strict):
     """The last statement of one source about a zone."""
 
-    until: Moment  # impaired until then; a past time: healthy again
-    stated_at: Moment | None = None  # a later statement of the source replaces an earlier one
+    until: Moment  # the zone is impaired until this time; a past time: it is healthy
+    stated_at: Moment | None = None  # of two statements of a source, the later one counts
 
 
 class ZoneRecord(Strict):
     """The statements about a zone, by source: an operator, ARC's autoshift, ARC's zonal shift, and so on.
 
-    The zone is impaired while one of them holds.
+    The zone is impaired while the time of one statement is not over.
     """
 
     words: dict[str, ZoneStatement] = Field(min_length=1)
 
     @property
     def impaired_until(self) -> datetime:
-        """Return the latest end of all statements; a past time: the zone is healthy."""
+        """Return the latest ``until`` of all statements. A past time means that the zone is healthy."""
         return max(statement.until for statement in self.words.values())
 
     def holding(self, now: datetime) -> dict[str, ZoneStatement]:
@@ -37,13 +37,13 @@ class ZoneRecord(Strict):
         return {source: statement for source, statement in self.words.items() if now < statement.until}
 
     def since(self, now: datetime) -> datetime | None:
-        """Return the time of the first statement that fences the zone now."""
+        """Return the earliest ``stated_at`` of the statements that fence the zone now; None: it is unknown."""
         return min(
             (statement.stated_at for statement in self.holding(now).values() if statement.stated_at), default=None
         )
 
     def merged(self, other: Self) -> Self:
-        """Return the statements of both records; of each source the later one."""
+        """Return a record with the later statement of each source from both records."""
         statements = dict(self.words)
         for source, statement in other.words.items():
             earlier = statements.get(source)
@@ -53,14 +53,14 @@ class ZoneRecord(Strict):
 
 
 class EventCheckRecord(Strict):
-    """The last check that an event has requested."""
+    """The last check that an event requested."""
 
-    at: Moment  # when it is due
+    at: Moment  # when the check is due
     by: str  # id of the event
 
 
 class ScaleRequestRecord(Strict):
-    """A request for nodes, or (negative) to give nodes back, until it is done."""
+    """A request for nodes; a negative number gives nodes back."""
 
     id: str = Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+$")
     nodes: int = Field(ge=-LARGEST_COUNT, le=LARGEST_COUNT, strict=True)
@@ -68,13 +68,15 @@ class ScaleRequestRecord(Strict):
     group: str = Field(default="", max_length=600)
     only: tuple[Annotated[str, Field(min_length=1, max_length=600)], ...] = Field(default=(), max_length=1000)
     at: Moment
-    by: str = Field(default="", max_length=2048)  # the caller as it names itself; for an event: its account and source
+    by: str = Field(default="", max_length=2048)  # the caller, unverified; of an event: its account and source
     done: bool = False
     result: str = ""
-    left: int | None = Field(default=None, ge=0, le=LARGEST_COUNT, strict=True)  # for later runs; None: not divided
-    stepped_at: Moment | None = None  # when a run last added a part
-    less: dict[str, int] = Field(default_factory=dict)  # nodes taken off, by the id of the request that gave them
-    unfound_since: Moment | None = None  # when a check first found no node group
+    # The nodes that later runs add. None: max_step has not divided the request.
+    left: int | None = Field(default=None, ge=0, le=LARGEST_COUNT, strict=True)
+    stepped_at: Moment | None = None  # when a run last added a part of the nodes
+    # Id of a request that gave nodes back -> the nodes by which it reduced this request.
+    less: dict[str, int] = Field(default_factory=dict)
+    unfound_since: Moment | None = None  # when a check first found no node group for the request
 
     @model_validator(mode="after")
     def _whose(self) -> Self:
@@ -86,11 +88,11 @@ class ScaleRequestRecord(Strict):
 
     @property
     def added(self) -> int:
-        """Return how many nodes the runs have added of a request that max_step has divided."""
+        """Return the nodes that runs have added so far; 0 unless max_step has divided the request."""
         return 0 if self.left is None else self.nodes - self.left - sum(self.less.values())
 
     def asks_the_same(self, other: "ScaleRequestRecord") -> bool:
-        """Return True if two records are of one request, whatever its progress and whenever it was sent."""
+        """Return True if both records are the same request. Their times and their progress may differ."""
         named = [(each.id, each.nodes, each.pool, each.group, set(each.only)) for each in (self, other)]
         return named[0] == named[1]
 

@@ -1,6 +1,6 @@
-"""Strict reading of what people, other programs and actions write.
+"""Strict validation of input from people, other programs and operator actions.
 
-One error names every bad value, one line each: the object, the field, the value and what to do.
+One error reports all bad values. Each gets one line with the object, the field, the value and what to do.
 """
 
 import json
@@ -15,7 +15,7 @@ from evenkeel.domain.model.values import LARGEST_COUNT, near, quote
 
 
 class ConfigError(ValueError):
-    """A record, an item or a setting has a bad value. ``faults`` has one line for each."""
+    """A record, an item or a setting has bad values. ``faults`` has one line for each value."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__("; ".join(faults))
@@ -23,15 +23,15 @@ class ConfigError(ValueError):
 
 
 class Strict(BaseModel):
-    """A record without unknown fields. It never changes."""
+    """A model that rejects unknown fields and is immutable."""
 
-    # Built when it is first used: a function that starts needs a few of all models.
+    # defer_build: a model is built at its first use, because a starting function uses only a few of them.
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
 
 
 Model = TypeVar("Model", bound=BaseModel)
 _T = TypeVar("_T")
-# An error has at most so many lines: every line of a wrong file may be a fault.
+# The most lines of one error. In a file of the wrong kind, every line may be a fault.
 _MOST_LINES = 50
 
 
@@ -45,7 +45,7 @@ def read_model(model: type[Model], data: object, where: str) -> Model:
 
 
 def validated(read: Callable[[], _T], where: str, json_schema: Callable[[], dict[str, Any]]) -> _T:
-    """Return the result of ``read``; the schema has the valid fields for the hint about an unknown one.
+    """Return the result of ``read``. The hint about an unknown field is made from the fields of the schema.
 
     Raises:
         ConfigError: one line per bad value, each starting with ``where``.
@@ -54,7 +54,7 @@ def validated(read: Callable[[], _T], where: str, json_schema: Callable[[], dict
         return read()
     except ValidationError as error:
         faults: list[dict[str, Any]] = [dict(fault) for fault in error.errors(include_url=False)]
-        # Pydantic also calls a list "too short" whose only entry is wrong: the line about the entry is enough.
+        # Pydantic also reports a list as "too short" if its only entry is wrong. The line about the entry is enough.
         inside = {fault["loc"][:end] for fault in faults for end in range(len(fault["loc"]))}
         faults = [fault for fault in faults if fault["type"] != "too_short" or fault["loc"] not in inside]
         lines = [_line(where, fault, json_schema) for fault in faults[:_MOST_LINES]]
@@ -63,12 +63,12 @@ def validated(read: Callable[[], _T], where: str, json_schema: Callable[[], dict
 
 
 def _fields_at(root: dict[str, Any], path: Sequence[str | int]) -> list[str]:
-    """Return the names that are valid at a place of a JSON schema; none where the place is unknown."""
+    """Return the valid field names at a path of a JSON schema; none if the schema has no such path."""
     schema = root
     form: dict[str, Any]
     for part in (*path, None):
         while "$ref" in schema or "anyOf" in schema:
-            # Of several forms, the one with fields is meant.
+            # Of several forms, the one with fields or entries is used.
             forms = schema.get("anyOf", [schema])
             form = next((form for form in forms if "$ref" in form or form.get("type") in ("object", "array")), {})
             schema = root["$defs"][form["$ref"].rpartition("/")[2]] if "$ref" in form else form
@@ -79,12 +79,12 @@ def _fields_at(root: dict[str, Any], path: Sequence[str | int]) -> list[str]:
 
 
 def read_json(model: type[Model], text: str, where: str) -> Model:
-    """Return a JSON text as ``model``. Raises ConfigError, also for a text that is no JSON."""
+    """Return a JSON text as ``model``. Raises ConfigError if it is not JSON or has a bad value."""
     return read_model(model, parse_json(text, where), where)
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Return the value of a JSON text. Raises ConfigError."""
+    """Return the value of a JSON text. Raises ConfigError if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -93,9 +93,9 @@ def parse_json(text: str, where: str) -> Any:
 
 _ACCESSES = (("access",), ("shoot_relief", "garden"), ("workload", "access"))
 _KINDS = "'eks', 'aws-oidc', 'service-account', 'kubeconfig'"
-# The two forms of a record's pools have these names in pydantic's paths, and in no record.
+# Pydantic's paths contain these names for the two forms of a record's ``pools``. No record contains them.
 LISTED, DISCOVERED = _FORMS = ("<list>", "<object>")
-# A password, a token or a key may be written into one of these fields by mistake: no error quotes their values.
+# No error quotes the values of these fields: a password, a token or a key may be in one of them by mistake.
 _SECRET = ("endpoint", "ca_data", "token")
 _PROBLEMS = {
     "datetime": "no moment with a time zone: write RFC 3339, such as 2026-01-31T12:00:00Z",
@@ -112,7 +112,7 @@ def _line(where: str, fault: dict[str, Any], json_schema: Callable[[], dict[str,
     kind, loc = fault["type"], fault["loc"]
     if kind.startswith("union_tag_"):
         return _unknown_kind(where, fault)
-    # The kind of an access is a part of pydantic's path, and of no record.
+    # Pydantic's path contains the kind of an access, which is not a field of the record.
     parts = [part for place, part in enumerate(loc) if part not in _FORMS and loc[:place] not in _ACCESSES]
     path = ".".join(map(str, parts)) or "the whole"
     if kind == "missing":
@@ -133,7 +133,7 @@ def _line(where: str, fault: dict[str, Any], json_schema: Callable[[], dict[str,
 
 
 def _unknown_kind(where: str, fault: dict[str, Any]) -> str:
-    """Return the line about an access of an unknown kind. It quotes nothing else: the rest may hold a token."""
+    """Return the line about an access of an unknown kind. It quotes only the kind: other fields may contain a token."""
     choices = re.findall("'([^']+)'", str(fault.get("ctx", {}).get("expected_tags", _KINDS)))
     kinds, path = ", ".join(choices), ".".join(map(str, fault["loc"]))
     if fault["type"] == "union_tag_not_found":
@@ -142,7 +142,7 @@ def _unknown_kind(where: str, fault: dict[str, Any]) -> str:
     return f"{where}: {path}.kind is {quote(kind)}: it is one of {kinds}{near(kind, choices)}"
 
 
-# A time with its zone, converted to UTC. Beyond these years, a backoff or an offset could leave the calendar.
+# A time with a time zone, converted to UTC. Outside these years, adding a backoff or an offset could overflow.
 Moment = Annotated[
     AwareDatetime,
     Field(gt=datetime(2000, 1, 1, tzinfo=UTC), lt=datetime(2200, 1, 1, tzinfo=UTC)),

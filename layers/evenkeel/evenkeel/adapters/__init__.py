@@ -1,1 +1,1 @@
-"""Where ports meet the world: AWS and the Kubernetes API."""
+"""The adapters that implement the ports: AWS, the Kubernetes API, the status page and alerts."""

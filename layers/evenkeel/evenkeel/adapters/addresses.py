@@ -36,17 +36,17 @@ _NEVER = {
 }
 _FORBIDDEN = [(ipaddress.ip_network(network), purpose) for network, purpose in _NEVER.items()]
 _LOOPBACK = ("loopback",)
-# IPv4 addresses inside IPv6 addresses (compatible, mapped, NAT64, 6to4), with the number of bits after them.
+# IPv4 addresses inside IPv6 addresses (compatible, mapped, NAT64, 6to4), with the number of bits that follow.
 _EMBEDDED = [
     (ipaddress.IPv6Network(network), follow)
     for network, follow in (("::/96", 0), ("::ffff:0:0/96", 0), ("64:ff9b::/96", 0), ("2002::/16", 80))
 ]
-# ISATAP: any prefix, then one of these two, then the address of IPv4.
+# An ISATAP address is any prefix, then one of these two numbers (32 bits), then the IPv4 address.
 _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 class ForbiddenAddressError(Exception):
-    """A name resolves to an address that no cluster and no channel can have."""
+    """A name resolves to an address that no cluster and no channel may have."""
 
 
 def connect(host: str, port: int, seconds: float, *, allow_loopback: bool) -> socket.socket:
@@ -101,8 +101,8 @@ def _resolve(host: str, port: int, seconds: float) -> list[Any]:
 
 
 def check_address(host: str, address: str, *, allow_loopback: bool) -> None:
-    """Raise ForbiddenAddressError for a forbidden address. Private networks are allowed: clusters are there."""
-    parsed = ipaddress.ip_address(address.partition("%")[0])  # without the zone of a link-local one
+    """Raise ForbiddenAddressError for a forbidden address. Private networks are allowed: clusters use them."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])  # without the zone id of a link-local address
     for candidate in (parsed, *_within(parsed)):
         for network, purpose in _FORBIDDEN:
             if candidate in network and not (allow_loopback and purpose in _LOOPBACK):

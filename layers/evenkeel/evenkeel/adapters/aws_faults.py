@@ -15,7 +15,7 @@ _THROTTLING = ("Throttl", "RequestLimitExceeded", "TooManyRequests", "Provisione
 
 
 def access_error(error: Exception) -> type[AccessError]:
-    """Return the error to raise instead. Missing credentials count as unavailable, not as denied."""
+    """Return the type of error to raise instead. Missing credentials count as unavailable, not as denied."""
     if isinstance(error, ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         away = status >= 500 or str(error.response.get("Error", {}).get("Code", "")).startswith(_THROTTLING)

@@ -1,6 +1,6 @@
 """The codec of stored items and state files: the domain's dataclasses and the records as JSON.
 
-Pydantic reads and writes both. For dataclasses this module adds the checks that their annotations do not say.
+Pydantic reads and writes both. For dataclasses this module adds checks that their annotations do not express.
 """
 
 import json
@@ -23,7 +23,7 @@ _log = logging.getLogger("evenkeel.stored")
 _Kind = TypeVar("_Kind")
 # Fields whose numbers are no counts of nodes: they may be negative or larger.
 _ANY_NUMBER = frozenset({"facts", "generation", "maxima", "steps", "unplaced"})
-_SMALLEST = {"size": 1}  # of a rollout's waves; other counts may be 0
+_SMALLEST = {"size": 1}  # the size of a rollout's wave; other counts may be 0
 
 
 def read_stored(kind: type[_Kind], text: str, where: str) -> _Kind:
@@ -55,14 +55,14 @@ def dump_stored(value: object) -> str:
 
 
 def dump_plain(value: object) -> Any:
-    """Return the same as ``dump_stored``, as plain dictionaries, lists, texts and numbers."""
+    """Return the content of ``dump_stored`` as plain dictionaries, lists, texts and numbers."""
     return _codec(type(value))[2].to_python(value, mode="json", by_alias=True, exclude_defaults=True)
 
 
 def keep_unknown(kind: type, text: str, before: str) -> str:
-    """Return the new text of an item with the fields of the text before it that only a newer release knows.
+    """Return the new text of an item, plus the fields of its previous text that only a newer release knows.
 
-    A field returns to its place, unless another pool or another access is there now.
+    Each such field is put back where it was, unless another pool or another access is in that place now.
     """
     _, validator, serializer = _codec(kind)
     try:
@@ -90,20 +90,20 @@ def _with_unknown(data: Any, old: Any, known: Any) -> Any:
 def _built(kind: type) -> tuple[Any, SchemaValidator, SchemaSerializer]:
     """Return the schema of a kind with its validator and serializer."""
     if issubclass(kind, BaseModel):
-        kind.model_rebuild()  # records are built when they are first used
+        kind.model_rebuild()  # the schema of a record is built at its first use
         return kind.__pydantic_core_schema__, kind.__pydantic_validator__, kind.__pydantic_serializer__  # type: ignore[return-value]
     schema: Any = _checked(TypeAdapter(kind).core_schema)
     return schema, SchemaValidator(schema), SchemaSerializer(schema)
 
 
-# Built when a kind is first read or written: a function that starts needs a few of them.
+# A codec is built when its kind is first read or written: a function needs few of them when it starts.
 _codec: Callable[[type], tuple[Any, SchemaValidator, SchemaSerializer]] = cache(_built)
 
 
 def _checked(schema: Any, field: str = "") -> Any:
-    """Return a dataclass's schema with the ranges of numbers and times; ``field``: the one that the schema is part of.
+    """Return a dataclass's schema with the ranges of numbers and times. ``field``: the field that contains the schema.
 
-    The failure class is called ``class`` in JSON, and sets are sorted there.
+    In JSON, the failure class is called ``class``, and sets become sorted lists.
     """
     if isinstance(schema, list | tuple):
         return type(schema)(_checked(part, field) for part in schema)
@@ -118,7 +118,7 @@ def _checked(schema: Any, field: str = "") -> Any:
         case "frozenset":
             schema = {**schema, "serialization": core_schema.plain_serializer_function_ser_schema(sorted)}
         case "union" if tags := [_tag_of(choice) for choice in schema["choices"]]:
-            if None not in tags:  # a bad value is then one fault, of the member that the tag names
+            if None not in tags:  # a bad value is then one fault, for the member with that tag
                 choices = dict(zip(tags, schema["choices"], strict=True))
                 schema = core_schema.tagged_union_schema(choices, discriminator="phase")
         case "dataclass-field":
@@ -126,7 +126,7 @@ def _checked(schema: Any, field: str = "") -> Any:
             if field == "failure_class":
                 schema = {**schema, "validation_alias": "class", "serialization_alias": "class"}
             if schema["schema"]["type"] == "default" and schema["schema"]["schema"]["type"] == "literal":
-                # The tag of a union: defaults are not stored, and without its tag a value is read as another member.
+                # The tag of a union has to be stored, so its default is removed: defaults are left out of the JSON.
                 schema = {**schema, "schema": schema["schema"]["schema"]}
             if field in _FIELD_CHECKS:
                 schema = {**schema, "schema": _with_check(schema["schema"], _FIELD_CHECKS[field])}
@@ -158,7 +158,7 @@ def _group_key(text: str) -> str:
 
 
 def _readable_orders(orders: Any) -> Any:
-    """Drop the orders that cannot be read: at worst, a node is ordered sooner than it would be."""
+    """Return the orders without those that cannot be read. At worst, a node is then ordered too early."""
     if not isinstance(orders, dict):
         _log.warning("dropped a stored order list that cannot be read: not an object")
         return {}

@@ -1,4 +1,4 @@
-"""YAML and JSON of untrusted origin: read completely or refused, and never quoted.
+"""Read YAML and JSON of untrusted origin. A text is read completely or refused, and never quoted.
 
 The YAML parser is imported when it is needed: a check of an EKS cluster reads no YAML.
 """
@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-# Far deeper than any kubeconfig, record or Kubernetes object. The C loader crashes on deeper ones.
+# Levels of nesting, far more than any kubeconfig, record or Kubernetes object has. Deeper texts crash the C loader.
 _DEEPEST = 200
-# A few lines of aliases can expand to more than the memory. People repeat a dozen lines.
+# The most values that aliases may add. A few lines of aliases can exceed the memory; people repeat a dozen lines.
 _MOST_REPEATED = 10_000
 _TWICE = "a name occurs twice in one object, and only one of the two would count: keep one"
 
@@ -22,7 +22,7 @@ class UnreadableError(ValueError):
 def read_document(text: str, *, once: bool = False) -> Any:
     """Return the only document of a text; None if it is empty. Raises UnreadableError.
 
-    ``once``: a name may occur only once in an object. Otherwise the last one counts, as in most YAML readers.
+    ``once``: a name may occur only once in an object. Otherwise the last occurrence is used, as in most YAML readers.
     """
     documents = read_documents(text, once=once)
     if len(documents) > 1:
@@ -33,12 +33,12 @@ def read_document(text: str, *, once: bool = False) -> Any:
 def read_documents(text: str, *, once: bool = False) -> list[Any]:
     """Return every document of a text. Raises UnreadableError."""
     if text.lstrip().startswith("{"):
-        try:  # kubectl prints JSON, which is read ten times as fast
+        try:  # kubectl prints JSON, which is read ten times as fast as YAML
             return [json.loads(text, object_pairs_hook=_with_names_once if once else None)]
         except UnreadableError:
             raise
         except (ValueError, RecursionError):
-            pass  # YAML's flow style, or several documents
+            pass  # the text is YAML in flow style, or several documents
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -48,13 +48,13 @@ def read_documents(text: str, *, once: bool = False) -> list[Any]:
             return list(yaml.load_all(text, Loader=loader))
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             fault = _place(error)
-    # Raised here, without the library's error as its context: that one quotes the text.
+    # Raised outside the except block, so that the library's error, which quotes the text, is not its context.
     raise UnreadableError(fault)
 
 
 @dataclass
 class _Collection:
-    """An open object or list: its anchor, the number of values in it, and the names of an object."""
+    """An object or list whose end is not parsed yet: its anchor, its number of values, and an object's names."""
 
     anchor: str | None = None
     values: int = 1

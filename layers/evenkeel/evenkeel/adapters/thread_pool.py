@@ -1,23 +1,23 @@
-"""Tasks in parallel threads. With one patch after the other, a big outage would be fenced too late."""
+"""Run tasks in parallel threads. Patches in sequence would fence a large outage too late."""
 
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
-# The connection pool to an API server has as many. The server accepts hundreds of requests in flight.
+# As many as the connections in the pool to an API server, which accepts hundreds of requests in flight.
 THREADS = 16
 
 
 def run_in_threads(tasks: Sequence[Callable[[], None]]) -> None:
-    """``Executor``. Raises the error of the first task that failed. One task needs no thread."""
+    """Run the tasks, as an ``Executor``. Raises the error of the first task that failed. One task needs no thread."""
     _on_threads(tasks, THREADS)
 
 
 def all_at_once(tasks: Sequence[Callable[[], None]]) -> None:
-    """Run each task in a thread of its own: one that waits for an answer delays no other.
+    """Start one thread per task: a task that waits for an answer delays no other.
 
-    All threads share one processor. The interpreter runs one at a time, and waking them on other processors takes
-    twice the time (``python -m bench quiet_check``).
+    All threads share one processor. The interpreter runs one thread at a time, and waking threads on other
+    processors takes twice the time (``python -m bench quiet_check``).
     """
     _on_threads(tasks, len(tasks), _share_a_processor)
 

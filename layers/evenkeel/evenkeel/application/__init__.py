@@ -1,1 +1,1 @@
-"""Use cases, one module each. They talk to ports and know no library of the outside world."""
+"""Use cases, one module each. They call ports and import no client library (Kubernetes, AWS, HTTP)."""

@@ -1,4 +1,4 @@
-"""The errors of ports, and ``contained``, which makes one of any exception. Each text is one line for people."""
+"""The errors of ports, and ``contained``, which converts other exceptions. Each error's text is one line for people."""
 
 from collections.abc import Callable
 from pathlib import PurePath
@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import evenkeel
 
-# The package itself: a checkout, and any folder above it, may be named evenkeel too.
+# The path, not the name "evenkeel": a checkout and the folders above it may have that name, too.
 _PACKAGE = PurePath(evenkeel.__file__).parent
 _T = TypeVar("_T")
 
@@ -21,23 +21,23 @@ class BadRequestError(EvenkeelError):
 
 
 class UnknownClusterError(BadRequestError):
-    """No cluster is registered under that id."""
+    """No cluster is registered under the given id."""
 
 
 class StateConflictError(EvenkeelError):
-    """Another writer has changed the item since it was read: read again."""
+    """Another writer has changed the item since it was read. The caller must read it again."""
 
 
 class StateUnavailableError(EvenkeelError):
-    """The table does not answer. Then no cluster is written either."""
+    """The table does not answer. Without it, no cluster is written."""
 
 
 class QueueUnavailableError(EvenkeelError):
-    """A message cannot be sent: the caller must try again."""
+    """A message cannot be sent. The caller must try again."""
 
 
 class LeaseHeldError(EvenkeelError):
-    """Another run holds the cluster: try again later."""
+    """Another run has the lease of the cluster. The caller must try again later."""
 
 
 class AccessError(EvenkeelError):
@@ -45,23 +45,23 @@ class AccessError(EvenkeelError):
 
 
 class AccessUnavailableError(AccessError):
-    """A service that leads to the cluster does not answer. That says nothing about the cluster."""
+    """A service that provides the access (such as AWS STS) does not answer. The cluster itself may be healthy."""
 
 
 class ClusterUnavailableError(EvenkeelError):
-    """The cluster's API gives no usable answer; a partial read is not used."""
+    """The cluster's API returns no usable answer. A partial answer is not used."""
 
 
 class AccessRefusedError(ClusterUnavailableError):
-    """The cluster's API refuses our identity, or this read."""
+    """The cluster's API refuses Evenkeel's identity, or this read."""
 
 
 class TooLargeError(ClusterUnavailableError):
-    """The cluster has more objects than a check may receive; checked alone, it may have more."""
+    """The cluster has more objects than a check may receive. A check of this cluster alone may receive more."""
 
 
 class ConflictError(EvenkeelError):
-    """The object has changed (409) or is gone (404) since it was read: read and plan again."""
+    """The object has changed (409) or is gone (404) since it was read. The caller must read and plan again."""
 
 
 class RejectedError(EvenkeelError):
@@ -69,11 +69,11 @@ class RejectedError(EvenkeelError):
 
 
 class ForbiddenError(RejectedError):
-    """We may not write the object (403): an administrator has to grant the right."""
+    """Evenkeel may not write the object (403). An administrator must grant the right."""
 
 
 class UnexpectedError(ClusterUnavailableError):
-    """An unexpected exception. The text has its kind and place only, because its own text may hold a secret."""
+    """An unexpected exception. Only its type and place are reported, because its own text may contain a secret."""
 
     def __init__(self, cluster: str, step: str, kind: str, place: str) -> None:
         super().__init__(f"{cluster}: {kind} while {step}, at {place}: please report this")
@@ -81,20 +81,20 @@ class UnexpectedError(ClusterUnavailableError):
 
 
 def contained(cluster: str, step: str, call: Callable[[], _T]) -> _T:
-    """Return what the call returns. Expected errors are raised as they are, all others as UnexpectedError."""
+    """Return the result of the call. Raises expected errors unchanged, and UnexpectedError for all others."""
     unexpected: UnexpectedError
     try:
         return call()
     except EvenkeelError as error:
-        error.__cause__ = error.__context__ = None  # its own text is all that may be shown
+        error.__cause__ = error.__context__ = None  # only the error's own text may be shown
         raise
-    except Exception as error:  # any kind: one cluster's error never affects another
+    except Exception as error:  # of any type: an error of one cluster never affects another
         unexpected = UnexpectedError(cluster, step, type(error).__name__, _place(error.__traceback__))
-    raise unexpected  # outside of the handler, so that the original is not its context
+    raise unexpected  # outside the handler, so that the original exception is not its context
 
 
 def _place(traceback: TracebackType | None) -> str:
-    """Return the innermost line of our package."""
+    """Return the innermost line of Evenkeel's code in a traceback, as file:line."""
     place = "an unknown place"
     while traceback is not None:
         path = PurePath(traceback.tb_frame.f_code.co_filename)

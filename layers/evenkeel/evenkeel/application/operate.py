@@ -1,4 +1,4 @@
-"""Operator events: find the action in the table, read its fields, carry it out and record it."""
+"""Operator events: find the action in the table, read its fields, carry it out and record its caller."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,13 +24,13 @@ from evenkeel.texts.english import rfc3339
 from evenkeel.texts.pool_numbers import unknown_text
 from evenkeel.validation import ConfigError, read_model
 
-_LONGEST_ID = 100  # as ClusterId
+_LONGEST_ID = 100  # the limit of ClusterId
 _LONGEST_ASKER = 2048
 _LONGEST_REASON = 500
-_MOST_NAMED = 10_000  # clusters of one event, a megabyte of ids
+_MOST_NAMED = 10_000  # clusters that one event may name: a megabyte of ids
 _FAILURES_NAMED = 20
-_ACTIONS_KEPT = timedelta(days=30)  # as decisions
-# If all clusters are read: one that hangs must not use up the others' time, and Lambda answers with 6 MB at most.
+_ACTIONS_KEPT = timedelta(days=30)  # as long as decisions
+# For events about all clusters: one that hangs must not use up the others' time, and Lambda limits answers to 6 MB.
 _SECONDS_PER_CLUSTER = 10
 _LEAST_SECONDS = 3
 _LARGEST_ANSWER = 4_000_000
@@ -38,16 +38,19 @@ _LARGEST_ANSWER = 4_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Operate(ActionPorts):
-    """The use case with its ports. Every answer has ``ok`` and a readable ``message``."""
+    """The use case with its ports. Every answer has ``ok`` and a ``message`` for people."""
 
-    together: Executor = sequentially  # for several clusters
+    together: Executor = sequentially  # handles several clusters
 
     def read(self, event: Mapping[str, Any], remaining: Remaining) -> Answer:
-        """Answer a caller who may only read. Raises as ``within``."""
+        """Return the answer for a caller who may only read. Raises the same errors as ``within``."""
         return self.within(Right.READ, event, remaining)
 
     def within(self, right: Right, event: Mapping[str, Any], remaining: Remaining) -> Answer:
-        """Answer a caller with that right. Raises as ``__call__``, and BadRequestError if the event needs another."""
+        """Return the answer for a caller with this right.
+
+        Raises the same errors as ``__call__``, and BadRequestError if the event needs a higher right.
+        """
         if not right.covers(right_needed(event)):
             action = ACTIONS[event["action"]]
             fields = [name for name, needed in action.rights_with.items() if not right.covers(needed)]
@@ -57,11 +60,11 @@ class Operate(ActionPorts):
         return self(event, remaining)
 
     def __call__(self, event: Mapping[str, Any], remaining: Remaining) -> Answer:
-        """Answer one operator event.
+        """Return the answer to one operator event.
 
         Raises:
             BadRequestError, ConfigError: the event is wrong.
-            EvenkeelError: it cannot be done now.
+            EvenkeelError: the action cannot be carried out now.
         """
         action = _action_of(event)
         right = action.right_for(event)
@@ -107,7 +110,7 @@ class Operate(ActionPorts):
             raise UnknownClusterError(f"{error}{advice}") from None
 
     def _carry_out(self, action: Action, call: Call, fields: Fields) -> Answer:
-        """Carry it out, and record the caller among the decisions."""
+        """Carry out the action on one cluster, and record it with its caller among the decisions."""
         answer = action.handler(call, fields)
         if call.right is Right.READ or not answer.get("done", True):
             return answer
@@ -117,17 +120,17 @@ class Operate(ActionPorts):
         entry |= {"reason": call.reason} if call.reason is not None else {}
         try:
             self.store.save_decision(call.cluster, id, {**entry, "what": answer["message"]}, now + _ACTIONS_KEPT)
-        except StateUnavailableError as error:  # it is done, and must not be repeated
+        except StateUnavailableError as error:  # the action is done and must not be repeated
             return {**answer, "message": f"{answer['message']}; who asked is not recorded: {error}"}
         return answer
 
     def _answer_of_many(
         self, action: Action, call: Call, fields: Fields, clusters: Sequence[str], *, lists: bool
     ) -> Answer:
-        """Return one answer for each cluster. An error of one does not affect the others.
+        """Return one answer for each cluster. An error in one cluster does not affect the others.
 
-        ``lists``: nothing is done; the answer has the clusters with an effect. ``left``: the clusters that there was no
-        time or no room for; a second event with these gets the rest.
+        ``lists``: nothing is carried out; the answer has the clusters that the action would affect. ``left`` in the
+        answer: the clusters for which there was no time or space. The caller names them in a second event.
         """
         answers: dict[str, Answer | None] = {}
         left: dict[str, str] = {}
@@ -194,7 +197,7 @@ def _action_of(event: Mapping[str, Any]) -> Action:
 
 
 def _refuse_unknown_fields(action: Action, right: Right, event: Mapping[str, Any]) -> None:
-    """Raise BadRequestError: ignored, an `until` with a typo would be a pause without an end."""
+    """Raise BadRequestError for an unknown field. If it were ignored, a pause with a mistyped `until` would not end."""
     asker = () if right is Right.READ else ("by", "reason")
     names = ("action", *action.scopes, *action.fields.names(), *asker)
     for field in event:
@@ -236,7 +239,7 @@ def _named(clusters: object) -> list[str]:
 
 
 def _text_of(event: Mapping[str, Any], name: str, longest: int, advice: str) -> str | None:
-    """Return the caller or the reason, unverified, as the event has it."""
+    """Return the event's caller or reason, unverified; None: it has none. Raises BadRequestError for a bad text."""
     text = event.get(name)
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""Plans and decisions as JSON: one shape for writers and readers.
+"""Plans and decisions as JSON: the same classes write and read it.
 
 The names are a contract (docs/reference/schemas). Readers ignore fields of newer releases.
 """
@@ -31,7 +31,7 @@ ONLY_WHEN_SET = Field(exclude_if=lambda value: not value)
 
 @dataclass_transform(kw_only_default=True)
 class Document:
-    """The base of classes that are written as JSON, with camelCase names. Each of them is a dataclass."""
+    """The base of documents: dataclasses that are written as JSON, with camelCase names."""
 
     __pydantic_config__ = ConfigDict(extra="ignore", alias_generator=to_camel)
 
@@ -40,14 +40,14 @@ class Document:
 
 
 class ReplicaChange(Document):
-    """Requested replicas, before and after."""
+    """Requested replicas before and after the plan."""
 
     before: Annotated[Count, Field(alias="from")]
     after: Annotated[Count, Field(alias="to")]
 
 
 class BoundChange(Document):
-    """A bound, before and after; null if it is unset or cannot be read."""
+    """A bound before and after the plan; null if it is unset or cannot be read."""
 
     before: Annotated[Number | None, Field(alias="from")]
     after: Annotated[Number | None, Field(alias="to")]
@@ -66,13 +66,13 @@ class GroupDocument(Document):
     max: BoundChange
     reasons: tuple[str, ...] = ()
     rules: tuple[_Facts, ...] = ()  # one per reason: the rule and its facts by name
-    outcome: Annotated[str | None, ONLY_WHEN_KNOWN] = None  # a sentence; in decisions only, like the next
-    result: Annotated[str | None, ONLY_WHEN_KNOWN] = None  # a Result, or one of a newer release
+    outcome: Annotated[str | None, ONLY_WHEN_KNOWN] = None  # a sentence; only in decisions
+    result: Annotated[str | None, ONLY_WHEN_KNOWN] = None  # a Result; a newer release may add values
     running: Annotated[Count | None, ONLY_WHEN_KNOWN] = None
 
     @property
     def key(self) -> str:
-        """Return the text of its GroupKey."""
+        """Return the group's GroupKey as text."""
         return f"{self.flavour}/{self.namespace}/{self.name}"
 
     @property
@@ -87,16 +87,19 @@ class GroupDocument(Document):
 
     @property
     def is_left_alone(self) -> bool:
-        """Return whether there was nothing to write."""
+        """Return True if no write was planned."""
         return self.result in (None, Result.LEFT_ALONE)
 
     def facts(self, rule: Rule) -> Mapping[str, Any] | None:
-        """Return the facts of the rule's first reason; None if it gave none."""
+        """Return the facts of the first reason of this rule; None if the group has no such reason."""
         return next((facts for facts in self.rules if facts.get("rule") == rule.value), None)
 
 
 class ScaleRequestDocument(Document):
-    """The rest of a request for nodes: ``missing`` cannot be placed, or have to stay; later runs add ``later``."""
+    """The unfinished part of a request for nodes.
+
+    ``missing``: nodes that find no room, or that cannot be removed. ``later``: nodes that are left to later runs.
+    """
 
     request: str
     nodes: Number
@@ -111,39 +114,39 @@ class OwnerDocument(Document):
     namespace: str
     name: str
     field: str
-    value: Count  # in the owner's object
-    wanted: Count  # as its users want it: the value may be ours
+    value: Count  # the value in the owner's object
+    wanted: Count  # the value that its users want; ``value`` may be Evenkeel's
     part: Annotated[str, ONLY_WHEN_SET] = ""
     set_by: Annotated[str, ONLY_WHEN_SET] = ""
 
 
 class OriginDocument(Document):
-    """The source of a number of a pool: a Source, or one of a newer release."""
+    """The source of a number of a pool. ``source`` is a Source; a newer release may add values."""
 
     source: str
     says: str  # a sentence
-    groups: tuple[str, ...] = ()  # with the annotation, or whose former bounds are added up
+    groups: tuple[str, ...] = ()  # groups with the annotation, or groups whose former bounds are added up
     owners: tuple[OwnerDocument, ...] = ()
 
 
 class OriginsDocument(Document):
-    """The source of each number; null: it has none."""
+    """The sources of PoolMinimum and PoolMaximum; null: the number is unset."""
 
     min: OriginDocument | None = None
     max: OriginDocument | None = None
 
 
 class WaitingDocument(Document):
-    """Pending pods with equal needs that need nodes of a pool."""
+    """Pending pods with equal requirements, which need nodes of the pool."""
 
-    pods: tuple[str, ...]  # the first of them, the oldest first
+    pods: tuple[str, ...]  # the oldest few, the oldest first
     count: Count
     since: Timestamp
-    zones: tuple[str, ...] = ()  # of their nodes
+    zones: tuple[str, ...] = ()  # where their nodes may be
 
 
 class UnfitDocument(Document):
-    """Pods with equal needs, or with one reason, that get no node."""
+    """Pods that get no node, grouped by their requirements or by the reason."""
 
     pods: tuple[str, ...]
     count: Count
@@ -154,32 +157,33 @@ class UnfitDocument(Document):
 
 
 class NodeDocument(Document):
-    """A node, and why it is needed; if unneeded, since when, and why and until when it stays."""
+    """A node of a pool, needed or unneeded."""
 
     node: str
     group: str
+    # Why the node is needed; of an unneeded node, why it is not removed yet.
     reason: Annotated[str | None, ONLY_WHEN_KNOWN] = None
     rule: Annotated[str | None, ONLY_WHEN_KNOWN] = None
-    since: Annotated[Timestamp | None, ONLY_WHEN_KNOWN] = None
-    goes_at: Annotated[Timestamp | None, ONLY_WHEN_KNOWN] = None
+    since: Annotated[Timestamp | None, ONLY_WHEN_KNOWN] = None  # since when it is unneeded
+    goes_at: Annotated[Timestamp | None, ONLY_WHEN_KNOWN] = None  # when an unneeded node may be removed
 
 
 class DemandDocument(Document):
-    """The demand of pods and nodes of a pool."""
+    """Demand's advice for a pool: nodes for its pending pods, and its unneeded nodes."""
 
     pending: tuple[WaitingDocument, ...] = ()
-    nodes: dict[str, Count] = field(default_factory=dict)  # ordered, by group
-    unfit: tuple[UnfitDocument, ...] = ()  # pending pods that get no node of this pool, or are not counted
+    nodes: dict[str, Count] = field(default_factory=dict)  # nodes for the pending pods, by group
+    unfit: tuple[UnfitDocument, ...] = ()  # pods that get no node of this pool, or that are not counted
     unneeded: tuple[NodeDocument, ...] = ()
     needed: tuple[NodeDocument, ...] = ()
-    says: tuple[str, ...] = ()  # the same in sentences
+    says: tuple[str, ...] = ()  # the advice in sentences
 
 
 class ClusterDemandDocument(Document):
-    """The demand that no pool serves; ``unread``: why it is unknown."""
+    """Demand's advice for a cluster, apart from its pools. ``unread``: why there is none."""
 
     unread: Annotated[str | None, ONLY_WHEN_KNOWN] = None
-    unmet: tuple[UnfitDocument, ...] = ()  # no pool can serve them
+    unmet: tuple[UnfitDocument, ...] = ()  # pods that get no node from any pool
     not_counted: tuple[UnfitDocument, ...] = ()
     fit_already: Count = 0
     check_again: Annotated[Timestamp | None, Field(alias="lookAgain"), ONLY_WHEN_KNOWN] = None
@@ -187,12 +191,12 @@ class ClusterDemandDocument(Document):
 
 
 class StepDocument(Document):
-    """A step of convergence that is under way, or begins. Groups by key."""
+    """A convergence step that is in progress, or starts with this plan. Source and destination are keys of groups."""
 
     source: str
     destination: str
     begun_at: Timestamp
-    machine: Annotated[str | None, ONLY_WHEN_KNOWN] = None  # that is drained
+    machine: Annotated[str | None, ONLY_WHEN_KNOWN] = None  # the machine that is drained
     delete_requested_at: Annotated[Timestamp | None, Field(alias="givenAt"), ONLY_WHEN_KNOWN] = None
 
 
@@ -200,11 +204,11 @@ class LevelDocument(Document):
     """The convergence of a pool."""
 
     step: Annotated[StepDocument | None, ONLY_WHEN_KNOWN] = None
-    waits: Annotated[str | None, ONLY_WHEN_KNOWN] = None  # what the step waits for, or why none begins
+    waits: Annotated[str | None, ONLY_WHEN_KNOWN] = None  # what the step waits for, or why none starts
     rule: Annotated[str | None, ONLY_WHEN_KNOWN] = None
     hangs_since: Annotated[Timestamp | None, ONLY_WHEN_KNOWN] = None
-    left: Count = 0  # steps left in this hour's budget
-    course: tuple[tuple[str, str], ...] = ()  # source and destination of every step to come
+    left: Count = 0  # steps that the budget of this hour still allows
+    course: tuple[tuple[str, str], ...] = ()  # source and destination of each step until the zones are level
     says: tuple[str, ...] = ()
 
 
@@ -254,7 +258,7 @@ class PlanDocument(Document):
 
 
 class FixDocument(Document):
-    """A PoolMaximum that was written to an object, or should be, and the outcome."""
+    """A fix of a PoolMaximum in an object, and the outcome of its write."""
 
     object: str
     before: Annotated[Any, Field(alias="from")] = None
@@ -273,7 +277,7 @@ class DecisionDocument(Document):
     dry_run: bool = False
     pool: PoolDocument
     mended: Annotated[tuple[FixDocument, ...] | None, ONLY_WHEN_KNOWN] = None
-    truncated: Annotated[Count | None, ONLY_WHEN_KNOWN] = None  # groups left out, for size
+    truncated: Annotated[Count | None, ONLY_WHEN_KNOWN] = None  # the number of groups left out to limit the size
 
 
 class _Decisions(BaseModel):
@@ -282,12 +286,12 @@ class _Decisions(BaseModel):
 
 
 def read_decisions(decisions: Iterable[Mapping[str, Any]], where: str) -> tuple[DecisionDocument, ...]:
-    """Read stored decisions. Raises ConfigError: one line for each bad value, which begins with ``where``."""
+    """Return stored decisions as documents. Raises ConfigError, whose lines start with ``where``."""
     return read_model(_Decisions, {"decisions": tuple(decisions)}, where).decisions
 
 
 def or_named(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the entry; instead of a decision that cannot be read, one with its id and the fault."""
+    """Return the entry. A decision that cannot be read is replaced by an entry with its id and the fault."""
     if "pool" not in entry:
         return entry
     try:

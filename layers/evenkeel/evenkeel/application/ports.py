@@ -1,6 +1,6 @@
 """The shared ports of use cases: what several capabilities need from the outside world.
 
-A port that one capability needs is in ``application/<capability>/ports.py``. Adapters and tests implement them.
+A port that only one capability needs is in ``application/<capability>/ports.py``. Adapters and tests implement them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +19,9 @@ from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
 
-# The stack's name in commands, where no setting names the stack.
+# The stack's name in proposed commands if no setting has it.
 NAMELESS = "NAME"
-# The cause of an entry that replaces a decision that cannot be read; its `what` is the reason.
+# The cause of an entry that replaces an unreadable decision. Its `what` is the fault.
 UNREADABLE = "unreadable"
 
 
@@ -52,18 +52,18 @@ class Clock(Protocol):
         """Return an aware datetime in UTC."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for this many seconds."""
 
 
 class Executor(Protocol):
     """Runs tasks, in parallel where that helps."""
 
     def __call__(self, tasks: Sequence[Callable[[], None]]) -> None:
-        """Return when all tasks have ended; then raise an exception that one of them raised."""
+        """Run the tasks and wait until all have ended. If tasks raised exceptions, raise one of these."""
 
 
 def sequentially(tasks: Sequence[Callable[[], None]]) -> None:
-    """Run the tasks one after the other, until one raises (an ``Executor``)."""
+    """Run the tasks one after the other, until one raises an exception. This is an ``Executor``."""
     for task in tasks:
         task()
 
@@ -76,11 +76,11 @@ class Bus(Protocol):
 
 
 class CheckResult(StrEnum):
-    """What a check reports to the run that it requests."""
+    """The result of a check, for the run that it requests."""
 
-    SILENT = "silent"  # the cluster gives no usable answer
-    ANSWERS = "answers"  # it answers again
-    UNSEEN = "unseen"  # checks cannot read it, or may not: the run's own read counts as a check
+    SILENT = "silent"  # the cluster returns no usable answer
+    ANSWERS = "answers"  # the cluster answers again
+    UNSEEN = "unseen"  # checks cannot or may not read the cluster: the run's own read counts as a check
 
 
 class Queue(Protocol):
@@ -94,9 +94,9 @@ class Queue(Protocol):
         found: CheckResult | None = None,
         steady: SteadyState | None = None,
     ) -> None:
-        """Request a run. Requests with one deduplication id within five minutes are one request.
+        """Request a run. Requests with the same deduplication id within five minutes count as one.
 
-        ``steady``: what the run stores if it has nothing to do either.
+        ``steady``: the state that the run stores if it finds nothing to do, either.
         """
 
     def check_again(self, cluster: str, reason: str, seconds: int) -> None:
@@ -107,18 +107,19 @@ class Queue(Protocol):
 
 
 class Versions(dict[str, int]):
-    """The versions of a cluster's items that a reader has seen, by the store's own names for them.
+    """The versions of a cluster's items that a reader has seen, by the store's names of items.
 
-    Each write is conditional on them and updates them. So a reader may write twice, and a second reader's write fails.
+    Each write is conditional on these versions and updates them. So one reader may write an item several times. After
+    that, a write by another reader fails.
     """
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedOffering:
-    """The capacity reports of one offering, as they were read."""
+    """The stored capacity reports of one offering."""
 
     state: OfferingState
-    version: int | None  # condition of the next write; None: there is no item
+    version: int | None  # the next write is conditional on it; None: there is no item
 
 
 Offerings = Mapping[Offering, SharedOffering]
@@ -132,13 +133,13 @@ class StoredCluster:
     record: ClusterRecord
     control: ControlRecord
     state: ClusterState
-    zones: Mapping[str, ZoneRecord]  # with the source of each statement; plans need only state.zones
-    scale_requests: Mapping[str, ScaleRequestRecord]  # by id, answered ones too; plans need only state.scale_requests
+    zones: Mapping[str, ZoneRecord]  # with the source of each statement; plans use only state.zones
+    scale_requests: Mapping[str, ScaleRequestRecord]  # by id, done ones too; plans use only state.scale_requests
     versions: Versions
     fencing_token: int  # of the lease
-    offerings: Offerings = field(default_factory=dict)  # with all reports; state.offerings: those of other clusters
+    offerings: Offerings = field(default_factory=dict)  # all reports; state.offerings has those of other clusters
     expired: Sequence[str] = ()  # items for `RunStore.forget`, by the store's names
-    timer: Timer | None = None  # the next check besides the scans
+    timer: Timer | None = None  # the next check in addition to scans
     event_check: EventCheckRecord | None = None  # the last check that an event requested
     unreachable: Unreachable | None = None  # set if the last check got no answer
     cluster_health: ClusterHealth = field(default_factory=ClusterHealth)
@@ -146,32 +147,32 @@ class StoredCluster:
 
     @property
     def policy(self) -> Policy:
-        """Return the policy of plans: the record's, with pauses and restores applied."""
+        """Return the policy for plans: the record's policy, with pauses and restores applied."""
         return self.control.applied_to(self.record.policy())
 
     def is_left_alone(self, now: datetime) -> bool:
-        """Return whether it is paused, and no bounds of ours keep an autoscaler from ordering."""
+        """Return True if the cluster is paused, and Evenkeel's bounds keep no autoscaler from ordering."""
         return self.control.is_paused(now) and not self.closed_pools
 
     @property
     def closed_pools(self) -> Mapping[str, datetime]:
-        """Return the pools that our plan closes to an autoscaler: name -> since when."""
+        """Return the pools in which Evenkeel's bounds keep an autoscaler from ordering: name -> since when."""
         return {id.name: pool.closed_at for id, pool in self.state.pools.items() if pool.closed_at is not None}
 
     @property
     def is_unreachable(self) -> bool:
-        """Return whether the cluster did not answer the last check."""
+        """Return True if the cluster did not answer the last check."""
         return self.unreachable is not None and not self.unreachable.is_over
 
     def is_dry(self, default: bool) -> bool:
-        """Return whether a run writes nothing; ``default``: the stack's setting.
+        """Return True if a run writes nothing; ``default``: the stack's setting.
 
-        A restore is a request to write, so it also runs in dry run.
+        A restore is a request to write, so it writes in dry run, too.
         """
         return self.control.is_dry(self.record, default) and not self.control.restoring
 
     def backoff_of(self, key: GroupKey) -> BackoffPolicy:
-        """Return the backoff of the group's pool if its rule has one, else the cluster's."""
+        """Return the backoff durations of the group's pool if the record sets them, else the cluster's."""
         policy, name = self.record.policy(), str(key)
         pools = self.state.pools.items()
         pool = next((id for id, state in pools if name in state.adopted or name in state.members), None)
@@ -181,7 +182,7 @@ class StoredCluster:
 
 @dataclass(frozen=True, kw_only=True)
 class Registered:
-    """The registration of a cluster, as it is before a change. ``record``: a string is the fault in it."""
+    """The stored registration of a cluster. ``record`` is a string, the fault, if it cannot be read."""
 
     record: ClusterRecord | str
     control: ControlRecord
@@ -191,34 +192,34 @@ class Registered:
 class ClusterStore(Protocol):
     """The items of one cluster that several capabilities write.
 
-    In every store, a write is conditional on the versions that were read (None: there is no item) and raises
-    StateConflictError. All methods raise StateUnavailableError.
+    In every store, a write is conditional on the versions that were read (None: there was no item). If these have
+    changed, it raises StateConflictError. All methods raise StateUnavailableError.
     """
 
     def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
         """Read a cluster in one query. Raises UnknownClusterError; ConfigError if a record has a bad value.
 
-        A read without consistency has half the price and may miss writes of the last second.
+        A read that is not consistent costs half and may miss writes of the last second.
         """
 
     def save_record(self, record: ClusterRecord, control: ControlRecord, versions: Versions | None) -> None:
-        """Write both or neither."""
+        """Write the record and the control record, both or neither."""
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
         """Write the state of one node group."""
 
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
-        """Write one request for nodes. A conflict without versions means that it is stored already."""
+        """Write one request for nodes. With ``versions`` None, a conflict means that it is stored already."""
 
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
-        """Add a decision, or who did what. One that is too large for an item is cut."""
+        """Add a decision, or an operator action with its caller. One that is too large for an item is truncated."""
 
 
 class RegistrationStore(ClusterStore, Protocol):
-    """The same with the registrations of all clusters."""
+    """``ClusterStore``, and the registrations of all clusters."""
 
     def registered(self, cluster: str) -> Registered | None:
-        """Read a registration, also one with a fault. None: the cluster is not registered."""
+        """Read a registration, even if its record has a fault. None: the cluster is not registered."""
 
     def registrations(self) -> Sequence[tuple[str, Registration | str]]:
         """Read all registrations by cluster id; a string is the fault in a record."""
@@ -237,14 +238,19 @@ class LeaseStore(Protocol):
     """The lease of each cluster."""
 
     def take_lease(self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime) -> Lease:
-        """Take it. Raises LeaseHeldError while another holds it; StateConflictError if it was taken since the read."""
+        """Take the lease.
+
+        Raises:
+            LeaseHeldError: Another owner has it.
+            StateConflictError: It was taken since the read (``seen_token``).
+        """
 
     def give_back_lease(self, cluster: str, lease: Lease, now: datetime) -> None:
-        """End it now. A lease that is lost already is no error."""
+        """End the lease now. It is no error if the lease is lost already."""
 
 
 class Shelf(Protocol):
-    """Where the status page is stored."""
+    """The store of the status page."""
 
     def put(self, html: str) -> None:
         """Replace the page. Raises AccessError."""

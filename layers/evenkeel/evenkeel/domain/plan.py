@@ -1,7 +1,7 @@
-"""``plan()``: from observation, stored state and settings to the writes of a check, with reasons.
+"""``plan()``: returns the writes of a check, with reasons, from the observation, the stored state and the settings.
 
-One pure function, which the Lambda functions, dry run, the action ``plan`` and ``evenkeel plan`` call. This module
-lists the capabilities; the pipeline that they plug into is ``domain.rebalancing.plan``.
+It is a pure function. The Lambda functions, dry run, the action ``plan`` and ``evenkeel plan`` all call it. This module
+lists the capabilities. They plug into the pipeline of ``domain.rebalancing.plan``.
 """
 
 from dataclasses import replace
@@ -24,13 +24,13 @@ from evenkeel.domain.rebalancing.restore import is_restored
 
 
 def plan(observation: Observation, state: ClusterState, policy: Policy, now: datetime) -> Plan:
-    """Return what to write, and why, for every pool of a cluster. Every group has a reason, also one left alone.
+    """Return what to write to each pool of a cluster, and why. A group without a write has a reason, too.
 
     Args:
         observation: Everything that one check has read.
         state: The stored state of groups, pools and zones.
         policy: The settings of the cluster record.
-        now: An aware datetime, the only clock. It is the API server's where that differs from Evenkeel's.
+        now: The time, with time zone. No other clock is read. If the API server's time differs, it is that time.
     """
     return run_pipeline(Check(observation, state, policy, now), CAPABILITIES)
 

@@ -1,7 +1,7 @@
-"""The chats and pagers that people are notified in. The sources of the fields are beside each service.
+"""The chats and paging services that receive notifications. Each class names the documents that its fields follow.
 
-A message of a cloud or an API server may hold anything. It is cut to a length, and made one line without control
-characters, links and mentions.
+A message from a cloud or an API server may contain any text. It is shortened to one line without control characters,
+and its links and mentions are disabled.
 """
 
 import json
@@ -18,25 +18,26 @@ from evenkeel.application.incidents.alerting import ROLLOUT, Alert, ChannelError
 from evenkeel.domain.model.incidents import Change, IncidentKind
 from evenkeel.domain.model.values import printable
 
-# Lines of a message about many incidents; the page shows all of them.
+# The largest number of incidents that one message lists; the status page shows all of them.
 _LINES = 20
-# Twenty such lines fit into what Teams accepts (28 KB) and Slack shows unshortened (4,000 characters).
+# In characters. Twenty lines of this length fit the limits: Teams accepts 28 KB, Slack shows 4,000 characters in full.
 _LONGEST_LINE = 180
 _LONGEST_TEXT = 600
 _TITLES = {Change.OPENED: "Incident", Change.CHANGED: "Changed", Change.CLOSED: "Over"}
-# As PagerDuty names them; else "error". Only missing nodes have to page an operator at night.
+# The severities of incident kinds, by PagerDuty's names; every other kind is an "error".
+# Only missing nodes are "critical": they page an operator, also at night.
 _SEVERITIES = {
     IncidentKind.MISSING.value: "critical",
     IncidentKind.CONTESTED.value: "warning",
     IncidentKind.OVER_COMMITTED.value: "warning",
     IncidentKind.INVALID.value: "warning",
-    ROLLOUT: "warning",  # its clusters are in dry run again, as before
+    ROLLOUT: "warning",  # the rollout's clusters are in dry run again
 }
 _PRIORITIES = {"critical": "P1", "error": "P2", "warning": "P3"}
 _PAGE = "All of the fleet"
 
-# A scheme, or what browsers read as one, and its host. A browser reads a backslash as a slash.
-# A name alone, such as host.example/path, stays: machine types and versions look alike.
+# The scheme of a URL, or text that browsers read as a scheme, and the host. Browsers read a backslash as a slash.
+# A host without a scheme, such as host.example/path, does not match: machine types and versions look the same.
 _ADDRESS = re.compile(
     r"((?<![^\W_])(?:www\.|(?:https?|ftp|mailto|tel):(?=\S)[/\\]*)|:?[/\\]{2,})([\w.@:+-]*)", re.IGNORECASE
 )
@@ -47,7 +48,7 @@ ReadSecret = Callable[[str], str]
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """What the services that are called by HTTPS share."""
+    """The values that all services called by HTTPS share."""
 
     secret: ReadSecret
     post: HttpsPost
@@ -56,7 +57,7 @@ class Shared:
 
 @dataclass(frozen=True, kw_only=True)
 class _Request:
-    """A POST. ``accepted``: statuses beside 200 to 299 that are no error."""
+    """A POST request. ``accepted``: HTTP statuses outside 200 to 299 that are no error."""
 
     url: str
     body: Mapping[str, Any]
@@ -66,10 +67,10 @@ class _Request:
 
 @dataclass(frozen=True, kw_only=True)
 class _Service:
-    """A service that is called by HTTPS: each says which request its alerts become."""
+    """A service that Evenkeel calls by HTTPS. Each subclass builds the request for its alerts."""
 
     name: ClassVar[str]
-    together: ClassVar[bool]  # one message has several alerts
+    together: ClassVar[bool]  # True: one message can contain several alerts
     shared: Shared
 
     def send(self, alerts: Sequence[Alert]) -> None:
@@ -85,8 +86,8 @@ class _Service:
 class Slack(_Service):
     """An incoming webhook: ``{"text": ...}``, with ``&``, ``<`` and ``>`` escaped; ``<url|words>`` is a link.
 
-    Slack, *Sending messages using incoming webhooks* and *Formatting text for app surfaces*; one message a second, 429
-    with ``Retry-After`` beyond (*Rate limits*).
+    Sources: Slack, *Sending messages using incoming webhooks* and *Formatting text for app surfaces*. Slack accepts one
+    message a second, and answers further ones with 429 and ``Retry-After`` (*Rate limits*).
     """
 
     name = "slack"
@@ -104,8 +105,9 @@ class Slack(_Service):
 class Teams(_Service):
     """A workflow's webhook (*Post to a channel when a webhook request is received*), which accepts an Adaptive Card.
 
-    Microsoft, *Create and send messages*; the card as Prometheus Alertmanager sends it (notify/msteamsv2). The webhooks
-    of Office 365 connectors, which accepted a MessageCard, are retired. 28 KB at most, four requests a second.
+    Sources: Microsoft, *Create and send messages*, and Prometheus Alertmanager, which sends the same card
+    (notify/msteamsv2). The webhooks of Office 365 connectors, which accepted a MessageCard, are retired. Teams accepts
+    messages of up to 28 KB, and four requests a second.
     """
 
     name = "teams"
@@ -135,8 +137,9 @@ class Teams(_Service):
 class PagerDuty(_Service):
     """Events API v2: ``routing_key``, ``event_action``, ``dedup_key``, ``payload``, ``links``, ``client``.
 
-    PagerDuty, *Send an alert event*: summary of 1,024 characters, dedup_key of 255, 429 when there are too many. A
-    resolve of a closed alert does nothing; a trigger of an open alert pages no one again.
+    Source: PagerDuty, *Send an alert event*. A summary has up to 1,024 characters, a dedup_key up to 255. PagerDuty
+    answers too many requests with 429. A resolve event for a closed alert has no effect. A trigger event for an open
+    alert sends no second page.
     """
 
     name = "pagerduty"
@@ -171,17 +174,18 @@ class PagerDuty(_Service):
 
 @dataclass(frozen=True, kw_only=True)
 class Opsgenie(_Service):
-    """Alerts of Jira Service Management, and of Opsgenie, whose API it has taken over.
+    """Alerts of Opsgenie, and of Jira Service Management, which has taken over Opsgenie's API.
 
-    Atlassian, *Integration events API* and Opsgenie's *Alert API*: ``message`` of 130 characters, ``alias`` (512) by
-    which an alert is one and is closed, ``description`` (15,000), ``priority`` P1 to P5, ``details``; key in the header
-    ``Authorization: GenieKey``. Opsgenie itself ends on 5 April 2027 (support.atlassian.com/opsgenie).
+    Sources: Atlassian, *Integration events API*, and Opsgenie's *Alert API*. Fields, with their lengths in characters:
+    ``message`` (130), ``alias`` (512), ``description`` (15,000), ``priority`` (P1 to P5), ``details``. The alias
+    identifies an alert, also to close it. The key is in the header ``Authorization: GenieKey``. Opsgenie itself ends on
+    5 April 2027 (support.atlassian.com/opsgenie).
     """
 
     name = "opsgenie"
     together = False
     key_secret: str
-    url: str  # of alerts
+    url: str  # the URL of the alerts
 
     def _request(self, alerts: Sequence[Alert]) -> _Request:
         (alert,) = alerts
@@ -189,7 +193,7 @@ class Opsgenie(_Service):
         if alert.is_over:
             url = f"{self.url}/{url_quote(alert.dedup, safe='')}/close?identifierType=alias"
             body = {"source": "evenkeel", "note": "It is over."}
-            # 404: no such alert is open.
+            # 404: no alert with this alias is open.
             return _Request(url=url, body=body, headers=headers, accepted=frozenset({404}))
         return _Request(
             url=self.url,
@@ -210,8 +214,9 @@ class Opsgenie(_Service):
 class ChatTopic:
     """An SNS topic that AWS Chatbot (now Amazon Q Developer in chat applications) reads.
 
-    Its administrator guide, *Custom notifications*: ``version``, ``source``, ``id``, ``content`` with ``textType``,
-    ``title``, ``description``, ``nextSteps``, ``keywords``, and ``metadata`` with ``threadId``, ``summary``.
+    Source: its administrator guide, *Custom notifications*. The fields are ``version``, ``source``, ``id``, ``content``
+    with ``textType``, ``title``, ``description``, ``nextSteps``, ``keywords``, and ``metadata`` with ``threadId``,
+    ``summary``.
     """
 
     name: ClassVar[str] = "topic"
@@ -239,7 +244,7 @@ class ChatTopic:
 
 
 def _message(alerts: Sequence[Alert]) -> tuple[str, list[str]]:
-    """Return a title and lines: of one alert all that is known, of many a line each for the worst."""
+    """Return a title and lines: all details of a single alert, or one line for each of the worst alerts."""
     if len(alerts) == 1:
         return _titled(alerts[0]), _about(alerts[0])
     incidents = [alert for alert in alerts if not alert.heading]
@@ -290,7 +295,7 @@ def _line(text: str, longest: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return the text without links and mentions. Evenkeel's own links do not pass through here."""
+    """Return the text with links and mentions disabled. Evenkeel's own links are never passed to this function."""
     text = _ADDRESS.sub(lambda match: f"{match[1].replace(':', '[:]')}{match[2]}".replace(".", "[.]"), printable(text))
     return text.translate(str.maketrans("<>[]", "‹›()"))
 
@@ -300,7 +305,7 @@ def _escaped(text: str) -> str:
 
 
 def _secret(shared: Shared, name: str) -> str:
-    """Return the text of a secret. Raises ChannelError, which names the secret and not its text."""
+    """Return the text of a secret. Raises ChannelError, which names the secret but does not quote it."""
     try:
         return shared.secret(name).strip()
     except AccessError as error:
@@ -308,7 +313,7 @@ def _secret(shared: Shared, name: str) -> str:
 
 
 def _key(shared: Shared, name: str) -> str:
-    """Return a key of characters that a header may hold. Raises ChannelError."""
+    """Return the key in a secret. Raises ChannelError where it has characters that a header must not have."""
     key = _secret(shared, name)
     if not (0 < len(key) <= 256 and key.isascii() and key.isprintable() and " " not in key):
         raise ChannelError(f"secret {name} holds no key: store only the key's text", is_away=False)

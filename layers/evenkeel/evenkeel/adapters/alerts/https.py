@@ -1,7 +1,7 @@
-"""One POST by HTTPS, with the standard library.
+"""Sends one POST by HTTPS, with the standard library.
 
-It verifies certificates, follows no redirect, reads only the status of the answer, and ends within seconds. An error
-names the host of a URL and nothing else of it: the rest may be a secret.
+The client verifies certificates, follows no redirect, does not read the body of the answer, and ends within seconds. An
+error names only the host of a URL, because other parts of the URL may be a secret.
 """
 
 import socket
@@ -15,14 +15,15 @@ from urllib.parse import SplitResult, urlsplit
 from evenkeel.adapters.addresses import ForbiddenAddressError, connect
 from evenkeel.application.incidents.alerting import ChannelError
 
-# For one wait and for all of them: a server that sends a byte every four seconds is cut off as well.
+# The limits of one wait, and of the whole request. The second limit also stops a server that sends one byte every four
+# seconds.
 _SILENCE_SECONDS = 5.0
 _DEADLINE_SECONDS = 8.0
 _LONGEST_RETRY_AFTER = 3600.0
 
 
 class _Connection(HTTPSConnection):
-    """A connection to an address that was checked."""
+    """A connection that refuses forbidden addresses."""
 
     to_loopback = False
 
@@ -37,9 +38,9 @@ class HttpsPost:
     """Posts JSON.
 
     Args:
-        context: The certificates to trust. None: those that this machine trusts.
+        context: The certificates to trust. None: the certificates that this machine trusts.
         deadline: Seconds for the whole request.
-        allow_loopback: The service may be on this machine: for the sandbox, never in a deployed stack.
+        allow_loopback: True: the service may be on this machine. Only the sandbox sets this.
     """
 
     def __init__(
@@ -57,10 +58,10 @@ class HttpsPost:
         """Post a body.
 
         Args:
-            accepted: Statuses beside 200 to 299 that are no error.
+            accepted: HTTP statuses outside 200 to 299 that are no error.
 
         Raises:
-            ChannelError: The service gave no answer, or another status.
+            ChannelError: The service did not answer, or answered with another status.
         """
         parts, port = _parts(url)
         host = str(parts.hostname)
@@ -77,11 +78,11 @@ class HttpsPost:
             connection.request("POST", path, body, {"Content-Type": "application/json", **headers})
             answer = connection.getresponse()
             status, pause = answer.status, _seconds(answer.getheader("Retry-After"))
-            if cut.is_set():  # headers that were cut off look complete
+            if cut.is_set():  # the library treats headers that were cut off as complete
                 raise TimeoutError
-        except ForbiddenAddressError as error:  # it names the host and an address
+        except ForbiddenAddressError as error:  # the error names only the host and an address
             raise ChannelError(f"{error}: correct the URL", is_away=False) from None
-        except (OSError, HTTPException, ValueError) as error:  # their texts may contain the path
+        except (OSError, HTTPException, ValueError) as error:  # the text of the error may contain the path
             raise ChannelError(f"{host} gives no answer: {type(error).__name__}") from None
         finally:
             watchdog.cancel()
@@ -92,7 +93,7 @@ class HttpsPost:
 
 
 def _parts(url: str) -> tuple[SplitResult, int]:
-    """Return the parts of an https:// URL and its port. Raises ChannelError without the text, which may be a key."""
+    """Return the parts of an https:// URL and its port. Raises ChannelError, which does not quote the URL."""
     try:
         parts = urlsplit(url)
         port = parts.port or 443
@@ -104,12 +105,12 @@ def _parts(url: str) -> tuple[SplitResult, int]:
 
 
 def _cut(connection: HTTPSConnection, cut: Event) -> None:
-    """End the wait."""
+    """Shut the connection down, which ends a pending read or write."""
     cut.set()
     with suppress(OSError, AttributeError):
         connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def _seconds(text: str | None) -> float | None:
-    """Return a Retry-After in whole seconds, as Slack and PagerDuty send it; None for a date."""
+    """Return the seconds of a Retry-After, as Slack and PagerDuty send it; None for a date or a missing header."""
     return min(float(text), _LONGEST_RETRY_AFTER) if text and text.isascii() and text.isdigit() else None

@@ -1,1 +1,1 @@
-"""DynamoDB, SQS, EventBridge and Secrets Manager behind the application's ports."""
+"""The adapters for AWS: DynamoDB, SQS, EventBridge, S3, KMS and Secrets Manager."""

@@ -11,7 +11,7 @@ from evenkeel.application.incidents.alerting import LastNotified
 from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.alerts")
-# Far longer than a message may wait, dead letters included (14 days): no older notification arrives.
+# Longer than a message may wait (14 days as a dead letter), so no older notification arrives.
 _KEPT = timedelta(days=30)
 
 
@@ -27,11 +27,11 @@ class DynamoAlertMemory:
         for item in self._table.get(_pk(channel), key):
             try:
                 version = whole(item, "version")
-            except ConfigError as error:  # no write of it could succeed
+            except ConfigError as error:  # no write of the item could succeed
                 raise StateUnavailableError(f"table {self._table.name}: {error}") from None
             try:
                 return _last_notified(item, version)
-            except ConfigError as error:  # a repeat is better than an alert that is never sent
+            except ConfigError as error:  # a repeated alert is better than one that is never sent
                 _log.error("not read: %s", error)
                 return LastNotified(version=version)
         return LastNotified()
@@ -44,7 +44,7 @@ class DynamoAlertMemory:
         numbers["expires_at"] = int((self._now() + _KEPT).timestamp())
         item = {
             **key(_pk(channel), incident),
-            # DynamoDB Local takes no empty text, and the first claim has none.
+            # Empty texts are left out, as in the first claim: DynamoDB Local does not accept them.
             **{name: {"S": value} for name, value in (("at", at), ("print", told.print)) if value},
             **{name: number(value) for name, value in numbers.items()},
         }

@@ -22,11 +22,11 @@ class SqsRecord:
     receives: int
     """The number of deliveries, this one included."""
     group: str
-    """Its message group; none on a standard queue."""
+    """The message group; empty on a standard queue."""
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> "SqsRecord":
-        """Return the record. Raises KeyError if Lambda's own fields are missing: then SQS retries the whole batch."""
+        """Return the record. Raises KeyError if Lambda's own fields are missing: SQS then retries the whole batch."""
         attributes = record.get("attributes") or {}
         return cls(
             message_id=record["messageId"],
@@ -38,7 +38,7 @@ class SqsRecord:
 
 
 def records_of(event: object, logger: Logger) -> Sequence[Mapping[str, Any]]:
-    """Return the records of a batch. Another event is logged, and has none."""
+    """Return the records of a batch. Any other event is logged, and has no records."""
     records = event.get("Records") if isinstance(event, dict) else None
     if isinstance(records, list):
         return records
@@ -70,13 +70,13 @@ def answer_batch(records: Sequence[Mapping[str, Any]], handle: Callable[[SqsReco
 
 @dataclass(frozen=True, kw_only=True)
 class Inbox:
-    """The messages of one queue. ``tries_soon``: the rebalance queue, whose failed messages are retried earlier."""
+    """The messages of one queue. ``tries_soon``: only for the rebalance queue, which retries failures earlier."""
 
     queue: SqsQueue
     tries_soon: bool = False
 
     def handle(self, record: SqsRecord, work: Callable[[str], None], logger: Logger, metrics: StackMetrics) -> None:
-        """Do the work that a message requests. One that raises BadRequestError is poison, and is dead-lettered.
+        """Do the work that a message requests. If the work raises BadRequestError, the message is dead-lettered.
 
         Any other error is logged, counted and raised again, so that SQS retries the message.
         """

@@ -1,4 +1,4 @@
-"""Events are delivered at least once and handled once: Powertools' idempotency, in the table."""
+"""Handle each event once, even if it is delivered again: Powertools' idempotency, in the table."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ from aws_lambda_powertools.utilities.idempotency import DynamoDBPersistenceLayer
 
 from evenkeel.application.ports import Remaining
 
-# The backoff forgets a failure after this time, so that a repeat of its event changes nothing.
+# After this time, the backoff has forgotten a failure, and a repeat of its event changes nothing.
 _REMEMBERED_SECONDS = 3 * 3600
 
 
@@ -24,8 +24,8 @@ class _Invocation:
 class DynamoIdempotency:
     """``Idempotent`` on DynamoDB.
 
-    Work that raises is forgotten, so that the event can be retried. Work that was cut off may begin again when the
-    invocation that began it must have ended.
+    If the work raises, its item is deleted, so that the event can be retried. If its invocation breaks off, the work
+    may start again at the time by which this invocation must have ended.
     """
 
     def __init__(self, client: Any, table: str, function: str) -> None:

@@ -1,4 +1,4 @@
-"""Inbound events, read by the parser of their source. Nothing here raises: an unusable event is explained."""
+"""Read inbound events with the parser of their source. An unusable event raises no error: the result has the reason."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from evenkeel.application.rebalancing.events import Ignored, InboundEvent, Sende
 from evenkeel.domain.model.values import quote
 from evenkeel.validation import ConfigError
 
-# Entries of all known sources are far smaller.
+# Bytes. The events of all known sources are far smaller.
 LARGEST_EVENT = 256 * 1024
 
 
@@ -30,7 +30,7 @@ def read_event(event: object, account: str | None = None) -> InboundEvent:
     Args:
         event: as EventBridge delivers it.
         account: the function's own AWS account. A cluster's record names the accounts whose events are accepted, and
-            AWS names the account of an event. None: unknown, so no accounts are compared.
+            AWS names the account of an event. None: unknown, so accounts are not compared.
     """
     if not isinstance(event, Mapping):
         return ignored("malformed", "event: not an object")

@@ -39,7 +39,7 @@ class _RolloutEvent(Message):
     rollout: str = Field(max_length=100)
     phase: Literal["halted", "done"]
     at: Moment
-    halts: int = 0  # incidents that have halted it; 0: an operator has
+    halts: int = 0  # the number of incidents that halted it; 0: an operator did
     message: str
     command: str | None = None
 
@@ -57,7 +57,7 @@ def read_alert(body: object) -> Alert:
 
 
 def _of_rollout(event: _RolloutEvent) -> Alert:
-    """Return the notification of a rollout. One that an incident has halted pages; others are closed at once.
+    """Return the notification of a rollout. It opens an alert if an incident halted the rollout, else it opens none.
 
     The key and the order of the event make sure that each channel reports a halt once, and never after its end.
     """

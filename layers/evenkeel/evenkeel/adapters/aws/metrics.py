@@ -1,7 +1,7 @@
 """Metrics as log lines (embedded metric format).
 
-CloudWatch bills a custom metric for each hour in which it is sent. So a zero is not sent, and a metric without an alarm
-only on request. If a line is written anyway, it has the other numbers as plain fields.
+CloudWatch bills a custom metric for each hour in which it is sent. So zeros are not sent, and metrics without an alarm
+are sent only on request. Without a request, a line that other metrics need has their values as plain fields.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
 
-# Its zero is sent, because its alarm fires on missing data.
+# This metric is sent even if it is 0, because its alarm fires on missing data.
 HEARTBEAT = "ClustersScanned"
 # The template has alarms on these metrics.
 ALARMED = frozenset({HEARTBEAT, "Incidents", "RunsFailed"})

@@ -17,16 +17,16 @@ from evenkeel.domain.fleet.check_times import Chunk, SteadyState
 from evenkeel.validation import ClusterId, ConfigError, Moment, read_json, read_model
 
 _log = logging.getLogger("evenkeel.messages")
-# An EventBridge entry may have 256 KiB. The stored decision has the rest.
+# Bytes. EventBridge allows 256 KiB for an entry. The stored decision is complete.
 _LARGEST_DETAIL = 240_000
-_LONG = ("pool", "problems", "says")  # left out of a larger event
+_LONG = ("pool", "problems", "says")  # fields that a larger event leaves out
 SOURCE = "evenkeel"
-# Seconds until SQS first retries a failed message, then four times as long, at most 80: 5, 20, 80, 80. So a short
-# outage of the table delays little. The message of a worker that died is retried after the queue's visibility timeout
-# (90 s): its lease (60 s at most) has then ended, and the first backoff has not.
+# Seconds until SQS retries a failed message for the first time. Each further delay is four times as long, at most 80 s:
+# 5, 20, 80, 80. So a short outage of the table delays a run only briefly. If a worker dies, SQS retries its message
+# after the queue's visibility timeout (90 s). Its lease (60 s at most) has then ended, but the first backoff has not.
 _TRY_AGAIN_SECONDS = 5
 LONGEST_WAIT_SECONDS = 80
-# An SQS batch has so many messages.
+# The most messages of an SQS batch.
 _BATCH = 10
 
 
@@ -44,7 +44,7 @@ def _steady_state(data: object) -> SteadyState:
 
 
 class Request(Message):
-    """A request for a run at a cluster. The run reads the cluster again, and relies on nothing of this."""
+    """A request for a run of a cluster. The run reads the cluster itself, whatever the request says."""
 
     cluster: ClusterId
     reason: str = Field(max_length=200)
@@ -65,7 +65,7 @@ class RolloutRequest(Message):
 
 
 class ScanRequest(Message):
-    """A request to scan the rest of a shard, for the tick of that time."""
+    """A request to scan a shard from the cluster that follows ``after``, for the tick at time ``at``."""
 
     shard: str = Field(min_length=1, max_length=16)
     after: ClusterId
@@ -111,7 +111,7 @@ def read_request(body: object) -> Request | RolloutRequest:
 
 
 def _begins_with(name: str, body: object) -> bool:
-    """Return True for the JSON that ``scan_on`` and ``advance_rollouts`` write."""
+    """Return True if a body begins with this field, as ``scan_on`` and ``advance_rollouts`` write it."""
     return isinstance(body, str) and body.startswith(f'{{"{name}":')
 
 
@@ -140,7 +140,7 @@ class SqsQueue:
         found: CheckResult | None = None,
         steady: SteadyState | None = None,
     ) -> None:
-        """One message group per cluster: one worker at a time, and a slow cluster delays no other."""
+        """Send the request in the cluster's message group: its runs are in sequence, and delay no other cluster."""
         body: dict[str, Any] = {"cluster": cluster, "reason": reason[:200]}
         if found is not None:
             body["found"] = found.value
@@ -155,17 +155,17 @@ class SqsQueue:
         )
 
     def check_again(self, cluster: str, reason: str, seconds: int) -> None:
-        """Send to the standard queue, whose messages have a delay each."""
+        """Send the request to the standard queue, where each message can have its own delay."""
         body = json.dumps({"cluster": cluster, "reason": reason[:200]})
         self._call("send_message", self._urls.recheck, MessageBody=body, DelaySeconds=max(0, min(900, seconds)))
 
     def scan_on(self, shard: str, after: str, at: datetime) -> None:
-        """Send to the same queue: ``scan`` receives its messages."""
+        """Send the request to the recheck queue, whose messages ``scan`` receives."""
         body = ScanRequest(shard=shard, after=after, at=at).model_dump_json()
         self._call("send_message", self._urls.recheck, MessageBody=body)
 
     def advance_rollouts(self, rollout: str, at: datetime) -> None:
-        """Send in a group of rollouts, whose name is no cluster's id."""
+        """Send the request in the message group of rollouts, whose name cannot be a cluster's id."""
         self._call(
             "send_message",
             self._urls.rebalance,
@@ -175,7 +175,7 @@ class SqsQueue:
         )
 
     def request_checks(self, chunks: Sequence[Chunk]) -> None:
-        """Send in batches. The messages that SQS refuses are sent once more."""
+        """Send the requests in batches. Messages that SQS refuses are sent once more."""
         for start in range(0, len(chunks), _BATCH):
             entries = [
                 {
@@ -197,7 +197,7 @@ class SqsQueue:
     def try_soon(self, receipt_handle: str, receives: int) -> None:
         """Have SQS retry a failed message of the rebalance queue before its visibility timeout ends.
 
-        The cluster's other messages wait for it. Best effort: else SQS retries it after the timeout.
+        The cluster's other messages wait for it. Best effort: if this call fails, SQS retries it after the timeout.
         """
         seconds = min(_TRY_AGAIN_SECONDS * 4 ** max(0, receives - 1), LONGEST_WAIT_SECONDS)
         request = {"ReceiptHandle": receipt_handle, "VisibilityTimeout": seconds}
@@ -207,7 +207,7 @@ class SqsQueue:
             _log.warning("message is retried after its visibility timeout: %s", error)
 
     def dead_letter(self, body: str, reason: str, message_id: str) -> None:
-        """Send poison to the dead letters at once, with its reason, instead of retrying it first."""
+        """Send a message that can never succeed to the dead letters at once, with the reason."""
         self._call(
             "send_message",
             self._urls.dead_letters,
@@ -237,11 +237,11 @@ class EventBridgeBus:
         self._bus = bus
 
     def publish(self, detail_type: str, detail: Mapping[str, Any]) -> bool:
-        """Send the event. Return False if it was not sent; that is logged, and the table has the content."""
+        """Send the event. Return False if it was not sent: a log line says so, and the table has the content."""
         text = json.dumps(detail, ensure_ascii=False)
         if len(text.encode()) > _LARGEST_DETAIL:
             short = {key: value for key, value in detail.items() if key not in _LONG}
-            pool = detail.get("pool")  # a decision has an object, an incident an id
+            pool = detail.get("pool")  # an object in a decision, an id in an incident
             pool = {"name": pool.get("name")} if isinstance(pool, Mapping) else pool
             text = json.dumps({**short, "pool": pool, "truncated": True})
         try:

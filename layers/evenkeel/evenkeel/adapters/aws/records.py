@@ -1,7 +1,7 @@
-"""The items of a cluster: their sort keys, their lifetimes, and the values that their texts hold.
+"""The items of a cluster: their sort keys, their lifetimes, and the values in their texts.
 
-A newer release may have written fields that this one does not know. A reader's versions carry the texts that were read,
-so a write puts those fields back: a rollback to this release loses none of them.
+A newer release may have written fields that this release does not know. The versions of a reader include the texts that
+it has read, so a write puts these fields back. A rollback to this release loses none of them.
 """
 
 import hashlib
@@ -31,18 +31,18 @@ from evenkeel.validation import ConfigError, parse_json
 
 # Partition keys of items that clusters share. The key of a cluster's own items has a number sign.
 OFFERING, ROLLOUT, LOOKED_AT = "OFFERING", "ROLLOUT", "LOOKED"
-# Sort keys of items that a cluster has once. The second one comes after "G", so that one query reads it with the rest.
+# Sort keys of items that a cluster has once. All sort after "G", so that one query reads them with the other items.
 META, CONTROL, EVENT_LOOK, TIMER, SILENCE = "META", "META#CONTROL", "HEARD", "LOOK", "SILENCE"
 HEALTH = "HEALTH"
 _DELETED_BY_TTL = (TIMER, SILENCE, HEALTH)
-# An item outlives its effect by a day: people read it, and a late report is still known to be late. The day never
-# begins in the past, because DynamoDB does not delete an item that ended more than five years ago.
+# How long an item is kept after its effect has ended: for people, and to recognize a report that arrives late. The day
+# never begins in the past, because DynamoDB does not delete items that expired more than five years ago.
 _DAY = timedelta(days=1)
-# EventBridge may deliver an event again within a day.
+# With the day above, an item is kept for longer than EventBridge may repeat its event (a day).
 _REPEATS = timedelta(hours=1)
-# A conflict about a write is reported for a year at most.
+# A contested write is reported for a year at most.
 _CONTESTED_KEPT = timedelta(days=365)
-# A capacity report is forgotten three hours after its failure, whatever clock dated it.
+# Longer than the effect of a capacity report: three hours from its failure, whichever clock dated it.
 _OFFERING_KEPT = timedelta(hours=4)
 # Every cluster is checked at least once an hour.
 _LOOKED_AT_KEPT = timedelta(hours=2)
@@ -52,7 +52,7 @@ _Kind = TypeVar("_Kind")
 
 @dataclass(frozen=True, kw_only=True)
 class StoredPool:
-    """A pool's item. The sort key cannot be split into an id: names may contain slashes."""
+    """A pool's item. It contains the id, because names may contain slashes: a sort key cannot be split."""
 
     id: PoolId
     state: PoolState
@@ -68,13 +68,13 @@ class LookedAt:
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """An item as it was read. ``version``: None if a write must not find it there."""
+    """An item as it was read. ``version`` None: the next write requires that the item has none."""
 
     text: str
     version: int | None
     expires: datetime | None = None
-    steady: str = ""  # the steady state of a cluster, which its record's item has as well
-    fault: str = ""  # why it cannot be read; its text is then empty
+    steady: str = ""  # the cluster's steady state, an attribute of its record's item
+    fault: str = ""  # why the item cannot be read; ``text`` is then empty
 
     def has_expired(self, now: datetime) -> bool:
         """Return True if the item has no effect any more. DynamoDB deletes it late."""
@@ -83,7 +83,7 @@ class Stored:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """An item to be written on the version that was read; None: it must not exist."""
+    """An item to write. ``version``: the one that was read, which must be unchanged; None: the item must not exist."""
 
     sort_key: str
     text: str
@@ -105,17 +105,17 @@ class Entry:
 
 
 class _TextVersions(Versions):
-    """The versions that a reader has seen, with the texts."""
+    """The versions that a reader has seen, with the items' texts."""
 
     def __init__(self, items: Mapping[str, Stored]) -> None:
         super().__init__({key: item.version for key, item in items.items() if item.version is not None})
-        # A cluster's health is always replaced: an unknown field would describe another time than the others.
+        # A cluster's health is always replaced completely: an unknown field would describe an earlier time.
         self.texts = {key: item.text for key, item in items.items() if key != HEALTH}
 
 
 def entry(sort_key: str, value: Any, versions: Versions | None, now: datetime) -> Entry:
     """Return the entry of a cluster's own item."""
-    # A record keeps the defaults that held when it was registered; a later release may choose others.
+    # A record is stored with its defaults, because a later release may have others.
     text = value.model_dump_json(exclude_none=True) if isinstance(value, Registration) else dump_stored(value)
     if isinstance(versions, _TextVersions) and (before := versions.texts.get(sort_key)):
         text = keep_unknown(type(value), text, before)
@@ -143,7 +143,7 @@ def _expires(value: Any, now: datetime) -> datetime | None:
 
 
 def _group_expires(state: GroupState, now: datetime) -> datetime | None:
-    """Return a time after the failure is forgotten; None while machines carry our marks or a node's clock runs."""
+    """Return a time after the failure is forgotten; None while machines have Evenkeel's marks or nodes are unneeded."""
     if state.marked or state.unneeded:
         return None
     times = (state.backoff_until, state.last_failure, state.waiting_since)
@@ -167,18 +167,18 @@ def looked_at_entry(clusters: Sequence[str], at: datetime) -> Entry:
 def record_entries(
     record: ClusterRecord, control: ControlRecord, versions: Versions | None, now: datetime
 ) -> tuple[Entry, Entry]:
-    """Return a cluster's own two items, which are written together and share one version.
+    """Return the entries of a cluster's record and control, which are written together and share one version.
 
-    The record repeats the pauses and restores, because ``scan`` reads only the index.
+    The record's entry repeats the pauses and restores, because ``scan`` reads only the index.
     """
     meta = entry(META, Registration.of(record, control), versions, now)
     return meta, entry(CONTROL, control, versions, now)
 
 
 def stored_cluster(cluster: str, items: Mapping[str, Stored], fencing_token: int, now: datetime) -> StoredCluster:
-    """Return the values of a cluster's items by sort key, without its lease and its decisions.
+    """Return the values of a cluster's items. ``items``: by sort key, without the lease and the decisions.
 
-    An item that has expired has no effect; its version is still needed for the next write.
+    An expired item has no effect, but the next write needs its version.
 
     Raises:
         UnknownClusterError: the cluster has no record.
@@ -189,7 +189,7 @@ def stored_cluster(cluster: str, items: Mapping[str, Stored], fencing_token: int
     live = {key: item for key, item in items.items() if not item.has_expired(now)}
 
     def read(kind: type[_Kind], sort_key: str) -> dict[str, _Kind]:
-        """Return the item of one sort key, or all whose key begins with one that ends in "#"."""
+        """Return the item with this sort key; if the key ends in "#", all items whose keys begin with it."""
         keys = [key for key in live if key == sort_key or (sort_key.endswith("#") and key.startswith(sort_key))]
         return {key: _read(kind, live[key], _name(cluster, key)) for key in keys}
 
@@ -242,7 +242,7 @@ def registered(cluster: str, items: Mapping[str, Stored]) -> Registered | None:
         return None
     registration = registration_of(cluster, items[META])
     control = ControlRecord() if isinstance(registration, str) else registration.control()
-    with _dropped():  # the record repeats most of it
+    with _dropped():  # the record's item repeats most of the control
         control = _control(cluster, items, control)
     record = registration if isinstance(registration, str) else registration.record
     return Registered(record=record, control=control, versions=_TextVersions(items))
@@ -253,7 +253,7 @@ def _control(cluster: str, items: Mapping[str, Stored], otherwise: ControlRecord
 
 
 def shared_offering(sort_key: str, item: Stored | None, now: datetime) -> SharedOffering:
-    """Return an offering's item. One that has expired or cannot be read is empty and may be overwritten."""
+    """Return an offering's item. If it has expired or cannot be read, it is empty and may be overwritten."""
     state = OfferingState()
     if item is not None and not item.has_expired(now):
         with _dropped():
@@ -262,7 +262,7 @@ def shared_offering(sort_key: str, item: Stored | None, now: datetime) -> Shared
 
 
 def cluster_health_of(cluster: str, item: Stored | None) -> tuple[ClusterHealth, Versions]:
-    """Return a cluster's health with its version. One that cannot be read is empty: the next check finds it again."""
+    """Return a cluster's health with its version. If it cannot be read, it is empty: the next check renews it."""
     versions = Versions({} if item is None or item.version is None else {HEALTH: item.version})
     if item is not None:
         with _dropped():
@@ -271,7 +271,7 @@ def cluster_health_of(cluster: str, item: Stored | None) -> tuple[ClusterHealth,
 
 
 def rollout_of(item: Stored | None) -> tuple[Rollout | None, int | None]:
-    """Return the rollout with its version. Raises ConfigError: one that cannot be read does not advance."""
+    """Return the rollout with its version. Raises ConfigError if it cannot be read: it then does not advance."""
     return (None, None) if item is None else (_read(Rollout, item, "rollout"), item.version)
 
 
@@ -303,7 +303,7 @@ def _read(kind: type[_Kind], item: Stored, where: str) -> _Kind:
 
 
 def _by_zone(records: Mapping[str, ZoneRecord]) -> dict[str, ZoneRecord]:
-    """Return the records by zone. A cluster whose region was set later has two items of a zone: both count."""
+    """Return the records by zone. If a record's region was set later, a zone may have two items: both are used."""
     zones: dict[str, ZoneRecord] = {}
     for key, record in records.items():
         zone = key.rpartition("/")[2]
@@ -312,7 +312,7 @@ def _by_zone(records: Mapping[str, ZoneRecord]) -> dict[str, ZoneRecord]:
 
 
 def _steady(text: str) -> SteadyState | None:
-    """Return the steady state; None if it cannot be read: the next check is then a full one."""
+    """Return the steady state; None if it is empty or cannot be read: the next check is then a full one."""
     with _dropped():
         return read_stored(SteadyState, text, "steady") if text else None
     return None
@@ -331,7 +331,7 @@ def _group_key(cluster: str, sort_key: str) -> GroupKey:
 
 @contextmanager
 def _dropped() -> Iterator[None]:
-    """Log an item that cannot be read, and go on without it."""
+    """Log an item that cannot be read, and continue without it."""
     try:
         yield
     except ConfigError as error:

@@ -7,7 +7,7 @@ from typing import Any
 from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, text_of
 from evenkeel.application.errors import AccessError
 
-# A burst of runs shares one read, and a rotated secret is read soon, also if the old one still works.
+# Long enough for a burst of runs to share one read; short enough to read a rotated secret soon.
 _KEPT = timedelta(minutes=5)
 
 
@@ -20,7 +20,7 @@ class Secrets:
         self._read: dict[str, tuple[str, datetime]] = {}
 
     def __call__(self, name: str, fresh: bool) -> str:
-        """Return the secret's text; ``fresh``: not from the cache. Raises AccessError."""
+        """Return the secret's text; ``fresh``: do not use the cache. Raises AccessError."""
         kept = self._read.get(name)
         if fresh or kept is None or self._now() >= kept[1]:
             kept = self._read[name] = (self._ask(name), self._now() + _KEPT)

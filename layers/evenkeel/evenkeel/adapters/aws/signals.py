@@ -1,7 +1,7 @@
-"""The parts of a signal source: rows from (source, detail-type) to a parser, and the parts that events share.
+"""The parts of a signal source: the map from source and detail-type to a parser, and the fields that events share.
 
-Events are hints. A parser names a node group only if the event does; else the event leads to a check of the cluster. No
-endpoint, credential or namespace is ever taken from an event: it only names a registered cluster, and a group in it.
+Events are hints. A parser names a node group only if the event does. Otherwise the event only leads to a check of the
+cluster. An event can only select a registered cluster and a known group in it: it sets no endpoint and no credential.
 """
 
 from collections.abc import Callable, Mapping
@@ -54,5 +54,5 @@ def ignored(kind: str, reason: str) -> Ignored:
 
 
 def one_line(text: str, length: int) -> str:
-    """Return a text that is valid in UTF-8, on one line. JSON may have half a surrogate pair."""
+    """Return a text as one line of valid UTF-8. JSON may contain half a surrogate pair."""
     return " ".join(text[: 4 * length].encode(errors="replace").decode().split())[:length]

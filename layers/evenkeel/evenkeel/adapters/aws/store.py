@@ -1,4 +1,4 @@
-"""The one table. Every write is conditional on the version that was read, and nothing scans the table.
+"""The DynamoDB table. Writes are conditional on the version that was read, and no code scans the table.
 
     pk                 sk                              content
     CLUSTER#<id>       DECISION#<ulid>                 a decision and its outcome (30 days)
@@ -7,12 +7,12 @@
                        HEALTH                          incidents, and the notifications about them
                        HEARD                           the last check that an event has requested
                        LEASE                           owner, fencing token, expiry; never deleted
-                       LOOK                            the next check besides the scans
-                       META                            the record; the sparse index `due` is on this
+                       LOOK                            the next check, in addition to the scans
+                       META                            the record; part of the sparse index `due`
                        META#CONTROL                    pauses, restores, fixes to be written
                        POOL#<flavour>/<ns>/<name>      adopted bounds, digest of the last change
-                       SILENCE                         since when it is unreachable, and its next check
-                       ZONE#<region>/<zone>            impaired until, by source
+                       SILENCE                         since when the cluster is unreachable, and its next check
+                       ZONE#<region>/<zone>            until when the zone is impaired, by source
     DUE#<shard>        CLUSTER#<id>                    a copy of META, for `scan`
     NAME#<name>        CLUSTER#<id>                    clusters whose record lists, or listed, this name
     LOOKED             <digest of a chunk>             when these clusters were last checked
@@ -20,12 +20,12 @@
     OFFERING           <provider>/<region>/<zone>/...  capacity reports of clusters
     VERDICTS           CLUSTER#<id>                    a copy of HEALTH, for readers of all clusters
 
-A cluster's id gives its shard. Readers of all records use the sparse index `due`.
+A hash of a cluster's id selects its shard. Readers of all records use the sparse index `due`.
 
-One query with ``sk >= "G"`` reads everything but the decisions.
+One query with ``sk >= "G"`` reads all items of a cluster but its decisions and tokens.
 
-Items that events lead to (GROUP#, GROWTH#, HEARD, ZONE#) have the attributes ``state`` and ``revision``, all others
-``record`` and ``version``. So a policy on attributes keeps the function that receives events from writing a record.
+The function that receives events writes GROUP#, GROWTH#, HEARD and ZONE#. These items have the attributes ``state`` and
+``revision``, all others ``record`` and ``version``. So a policy on attributes keeps the function from writing a record.
 The attribute ``steady`` of META holds the steady state; every write of the record removes it.
 """
 
@@ -65,16 +65,16 @@ _DECISION = "DECISION#"
 _LEASE = "LEASE"
 _VERDICTS = "VERDICTS"
 SHARDS = tuple("0123456789abcdef")
-# One invocation reads a page of every shard at once.
+# Clusters per page. One invocation reads the first page of every shard, in parallel.
 _DUE_PAGE = 1000
-# BatchGetItem takes so many keys.
+# The most keys of a BatchGetItem.
 _KEYS_AT_ONCE = 100
-# DynamoDB takes keys of 2,048 bytes. No tag and no cluster has so long a name.
+# Bytes. DynamoDB allows keys of 2,048 bytes. Names of clusters, also in tags, are shorter than this.
 _LONGEST_NAME = 1024
-# Pages of 1 MiB hold some thousand offerings: more than the zones and machine types that fail at one time.
+# Pages of 1 MiB, with some thousand offerings each: more zones and machine types than can fail at one time.
 _OFFERING_PAGES = 8
 _OF_EVENTS = ("GROUP", "GROWTH", "HEARD", "ZONE")
-# A lease has both attributes. The function that receives events could create an item without them.
+# A lease has both attributes. An item without them may come from the function that receives events.
 _NO_LEASE = "attribute_not_exists(fence) AND attribute_not_exists(ends)"
 _LEASE_IS_FREE = f"({_NO_LEASE}) OR (fence = :seen AND ends <= :now)"
 _OF_PK = "pk = :pk"
@@ -111,14 +111,17 @@ class DynamoStore:
     # ---------------------------------------------------------------- all of one cluster
 
     def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
-        """One query (and one more per MiB)."""
+        """Return the stored items of a cluster, with one query per MiB."""
         values = {":pk": _pk(cluster), ":after": "G"}
         return self._remembered(
             cluster, self._table.query(f"{_OF_PK} AND sk >= :after", values, ConsistentRead=consistent)
         )
 
     def load_with_decisions(self, cluster: str, ulid: str) -> tuple[StoredCluster, Sequence[Mapping[str, Any]] | None]:
-        """One query, if its page holds all of them: a caller may ask for a thousand clusters."""
+        """Return a cluster and its decisions after ``ulid``, from one page of a query; None: they do not fit into it.
+
+        Further pages are not read, because a caller may ask for a thousand clusters.
+        """
         values = {":pk": _pk(cluster), ":after": f"{_DECISION}{ulid} "}
         answer = self._table.page(f"{_OF_PK} AND sk >= :after", values, ConsistentRead=True)
         if "LastEvaluatedKey" in answer:
@@ -153,7 +156,7 @@ class DynamoStore:
         self._save(cluster, records.EVENT_LOOK, record, versions)
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
-        """Store when the next check is due besides the scans. Raises StateConflictError if it has changed."""
+        """Store when the next check is due, in addition to scans. Raises StateConflictError if it has changed."""
         self._save(cluster, records.TIMER, timer, versions)
 
     def save_unreachable(self, cluster: str, unreachable: Unreachable, versions: Versions | None) -> None:
@@ -168,14 +171,14 @@ class DynamoStore:
     # ---------------------------------------------------------------- records and their index
 
     def save_record(self, record: ClusterRecord, control: ControlRecord, versions: Versions | None) -> None:
-        """One transaction, which also puts the cluster into the index that ``scan`` reads.
+        """Store record and control in one transaction, with the copy that ``scan`` reads.
 
-        The names are listed before it: a name that leads to a cluster without that name does no harm.
+        The names are stored first: an item for a name that the record does not have does no harm.
         """
         self._list_names(record)
         meta, controls = records.record_entries(record, control, versions, self._now())
         self._table.transact(
-            # The condition of the first write holds for all.
+            # The condition of the first write applies to all.
             ("Put", self._put_of(_pk(record.id), meta, due={"S": _DUE}) | unchanged("version", meta.version)),
             ("Put", self._put_of(_pk(record.id), controls)),
             ("Put", {"Item": {**key(_due_pk(record.id), _pk(record.id)), "record": {"S": meta.text}}}),
@@ -183,7 +186,7 @@ class DynamoStore:
         meta.note(versions)
 
     def save_control(self, cluster: str, control: ControlRecord, versions: Versions) -> None:
-        """One transaction: the record and its control share one version."""
+        """Store the control in one transaction with the record's version, because both share it."""
         controls = records.entry(CONTROL, control, versions, self._now())
         condition = unchanged("version", versions.get(META, 0))
         update = {
@@ -195,11 +198,11 @@ class DynamoStore:
                 ":next": number(controls.next_version),
             },
         }
-        # The condition of the first write holds for both.
+        # The condition of the first write applies to both.
         self._table.transact(("Update", update), ("Put", self._put_of(_pk(cluster), controls)))
 
     def remove_record(self, cluster: str, versions: Versions) -> None:
-        """One transaction. The names stay listed, which does no harm."""
+        """Delete record and control in one transaction. The items of the names remain, which does no harm."""
         condition = unchanged("version", versions.get(META, 0))
         self._table.transact(
             ("Delete", {"Key": key(_pk(cluster), META), **condition}),
@@ -208,18 +211,18 @@ class DynamoStore:
         )
 
     def registered(self, cluster: str) -> Registered | None:
-        """One consistent query of the cluster's own items."""
+        """Return the registration of a cluster, from one consistent query."""
         values = {":pk": _pk(cluster), ":meta": META}
         items = self._table.query(f"{_OF_PK} AND begins_with(sk, :meta)", values, ConsistentRead=True)
         return records.registered(cluster, _by_key(items))
 
     def registrations(self) -> Sequence[tuple[str, Registration | str]]:
-        """Every cluster in the sparse index. The error about a bad record is in its place."""
+        """Return every cluster in the sparse index. A bad record is replaced by its error."""
         items = self._table.query("due = :due", {":due": _DUE}, IndexName="due")
         return [self._registration(_cluster_of(item["pk"]), item) for item in items]
 
     def due(self, shard: str, after: str | None = None) -> DuePage:
-        """One query. The error about a bad record is in its place."""
+        """Return one page of a shard. A bad record is replaced by its error."""
         pk = f"DUE#{shard}"
         start = {} if after is None else {"ExclusiveStartKey": key(pk, _pk(after))}
         answer = self._table.page(_OF_PK, {":pk": pk}, Limit=_DUE_PAGE, **start)
@@ -231,7 +234,7 @@ class DynamoStore:
         )
 
     def called(self, name: str) -> Sequence[str]:
-        """One query of the name's own partition."""
+        """Return the clusters of a name, from one query of its partition."""
         if not _can_be_listed(name):
             return []
         return [_cluster_of(item["sk"]) for item in self._table.query(_OF_PK, {":pk": f"NAME#{name}"})]
@@ -247,7 +250,7 @@ class DynamoStore:
     # ---------------------------------------------------------------- steady states and last checks
 
     def steady_clusters(self, clusters: Sequence[str]) -> dict[str, SteadyCluster]:
-        """One request for a hundred. A cluster that the answer lacks counts as not steady."""
+        """Return the steady clusters, with one request per hundred. A cluster missing from the answer is not steady."""
         steady: dict[str, SteadyCluster] = {}
         for start in range(0, len(clusters), _KEYS_AT_ONCE):
             chunk = dict.fromkeys(clusters[start : start + _KEYS_AT_ONCE])
@@ -260,7 +263,7 @@ class DynamoStore:
         return steady
 
     def save_steady(self, cluster: str, steady: SteadyState, versions: Versions) -> None:
-        """Set an attribute of the record as it was read. The record's version stays."""
+        """Store the state as an attribute of the record, if the record is unchanged. Its version remains."""
         condition = unchanged("version", versions.get(META, 0))
         values = {**condition["ExpressionAttributeValues"], ":steady": {"S": dump_stored(steady)}}
         self._table.call(
@@ -271,17 +274,17 @@ class DynamoStore:
         )
 
     def save_checked_at(self, clusters: Sequence[str], at: datetime) -> None:
-        """Replace the item without a condition: the latest check counts, and a moment more or less does not matter."""
+        """Replace the item without a condition: whichever write is last is right to within seconds."""
         self._table.call("put_item", **self._put_of(LOOKED_AT, records.looked_at_entry(clusters, at)))
 
     def checked_at(self) -> Mapping[str, datetime]:
-        """One eventually consistent query."""
+        """Return when each cluster was last read, from one eventually consistent query."""
         return records.last_looks(_by_key(self._table.query(_OF_PK, {":pk": LOOKED_AT})), self._now())
 
     # ---------------------------------------------------------------- cluster health
 
     def save_cluster_health(self, cluster: str, cluster_health: ClusterHealth, versions: Versions | None) -> None:
-        """One transaction: the copy for readers of all clusters equals the cluster's own item."""
+        """Store the health and its copy for readers of all clusters in one transaction, so that both are equal."""
         entry = records.entry(HEALTH, cluster_health, versions, self._now())
         self._table.transact(
             ("Put", self._put_of(_pk(cluster), entry) | unchanged("version", entry.version)),
@@ -290,11 +293,11 @@ class DynamoStore:
         entry.note(versions)
 
     def cluster_health(self, cluster: str) -> tuple[ClusterHealth, Versions]:
-        """One consistent read."""
+        """Return a cluster's health, from one consistent read."""
         return records.cluster_health_of(cluster, self._shared_item(_pk(cluster), HEALTH))
 
     def cluster_healths(self) -> Mapping[str, ClusterHealth]:
-        """One eventually consistent query."""
+        """Return the health of all clusters, from one eventually consistent query."""
         healths = {}
         for sort_key, item in _by_key(self._table.query(_OF_PK, {":pk": _VERDICTS})).items():
             cluster = sort_key.removeprefix("CLUSTER#")
@@ -305,17 +308,17 @@ class DynamoStore:
     # ---------------------------------------------------------------- items that clusters share
 
     def offerings(self) -> Offerings:
-        """One eventually consistent query: half a read unit if no cluster reports a shortage."""
+        """Return the offerings with reports, from one eventually consistent query: half a read unit if none exist."""
         offerings: dict[Offering, SharedOffering] = {}
         for sort_key, item in _by_key(self._table.query(_OF_PK, {":pk": OFFERING}, pages=_OFFERING_PAGES)).items():
             shared = records.shared_offering(sort_key, item, self._now())
             if shared.state != OfferingState():
-                with suppress(BadValueError):  # a newer release's kind of offering
+                with suppress(BadValueError):  # a newer release may know other kinds of offerings
                     offerings[Offering.read(sort_key)] = shared
         return offerings
 
     def offering(self, offering: Offering) -> SharedOffering:
-        """One consistent read."""
+        """Return the reports of an offering, from one consistent read."""
         return records.shared_offering(str(offering), self._shared_item(OFFERING, str(offering)), self._now())
 
     def save_offering(self, offering: Offering, state: OfferingState, version: int | None) -> None:
@@ -323,7 +326,7 @@ class DynamoStore:
         self._put(OFFERING, records.shared_entry(str(offering), state, version, self._now()))
 
     def rollout(self) -> tuple[Rollout | None, int | None]:
-        """One consistent query, because the role of ``scan`` allows no other read."""
+        """Return the rollout, from one consistent query: the role of ``scan`` allows no other kind of read."""
         items = _by_key(self._table.query(_OF_PK, {":pk": ROLLOUT}, ConsistentRead=True))
         return records.rollout_of(items.get(ROLLOUT))
 
@@ -362,7 +365,7 @@ class DynamoStore:
         return Lease(owner=owner, fencing_token=fencing_token, expires=expires)
 
     def give_back_lease(self, cluster: str, lease: Lease, now: datetime) -> None:
-        """End the lease now, if this run still has it. The item stays, so that fencing tokens only rise."""
+        """End the lease now, if this run still has it. The item remains, so that fencing tokens only rise."""
         with suppress(StateConflictError):
             self._table.call(
                 "update_item",
@@ -393,14 +396,17 @@ class DynamoStore:
         )
 
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
-        """One query: its page of 1 MiB at most fits into the answer of a Lambda function."""
-        # A blank comes before every other character, and a tilde after them.
+        """Return a page of the decisions after ``ulid``, and True if there are more.
+
+        A page has 1 MiB at most, which fits into the answer of a Lambda function.
+        """
+        # A blank sorts before every other character, and a tilde after them.
         values = {":pk": _pk(cluster), ":after": f"{_DECISION}{ulid} ", ":last": f"{_DECISION}~"}
         answer = self._table.page(f"{_OF_PK} AND sk BETWEEN :after AND :last", values)
         return self._decisions(cluster, answer["Items"]), "LastEvaluatedKey" in answer
 
     def _decisions(self, cluster: str, items: Iterable[Item]) -> list[Mapping[str, Any]]:
-        """Return those that have not expired: DynamoDB deletes late, within days."""
+        """Return the decisions that have not expired. DynamoDB deletes expired ones days late."""
         decisions = ((item["sk"]["S"].removeprefix(_DECISION), _stored(_DECISION, item)) for item in items)
         return [
             records.decision_of(cluster, id, stored) for id, stored in decisions if not stored.has_expired(self._now())
@@ -409,7 +415,7 @@ class DynamoStore:
     # ---------------------------------------------------------------- conditional writes
 
     def _save(self, cluster: str, sort_key: str, value: object, versions: Versions | None) -> None:
-        """Write one of a cluster's own items on the version that was read."""
+        """Write one of a cluster's own items, if it still has the version that was read."""
         entry = records.entry(sort_key, value, versions, self._now())
         write = self._update if _is_of_events(sort_key) else self._put
         write(_pk(cluster), entry)
@@ -426,9 +432,10 @@ class DynamoStore:
         return {"Item": {**item, **attributes}}
 
     def _update(self, pk: str, entry: Entry) -> None:
-        """Write only the attributes of items of events. The function that receives events may write no others.
+        """Write the attributes of an item of events. The function that receives events may write no others.
 
-        DynamoDB deletes every item with an ``expires_at``, so these have none: the worker deletes them (``forget``).
+        DynamoDB deletes every item with an ``expires_at``, so that function may not set it. A run deletes these items
+        (``forget``).
         """
         values: Item = {":state": {"S": entry.text}, ":revision": number(entry.next_version)}
         condition = unchanged("revision", entry.version)
@@ -445,7 +452,7 @@ class DynamoStore:
 
 
 def _by_key(items: Sequence[Item]) -> dict[str, Stored]:
-    """Return the items by sort key, without the lease and without those that have no attribute of their kind."""
+    """Return the items by sort key, without the lease and without items that lack the attributes of their kind."""
     by_key = {item["sk"]["S"]: item for item in items}
     return {
         sort_key: _stored(sort_key, item)
@@ -461,10 +468,10 @@ def _is_of_events(sort_key: str) -> bool:
 def _stored(sort_key: str, item: Item) -> Stored:
     """Return an item's text, and the version on which its next write is conditional.
 
-    An attribute that cannot be read is the item's fault, and is logged. A readable version stays, so that the item can
-    be overwritten.
+    If an attribute cannot be read, the item gets a ``fault``, which is logged. A readable version is kept, so that the
+    item can be overwritten.
     """
-    # The function that receives events could add its attributes to any item: in the others they have no effect.
+    # The function that receives events could add its attributes to any item. In other items they have no effect.
     content, revision, until = (
         ("state", "revision", "kept_until") if _is_of_events(sort_key) else ("record", "version", "expires_at")
     )

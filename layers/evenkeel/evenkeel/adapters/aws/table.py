@@ -1,7 +1,7 @@
 """The DynamoDB table: its calls, its errors, and the attributes of its items.
 
-Every attribute is read here, so that one that is missing or has another type raises one kind of error. An item that
-cannot be read concerns only its own cluster, offering or alert.
+Every attribute is read here, so that a missing attribute and a wrong type raise the same error, ConfigError. An item
+that cannot be read affects only its own cluster, offering or alert.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from evenkeel.domain.model.values import quote
 from evenkeel.validation import ConfigError
 
 Item = Mapping[str, Any]
-# The part that every answer to these calls has.
+# By call: the part that every answer has.
 _PARTS = {"query": "Items", "batch_get_item": "Responses"}
 _OF_SEVERAL_TABLES = ("batch_get_item", "transact_write_items")
 _CONFLICTS = ("ConditionalCheckFailed", "ConditionalCheckFailedException", "TransactionConflict")
@@ -89,9 +89,9 @@ def number(value: float) -> dict[str, str]:
 
 
 def unchanged(attribute: str, version: int | None) -> dict[str, Any]:
-    """Return the condition that an item has the version that was read; None: that it has none.
+    """Return the condition that an item still has this version; None: that it has no version.
 
-    An item without a version counts as missing: the function that receives events could create one.
+    An item without a version counts as missing: the function that receives events could create such an item.
     """
     if version is None:
         return {"ConditionExpression": f"attribute_not_exists({attribute})"}
@@ -147,7 +147,7 @@ def key_of(item: Item) -> str:
 
 
 def _unreadable(item: Item, name: str, wanted: str) -> ConfigError:
-    """Quote no text: it may be large, and it may be secret."""
+    """Return the error of an attribute, without its text, which may be large or secret."""
     value = item.get(name) or {}
     found = f"is {quote(value['N'])}" if "N" in value else f"has type {next(iter(value))}" if value else "is missing"
     return ConfigError([f"{key_of(item)}: {name} {found}: write {wanted}"])

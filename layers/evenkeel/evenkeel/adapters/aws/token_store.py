@@ -1,7 +1,7 @@
-"""``TokenVault``: a KMS key of the stack, and two items of the cluster.
+"""``TokenVault`` with a KMS key of the stack, and two items of each cluster.
 
 A token is smaller than the 4 KB that KMS encrypts without a data key. Its encryption context has its purpose and its
-server: KMS decrypts it for nothing else, and a policy can name both.
+server: KMS decrypts it only with the same context, and a policy can name both.
 """
 
 import base64
@@ -20,9 +20,9 @@ from evenkeel.application.errors import AccessError
 from evenkeel.application.fleet.tokens import SealedToken
 from evenkeel.validation import ConfigError
 
-# KMS encrypts no more without a data key.
+# The most bytes that KMS encrypts without a data key.
 _LONGEST = 4096
-# An item is useless when its token has ended without a renewal.
+# How long an item is kept after its token has expired: without a renewal it is useless.
 _KEPT_BEYOND = timedelta(days=1)
 _PROBLEMS = {
     "InvalidCiphertextException": "it was not encrypted for this endpoint under this stack's key: encrypt it again",
@@ -43,7 +43,7 @@ def encryption_context(server: str, *, writes: bool) -> dict[str, str]:
 
 
 class SealedTokens:
-    """Args: clients of DynamoDB and KMS, the table's name, and the key's ARN."""
+    """``TokenVault`` on DynamoDB and KMS. ``table``: the table's name; ``key``: the key's ARN."""
 
     def __init__(self, dynamodb: Any, kms: Any, table: str, key: str) -> None:
         self._dynamodb = dynamodb
@@ -129,12 +129,12 @@ class SealedTokens:
 
     @staticmethod
     def _names(cluster: str, writes: bool) -> tuple[str, str]:
-        """Return the item's keys. The sort key comes before "G", so that the query of a check does not read it."""
+        """Return the item's keys. The sort key sorts before "G", so that the query of a check does not read it."""
         return f"CLUSTER#{cluster}", f"ACCESS#{_purpose(writes)}"
 
     @staticmethod
     def _call(what: str, call: Callable[..., Any], *, passed_by: str = "", part: str = "", **given: Any) -> Any:
-        """Return the answer, or that part of it. Raises AccessError."""
+        """Return the answer, or one ``part`` of it; None after the error code ``passed_by``. Raises AccessError."""
         try:
             answer = call(**given)
             return part_of(answer, part) if part else answer

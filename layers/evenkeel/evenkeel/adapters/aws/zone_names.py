@@ -1,4 +1,4 @@
-"""The names of zones in this AWS account. AWS shuffles them, so that they differ between accounts."""
+"""The names of zones in this AWS account. AWS gives a zone different names in different accounts."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, code_of, part
 
 
 class ZoneNames:
-    """Zone names by region. AWS is asked once for each (ec2:DescribeAvailabilityZones): names never change."""
+    """Zone names by region. Each region is read once (ec2:DescribeAvailabilityZones): names never change."""
 
     def __init__(self, client: Callable[[str], Any]) -> None:
         """``client`` makes a boto3 EC2 client for a region."""

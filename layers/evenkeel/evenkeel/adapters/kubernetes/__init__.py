@@ -1,1 +1,1 @@
-"""One client, three machine APIs as data with small readers."""
+"""One Kubernetes client for three machine APIs. Each API is described by data and small functions."""

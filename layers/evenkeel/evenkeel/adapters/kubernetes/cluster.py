@@ -1,4 +1,4 @@
-"""A cluster's machine objects behind the port: each method delegates to a reader or a writer."""
+"""Implements the port to a cluster's machine objects. Each method delegates to a reader or a writer."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -26,7 +26,7 @@ from evenkeel.record import ClusterPolicy
 class KubernetesCluster:
     """One cluster during one run or check. Writes go to the objects that ``observe`` has read."""
 
-    def __init__(  # noqa: PLR0913  the function's settings of a check, each by name
+    def __init__(  # noqa: PLR0913  each setting of a check is an argument of its own
         self,
         api: KubernetesApi,
         policy: ClusterPolicy,
@@ -37,21 +37,21 @@ class KubernetesCluster:
         list_cache: ListCache | None = None,
         garden: Callable[[], Garden] | None = None,
     ) -> None:
-        """A cluster that is not read consistently receives at most ``max_bytes`` per check, and caches groups."""
+        """Without ``consistent``, each check receives at most ``max_bytes``, and caches groups in ``list_cache``."""
         self._api = api
         self._policy = policy
         self._remaining = remaining
         self._list_cache = None if consistent else list_cache or ListCache()
         self._max_bytes = max_bytes
         self._open_garden = garden
-        self._garden: Garden | None = None  # as last read
+        self._garden: Garden | None = None  # the garden that ``shoots`` opened last
         self._objects = ClusterObjects(members={}, machines={}, skipped=(), fingerprints={})
 
     def _new_reader(self, list_cache: ListCache | None) -> ClusterReader:
         return ClusterReader(self._api, self._policy, self._remaining, list_cache=list_cache, max_bytes=self._max_bytes)
 
     def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
-        """Read every group. ``closely``: groups whose machines are listed in any case."""
+        """Read every group. ``closely``: groups whose machines are listed even if all their nodes run."""
         self._reader = self._new_reader(self._list_cache)
         self._objects = objects = self._reader.read(closely, buyer)
         self._patcher = Patcher(self._api, self._remaining, write_topology=bool(self._policy.write_topology))
@@ -64,40 +64,40 @@ class KubernetesCluster:
         return self._objects.fingerprints
 
     def shows(self, seen: Mapping[str, str]) -> bool:
-        """Return True where lists of metadata have the same fingerprints: one LIST of each kind."""
+        """Return True where the groups' lists still have these fingerprints. Sends one LIST of metadata per kind."""
         return self._new_reader(self._list_cache or ListCache()).is_unchanged(seen)
 
     def nodes(self) -> Mapping[str, MachineNode]:
-        """Return the nodes of every group; lists the machines that ``observe`` did not."""
+        """Return the nodes of every group. Lists the machines that ``observe`` did not list."""
         return self._reader.nodes(self._objects)
 
     def zone_ids(self) -> Mapping[str, str]:
-        """Return the zone names by AWS's zone ids: one list of nodes and one of machines for each flavour."""
+        """Return the zone names by AWS zone id. Sends one LIST of nodes and one of machines for each flavour."""
         return self._reader.zone_ids(self._objects)
 
     def refused(self, *, writes: bool) -> Sequence[str]:
-        """Return the rights, as sentences, that a check or (``writes``) a run needs and does not have."""
+        """Return a sentence for each right that a check lacks or, where ``writes`` is True, that a run lacks."""
         return missing_rights(self._api, self._policy, self._remaining, writes=writes)
 
     def object_of(self, key: GroupKey) -> str:
-        """Return the identity of the object with the bounds, which many groups can share."""
+        """Return the identity of the object that has the group's bounds. Several groups can share one object."""
         member = self._objects.members[key]
         return identity(member.owner_object or member.scalable)
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
-        """Return the names of the machines that will go, in order."""
+        """Return the names of the machines that will be deleted, in order."""
         return self._marker.candidates(patch)
 
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
-        """Mark these machines, and remove Evenkeel's marks from the others."""
+        """Mark these machines for deletion, and remove Evenkeel's marks from the group's other machines."""
         self._marker.mark(patch, names, ours)
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
-        """Remove Evenkeel's marks; return False while a machine of the group must still go."""
+        """Remove Evenkeel's marks. Return False, and remove none, while the group has a surplus machine."""
         return self._marker.unmark(group, names)
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
-        """Send one patch to one object."""
+        """Write one planned patch to the group's objects."""
         self._patcher.apply(self._objects.members[patch.plan.group.key], patch, decision, adopted, move)
 
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
@@ -105,7 +105,7 @@ class KubernetesCluster:
         self._patcher.write_pool_maximum(self._objects.members[key], maximum)
 
     def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
-        """Write the bounds to their owner."""
+        """Write these bounds to the object that owns the group's bounds."""
         self._patcher.write_owner_numbers(self._objects.members[key], bounds)
 
     def shoots(self, namespaces: Collection[str]) -> Mapping[str, Shoot | Reason]:

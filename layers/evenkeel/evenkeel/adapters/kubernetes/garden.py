@@ -1,8 +1,8 @@
 """The garden: the cluster whose API server has the Shoots of a Gardener seed.
 
-Evenkeel writes one worker's maximum there, by a merge patch with the whole list of workers and its resourceVersion. A
-merge patch replaces lists, and servers of custom resources refuse a strategic one. A JSON patch whose ``test`` fails
-gets 422, like a quota's refusal.
+Evenkeel writes one worker's maximum to a Shoot by a merge patch. A merge patch replaces lists, so it contains the whole
+list of workers, and the Shoot's resourceVersion. Custom resources support no strategic merge patch. A JSON patch would
+not show a conflict: a failed ``test`` gets 422, as does a refusal by a quota.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -31,9 +31,9 @@ from evenkeel.record import ShootRelief
 _VERSION = SHOOT.versions[0]
 _WORKERS = ("spec", "provider", "workers")
 _IGNORE = "shoot.gardener.cloud/ignore"
-# While the control plane moves to another seed, or its operation has failed, Gardener applies a change late or never.
+# Gardener applies a change late or never while the control plane moves to another seed, or after a failed operation.
 _HELD_BY_TYPE, _HELD_BY_STATE = ("Migrate", "Restore", "Delete"), ("Failed", "Aborted")
-# A check has eight seconds for its own cluster.
+# The limit of one GET. The check needs most of its eight seconds for its own cluster.
 _READ_SECONDS = 3.0
 
 
@@ -44,10 +44,10 @@ class Garden:
         self._api = api
         self._relief = relief
         self._remaining = remaining
-        self._items: dict[str, Object] = {}  # by the id of their ref
+        self._items: dict[str, Object] = {}  # the Shoots that were read, by ``ref.id``
 
     def shoots(self, namespaces: Collection[str]) -> dict[str, Shoot | Reason]:
-        """Return the Shoots of a seed's namespaces, or why one is unreadable. The first error ends the requests."""
+        """Return the Shoots of a seed's namespaces, or the reason why one is unreadable. Stops at the first error."""
         shoots: dict[str, Shoot | Reason] = {}
         for namespace in sorted(namespaces):
             try:
@@ -72,7 +72,7 @@ class Garden:
         return shoot
 
     def _place(self, namespace: str) -> tuple[str, str] | None:
-        """Return namespace and name of a Shoot, by the record, or by Gardener's names of a seed's namespaces."""
+        """Return a Shoot's namespace and name: from the record, else from the name of its namespace in the seed."""
         recorded = self._relief.shoots.get(namespace)
         if recorded is not None:
             project, _, name = recorded.partition("/")
@@ -94,7 +94,7 @@ class Garden:
 
 
 def read_shoot(item: Mapping[str, Any], profile: object = None) -> Shoot:
-    """Return a Shoot, from the garden or from the copy in a seed's Cluster. ``profile``: its CloudProfile, or None."""
+    """Return a Shoot from its object, or from its copy in a seed's Cluster. ``profile``: its CloudProfile, or None."""
     generation = get_path(item, ("metadata", "generation"))
     observed = get_path(item, ("status", "observedGeneration"))
     workers = (read_worker(entry) for entry in entries_of(item, _WORKERS))
@@ -110,9 +110,9 @@ def read_shoot(item: Mapping[str, Any], profile: object = None) -> Shoot:
 
 
 def shoots_in(clusters: Iterable[Object], shoots: Iterable[Object]) -> dict[str, Shoot]:
-    """Return Shoots by their namespaces in the seed: the given ones, and the copies in the seed's Clusters.
+    """Return Shoots by their namespace in the seed, from Shoot objects and from the copies in the seed's Clusters.
 
-    A Shoot is newer than its copy.
+    A Shoot object is newer than its copy, and replaces it.
     """
     by_namespace: dict[str, Shoot] = {}
     for item in clusters:
@@ -129,7 +129,7 @@ def shoots_in(clusters: Iterable[Object], shoots: Iterable[Object]) -> dict[str,
 
 
 def _obstacle(item: Mapping[str, Any]) -> Reason | None:
-    """Return the reason why a change would not be applied soon, or must not be made."""
+    """Return the reason why Gardener would not apply a change soon, or why it must not be made; else None."""
     if is_being_deleted(item):
         return Reason.of(Rule.OBJECT_BEING_DELETED)
     if str(annotations_of(item).get(_IGNORE, "")).lower() in ("true", "1", "t"):

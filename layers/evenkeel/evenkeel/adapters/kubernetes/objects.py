@@ -1,7 +1,7 @@
-"""Fields of API objects as JSON, and the names that Evenkeel has on them.
+"""Reads fields of API objects in JSON, and names Evenkeel's annotations and labels.
 
-A field of the wrong type is a fault with the object's name, never an exception. JSON and YAML hold only dicts and
-lists, so nothing else is tested for: a check spends most of its time here.
+A field of the wrong type is reported as a fault with the object's name, never raised as an exception. The containers of
+JSON and YAML are dicts and lists, so the functions test for no other type: a check spends most of its time here.
 """
 
 import re
@@ -20,14 +20,14 @@ Path = tuple[str, ...]
 Object = Mapping[str, Any]
 _Value = TypeVar("_Value")
 
-# docs/reference/annotations.md describes each of these.
+# docs/reference/annotations.md describes each name.
 OWN = "evenkeel.dev/"
 DECISION = OWN + "decision"
 ADOPTED = OWN + "adopted-bounds"
 MOVE = OWN + "move"
 PROVISION_TIME = OWN + "provision-time"
 POOL_LABEL = OWN + "pool"
-# Every name that is read on a scalable. Another one is a typing error.
+# Every annotation that Evenkeel reads on a scalable. Any other name with its prefix is a typing error.
 OWN_ANNOTATIONS = (
     *(OWN + name for name in ("pool-min", "pool-max", "strategy", "on-failure", "weight", "zone-min")),
     *(OWN + name for name in ("zone-max", "fence", "level", "dry-run", "max-step")),
@@ -37,9 +37,9 @@ OWN_LABELS = (POOL_LABEL,)
 ZONE_LABEL = "topology.kubernetes.io/zone"
 ZONE_ID_LABEL = "topology.k8s.aws/zone-id"  # cloud-provider-aws pkg/providers/v1/zones.go
 _MANAGER = "evenkeel"
-# A person applies with kubectl, sees the conflict the next time, and decides.
+# The field managers of people. A person who applies with kubectl again sees the conflict, and decides.
 _PEOPLE = ("kubectl",)
-# Stored moments lie between these two.
+# The earliest and the latest time that can be stored.
 _FIRST, _LAST = datetime(2000, 1, 2, tzinfo=UTC), datetime(2199, 12, 31, tzinfo=UTC)
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
@@ -52,10 +52,11 @@ class Kind:
     versions: tuple[str, ...]  # preferred first
     kind: str
     plural: str
-    optional: bool = False  # not every cluster serves it
+    optional: bool = False  # True: not every cluster serves the kind
     namespaced: bool = True
-    may_be_refused: bool = False  # where listing it is forbidden, the check goes on as if there were none, and says so
-    named_by: str = ""  # listed only where the lists of scalables hold this text
+    # True: where listing the kind is forbidden, the check continues without its objects, and reports that.
+    may_be_refused: bool = False
+    named_by: str = ""  # not empty: the kind is listed only where a list of scalables contains this text
 
     def path(self, version: str, namespace: str | None = None, name: str | None = None) -> str:
         """Return the URL path of the kind's list, or of one object."""
@@ -70,7 +71,7 @@ CONFIG_MAP = Kind("", ("v1",), "ConfigMap", "configmaps")
 
 
 def get_path(object: Any, path: Path) -> Any:
-    """Return the value at a path, or None where a step is missing or no mapping."""
+    """Return the value at a path, or None where a step is missing or is not a mapping."""
     for step in path:
         if not isinstance(object, dict):
             return None
@@ -79,7 +80,7 @@ def get_path(object: Any, path: Path) -> Any:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """Return the value, or an empty mapping where it is none."""
+    """Return the value, or an empty mapping where the value is not a mapping."""
     return value if isinstance(value, dict) else {}
 
 
@@ -143,7 +144,7 @@ def condition_of(object: Any, path: Path, type: str) -> Mapping[str, Any] | None
 
 
 def moment_of(value: object) -> datetime | None:
-    """Return a time of the API, limited to the years that can be stored; None where it is none."""
+    """Return an API time, limited to the years that can be stored; None where the value is not a time."""
     if not isinstance(value, str | datetime):  # YAML turns a time into a datetime
         return None
     try:
@@ -154,12 +155,12 @@ def moment_of(value: object) -> datetime | None:
 
 
 def failure_of(code: Any, message: Any, moment: Any) -> MachineFailure:
-    """Return a provider's failure as a status states it, cut to the length that is stored."""
+    """Return a provider's failure from the fields of a status, with texts cut to the stored length."""
     return MachineFailure(code=str(code or "")[:128], message=str(message or "")[:1024], at=moment_of(moment))
 
 
 def last_writer(item: Object, path: Path) -> str:
-    """Return the manager, other than Evenkeel, that last wrote the field.
+    """Return the field manager, other than Evenkeel, that last wrote the field.
 
     Empty where managedFields are missing, as in a quick check.
     """
@@ -173,10 +174,10 @@ def last_writer(item: Object, path: Path) -> str:
 
 
 def controller_of_field(item: Object, path: Path) -> str | None:
-    """Return the manager that applies the field, and so puts it back after a write.
+    """Return the field manager that applies the field, and so restores its value after a write.
 
-    Empty where no controller applies it, None where managedFields are missing. A manager that updates writes once; one
-    that applies declares the field its own (sigs.k8s.io/structured-merge-diff).
+    Empty where no controller applies the field, None where managedFields are missing. An update writes a field once. An
+    apply declares that the manager owns the field (sigs.k8s.io/structured-merge-diff).
     """
     entries = entries_of(item, ("metadata", "managedFields"))
     if not entries:
@@ -187,7 +188,7 @@ def controller_of_field(item: Object, path: Path) -> str | None:
 
 
 def applied_by_us(item: Object, path: Path) -> list[str]:
-    """Return the fields below this one that Evenkeel applied last. Left out of the next apply, they are removed."""
+    """Return the fields below this path that Evenkeel applied last. The next apply removes those that it omits."""
     fields = (
         mapping(get_path(entry, ("fieldsV1", *path)))
         for entry in entries_of(item, ("metadata", "managedFields"))
@@ -213,7 +214,7 @@ class Reading:
         self.faults.append(Fault(object=self.name, field=where, value=value, problem=problem))
 
     def note(self, where: str, value: str, problem: str) -> None:
-        """Add a note: it is reported, and the group stays readable."""
+        """Add a note. A note is reported, and the group remains readable."""
         self.notes.append(Fault(object=self.name, field=where, value=value, problem=problem))
 
     def read(self, where: str, value: object, reader: Callable[[Any], _Value]) -> _Value | None:
@@ -227,12 +228,12 @@ class Reading:
             return None
 
     def of(self, kind: str, item: Object) -> "Reading":
-        """Return the reading of another object, which adds to the same faults and notes."""
+        """Return a reading for another object. It adds to the same lists of faults and notes."""
         namespace, name = name_of(item)
         return Reading(name=f"{kind} {namespace}/{name}".replace(" /", " "), faults=self.faults, notes=self.notes)
 
     def unknown_names(self, entries: Mapping[str, Any], readable: Collection[str], kind: str) -> None:
-        """Add a fault for each ``evenkeel.dev/`` name that is not read here."""
+        """Add a fault for each ``evenkeel.dev/`` name that is not in ``readable``."""
         for name in entries:
             if name in readable or not str(name).startswith(OWN):
                 continue
@@ -241,14 +242,14 @@ class Reading:
             elif name in OWN_ANNOTATIONS:
                 problem = "not read here: it is an annotation of MachineDeployments and MachineSets"
             else:
-                # The common prefix would make any two names alike.
+                # Names are compared without the common prefix, which would make any two of them similar.
                 nearest = near(name.removeprefix(OWN), [candidate.removeprefix(OWN) for candidate in readable])
                 problem = f"no {kind} that Evenkeel reads{nearest.replace('mean ', f'mean {OWN}')}"
             self.fault(name, quote(entries[name]), problem)
 
 
 def read_amount(value: object) -> Fraction:
-    """Return a quantity of Kubernetes. Raises BadValueError, also where it is negative."""
+    """Return a Kubernetes quantity. Raises BadValueError, also for a negative quantity."""
     amount = read_quantity(value)
     if amount < 0:
         raise BadValueError("negative: write 0 or more")
@@ -263,20 +264,20 @@ def read_pieces(value: object) -> Fraction:
 
 
 def read_resources(where: str, value: Any, reading: Reading) -> dict[str, Fraction]:
-    """Return amounts by resource, without zeros: Cluster Autoscaler takes a zero as missing."""
+    """Return amounts by resource, without zeros: Cluster Autoscaler treats a zero as a missing amount."""
     amounts = {key: reading.read(f"{where}.{key}", text, read_amount) for key, text in mapping(value).items()}
     return {str(key): amount for key, amount in amounts.items() if amount}
 
 
 class Scalable(NamedTuple):
-    """An object that is a node group, with the objects around it."""
+    """An object that is a node group, with its related objects."""
 
     kind: str
     namespace: str
     name: str
     item: Object
     cluster: str  # the workload cluster's name
-    parent: Object | None  # its Cluster object
+    parent: Object | None  # the Cluster object of that cluster; None: not listed
     labels: Mapping[str, str]
     annotations: Mapping[str, Any]
     sets: Sequence[Object]  # the MachineSets of a MachineDeployment

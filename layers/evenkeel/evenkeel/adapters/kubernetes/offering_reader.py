@@ -1,9 +1,9 @@
-"""Reads the offering that a group buys from its provider's machine spec. Pure.
+"""Reads which offering a group buys, from the machine spec of its provider. Pure.
 
-Reservations, capacity blocks, dedicated hosts and placement groups belong to one owner, so they are no offerings. Other
-providers have none either.
+Reservations, capacity blocks, dedicated hosts and placement groups belong to one owner, so they are no offerings.
+Providers other than AWS, Azure and Google Cloud have no offerings here.
 
-Names: openshift/api machine/v1beta1/types_{aws,azure,gcp}provider.go; cluster-api-provider-aws
+Sources of the field names: openshift/api machine/v1beta1/types_{aws,azure,gcp}provider.go; cluster-api-provider-aws
 api/v1beta2/awsmachine_types.go; cluster-api-provider-gcp api/v1beta1/gcpmachine_types.go; cluster-api-provider-azure
 api/v1beta1/azuremachine_types.go; machine-controller-manager-provider-aws pkg/aws/apis/aws_provider_spec.go; charts
 internal/machineclass of gardener-extension-provider-{azure,gcp}.
@@ -28,7 +28,7 @@ _AWS_RESERVED: tuple[Path, ...] = (
 
 
 def aws(spec: Mapping[str, Any], machine_type: object, region: object) -> Bought | None:
-    """Return EC2's offering in a spec of any of the three machine APIs."""
+    """Return the EC2 offering of a spec, which may come from any of the three machine APIs."""
     tenancies = (spec.get("tenancy"), get_path(spec, ("placement", "tenancy")))
     market = spec.get("marketType") or get_path(spec, ("instanceMarketOptions", "marketType")) or ""
     reserved = any(get_path(spec, path) for path in _AWS_RESERVED)
@@ -36,21 +36,21 @@ def aws(spec: Mapping[str, Any], machine_type: object, region: object) -> Bought
         return None
     if str(market).lower() not in ("", "ondemand", "on-demand", "spot"):
         return None
-    # The market's type overrides the options. Gardener's empty price is spot without a limit.
+    # The market type overrides the spot options. An empty ``spotPrice`` of Gardener is spot without a price limit.
     options = any(spec.get(name) is not None for name in ("spotMarketOptions", "spotPrice"))
     is_spot = str(market).lower() == "spot" or (options and not market)
     return _bought("aws", region, machine_type, spot=is_spot)
 
 
 def azure(spec: Mapping[str, Any], machine_type: object, region: object) -> Bought | None:
-    """Return Azure's offering. Spot options may be empty."""
+    """Return the Azure offering. Empty ``spotVMOptions`` also mean spot."""
     if spec.get("capacityReservation") or spec.get("capacityReservationGroupID") or spec.get("dedicatedHost"):
         return None
     return _bought("azure", region, machine_type, spot=spec.get("spotVMOptions") is not None)
 
 
 def gcp(spec: Mapping[str, Any], machine_type: object, region: object) -> Bought | None:
-    """Return Compute Engine's offering. Preemptible and spot machines have the same capacity."""
+    """Return the Compute Engine offering. Preemptible and spot machines share one capacity, so both are spot."""
     is_spot = bool(spec.get("preemptible") or get_path(spec, ("scheduling", "preemptible")))
     is_spot |= "Spot" in (spec.get("provisioningModel"), get_path(spec, ("scheduling", "provisioningModel")))
     return _bought("gcp", region, machine_type, spot=is_spot)
@@ -70,7 +70,7 @@ def by_machine_class(machine_class: Any) -> Bought | None:
     template = mapping(get_path(machine_class, ("nodeTemplate",)))
     spec = mapping(get_path(machine_class, ("providerSpec",)))
     reader = {"AWS": aws, "Azure": azure, "GCP": gcp}.get(str(get_path(machine_class, ("provider",))))
-    properties = mapping(spec.get("properties"))  # Azure's
+    properties = mapping(spec.get("properties"))  # Azure nests its fields here
     size = get_path(properties, ("hardwareProfile", "vmSize"))
     machine_type = template.get("instanceType") or spec.get("machineType") or size
     region = template.get("region") or spec.get("region") or spec.get("location")
@@ -78,7 +78,7 @@ def by_machine_class(machine_class: Any) -> Bought | None:
 
 
 def by_infrastructure_template(template: Any) -> Bought | None:
-    """Return the offering of a machine template of Cluster API's providers, which name no region."""
+    """Return the offering of a machine template of a Cluster API provider. These templates name no region."""
     spec = mapping(get_path(template, ("spec", "template", "spec")))
     match get_path(template, ("kind",)):
         case "AWSMachineTemplate":

@@ -1,4 +1,4 @@
-"""The first screen of many clusters: which have incidents, the worst first, and which zones affect which clusters."""
+"""The overview of a fleet: its clusters with incidents, the worst first, and the affected zones with their clusters."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ _ADDED_UP = (
 
 
 def headline(page: Page, fleet: Fleet) -> str:
-    """Return the clusters by state in one line; no cluster counts as well before it was read."""
+    """Return the number of clusters in each state, as one line. A cluster has state ``well`` only after it was read."""
     states = [section.state for section in page.sections]
     counts = {state: states.count(state) for state in ("incident", *_STATES)}
     counts["paused"] += len(fleet.paused)
@@ -43,7 +43,7 @@ def outage_text(pools: int) -> str:
 
 
 def _anchor(cluster: str) -> str:
-    """Return the id of a cluster's card, which links to it use."""
+    """Return the HTML id of a cluster's card, which links refer to."""
     return f"cluster-{quote(cluster, safe='')}"
 
 
@@ -58,12 +58,12 @@ def _incident_kinds(sections: Iterable[Section]) -> list[str]:
 
 
 def _kinds(section: Section) -> list[str]:
-    """Return what the filter finds a cluster by."""
+    """Return the words that the page's filter matches: the kinds of a cluster's incidents, else its state."""
     return _incident_kinds([section]) or [section.state]
 
 
 def _search_words(section: Section) -> str:
-    """Return what the search finds a cluster by."""
+    """Return the words of a cluster that the page's search matches."""
     words = [section.name]
     for incident in section.incidents:
         words += [incident.pool, incident.kind, incident.failure_class, *incident.zones]
@@ -72,7 +72,7 @@ def _search_words(section: Section) -> str:
 
 
 def _worst(section: Section, at: datetime) -> tuple[str, str, str]:
-    """Return the worst incident, how many nodes are missing, and for how long."""
+    """Return three texts about a cluster's worst incident: its label, its missing nodes and its duration."""
     if not section.incidents:
         unknown = "not readable" if section.unread else f"{section.message}; the answer had no room for more"
         return _STATES.get(section.state, unknown), "", ""
@@ -86,21 +86,21 @@ def _worst(section: Section, at: datetime) -> tuple[str, str, str]:
 
 @dataclass
 class _Zone:
-    """One zone, or several of one name that cannot be distinguished."""
+    """One zone, or several zones of one name that the page cannot distinguish."""
 
-    place: str  # its id, account/name, or name
-    is_known: bool  # a record names its id or account
+    place: str  # the zone's id, its account/name, or its name
+    is_known: bool  # True: a record names the zone's id or account
     names: dict[str, None] = field(default_factory=dict)
-    clusters: dict[str, str] = field(default_factory=dict)  # with the failures there
+    clusters: dict[str, str] = field(default_factory=dict)  # the failures in this zone, by cluster
 
     @property
     def find(self) -> str:
-        """What the search finds it by."""
+        """Return the words of the zone that the page's search matches."""
         return " ".join((self.place, *self.names, *self.clusters)).lower()
 
     @property
     def title(self) -> str:
-        """Its name; if accounts differ, with its id or its account."""
+        """Return the zone's name, with its id where that is known, or with its account where that is another one."""
         account, slash, name = self.place.rpartition("/")
         if slash:
             return name if account == OWN_ACCOUNT else f"{name} of {account}"
@@ -108,7 +108,7 @@ class _Zone:
 
 
 def _affected_zones(sections: Iterable[Section]) -> list[_Zone]:
-    """Return the zones with failures, the one with most clusters first."""
+    """Return the zones with failures. The zone with the most clusters is first."""
     zones: dict[tuple[str, bool], _Zone] = {}
     for section in sections:
         for name, text in _failures(section).items():
@@ -134,7 +134,7 @@ def _failures(section: Section) -> Mapping[str, str]:
 
 
 def _added_up(zones: Sequence[_Zone]) -> str:
-    """Return the note below the zones if some may be several of one name."""
+    """Return the note below the zones, where one entry may combine several zones of one name; else empty."""
     return _ADDED_UP if any(not zone.is_known and len(zone.clusters) > 1 for zone in zones) else ""
 
 
@@ -142,7 +142,7 @@ def _offering_clusters(offering: OfferingView) -> list[str]:
     return [cluster or "one that is not named" for cluster in offering.clusters]
 
 
-# What the templates call, by the names that they use.
+# The functions that templates call, by their names in the templates.
 VIEWS: Mapping[str, Callable[..., Any]] = {
     "anchor": _anchor,
     "no_incident": _no_incident,

@@ -7,19 +7,20 @@ from typing import Any
 
 from evenkeel.adapters.page.view import GroupView, IncidentView, PoolView, Span
 
-_DRAWN = 70  # per cent of the width that the scale has; the rest is for the number at a bar's end
+# The width of the longest bar, in per cent of the row. The remaining width is for the number after the bar.
+_DRAWN = 70
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Bar:
-    """A bar with lengths in per cent; empty where nothing is drawn."""
+    """A bar. Lengths are in per cent of the row; an empty length draws nothing."""
 
     label: str  # for a screen reader
     number: str
     running: str
-    waiting: str  # requested, no node yet
+    waiting: str  # the requested nodes that do not run yet
     end: str
-    marks: tuple[str, ...]  # min and max
+    marks: tuple[str, ...]  # the positions of min and max
 
 
 def _bar(running: int | None, requested: Span, low: int | None, high: int | None, scale: int) -> _Bar:
@@ -27,7 +28,7 @@ def _bar(running: int | None, requested: Span, low: int | None, high: int | None
         return f"{_DRAWN * max(0, number) / scale:.2f}%"
 
     wanted = requested.after
-    solid = running if running is not None else wanted  # a plan does not know what runs
+    solid = running if running is not None else wanted  # a plan has no running nodes
     waiting = wanted - solid if solid is not None and wanted is not None else 0
     named = {"running": running, "requested": wanted, "min": low, "max": high}
     return _Bar(
@@ -45,7 +46,7 @@ def _group_bar(group: GroupView, scale: int) -> _Bar:
 
 
 def _bar_scale(pool: PoolView) -> int:
-    """Return the number at the full width of a pool's bars."""
+    """Return the number of nodes that the longest possible bar of a pool stands for."""
     numbers = [
         number
         for group in pool.groups
@@ -94,7 +95,7 @@ def _pool_facts(pool: PoolView) -> list[tuple[str, str]]:
 
 
 def _shared_notes(pool: PoolView) -> dict[str, list[str]]:
-    """Return the notes of more than one zone with their zones; the page shows each once."""
+    """Return each note that several zones share, with these zones. The page shows such a note once."""
     zones: dict[str, list[str]] = defaultdict(list)
     for group in pool.groups:
         for note in group.notes:
@@ -121,7 +122,7 @@ def _change(span: Span) -> str:
     return after if span.before == span.after else f"{_number(span.before)} → {after}"
 
 
-# What the templates call, by the names that they use.
+# The functions that templates call, by their names in the templates.
 VIEWS: Mapping[str, Callable[..., Any]] = {
     "bar_scale": _bar_scale,
     "change": _change,

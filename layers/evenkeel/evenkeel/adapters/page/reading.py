@@ -71,7 +71,7 @@ class _AnyPlan(RootModel[_Plan]):
 
 
 class _Known(Answer):
-    """A node group as the table has it."""
+    """A node group as the DynamoDB table stores it."""
 
     state: State
     kind: Text = Field(default="", alias="class")
@@ -106,7 +106,7 @@ class _Statuses(Answer):
 
 
 class _ClusterHealth(Answer):
-    """A cluster as its stored health has it."""
+    """A cluster as its stored health describes it."""
 
     cluster: str
     state: str
@@ -188,7 +188,7 @@ class _Simulation(Answer):
 
 
 def page_of_plan(text: str, where: str) -> Page:
-    """Return the page of what `evenkeel plan -o json` printed. Raises ConfigError."""
+    """Return the page of a plan that `evenkeel plan -o json` has printed. Raises ConfigError."""
     plan = read_json(_AnyPlan, text, where).root
     section = Section(
         name="Plan",
@@ -217,7 +217,7 @@ def page_of_status(answer: object, where: str, now: datetime) -> Page:
 
 
 def page_of_simulation(text: str, where: str) -> Page:
-    """Return the page of what `evenkeel simulate -o json` printed. Raises ConfigError."""
+    """Return the page of a simulation that `evenkeel simulate -o json` has printed. Raises ConfigError."""
     simulation = read_json(_Simulation, text, where)
     return Page(
         title=f"Simulation {simulation.scenario}",
@@ -228,7 +228,7 @@ def page_of_simulation(text: str, where: str) -> Page:
 
 
 def _file(where: str) -> str:
-    """Return the name without the folder, which readers of the page must not learn."""
+    """Return the file's name without its folder, which the page must not reveal."""
     return PurePath(where).name
 
 
@@ -246,7 +246,7 @@ def _span(number: ReplicaChange | BoundChange) -> Span:
 
 
 def _group_view(group: _Group, shown: Collection[str]) -> GroupView:
-    """Return one group. ``shown``: messages of a cloud that the page has already."""
+    """Return one group. ``shown``: the cloud's messages that the page shows elsewhere."""
     is_new = group.failure and group.failure.message not in shown and group.state is not State.HEALTHY
     failure = [_failure(group.failure)] if group.failure and is_new else []
     return GroupView(
@@ -316,7 +316,7 @@ _ORDER = ("incident", "unseen", "paused", "well")
 
 
 def _worst_first(section: Section) -> tuple[int, int]:
-    """Return the sort key of clusters that were read live; stored health is sorted already."""
+    """Return the sort key of a cluster that was read now. Clusters from stored health are already sorted."""
     return _ORDER.index(section.state), -section.missing
 
 
@@ -384,7 +384,7 @@ def _past(decisions: Sequence[DecisionDocument]) -> Iterable[History]:
 
 
 def _lanes(samples: Iterable[tuple[float, str, int | None, State]]) -> tuple[Lane, ...]:
-    """Return the zones of samples in order of time: groups are added up, and the worst of their states counts."""
+    """Return each zone over time, from samples in order of time: the sum of its groups' nodes, and the worst state."""
     nodes: dict[str, dict[float, int]] = {}
     states: dict[str, dict[float, State]] = {}
     worst = list(State)[::-1]
@@ -396,7 +396,7 @@ def _lanes(samples: Iterable[tuple[float, str, int | None, State]]) -> tuple[Lan
 
 
 def _changes(samples: dict[float, _Value]) -> tuple[tuple[float, _Value], ...]:
-    """Return the samples that differ from the one before."""
+    """Return the samples that differ from the sample before."""
     return tuple(next(same) for _, same in groupby(samples.items(), key=lambda sample: sample[1]))
 
 
@@ -436,9 +436,9 @@ def _run_section(run: _Run, end: float) -> Section:
 
 
 def _measures(measures: dict[str, Any]) -> Iterable[tuple[str, str]]:
-    """Yield the measures that are one number or word, named as in the JSON; seconds become a duration."""
+    """Yield the measures that are one number or word, by their JSON names. ``worst_seconds`` becomes a duration."""
     for name, value in measures.items():
-        if name == "worst_seconds":  # null where some demand was never met, or there was none
+        if name == "worst_seconds":  # null where some demand was never met, or no demand existed
             yield "demand met within", duration(value) if isinstance(value, int) else "-"
         elif value is None or isinstance(value, str | int | float):
             yield name.replace("_", " "), "-" if value is None else str(value)

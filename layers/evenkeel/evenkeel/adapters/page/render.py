@@ -1,7 +1,7 @@
-"""Render the page: whole for a file, or a fragment for a CloudWatch widget.
+"""Render the page: a whole document for a file, or a fragment for a CloudWatch widget.
 
-The HTML, the style and the script are in ``templates``. A line break in a template, with the indentation after
-it, writes nothing.
+The HTML, the style and the script are in ``templates``. The output omits each line break of a template and the
+indentation after it.
 """
 
 import re
@@ -25,7 +25,7 @@ from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import counted, duration, rfc3339
 from evenkeel.texts.pool_numbers import MOST_NAMED
 
-_OPEN_CARDS = 100  # a browser lays out every open card
+_OPEN_CARDS = 100  # only so many cards are open at first, because a browser lays out every open card
 _NOWHERE = {"base-uri": "'none'", "form-action": "'none'"}
 _FOLDER = Path(__file__).parent / "templates"
 
@@ -39,16 +39,16 @@ class Theme(StrEnum):
 
 
 def document(page: Page) -> str:
-    """Return the page as a file: it needs no other resource, and its policy lets the browser fetch none."""
+    """Return the page as one file. It needs no other resource, and its Content-Security-Policy forbids fetching any."""
     style, script = stylesheet(Theme.AUTO), _file("page.js")
-    # Not even inline code may run, except for this very style and this very script.
+    # The policy allows only this style and this script, by their hashes, and no other inline code.
     sources = {"default-src": "'none'", "style-src": _hash(style), "script-src": _hash(script)}
     policy = "; ".join(f"{name} {value}" for name, value in (sources | _NOWHERE).items())
     return _render("document.html", page=page, style=Markup(style), script=Markup(script), policy=policy)
 
 
 def fragment(page: Page, theme: Theme) -> str:
-    """Return the page below one element, without scripts, which CloudWatch removes: times stay absolute."""
+    """Return the page as one element without scripts, because CloudWatch removes them. Times remain absolute."""
     return _render("fragment.html", page=page, style=Markup(stylesheet(theme)))
 
 
@@ -58,17 +58,17 @@ def incident(message: str, theme: Theme) -> str:
 
 
 def stylesheet(theme: Theme) -> str:
-    """Return the style of a page. Every rule is below ``.ek``, so it leaves the page around a widget unchanged."""
+    """Return the style of a page. Every rule is below ``.ek``, so the page around a widget is unchanged."""
     colours = _file("dark.css" if theme is Theme.DARK else "light.css")
     sheet = colours + _file("page.css")
     if theme is Theme.AUTO:
-        # On paper the light colours hold, whatever the screen prefers.
+        # On paper, the page always has the light colours.
         sheet += "@page{margin:14mm}\n@media screen and (prefers-color-scheme:dark){\n" + _file("dark.css") + "}\n"
     return sheet
 
 
 def summary(page: Page) -> str:
-    """Return one line that counts the clusters with incidents, or the pools and their faults, or the runs."""
+    """Return one line that counts a fleet's clusters with incidents, a simulation's runs, or pools and their faults."""
     if page.fleet:
         return fleet.headline(page, page.fleet)
     if any(section.measures for section in page.sections):
@@ -120,12 +120,12 @@ def _render(template: str, **values: Any) -> str:
 
 
 def _finalized(value: object) -> object:
-    """Return a text without control characters and escape sequences; markup stays as it is."""
+    """Return a text without control characters and escape sequences. Markup and other values are unchanged."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _clock(at: datetime, beside: datetime | None = None) -> str:
-    """Return a time in UTC; without the date if it is that of ``beside``."""
+    """Return a time in UTC, without the date where ``beside`` has the same date."""
     same_day = beside is not None and at.date() == beside.date()
     return at.strftime("%H:%M:%S UTC" if same_day else "%Y-%m-%d %H:%M:%S UTC")
 

@@ -1,4 +1,4 @@
-"""A pool over time: nodes per zone on top of each other, demand, PoolMaximum, and the state of each zone below."""
+"""The chart of a pool over time: stacked nodes per zone, demand and PoolMaximum; below, the state of each zone."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from evenkeel.texts.english import duration
 
 _WIDTH, _HEIGHT = 1000, 170
 _TICKS = 4
-_ZONE_COLOURS = 6  # of light.css and dark.css
+_ZONE_COLOURS = 6  # the number of zone colours in light.css and dark.css
 Steps = Sequence[tuple[float, int]]
 
 
@@ -26,17 +26,17 @@ class _ZoneLane:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """The shapes of a chart and its words."""
+    """The shapes and texts of a chart."""
 
     title: str
     label: str  # for a screen reader
-    counts: tuple[int, ...]  # of the vertical axis, from the top
+    counts: tuple[int, ...]  # the labels of the vertical axis, from the top
     areas: tuple[tuple[str, str], ...]  # path and colour
     limit: float | None  # y of PoolMaximum
-    demand: str  # path; empty: none
+    demand: str  # the path of the demand line; empty: no demand is known
     lanes: tuple[_ZoneLane, ...]
-    times: tuple[str, ...]  # of the horizontal axis
-    states: tuple[State, ...]  # in the legend
+    times: tuple[str, ...]  # the labels of the horizontal axis
+    states: tuple[State, ...]  # the states in the legend
 
 
 def chart(history: History) -> Chart:
@@ -51,7 +51,7 @@ def chart(history: History) -> Chart:
         return round(_HEIGHT * (1 - count / top), 1)
 
     def line(steps: Steps) -> str:
-        """Return a line that stays on its level until the next step."""
+        """Return the path of a step line: each count applies until the next step."""
         path, level = "", None
         for at, count in steps:
             if count != level:
@@ -86,7 +86,7 @@ def _label(history: History) -> str:
 
 
 def _stacked(lanes: Sequence[Lane]) -> list[Steps]:
-    """Return for each lane its sum with all lanes before it, at each time at which one of them changes."""
+    """Return cumulative steps for each lane: its nodes plus the nodes of all lanes before it, at each change."""
     times = sorted({at for lane in lanes for at, _ in lane.nodes})
     sums = dict.fromkeys(times, 0)
     stacked: list[Steps] = []
@@ -100,7 +100,7 @@ def _stacked(lanes: Sequence[Lane]) -> list[Steps]:
 
 
 def _spans(history: History, lane: Lane) -> list[tuple[float, float, State]]:
-    """Return the states of a lane as (from, until, state), without those of no length."""
+    """Return the states of a lane as (from, until, state), without spans of zero length."""
     ends = [at for at, _ in lane.states[1:]] + [history.seconds]
     return [(start, end, state) for (start, state), end in zip(lane.states, ends, strict=True) if end > start]
 
@@ -114,7 +114,7 @@ def _zone_lane(history: History, lane: Lane, index: int) -> _ZoneLane:
 
 
 def _time(history: History, seconds: float) -> str:
-    """Return a time of day, or how far into a simulation."""
+    """Return a time of day, or the time since the start of a simulation."""
     if history.begin is not None:
         return (history.begin + timedelta(seconds=seconds)).strftime("%H:%M")
     hours, minutes = divmod(round(seconds / 60), 60)

@@ -16,20 +16,20 @@ Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else val
 
 @dataclass(frozen=True)
 class Span:
-    """A number now and as planned."""
+    """A number: its present value and its planned value."""
 
     before: int | None
     after: int | None
 
 
 class Answer(BaseModel):
-    """A part of an answer. A page shows some of its fields and ignores the others."""
+    """A part of a JSON answer. The page reads some of its fields and ignores the others."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, defer_build=True)
 
 
 class IncidentView(Answer):
-    """One incident. Counts are 0 if it is not about nodes."""
+    """One incident. Its counts are 0 if it is not about nodes."""
 
     kind: str
     pool_id: Text = Field(default="", alias="pool")
@@ -39,17 +39,17 @@ class IncidentView(Answer):
     missing: Number = 0
     requested: Number = 0
     running: Number = 0
-    is_outage: bool = Field(default=False, alias="outage")  # no zone of its pool is known to deliver
+    is_outage: bool = Field(default=False, alias="outage")  # True: no zone of the pool is known to deliver
     failure_class: Text = Field(default="", alias="class")
     said: Text = ""  # the message of the cloud or of the API server
-    headline: str  # without that message
+    headline: str  # a sentence that does not repeat ``said``
     todo: str = ""
     command: str = ""
     runbook: str = ""
 
     @property
     def pool(self) -> str:
-        """Return the name of its pool; empty: it is about the whole cluster."""
+        """Return the pool's name; empty where the incident is about the whole cluster."""
         return self.pool_id.rpartition("/")[2]
 
     @property
@@ -61,7 +61,7 @@ class IncidentView(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupView:
-    """One node group: one zone of a pool."""
+    """One node group, which is one zone of a pool."""
 
     name: str
     zone: str
@@ -69,10 +69,10 @@ class GroupView:
     requested: Span
     min: Span
     max: Span
-    running: int | None = None  # None: the source does not have it
+    running: int | None = None  # None: the source does not report the number
     since: datetime | None = None
     until: datetime | None = None  # when the backoff or the impairment ends
-    notes: tuple[str, ...] = ()  # its obstacles, and the reasons for its numbers
+    notes: tuple[str, ...] = ()  # what blocks the group, and the reasons for its numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,20 +86,20 @@ class PoolView:
     valid: bool = True
     problems: tuple[str, ...] = ()
     groups: tuple[GroupView, ...] = ()
-    missing: int = 0  # of the requested nodes; the other replicas without a node are on the way
+    missing: int = 0  # requested nodes that incidents report; other replicas without a node are still starting
     demand: tuple[str, ...] = ()  # sentences about its pending pods and unneeded nodes
     level: tuple[str, ...] = ()  # sentences about its convergence step and budget
     notes: tuple[str, ...] = ()
 
     @property
     def is_out(self) -> bool:
-        """Return True if no zone is known to deliver."""
+        """Return True if no zone is known to deliver nodes."""
         return is_outage(group.state for group in self.groups)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fence:
-    """A zone that gets no growth."""
+    """A zone in which Evenkeel stops scale-up."""
 
     zone: str
     why: str
@@ -110,7 +110,7 @@ class Fence:
 class Decision:
     """One decision about a pool, with its reasons."""
 
-    at: datetime | float  # or seconds of a simulation
+    at: datetime | float  # a time, or seconds since the start of a simulation
     pool: str
     title: str
     lines: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True)
 class Lane:
-    """One zone of a pool over time: from each time on, its nodes and its state."""
+    """One zone of a pool over time: its nodes and its states, each with the time from which it applies."""
 
     zone: str
     nodes: tuple[tuple[float, int], ...]
@@ -127,7 +127,7 @@ class Lane:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """A pool over time. Seconds count from ``begin``; None: from the start of a simulation."""
+    """A pool over time. Seconds count from ``begin`` or, where that is None, from the start of a simulation."""
 
     pool: str
     counts: str  # "running" or "requested" nodes
@@ -144,28 +144,28 @@ class Section:
 
     name: str
     message: str = ""
-    state: str = ""  # of a cluster: incident, unseen, paused or well
+    state: str = ""  # the cluster's state: incident, unseen, paused or well; empty: not a cluster
     incidents: tuple[IncidentView, ...] = ()  # the worst first
-    places: Mapping[str, str] = field(default_factory=dict)  # of zones: their id, or account/name; as far as known
+    places: Mapping[str, str] = field(default_factory=dict)  # zone name -> its id or account/name, where known
     is_read: bool = True  # False: the answer lists no pools
     unread: str = ""  # the error that kept the cluster from being read
     pools: tuple[PoolView, ...] = ()
-    last_groups: tuple[GroupView, ...] = ()  # node groups of the table, if the cluster cannot be read
+    last_groups: tuple[GroupView, ...] = ()  # the node groups as last stored, where the cluster cannot be read
     fences: tuple[Fence, ...] = ()
     decisions: tuple[Decision, ...] = ()
     histories: tuple[History, ...] = ()
     skipped: tuple[str, ...] = ()
     measures: tuple[tuple[str, str], ...] = ()
-    demand: tuple[str, ...] = ()  # sentences about pods of no pool
+    demand: tuple[str, ...] = ()  # sentences about pods that belong to no pool
 
     @property
     def missing(self) -> int:
-        """Return the missing nodes of all incidents."""
+        """Return the number of missing nodes in all incidents."""
         return sum(incident.missing for incident in self.incidents)
 
     @property
     def outages(self) -> int:
-        """Return how many pools have no zone that is known to deliver."""
+        """Return the number of pools without a zone that is known to deliver nodes."""
         if self.pools:
             return sum(pool.is_out for pool in self.pools)
         return sum(incident.is_outage for incident in self.incidents)
@@ -175,13 +175,13 @@ class OfferingView(Answer):
     """A machine type that clusters could not get in a zone."""
 
     name: str = Field(alias="offering")
-    clusters: tuple[str, ...] = ()  # an empty name: a cluster that may not be named
+    clusters: tuple[str, ...] = ()  # an empty name stands for a cluster that may not be named
     since: Moment
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """All clusters of a stack. Those with incidents are sections of the page; the others have only names here."""
+    """All clusters of a stack. Clusters with incidents are sections of the page; this class has the others by name."""
 
     well: tuple[str, ...] = ()
     paused: tuple[str, ...] = ()
@@ -191,10 +191,10 @@ class Fleet:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Everything on one page."""
+    """The data of one page."""
 
     title: str
     source: str  # where its data comes from
     at: datetime
-    sections: tuple[Section, ...]  # of a fleet the worst first
+    sections: tuple[Section, ...]  # of a fleet, the worst cluster is first
     fleet: Fleet | None = None  # None: the page is not about all clusters of a stack

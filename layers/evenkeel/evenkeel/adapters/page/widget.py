@@ -1,6 +1,6 @@
 """The page as a CloudWatch custom widget.
 
-The contract: "Details about custom widgets", Amazon CloudWatch User Guide.
+The contract of such widgets is "Details about custom widgets" in the Amazon CloudWatch User Guide.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ cluster: blue
 
 
 def theme_of(params: Mapping[str, Any]) -> Theme:
-    """Return the theme of the console; light if it names none."""
+    """Return the theme of the console; light if the request names none."""
     context = params.get("widgetContext")
     theme = context.get("theme") if isinstance(context, Mapping) else None
     return Theme.DARK if theme == Theme.DARK else Theme.LIGHT

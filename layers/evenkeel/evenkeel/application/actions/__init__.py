@@ -1,1 +1,1 @@
-"""What an operator can ask for by hand: one module for each action, and the table of them all."""
+"""Operator actions: a module for each action or a few related ones, and the table of all actions."""

@@ -1,4 +1,4 @@
-"""``apply``: store the records of fleet files. Differences are shown first, and a change in between is refused."""
+"""``apply``: store the records of fleet files, unless a stored record has changed since the caller was shown it."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Self
@@ -26,7 +26,7 @@ class ApplyFields(Fields):
 
     records: Annotated[dict[ClusterId, dict[str, Any]], Field(min_length=1, description="Records by id.")]
     before: Digests
-    verify: Annotated[Flag, Field(description="Whether each cluster is tried before its record is stored.")] = True
+    verify: Annotated[Flag, Field(description="Read each cluster with its new record before storing that.")] = True
 
     @property
     def clusters(self) -> list[str]:
@@ -34,13 +34,13 @@ class ApplyFields(Fields):
         return list(self.records)
 
     def of(self, cluster: str) -> Self:
-        """Return the fields for one cluster: its record, and its former digest if one is given."""
+        """Return the fields for one cluster: its record, and the digest of its former record if one is given."""
         before = {cluster: self.before[cluster]} if cluster in self.before else {}
         return self.model_copy(update={"records": {cluster: self.records[cluster]}, "before": before})
 
 
 def _apply_touches(call: Call, fields: ApplyFields) -> Answer:
-    """Return the difference, and the faults that prevent storing it."""
+    """Return how the new record differs from the stored one, and the faults that prevent storing it."""
     record, registered, before, differences = _compared(call, fields)
     change = "added" if registered is None else "changed" if differences else "same"
     faults = _faults(call, record, registered) if fields.verify and change != "same" else ()
@@ -56,9 +56,9 @@ def _apply_touches(call: Call, fields: ApplyFields) -> Answer:
 
 @action(ApplyFields, Right.ADMINISTER, touches=_apply_touches, of_records=True)
 def apply(call: Call, fields: ApplyFields) -> Answer:
-    """Store the records of a fleet, as its files have them; what differs is shown first.
+    """Store the records of fleet files; the differences are shown first.
 
-    A record that is stored already is not written, so that repeated events do no harm.
+    A record without differences is not written, so repeated events do no harm.
     """
     record, registered, before, differences = _compared(call, fields)
     if registered is not None and not differences:
@@ -82,7 +82,7 @@ _Before = ClusterRecord | str | None
 def _compared(
     call: Call, fields: ApplyFields
 ) -> tuple[ClusterRecord, Registered | None, _Before, list[dict[str, Any]]]:
-    """Return the record, the cluster's registration, the record in that, and the differences of the two."""
+    """Return the new record, the stored registration, the stored record, and the differences of the two records."""
     given = fields.records[call.cluster]
     if given.get("id", call.cluster) != call.cluster:
         raise BadRequestError(f"record.id is {given['id']!r}: it must be {call.cluster!r}, or left out")
@@ -94,12 +94,12 @@ def _compared(
 
 
 def _faults(call: Call, record: ClusterRecord, registered: Registered | None) -> Sequence[str]:
-    """Return why the cluster cannot be read or written with this record, as far as a check's identity can ask."""
+    """Return why the cluster cannot be read or written with this record, as far as the identity of checks can tell."""
     before, control = (registered.record, registered.control) if registered else (None, ControlRecord())
     if isinstance(before, ClusterRecord) and _is_reached_alike(record, before):
         return ()
     if isinstance(record.access, ServiceAccountAccess) and not isinstance(before, ClusterRecord):
-        return ()  # checks have no token before the first run
+        return ()  # checks have no token before the first run stores one
     writes = not call.is_dry(record, control) and record.looks_as_it_writes
     try:
         refused, another = call.refused_rights(record, writes=writes), call.another_autoscaler(record)

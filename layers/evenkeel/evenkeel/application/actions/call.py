@@ -1,4 +1,4 @@
-"""What an operator action is, and what its handler receives."""
+"""The definition of an operator action, and the input of its handler."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,14 +36,14 @@ Answer = dict[str, Any]
 
 
 class Right(StrEnum):
-    """What an action needs and a caller has. Each right includes those before it."""
+    """A right that an action needs and a caller has. Each right includes the ones listed before it."""
 
     READ = "read"
     WRITE = "write"  # on-call actions, which can be undone
-    ADMINISTER = "administer"  # which clusters exist, how they are reached, whether they are written
+    ADMINISTER = "administer"  # registration of clusters, their access, and whether they are written
 
     def covers(self, other: "Right") -> bool:
-        """Return whether this right includes the other."""
+        """Return True if this right includes the other."""
         rights = [*Right]
         return rights.index(other) <= rights.index(self)
 
@@ -55,7 +55,7 @@ class Fields(BaseModel):
 
     @classmethod
     def names(cls) -> dict[str, str]:
-        """Return our field names by the names in events and options."""
+        """Return the mapping from a field's name in events and options to its name in this class."""
         return {field.alias or name: name for name, field in cls.model_fields.items()}
 
     @property
@@ -81,7 +81,7 @@ def _flag(value: object, info: ValidationInfo) -> object:
 
 
 def length(value: object, *, field: str = "for", or_none: bool = False) -> object:
-    """Return a duration such as 2h. Raises BadRequestError."""
+    """Return the duration of a text such as 2h. Raises BadRequestError."""
     try:
         return value if value is None else read_length(value, or_none=or_none)
     except BadValueError as error:
@@ -100,13 +100,13 @@ Name = Annotated[str, BeforeValidator(_name)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 PoolName = Annotated[Name | None, Field(description="One pool, by name or id.")]
 GroupName = Annotated[Name | None, Field(description="One node group, by name or key.")]
-Digests = Annotated[dict[str, str | None], Field(description="Digests of what was shown, by id.", default_factory=dict)]
+Digests = Annotated[dict[str, str | None], Field(description="Digests that were shown, by id.", default_factory=dict)]
 
 
 class Ending(Fields):
-    """The fields of an action with an end."""
+    """The fields of an action that ends at a given time."""
 
-    until: Annotated[Moment | None, Field(description="A moment, RFC 3339.")] = None
+    until: Annotated[Moment | None, Field(description="The end, in RFC 3339.")] = None
     lasting: Annotated[
         timedelta | None, BeforeValidator(length), Field(alias="for", description="How long: 2h, 90m, 1d.")
     ] = None
@@ -120,11 +120,11 @@ class Ending(Fields):
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluated:
-    """A cluster as it is now, with its health. Without ``preview`` it cannot be read; ``unread`` is the reason."""
+    """A cluster and its health now. If it cannot be read, ``preview`` is None and ``unread`` is the reason."""
 
     stored: StoredCluster
     cluster_health: ClusterHealth
-    now: datetime  # the cluster's own time, which its incidents go by, if it can be read
+    now: datetime  # by the cluster's clock, as in its incidents; by Evenkeel's if it cannot be read
     preview: Preview | None = None
     unread: str | None = None
 
@@ -135,27 +135,27 @@ class Call:
 
     ports: ActionPorts
     cluster: str  # empty: all registered clusters
-    selector: Selector | None  # of all, those that it selects
-    right: Right  # that this event needs
-    by: str | None  # the caller,
-    reason: str | None  # and the reason; both as the event has them
+    selector: Selector | None  # of all registered clusters, only those that match it
+    right: Right  # the right that this event needs
+    by: str | None  # the caller, unverified
+    reason: str | None  # the caller's reason
     now: datetime
-    remaining: Remaining
-    of_invocation: Remaining  # this call, one of several, may have a share of it
+    remaining: Remaining  # seconds for this call, which may be one of several
+    of_invocation: Remaining  # seconds for all calls of the invocation
 
     def load(self) -> StoredCluster:
-        """Read the stored items. Raises UnknownClusterError, ConfigError, StateUnavailableError."""
+        """Return the cluster's stored items. Raises UnknownClusterError, ConfigError, StateUnavailableError."""
         return with_reports(self.ports.store.load(self.cluster), read_offerings(self.ports.store))
 
     def registrations(self) -> Sequence[tuple[str, Registration | str]]:
-        """Return all registrations, or those that the selector selects."""
+        """Return all registrations; with a selector, only the matching ones."""
         all_of_them, selector = self._registered, self.selector
         if selector is None:
             return all_of_them
         return [(id, one) for id, one in all_of_them if not isinstance(one, str) and selector.selects(one.labels or {})]
 
     def unknown(self) -> Sequence[str]:
-        """Return the clusters whose labels cannot be read, so that the selector cannot decide about them."""
+        """Return the clusters that may match the selector, but whose labels cannot be read."""
         return [] if self.selector is None else [id for id, one in self._registered if isinstance(one, str)]
 
     @cached_property
@@ -163,17 +163,17 @@ class Call:
         return self.ports.store.registrations()
 
     def preview(self, *, with_demand: bool = False) -> Preview:
-        """Read and plan. Raises as ``load``, and AccessError, ClusterUnavailableError."""
+        """Read and plan the cluster. Raises as ``load``, and AccessError, ClusterUnavailableError."""
         return preview_of(self.ports.clusters, self.load(), self.now, self.remaining, with_demand=with_demand)
 
     def evaluate(self, *, with_demand: bool = False) -> Evaluated:
-        """Read the cluster and evaluate its health. If it cannot be read, the answer has its stored items only.
+        """Read the cluster and evaluate its health. If it cannot be read, only its stored items are used.
 
         Raises as ``load``.
         """
         stored = self.load()
         after, known = stored.record.opens_trouble_after, stored.cluster_health
-        # A cluster that hangs must leave the time to answer with the stored items.
+        # Reserves the time to answer from the stored items if the cluster hangs.
         left = lambda: self.remaining() - _SECONDS_TO_ANSWER  # noqa: E731
         try:
             preview = preview_of(self.ports.clusters, stored, self.now, left, with_demand=with_demand)
@@ -183,17 +183,17 @@ class Call:
             health = evaluate_unread(known, kind_of(error), str(error), since, self.now, timedelta())
             return Evaluated(stored=stored, cluster_health=health, now=self.now, unread=str(error))
         health = evaluate(known, preview.plan, {**stored.state.groups, **preview.plan.states}, after)
-        if not stored.control.is_paused(self.now):  # reading it now does not prove that checks do
+        if not stored.control.is_paused(self.now):  # this read works, but the scheduled checks may have stopped
             checked_at = self.ports.store.checked_at().get(self.cluster)
             health = with_stopped(health, stored.record.scan_interval, checked_at, self.now)
         return Evaluated(stored=stored, cluster_health=health, now=preview.now, preview=preview)
 
     def is_dry(self, record: ClusterRecord, control: ControlRecord) -> bool:
-        """Return whether nothing is written to the cluster."""
+        """Return True if nothing is written to the cluster."""
         return control.is_dry(record, self.ports.dry_run)
 
     def dry_pools(self, stored: StoredCluster, pools: Iterable[PoolPlan]) -> list[PoolPlan]:
-        """Return the pools in dry run, by their own setting or their cluster's."""
+        """Return the pools in dry run, by their own or their cluster's setting, except those being restored."""
         is_dry = stored.is_dry(self.ports.dry_run)
         dry = [pool for pool in pools if (is_dry if pool.mode.dry_run is None else pool.mode.dry_run)]
         return [pool for pool in dry if not stored.control.restores(pool.id)]
@@ -201,12 +201,12 @@ class Call:
     def with_dry_run(
         self, answer: Answer, stored: StoredCluster, pools: Sequence[PoolPlan], planned: Answer | None = None
     ) -> Answer:
-        """Return the answer with what dry run or a pause makes of it.
+        """Return the answer, changed if dry run or a pause prevents writes.
 
         Args:
             answer: The answer if everything is written.
             stored: The cluster.
-            pools: The pools that the action is about. If none is known, the cluster's mode counts.
+            pools: The pools that the action is about. If there are none, the cluster's setting applies.
             planned: The answer if nothing is written now; None: ``answer``.
         """
         is_paused = stored.control.is_paused(self.now)
@@ -223,14 +223,14 @@ class Call:
 
     def change_control(self, stored: StoredCluster, fields: Mapping[str, object]) -> ControlRecord:
         """Write the control item with these fields changed, and return it. Raises StateConflictError."""
-        # Validated rather than copied, because an event's values are in it.
+        # Validated, and not only copied, because ``fields`` may contain values of an event.
         where = f"record of cluster {self.cluster}"
         control = read_model(ControlRecord, {**stored.control.model_dump(), **fields}, where)
         self.ports.store.save_record(stored.record, control, stored.versions)
         return control
 
     def another_autoscaler(self, record: ClusterRecord) -> Reason | None:
-        """Return why this record may not order nodes: another autoscaler does. None: it orders none, or none is seen.
+        """Return the reason if another autoscaler orders nodes, so that this record may not. None: no conflict.
 
         Raises AccessError, ClusterUnavailableError.
         """
@@ -250,7 +250,7 @@ class Call:
         self.ports.queue.request(self.cluster, reason, f"{reason}-{self.cluster}-{self.now.timestamp()}")
 
     def still_held(self, control: ControlRecord) -> str:
-        """Return the end of a message: what stays paused or in a restore after the cluster is switched on."""
+        """Return the end of a message: the parts of the cluster that are still paused or being restored."""
         paused = control.pools_paused(self.now)
         restoring = [name for name in control.restoring_pools if name not in paused]
         notes = "; it is still being restored" if control.restoring else ""
@@ -273,19 +273,20 @@ class Action:
     fields: type[Fields]
     right: Right
     handler: Handler
-    of_all: bool = False  # without a cluster it answers for all registered ones:
-    overview: Handler | None = None  # by this, from stored items,
-    looks_with: str = ""  # unless this field asks to read each of them
-    rights_with: Mapping[str, Right] = field(default_factory=dict)  # fields with which it needs another right
-    # Returns its effect on a cluster, without doing it. With this, an action accepts several clusters, and `list`.
+    of_all: bool = False  # True: an event without a cluster is about all registered clusters
+    overview: Handler | None = None  # answers such an event from stored items; None: ``handler`` does, for each cluster
+    looks_with: str = ""  # the field with which ``handler`` reads each cluster although there is an ``overview``
+    rights_with: Mapping[str, Right] = field(default_factory=dict)  # field -> the right that an event with it needs
+    # Returns the effect on a cluster without carrying it out; None: no effect. An action with this function accepts
+    # several clusters, and `list`.
     touches: Callable[[Call, Any], Answer | str | None] | None = None
-    spares: str = ""  # why it would do nothing to the others
-    of_records: bool = False  # its fields name the clusters
-    of_stack: bool = False  # it is about no cluster of its own, and records the caller itself
+    spares: str = ""  # why the action has no effect on the other clusters
+    of_records: bool = False  # True: its fields name the clusters
+    of_stack: bool = False  # True: it is about the stack, not about a cluster, and records its caller itself
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """Return the fields of an event that name clusters, and the one that only lists them."""
+        """Return the fields of an event that name clusters, and ``list``, which carries nothing out."""
         if self.of_stack:
             return ()
         if self.of_records:
@@ -294,12 +295,12 @@ class Action:
         return ("cluster", *several, *(("all", "list") if self.touches else ()))
 
     def listed(self, call: Call, fields: Fields) -> Answer | None:
-        """Return its effect on a cluster, without doing it; None: no effect."""
+        """Return the action's effect on a cluster without carrying it out; None: no effect."""
         effect = self.touches(call, fields) if self.touches else None
         return {"message": effect} if isinstance(effect, str) else effect
 
     def overview_for(self, event: Mapping[str, Any]) -> Handler | None:
-        """Return the handler of this event for all clusters; None: the action's own, for each."""
+        """Return the handler that answers this event for all clusters at once; None: ``handler`` answers for each."""
         return None if event.get(self.looks_with) is True else self.overview
 
     def right_for(self, event: Mapping[str, Any]) -> Right:
@@ -309,7 +310,7 @@ class Action:
 
 
 def action(fields: type[Fields], right: Right, **row: Any) -> Callable[[Handler], Action]:
-    """Make the decorated handler a row of the table of actions. Its docstring's first line is the help."""
+    """Return a decorator that makes a row of the table of actions. The help is the first line of the docstring."""
 
     def row_of(handler: Handler) -> Action:
         summary = (handler.__doc__ or "").partition("\n")[0]

@@ -1,6 +1,6 @@
-"""``explain``: each incident and what to do, or which rule set each number of a group and what prevents growth.
+"""``explain``: the incidents and what to do, or the rule that set each number of a group and what prevents growth.
 
-Every number comes from the plan.
+All numbers are from the plan.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -39,11 +39,11 @@ from evenkeel.texts.pool_numbers import chain_text, origin_text
 from evenkeel.validation import ConfigError
 
 _DECISIONS_TOLD = 3
-_DECISIONS_READ = 50  # most of them are of other pools
+_DECISIONS_READ = 50  # most of them are about other pools
 
 
 class ExplainFields(Fields):
-    """A group or a pool; neither: all incidents."""
+    """A group or a pool. Without either, all incidents are explained."""
 
     group: GroupName = None
     pool: PoolName = None
@@ -93,7 +93,7 @@ def _explain_incidents(call: Call) -> Answer:
     """Explain all incidents, and the numbers of their pools and groups."""
     try:
         evaluated = call.evaluate(with_demand=True)
-    except ConfigError as error:  # the rest of the answer needs a record
+    except ConfigError as error:  # all other parts of the answer need a valid record
         return _explain_invalid_record(call, str(error))
     incidents, now = evaluated.cluster_health.incidents, evaluated.now
     keys = {key for incident in incidents for key in (incident.pool, *incident.groups)}
@@ -128,7 +128,7 @@ def _explain_invalid_record(call: Call, fault: str) -> Answer:
 
 
 def _what_to_do(call: Call, incident: Incident) -> list[str]:
-    """Return the incident, and what to do; without the command if that is `explain` itself."""
+    """Return the incident, and what to do. The command is left out if it is `explain` itself."""
     command = "" if explains(incident) else f": {command_line(incident, call.cluster, call.ports.stack)}"
     words = incident_text(incident, call.now)
     return [
@@ -151,7 +151,7 @@ def _history(call: Call, names: Iterable[str], now: datetime) -> list[str]:
     return history(call.ports.store.decisions(call.cluster, _DECISIONS_READ), names, now)
 
 
-# The name before a reason that set a number: the rule's, or its family's, as in docs/operate/status.md.
+# A reason that set a number starts with the name of its kind of rule, as in docs/operate/status.md.
 _NAMES: Mapping[Rule, str] = {
     rule: name
     for name, rules in {
@@ -191,14 +191,14 @@ _NAMES: Mapping[Rule, str] = {
 
 
 def explain_reason(reason: Reason) -> str:
-    """Return a reason in words; if it set a number, after the name of its rule."""
+    """Return a reason as a sentence. If it set a number, the name of the kind of rule is in front."""
     if reason.rule.topic in (Topic.STATE, Topic.NOTE):
         return sentence(reason)
     return f"{_NAMES[reason.rule]}: {sentence(reason)}"
 
 
 def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
-    """Return the pool in sentences: its numbers and their sources, the rest of PoolMaximum, its problems."""
+    """Return the pool in sentences: its numbers and their sources, the free part of PoolMaximum, its problems."""
     pool = preview.pool(planned.id)
     sentences = [f"Pool {planned.id} is sized by {planned.strategy.name} ({_strategy_from(preview, pool)})."]
     for origin in planned.report.origins:
@@ -311,7 +311,7 @@ def _scale_down_options(group: NodeGroup) -> Iterator[str]:
 
 
 def history(decisions: Iterable[Mapping[str, Any]], names: Iterable[str], now: datetime) -> list[str]:
-    """Return the last decisions that changed one of these groups, by key, and the last actions, in sentences."""
+    """Return sentences about the last actions, and the last decisions that changed one of these groups (keys)."""
     keys = set(names)
     lines = (line for entry in map(or_named, decisions) for line in _lines_of(entry, keys, now))
     return list(islice(lines, _DECISIONS_TOLD))
@@ -343,7 +343,7 @@ def _changes(decision: DecisionDocument, keys: Collection[str], now: datetime) -
 
 
 def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
-    """Return how far the group may grow, by its max; if it may not, the necessary change."""
+    """Return how far its max lets the group grow; if it may not grow, the necessary change."""
     group, top = plan.group, plan.bounds.max if plan.bounds else None
     holds = [] if pool.mode.valid else ["its pool is invalid"]
     if plan.state is State.FROZEN:
@@ -395,7 +395,7 @@ def _pool_is_full(pool: PoolPlan, requested: int, maximum: int) -> str:
 
 
 def _spent(plan: GroupPlan) -> str:
-    """Return why max is no more than requested, if no obstacle explains it."""
+    """Return why max is not above the requested replicas, for a group without another obstacle."""
     if any(reason.rule in (Rule.MOVE_UNDER_WAY, Rule.CLOSED_FOR_ORDER) for reason in plan.reasons):
         return "its max rises again once what is on its way has come"
     if plan.leaves:

@@ -1,4 +1,4 @@
-"""``fence-zone``: stop scale-up in one zone until a given time. A time that is over lifts the fence."""
+"""``fence-zone``: stop scale-up in one zone until a given time. A time in the past lifts the fence."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -37,7 +37,7 @@ class FenceZoneFields(Ending):
 
 
 def _fence_zone_touches(call: Call, fields: FenceZoneFields) -> Answer | None:
-    """Return the zone; None if the cluster has no such zone. Raises if that cannot be known."""
+    """Return the zone; None if the cluster has no such zone. Raises an error if its zones are unknown."""
     stored = call.load()
     try:
         zone, doubt = _zone(call, fields, stored)
@@ -48,7 +48,7 @@ def _fence_zone_touches(call: Call, fields: FenceZoneFields) -> Answer | None:
 
 @action(FenceZoneFields, Right.WRITE, touches=_fence_zone_touches, spares="no such zone")
 def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
-    """No growth in one zone until a moment."""
+    """Stop scale-up in one zone until a given time."""
     until, stored = fields.end(call.now), call.load()
     if until is None:
         raise BadRequestError("fence-zone: until is missing: say when the fence ends, or for how long it lasts")
@@ -63,7 +63,10 @@ def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
 
 
 def _fenced(call: Call, zone: str, end: str, doubt: str) -> tuple[Answer, Answer]:
-    """Return the answer if it is written, and if it is only planned. ``alike``: the same for several clusters."""
+    """Return the answer if the fence is written, and the answer if it is only planned.
+
+    ``alike`` is the message without the cluster. So equal answers of several clusters are shown once.
+    """
     done = {
         "message": f"zone {zone} of {call.cluster} is fenced until {end}: its groups get no "
         f"growth. To lift it, ask again for 0m{doubt}",
@@ -78,7 +81,7 @@ def _fenced(call: Call, zone: str, end: str, doubt: str) -> tuple[Answer, Answer
 
 
 def _lifted(call: Call, zone: str, others: Sequence[str]) -> tuple[Answer, Answer]:
-    """Return the answers as ``_fenced``; ``others``: the sources that still report the zone as impaired."""
+    """Return these two answers for a lifted fence. ``others``: the sources that still report the zone as impaired."""
     subject = f"zone {zone} of {call.cluster}"
     if others:
         still = f"is no longer fenced by hand (that moment is over); it is still impaired, says {', '.join(others)}"
@@ -95,9 +98,9 @@ def _lifted(call: Call, zone: str, others: Sequence[str]) -> tuple[Answer, Answe
 
 
 def _pools_in(call: Call, zone: str, stored: StoredCluster) -> list[PoolPlan]:
-    """Return the pools with a group in the zone; none if the cluster does not answer soon.
+    """Return the pools with a group in the zone; none if the cluster does not answer in time.
 
-    The fence is stored already, so the answer does not wait long for a failing cluster.
+    The fence is stored already, so the caller does not wait long for a failing cluster.
     """
     name, start = stored.record.zone_ids.get(zone, zone), call.ports.clock.now()
 
@@ -114,7 +117,7 @@ def _pools_in(call: Call, zone: str, stored: StoredCluster) -> list[PoolPlan]:
 
 
 def _zone(call: Call, fields: FenceZoneFields, stored: StoredCluster) -> tuple[str, str]:
-    """Return the zone, and a note for the answer if it could not be checked. Raises BadRequestError."""
+    """Return the zone, and a note for the answer if the zone could not be checked. Raises BadRequestError."""
     if (fields.zone is None) == (fields.zone_id is None):
         raise BadRequestError("fence-zone needs a zone or a zone_id: name one of them")
     if fields.zone is not None:
@@ -124,9 +127,10 @@ def _zone(call: Call, fields: FenceZoneFields, stored: StoredCluster) -> tuple[s
 
 
 def _zone_of_id(call: Call, id: str, stored: StoredCluster) -> str:
-    """Return the cluster's name of a zone: from its record, from AWS if this account buys the machines, or from nodes.
+    """Return the cluster's name of the zone, by zone id.
 
-    It is never guessed, because two accounts have the same names for different zones.
+    The name is read from the record, from AWS if the stack's account buys the machines, or from nodes. It is never
+    guessed, because two accounts may have the same name for different zones.
     """
     record = stored.record
     if id in record.zone_ids:

@@ -13,25 +13,23 @@ _SINCE = timedelta(days=7)
 
 
 class HistoryFields(Fields):
-    """Actions are stored as long as decisions."""
+    """Actions are stored for as long as decisions: 30 days."""
 
-    since: Annotated[Moment | None, Field(description="A moment, RFC 3339; left out: seven days ago.")] = None
+    since: Annotated[Moment | None, Field(description="The start, in RFC 3339; default: seven days ago.")] = None
 
 
 class RecordFields(Fields):
-    """The start of a page: a moment, or the last decision of the page before."""
+    """The start of a page. ``after``: the last decision of the previous page."""
 
-    since: Annotated[Moment | None, Field(description="A moment, RFC 3339; left out: all that is kept, 30 days.")] = (
-        None
-    )
+    since: Annotated[Moment | None, Field(description="The start, in RFC 3339; default: 30 days ago.")] = None
     after: Annotated[str, Field(pattern=r"^[0-9A-HJKMNP-TV-Z]{26}$")] | None = None
 
 
 @action(HistoryFields, Right.READ, of_all=True)
 def history(call: Call, fields: HistoryFields) -> Answer:
-    """What people did to clusters, with who asked for it and why.
+    """Operator actions on clusters, with their callers and reasons.
 
-    A cluster that is not registered any more has a history too.
+    A cluster that is no longer registered has a history, too.
     """
     after, more = ulid(fields.since or call.now - _SINCE, bytes(10)), True
     actions: list[dict[str, Any]] = []

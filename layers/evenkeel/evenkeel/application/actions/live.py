@@ -1,4 +1,4 @@
-"""``readiness``, ``live`` and ``dry-run``: whether a cluster passed its dry run, and whether it is written."""
+"""``readiness``, ``live`` and ``dry-run``: evaluate the dry run of a cluster, and enable or stop writes to it."""
 
 from datetime import timedelta
 from functools import partial
@@ -19,19 +19,19 @@ _MOST_NAMED = 200  # skipped and frozen groups
 
 
 class ReadinessFields(Fields):
-    """From stored items, unless ``live`` reads the cluster."""
+    """Readiness is evaluated from stored items; with ``live``, also from a read of the cluster."""
 
     lasting: Annotated[
         timedelta,
         BeforeValidator(length),
         Field(alias="for", description="How long its dry run must have lasted: 3d, 12h."),
     ] = NEEDED
-    live: Flag = Field(default=False, description="Read the cluster now: what is skipped, which rights are missing.")
+    live: Flag = Field(default=False, description="Also read the cluster now, for skipped objects and missing rights.")
 
 
 @action(ReadinessFields, Right.READ, of_all=True)
 def readiness(call: Call, fields: ReadinessFields) -> Answer:
-    """Whether a cluster in dry run may go live, and why not; exit 5 means that some may not."""
+    """Whether clusters in dry run may go live, or why not; exit code 5 means that one may not."""
     if fields.lasting > KEPT:
         raise BadRequestError(f"for is too long: decisions are kept for {KEPT.days} days: choose {KEPT.days}d at most")
     known = Known.of(call.ports.store, call.cluster, call.now)  # one query for each cluster
@@ -83,7 +83,7 @@ def _frozen(plan: Plan) -> dict[str, str]:
 
 
 def _ask(call: Call, stored: StoredCluster) -> Asked:
-    """Return what a check shows now. An error is part of the answer."""
+    """Return the plan and the missing rights, read now. An error is part of the result."""
     record = stored.record
     try:
         plan = call.preview().plan
@@ -93,9 +93,9 @@ def _ask(call: Call, stored: StoredCluster) -> Asked:
 
 
 class LiveFields(Fields):
-    """The record's dry_run comes first."""
+    """A ``dry_run`` in the record overrides this action."""
 
-    force: Flag = Field(default=False, description="Also a cluster that is not ready.")
+    force: Flag = Field(default=False, description="Also for a cluster that is not ready.")
 
 
 def _live_touches(call: Call, fields: LiveFields) -> str | None:
@@ -106,7 +106,7 @@ def _live_touches(call: Call, fields: LiveFields) -> str | None:
 
 @action(LiveFields, Right.ADMINISTER, touches=_live_touches, spares="live already")
 def live(call: Call, fields: LiveFields) -> Answer:
-    """Have clusters written whose dry run has shown that they are ready; in waves, where that is asked for."""
+    """Enable writes for clusters that passed their dry run; in waves, if requested."""
     known = Known.of(call.ports.store, call.cluster, call.now)
     stored = known.stored
     if not call.is_dry(stored.record, stored.control):
@@ -118,7 +118,7 @@ def live(call: Call, fields: LiveFields) -> Answer:
 
 
 def _result(call: Call, known: Known, fields: LiveFields) -> str:
-    """Return the result of its dry run. Raises BadRequestError if it may not go live."""
+    """Return the result of the cluster's dry run. Raises BadRequestError if the cluster may not go live."""
     stored = known.stored
     if stored.record.dry_run is not None:
         raise BadRequestError(
@@ -140,7 +140,7 @@ def _dry_run_touches(call: Call, _fields: Fields) -> str | None:
 def dry_run(call: Call, _fields: Fields) -> Answer:
     """Stop writes to a cluster; its objects stay as they are.
 
-    The id of a rollout that enabled writes stays, so that it does not do so again.
+    The control record keeps the id of a rollout that enabled writes, so that the rollout does not enable them again.
     """
     stored = call.load()
     if stored.record.dry_run is False:

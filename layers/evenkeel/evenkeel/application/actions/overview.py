@@ -1,6 +1,6 @@
-"""The status of all clusters, from stored items only: four queries, also while clusters cannot be reached.
+"""The status of all clusters, from stored items only. It takes four queries, and works if clusters cannot be reached.
 
-A cluster counts as well only if it was read lately.
+A cluster is ``well`` only if it was read within the last hours.
 """
 
 import json
@@ -22,10 +22,10 @@ from evenkeel.domain.offerings.reports import standing
 from evenkeel.record import Registration
 from evenkeel.texts.english import rfc3339
 
-# Lambda answers with 6 MB at most. Clusters beyond this size get a name and a few words: 10,000 of them in 3 MB.
+# Lambda limits answers to 6 MB. Summaries beyond this size are shortened: those of 10,000 clusters have 3 MB.
 _LARGEST_ANSWER = 3_000_000
 _FEW_WORDS = 100
-_MOST_OFFERINGS = 100  # those that most clusters lack come first
+_MOST_OFFERINGS = 100  # the offerings that most clusters lack are first
 
 
 class ClusterSummary(Document):
@@ -42,7 +42,7 @@ class ClusterSummary(Document):
 
 
 class OfferingSummary(Document):
-    """An offering that clusters could not buy, and those of them that may be named."""
+    """An offering that clusters could not buy. ``clusters`` has an empty name for each anonymous report."""
 
     offering: str
     clusters: list[str]
@@ -63,13 +63,13 @@ class Overview(Document):
 
 @dataclass(frozen=True, kw_only=True)
 class _StoredCluster:
-    """A cluster as the table has it."""
+    """A cluster as it is stored."""
 
     call: Call
     cluster: str
     registration: Registration | str
     cluster_health: ClusterHealth
-    checked_at: datetime | None  # None: not within the last hours
+    checked_at: datetime | None  # None: it was not read within the last hours
     places: Places
 
     @property
@@ -79,7 +79,7 @@ class _StoredCluster:
 
     @cached_property
     def incidents(self) -> tuple[Incident, ...]:
-        """The stored incidents, and that no check reads the cluster, which only the overview can detect."""
+        """The stored incidents. If checks have stopped, that incident is added: only the overview can detect it."""
         if isinstance(self.registration, str):
             return unreadable(self.cluster_health, self.registration, self.call.now).incidents
         return with_stopped(
@@ -162,7 +162,7 @@ def _offerings(offerings: Offerings, now: datetime) -> list[OfferingSummary]:
 
 
 def _fitting(clusters: list[_StoredCluster]) -> list[dict[str, Any]]:
-    """Return the whole summary of each cluster that there is room for, and the worst of each other one."""
+    """Return the summaries of clusters. Those beyond the size limit are shortened to the worst incident."""
     summaries, room = [], _LARGEST_ANSWER
     for stored in clusters:
         summary = document_json(stored.summary())

@@ -1,4 +1,4 @@
-"""``pause``, ``resume`` and ``restore``: leave a cluster or a pool alone, end that, or put back its former bounds."""
+"""``pause``, ``resume`` and ``restore``: stop acting on a cluster or pool, resume, or restore former bounds."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -15,12 +15,12 @@ from evenkeel.domain.model.pools import is_called
 from evenkeel.record import ControlRecord
 from evenkeel.texts.english import rfc3339
 
-# Who paused a cluster is searched for in so many of the newest entries: a paused cluster makes no decisions.
+# The newest entries in which the caller of a pause is searched. A paused cluster gets no new decisions.
 _NEWEST = 20
 
 
 class PauseFields(Ending):
-    """A pause without an end lasts until it is resumed."""
+    """A pause without an end lasts until ``resume``."""
 
     pool: PoolName = None
 
@@ -34,9 +34,7 @@ class RestoreFields(Fields):
 class ResumeFields(RestoreFields):
     """Without a pool: the whole cluster."""
 
-    restored: Flag = Field(
-        default=False, description="Also one that is being restored, or was: for administrators. It is managed again."
-    )
+    restored: Flag = Field(default=False, description="Also end a restore, or the pause after it. For administrators.")
 
 
 def _subject(call: Call, pool: str | None) -> str:
@@ -61,7 +59,7 @@ def _pause_touches(call: Call, fields: PauseFields) -> str | None:
 
 @action(PauseFields, Right.WRITE, touches=_pause_touches, spares="paused for longer")
 def pause(call: Call, fields: PauseFields) -> Answer:
-    """Leave a cluster alone, or one pool of it.
+    """Pause a cluster, or one of its pools.
 
     A longer pause is never cut short, because another operator may rely on it.
     """
@@ -87,7 +85,7 @@ def pause(call: Call, fields: PauseFields) -> Answer:
 
 
 def _longer_pause(control: ControlRecord, pool: str | None, end: datetime | None, now: datetime) -> str | None:
-    """Return how long it is paused already, if that is longer than until ``end``."""
+    """Return the length of the existing pause if it ends after ``end``; None: it does not."""
     pauses = control.pools_paused(now)
     held = control.is_paused(now) if pool is None else pool in pauses
     until = control.paused_until if pool is None else pauses.get(pool)
@@ -119,7 +117,7 @@ def _resume_touches(call: Call, fields: ResumeFields) -> str | None:
 def resume(call: Call, fields: ResumeFields) -> Answer:
     """End a pause; or, for administrators, a restore and the pause that follows it.
 
-    For a cluster it also ends contests. A restore that is under way continues.
+    For a cluster, it also ends contests with other controllers. Without ``restored``, a restore in progress continues.
     """
     pool = fields.pool
     stored = _load(call, pool)
@@ -132,7 +130,7 @@ def resume(call: Call, fields: ResumeFields) -> Answer:
 
 
 def _resumed(call: Call, before: ControlRecord, fields: ResumeFields) -> Mapping[str, Any]:
-    """Return the changed fields. Raises BadRequestError if only an administrator may end a restore."""
+    """Return the changed control fields. Raises BadRequestError if ending a restore requires ``restored``."""
     pool = fields.pool
     if pool is None:
         was_restored, goes_on = before.has_left, before.restoring and before.is_paused(call.now)
@@ -155,7 +153,7 @@ def _resumed(call: Call, before: ControlRecord, fields: ResumeFields) -> Mapping
 
 
 def _paused_by(call: Call) -> str:
-    """Return who paused it and why, so that no operator ends by a list what another began for a reason."""
+    """Return the caller and the reason of the pause, for operators who resume several clusters at once."""
     entries = call.ports.store.decisions(call.cluster, _NEWEST)
     paused = next((entry for entry in entries if entry.get("cause") == "pause"), None)
     if paused is None or not paused.get("by"):
@@ -165,7 +163,7 @@ def _paused_by(call: Call) -> str:
 
 @action(RestoreFields, Right.ADMINISTER)
 def restore(call: Call, fields: RestoreFields) -> Answer:
-    """Put back the bounds from before Evenkeel, take its annotations off, and pause; one pool, or all."""
+    """Restore the bounds from before Evenkeel, remove its annotations, and pause; one pool, or all."""
     pool = fields.pool
     stored = _load(call, pool)
     if pool is None:

@@ -18,20 +18,20 @@ class ActionStore(RolloutStore, EventStore, OfferingStore, LeaseStore, Protocol)
     def remove_record(self, cluster: str, versions: Versions) -> None:
         """Delete the registration and the control item. Raises StateConflictError.
 
-        The state of groups and pools stays for a later registration.
+        The state of groups and pools is kept for a later registration.
         """
 
 
 class InspectableClusters(Clusters, Protocol):
-    """Clusters, with what only operators ask. All methods raise AccessError, ClusterUnavailableError."""
+    """Clusters, with reads that only operator actions need. All methods raise AccessError, ClusterUnavailableError."""
 
     def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:
-        """Read the zones of its running nodes: AWS's zone id -> zone name."""
+        """Read the zones of the cluster's running nodes: AWS's zone id -> zone name."""
 
     def refused(self, record: ClusterRecord, remaining: Remaining, *, writes: bool) -> Sequence[str]:
-        """Return the rights that the API server refuses of those that a check needs, or a run (``writes``); in words.
+        """Return, as text, the rights that a check (``writes``: a run) needs and the API server refuses.
 
-        It asks for each right and reads nothing.
+        It asks the API server about each right and reads no objects.
         """
 
     def autoscaler_at(self, record: ClusterRecord, remaining: Remaining) -> datetime | None:
@@ -47,6 +47,6 @@ class ActionPorts:
     queue: Queue
     clock: Clock
     random_bytes: Callable[[int], bytes]
-    dry_run: bool  # of clusters whose record has no setting
+    dry_run: bool  # applies to clusters whose record has no setting
     zone_names: Callable[[str], Mapping[str, str]] = lambda _region: {}  # zone id -> zone name, in this account
     stack: str = NAMELESS

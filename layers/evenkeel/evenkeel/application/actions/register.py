@@ -1,4 +1,4 @@
-"""``register`` and ``export``: the stored record of a cluster, in and out."""
+"""``register`` and ``export``: store the record of a cluster, and return stored records."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ def _object(value: object) -> object:
 
 
 class RegisterFields(Fields):
-    """The record as its owner wrote it; its id may be left out."""
+    """The record as its author wrote it. It may lack ``id``."""
 
     record: Annotated[
         dict[str, Any],
@@ -34,7 +34,7 @@ class RegisterFields(Fields):
 
 
 class ExportFields(Fields):
-    """The last cluster of the page before."""
+    """``after``: the last cluster of the previous page."""
 
     after: Annotated[str, Field(min_length=1, max_length=100)] | None = None
 
@@ -64,7 +64,7 @@ def register(call: Call, fields: RegisterFields) -> Answer:
 
 
 def _export_all(call: Call, fields: ExportFields) -> Answer:
-    """Return a page of records. ``unread``: the faults of records that cannot be read, and are in no file then."""
+    """Return a page of records. ``unread``: the faults of records that cannot be read, which ``records`` lacks."""
     records: list[dict[str, Any]] = []
     unread: dict[str, str] = {}
     size, last, next = 0, None, None
@@ -88,6 +88,6 @@ def _export_all(call: Call, fields: ExportFields) -> Answer:
 
 @action(ExportFields, Right.READ, of_all=True, overview=_export_all)
 def export(call: Call, _fields: ExportFields) -> Answer:
-    """The records that are stored, as files that apply reads."""
+    """Export the stored records, as files that apply reads."""
     record = call.load().record
     return {"records": [record_json(record)], "unread": {}, "next": None, "message": f"{call.cluster}: 1 record"}

@@ -15,31 +15,31 @@ from evenkeel.domain.model.values import quote
 from evenkeel.domain.rollout.waves import Phase, Rollout, wave_size
 from evenkeel.validation import ClusterId
 
-_LARGEST = 300_000  # bytes of names; an item of the table has 400 KB
+_LARGEST = 300_000  # bytes of cluster ids; DynamoDB limits an item to 400 KB
 
 
 class RolloutFields(Fields):
-    """Without fields: the state of the rollout."""
+    """Without fields, the answer is the state of the rollout."""
 
-    members: Annotated[tuple[ClusterId, ...], Field(alias="clusters", description="Who goes live, in order.")] = ()
-    wave: Annotated[str, Field(max_length=10, description="How many at once: 5%, or 3.")] = "5%"
+    members: Annotated[tuple[ClusterId, ...], Field(alias="clusters", description="The clusters, in order.")] = ()
+    wave: Annotated[str, Field(max_length=10, description="How many go live at once: 5%, or 3.")] = "5%"
     soak: Annotated[
         timedelta,
         BeforeValidator(partial(length, field="soak")),
         Field(
-            description="How long a wave must run without an incident before the next: 15m, 1h. Longer than the "
-            "largest trouble_after of its clusters."
+            description="How long a wave must run without an incident before the next starts: 15m, 1h. It is extended "
+            "if an incident of its clusters needs longer to open (trouble_after)."
         ),
     ] = timedelta(minutes=15)
     abort: Flag = Field(
         default=False,
-        description="Halt it; the present wave goes back to dry run. One that an incident has halted is abandoned.",
+        description="Halt it: the current wave goes back to dry run. One that an incident has halted is abandoned.",
     )
 
 
 @action(RolloutFields, Right.READ, rights_with={"clusters": Right.ADMINISTER, "abort": Right.WRITE}, of_stack=True)
 def rollout(call: Call, fields: RolloutFields) -> Answer:
-    """How far the waves are in which clusters go live; or halt them."""
+    """Show or halt the rollout, in which clusters go live in waves."""
     before, version = call.ports.store.rollout()
     under_way = before is not None and not before.phase.is_over
     if fields.members:
@@ -61,7 +61,7 @@ def rollout(call: Call, fields: RolloutFields) -> Answer:
 
 
 def _can_be_halted(rollout: Rollout) -> bool:
-    """Return whether an operator may halt it. One that incidents halted may be given up, which closes its alert."""
+    """Return True if an operator may halt the rollout or, to close its alert, abandon one that incidents halted."""
     return rollout.phase is not Phase.HALTING if not rollout.phase.is_over else bool(rollout.halts)
 
 

@@ -1,4 +1,4 @@
-"""``scale-up``, ``scale-down`` and ``level``: nodes added, given back or moved on request. The worker writes them."""
+"""``scale-up``, ``scale-down`` and ``level``: add, give back or move nodes. ``rebalance`` writes them."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -27,25 +27,25 @@ def _count(value: object) -> object:
 
 
 class ScaleFields(Fields):
-    """A pool or a group. ``ScaleRequestRecord`` validates the rest."""
+    """A pool or a group, not both. ``ScaleRequestRecord`` validates the values."""
 
     nodes: Annotated[int, BeforeValidator(_count), Field(description="How many nodes.")]
     pool: PoolName = None
     group: GroupName = None
     only: Annotated[tuple[str, ...], Field(description="A group that the pods fit; may be given more than once.")] = ()
-    id: Annotated[str | None, Field(description="Asked twice under one id, it is done once.")] = None
+    id: Annotated[str | None, Field(description="Requests with the same id are carried out once.")] = None
 
 
 class LevelFields(Fields):
-    """A pool, whatever its level is."""
+    """A pool with any level."""
 
     pool: Annotated[Name, Field(description="The pool, by name or id.")]
-    dry_run: Flag = Field(default=False, description="Only say which steps would follow.")
+    dry_run: Flag = Field(default=False, description="Only show the steps.")
 
 
 @action(ScaleFields, Right.WRITE)
 def scale_up(call: Call, fields: ScaleFields) -> Answer:
-    """Nodes for a pool, split evenly over its zones."""
+    """Add nodes to a pool, split evenly over its zones."""
     return _scale(call, "scale-up", fields, fields.nodes)
 
 
@@ -75,7 +75,7 @@ def _scale(call: Call, action: str, fields: ScaleFields, nodes: int) -> Answer:
     try:
         preview = preview_of(call.ports.clusters, stored, call.now, call.remaining)
     except (AccessError, ClusterUnavailableError):
-        pass  # the request is kept for an hour: a run that can read the cluster answers it
+        pass  # the request is kept for an hour, for the first run that can read the cluster
     else:
         by_pool = fields.pool is not None
         pools = [find_pool(preview, str(fields.pool)) if by_pool else find_group(preview, str(fields.group))[0]]
@@ -88,7 +88,7 @@ def _scale(call: Call, action: str, fields: ScaleFields, nodes: int) -> Answer:
 
 @action(LevelFields, Right.WRITE)
 def level(call: Call, fields: LevelFields) -> Answer:
-    """Bring a pool home once: its nodes are moved one by one until its zones are level."""
+    """Move nodes of a pool one by one, once, until its zones are level."""
     stored = call.load()
     asked = {**stored.control.convergence_requested, fields.pool: call.now}
     wanted = replace(stored, control=stored.control.model_copy(update={"convergence_requested": asked}))

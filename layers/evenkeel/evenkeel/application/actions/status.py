@@ -1,4 +1,4 @@
-"""``status``: the pools, zones and groups of a cluster, each hold and its reason, and its last decisions."""
+"""``status``: the pools, zones and groups of a cluster, why groups are held, and the last decisions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -38,9 +38,9 @@ _REQUESTS_SHOWN = 10  # the newest
 
 
 class StatusFields(Fields):
-    """A status is of the whole cluster."""
+    """A status is always about the whole cluster."""
 
-    live: Flag = Field(default=False, description="Without a cluster: read each of them now, one after the other.")
+    live: Flag = Field(default=False, description="Without a cluster: read each cluster now, not only stored items.")
 
 
 class StoredGroup(Document):
@@ -65,7 +65,7 @@ class ZoneWord(Document):
 
 
 class ZoneStatus(Document):
-    """What all sources report about a zone."""
+    """The statements of all sources about a zone."""
 
     impaired_until: Timestamp
     impaired: bool
@@ -97,7 +97,7 @@ class GroupFailure(Document):
 
 
 class GroupStatus(Document):
-    """What a status adds to the plan of a node group. ``held``: why it is not written or may not grow."""
+    """The fields that a status adds to a planned node group. ``held``: why the group is not written or may not grow."""
 
     running: int
     since: Timestamp | None
@@ -107,7 +107,7 @@ class GroupStatus(Document):
 
 
 class ModeStatus(Document):
-    """How the cluster is written: dry run, pauses and restores."""
+    """What limits writes to the cluster: dry run, pauses and restores."""
 
     now: Timestamp
     dry_run: bool
@@ -119,7 +119,7 @@ class ModeStatus(Document):
 
 
 class StatusDocument(ModeStatus):
-    """The answer. If the cluster cannot be read, it has the stored items, and ``unread`` is the reason."""
+    """The answer. If the cluster cannot be read, it has only stored items, and ``unread`` is the reason."""
 
     groups: dict[str, StoredGroup]
     zones: dict[str, ZoneStatus]
@@ -139,7 +139,7 @@ class StatusDocument(ModeStatus):
 
 @action(StatusFields, Right.READ, of_all=True, overview=overview, looks_with="live")
 def status(call: Call, _fields: StatusFields) -> Answer:
-    """The incidents of all clusters; of one its pools and zones, each hold with its reason, and the last decisions."""
+    """The incidents of all clusters; or the pools and zones of one, why groups are held, and the last decisions."""
     evaluated = call.evaluate(with_demand=True)
     stored, preview, incidents = evaluated.stored, evaluated.preview, evaluated.cluster_health.incidents
     control, dry_run = stored.control, call.is_dry(stored.record, stored.control)
@@ -212,7 +212,7 @@ def _worst_incident(evaluated: Evaluated) -> str:
 
 
 def _unusual_states(evaluated: Evaluated, now: datetime) -> str:
-    """Return how many node groups are in each state but healthy."""
+    """Return the number of node groups in each state other than healthy."""
     if evaluated.preview:
         states = [plan.state for pool in evaluated.preview.plan.pools for plan in pool.groups]
     else:
@@ -242,7 +242,7 @@ def _pending_pods(preview: Preview | None) -> str:
 
 
 def _groups(evaluated: Evaluated, now: datetime) -> dict[Any, StoredGroup]:
-    """Return the stored groups, in the state of the plan if there is one."""
+    """Return the stored groups. If there is a plan, their states are those of the plan."""
     stored, plan = evaluated.stored, evaluated.preview.plan if evaluated.preview else None
     planned = {group.group.key: group.state for pool in plan.pools for group in pool.groups} if plan else {}
     return {
@@ -260,7 +260,7 @@ def _groups(evaluated: Evaluated, now: datetime) -> dict[Any, StoredGroup]:
 
 
 def _stored_state(stored: StoredCluster, key: Any, group: GroupState, now: datetime) -> State:
-    """Return the state as far as it is stored: without a read, the group's pool and zone are often unknown."""
+    """Return the state from stored items alone. Without a read, the group's pool and zone are often unknown."""
     return State.FROZEN if group.is_frozen else state_at(group, now, None, stored.backoff_of(key))
 
 

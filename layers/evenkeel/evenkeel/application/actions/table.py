@@ -1,4 +1,4 @@
-"""The table of operator actions, in the order of the command line's help. Each row is next to its handler."""
+"""The table of operator actions, in the order of the command line's help. The row of an action is at its handler."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +26,7 @@ ACTIONS: Mapping[str, Action] = {action.name: action for action in _ROWS}
 
 
 def right_needed(event: Mapping[str, Any]) -> Right:
-    """Return the right that an event needs. An unknown action does nothing."""
+    """Return the right that an event needs. An unknown action needs only READ, because it does nothing."""
     name = event.get("action")
     action = ACTIONS.get(name) if isinstance(name, str) else None
     return Right.READ if action is None else action.right_for(event)

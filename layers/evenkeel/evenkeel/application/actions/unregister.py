@@ -16,7 +16,7 @@ from evenkeel.domain.rebalancing.replicas.release import RELEASE_KEPT
 from evenkeel.record import ClusterRecord
 from evenkeel.validation import ConfigError
 
-# Longer than it takes. If it is cut off, no run waits longer.
+# Longer than the deletion takes. If the invocation is killed, runs wait for this time only.
 _LEASE = timedelta(seconds=15)
 
 
@@ -46,9 +46,9 @@ def _unregister_touches(call: Call, _fields: UnregisterFields) -> Answer | None:
 
 @action(UnregisterFields, Right.ADMINISTER, touches=_unregister_touches)
 def unregister(call: Call, fields: UnregisterFields) -> Answer:
-    """Forget a cluster's record; refused while Evenkeel's bounds are set there.
+    """Delete a cluster's record; refused while Evenkeel's bounds are set in the cluster.
 
-    The record is deleted under the lease, so that no run writes bounds after the check for them.
+    The record is deleted under the lease, so that no run writes bounds after the check that none are set.
     """
     try:
         stored = call.load()
@@ -81,14 +81,14 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
     left = f"; bounds of ours stay in pool {', '.join(pools)}" if pools else ""
     if closed := sorted(stored.closed_pools):
         left += f"; pool {', '.join(closed)} stays closed to cluster-autoscaler: raise its max by hand"
-    if (place := stored.record.status_configmap) is not None:  # this function may write to no cluster
+    if (place := stored.record.status_configmap) is not None:  # this function has no right to write to clusters
         namespace, _, name = place.partition("/")
         left += f"; its status stays: kubectl delete configmap --namespace {namespace} {name}"
     return {"message": f"{call.cluster} is not registered any more: nothing is read from it or written to it{left}"}
 
 
 def _unregister_unread(call: Call, fields: UnregisterFields, error: ConfigError) -> Answer:
-    """Delete a record that cannot be read. No run uses it, and whether bounds of ours remain is unknown."""
+    """Delete a record that cannot be read. No run uses it. Whether Evenkeel's bounds are still set is unknown."""
     if not fields.force:
         raise BadRequestError(
             f"{call.cluster} is not unregistered: whether Evenkeel's bounds are still set is unknown: {error}: "
@@ -104,7 +104,7 @@ def _unregister_unread(call: Call, fields: UnregisterFields, error: ConfigError)
 
 
 def _was_registered(call: Call) -> bool:
-    """Return whether a cluster without a record has recorded decisions: then the event is a repeat."""
+    """Return True if a cluster without a record has stored decisions: an earlier event has unregistered it."""
     return bool(call.ports.store.decisions(call.cluster, 1))
 
 
@@ -114,7 +114,7 @@ def _refuse_changed(call: Call, fields: UnregisterFields, record: ClusterRecord 
 
 
 def _refuse_closed(call: Call, stored: StoredCluster) -> None:
-    """Raise BadRequestError if a pool is closed that the next run opens."""
+    """Raise BadRequestError if a pool is closed to cluster-autoscaler for now. A run must open it first."""
     closed = [name for name, at in stored.closed_pools.items() if call.now < at + RELEASE_KEPT]
     if closed:
         raise BadRequestError(
@@ -124,13 +124,14 @@ def _refuse_closed(call: Call, stored: StoredCluster) -> None:
 
 
 def _request_run_afterwards(call: Call) -> None:
-    """Request a run for after this invocation, because only a run without a record ends the cluster's incidents.
+    """Request a run that starts after this invocation. A run that finds no record ends the cluster's incidents.
 
-    It is requested before the record is deleted. If the record is still there, it is a run like any other.
+    It is requested before the record is deleted, in case this invocation is killed. If the run finds the record, it is
+    an ordinary run.
     """
     call.ports.queue.check_again(call.cluster, UNREGISTERED, ceil(call.of_invocation()) + 1)
 
 
 def _pools_with_our_bounds(stored: StoredCluster) -> Sequence[str]:
-    """Return the pools with adopted bounds: those are stored from before the first write until the restore."""
+    """Return the pools with adopted bounds, which are stored from before the first write until the restore."""
     return sorted(id.name for id, state in stored.state.pools.items() if state.adopted)

@@ -18,16 +18,16 @@ from evenkeel.texts.pool_numbers import command_text, diff, unfixable_text
 
 
 class ValidateFields(Fields):
-    """``apply`` includes ``fix``."""
+    """``apply`` implies ``fix``."""
 
     pool: PoolName = None
-    fix: Annotated[Flag, Field(description="Show what would mend the numbers.")] = False
-    apply: Annotated[Flag, Field(description="Write it with the next check.")] = False
+    fix: Annotated[Flag, Field(description="Show numbers that would fix the pools.")] = False
+    apply: Annotated[Flag, Field(description="Write the fix with the next check.")] = False
 
 
 @action(ValidateFields, Right.READ, of_all=True, rights_with={"apply": Right.ADMINISTER})
 def validate(call: Call, fields: ValidateFields) -> Answer:
-    """Pools whose numbers break a rule; exit 3 means that some pool is invalid."""
+    """Pools whose numbers break a rule; exit code 3 means that a pool is invalid."""
     preview = call.preview()
     if fields.pool is not None:
         find_pool(preview, fields.pool)
@@ -66,7 +66,10 @@ def validate(call: Call, fields: ValidateFields) -> Answer:
 
 
 def _refused(call: Call, record: ClusterRecord) -> list[str]:
-    """Return the missing rights, if pods are read. Only this reports one that checks do without: autoscaler leases."""
+    """Return the missing rights, if pods are read.
+
+    Only this action reports a missing right to read autoscaler leases, because checks work without it.
+    """
     if record.demand_stage is DemandStage.OFF:
         return []
     try:
@@ -84,12 +87,12 @@ class _Findings:
 
     @property
     def invalid(self) -> int:
-        """Return how many pools are left alone until they are fixed."""
+        """Return the number of invalid pools. Evenkeel does not write these until they are fixed."""
         return sum(not pool["valid"] for pool in self.pools)
 
     @property
     def diff(self) -> list[str]:
-        """Return the lines of all changes; a number that two pools share changes once."""
+        """Return the lines of all changes. A change that two pools share is listed once."""
         diffs = dict.fromkeys(diff(change) for _, change in self.changes)
         return [line for lines in diffs for line in lines]
 
@@ -100,7 +103,7 @@ class _Findings:
         )
 
     def commands(self, record: ClusterRecord) -> list[str]:
-        """Return the commands for all other changes."""
+        """Return the commands for the changes that Evenkeel may not write."""
         theirs = (change for _, change in self.changes if change.owner is not None and not _may_write(change, record))
         return list(dict.fromkeys(command_text(change) for change in theirs))
 
@@ -110,7 +113,7 @@ def _may_write(change: Change, record: ClusterRecord) -> bool:
 
 
 def _findings(preview: Preview, name: str | None) -> _Findings:
-    """Return every pool with a problem or a warning; only of one name or id, if given."""
+    """Return the pools with a problem or a warning. ``name``: only pools of this name or id."""
     pools, changes = [], []
     for pool in preview.pools:
         if name is not None and name not in pool.id.names:
@@ -136,9 +139,9 @@ def _findings(preview: Preview, name: str | None) -> _Findings:
 
 
 def _agree(call: Call, preview: Preview, findings: _Findings) -> tuple[str, dict[str, Any]]:
-    """Save the record's own numbers, and request a run for those of objects. Return a sentence and the answer's fields.
+    """Store the changes to the record, and request a run for the changes to objects: only a run writes to a cluster.
 
-    Only a run writes to a cluster.
+    Return a sentence for the message, and further fields of the answer.
     """
     dry_run = call.is_dry(preview.record, preview.stored.control)
     record = preview.record if dry_run else _with_numbers(preview.record, findings)
@@ -160,7 +163,7 @@ def _agree(call: Call, preview: Preview, findings: _Findings) -> tuple[str, dict
 
 
 def _entries(findings: _Findings) -> tuple[FixEntry, ...]:
-    """Return the changes as the control item has them."""
+    """Return the changes as entries of the control item."""
     return tuple(
         FixEntry(
             pool=str(pool.id),
@@ -174,14 +177,14 @@ def _entries(findings: _Findings) -> tuple[FixEntry, ...]:
 
 
 def _group_of(pool: AnyPool, change: Change) -> str:
-    """Return the group whose object, or whose owner, is written; empty: the record."""
+    """Return the key of the group whose object or owner is written; empty: the record is written."""
     owned = (group for group in pool.groups if change.owner is not None and group.owner.numbers == change.owner)
     group = change.group or next(owned, None)
     return "" if group is None else str(group.key)
 
 
 def _with_numbers(record: ClusterRecord, findings: _Findings) -> ClusterRecord:
-    """Return the record with its own numbers changed. An entry for two pools gets the larger one."""
+    """Return the record with its numbers changed. An entry that two pools share gets the larger number."""
     numbers: dict[tuple[str, str | None], int] = {}
     for _, change in findings.changes:
         if change.rule is not None:

@@ -1,4 +1,4 @@
-"""What converge makes of a pool: for programs, and in sentences for people."""
+"""The progress of converge in a pool, as a document for programs and as sentences for people."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from evenkeel.texts.pool_numbers import some_names
 
 
 def pool_level(report: Converging | None) -> LevelDocument | None:
-    """Return the report for programs, or None if the pool has no converge and no step."""
+    """Return the report as a document; None if the pool has no converge and no step."""
     if report is None:
         return None
     return LevelDocument(
@@ -34,7 +34,7 @@ def _step(report: Converging, step: Step) -> StepDocument:
 
 
 def course_text(report: Converging) -> str:
-    """Return source and destination of each step until the zones are level."""
+    """Return the source and destination of each step until the zones are level, as text."""
     return some_names([f"{source} to {destination}" for source, destination in report.course])
 
 

@@ -50,7 +50,7 @@ def cluster_demand(advice: Advice | None) -> ClusterDemandDocument | None:
 
 
 def unknown_in_order(name: str) -> str:
-    """Return the problem of a name in the record's order that no pool has."""
+    """Return the problem of a name in ``expander_order`` that no pool has."""
     return f"expander_order names {quote(name)}, and the cluster has no such pool: correct the name or remove it"
 
 
@@ -71,7 +71,7 @@ def _not_counted(pods: Iterable[NotCounted]) -> Iterator[UnfitDocument]:
 
 
 def _by_reason(entries: Iterable[tuple[str, Reason | None]]) -> Mapping[tuple[str, str], list[str]]:
-    """Return the names by sentence and rule, in their order. Names without a reason are left out."""
+    """Return the names, grouped by the sentence and the rule of their reason. Names without a reason are left out."""
     names: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name, reason in entries:
         if reason is not None:
@@ -148,7 +148,7 @@ def _all_pools(unfit: Unfit) -> str:
 
 
 def _by_group(unfit: Unfit) -> str:
-    """Return one sentence if all groups have the same reason, which is usual."""
+    """Return one sentence if all groups have the same reason, which is usual; else one sentence for each reason."""
     groups = _by_reason((group.name, reason) for group, reason in sorted(unfit.by_group.items()))
     if len(groups) < 2:
         return sentence(unfit.reason)

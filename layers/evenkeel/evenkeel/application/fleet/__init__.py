@@ -1,1 +1,1 @@
-"""The fleet: which clusters there are, and when each is checked."""
+"""The fleet: the records of all clusters, and the times of their checks."""

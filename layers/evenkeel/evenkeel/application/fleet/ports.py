@@ -12,7 +12,7 @@ from evenkeel.record import Registration
 
 @dataclass(frozen=True, kw_only=True)
 class DuePage:
-    """Some of the clusters of one shard, by id; a string is the fault in a record."""
+    """One page of the clusters of a shard, by id. A string is the fault of a record that cannot be read."""
 
     registrations: Sequence[tuple[str, Registration | str]]
     after: str | None = None  # where the next page begins; None: this is the last
@@ -37,7 +37,7 @@ class ScanQueue(Queue, Protocol):
     """The queues of ``scan``, which may have more work than one invocation can do."""
 
     def scan_on(self, shard: str, after: str, at: datetime) -> None:
-        """Request a scan of the rest of a shard, for the tick of that moment."""
+        """Request a scan of a shard's clusters after the id ``after``, for the tick at this time."""
 
     def advance_rollouts(self, rollout: str, at: datetime) -> None:
-        """Request the next step of a rollout, for the tick of that moment."""
+        """Request the next step of a rollout, for the tick at this time."""

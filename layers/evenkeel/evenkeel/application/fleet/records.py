@@ -1,6 +1,6 @@
 """Records in files: their differences, the files of a fleet, and the schemas for editors.
 
-A fleet file has clusters, and defaults, labels and included files for all of them.
+A fleet file lists clusters. Its defaults, labels and included files apply to all of them.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from evenkeel.record import OTHER_NAMES, ClusterLabels, ClusterRecord, Registrat
 from evenkeel.validation import ConfigError, Strict, read_model
 
 Json = dict[str, Any]
-# Long values, one of them a sealed token.
+# Fields with long values, one of which is an encrypted token.
 _UNSHOWN = ("ca_data", "token")
 _MOST_INCLUDED = 1000
 _LONGEST_SHOWN = 100
@@ -31,7 +31,7 @@ class FleetFile(Strict):
     """
 
     include: tuple[str, ...] = ()  # paths, relative to this file
-    defaults: dict[str, Any] = Field(default_factory=dict)  # of a record
+    defaults: dict[str, Any] = Field(default_factory=dict)  # fields of records
     labels: ClusterLabels = Field(default_factory=dict)
     clusters: tuple[dict[str, Any], ...] = Field(default=())
 
@@ -79,7 +79,7 @@ def _fields(document: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, 
 
 
 def _is_reported_otherwise(field: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Return True for the order of pools if some were added or removed: those differences are returned."""
+    """Return True for the order of a list if entries were added or removed: ``changes`` returns these differences."""
     return field.endswith(_ORDER) and sorted(old.get(field, ())) != sorted(new.get(field, ()))
 
 
@@ -94,7 +94,7 @@ def _shown(field: str, values: Mapping[str, Any]) -> str | None:
 
 
 def _by_name(value: object) -> Mapping[str, Any]:
-    """Return the parts of an object or of a list of pools; empty if the value is compared as a whole."""
+    """Return the parts of an object or of a list of pools, by name; empty if the value is compared as a whole."""
     if isinstance(value, Mapping):
         return value
     if not isinstance(value, list) or not all(isinstance(entry, Mapping) and "name" in entry for entry in value):
@@ -109,10 +109,10 @@ def read_fleet(files: Sequence[str], read: Callable[[str], object], join: Callab
     Args:
         files: Names of files. Their includes are read as well.
         read: Returns the document of a file. Raises ConfigError.
-        join: Returns the name of an included file, from the including one and the path in it.
+        join: Returns the name of an included file, from the name of the including file and the path in it.
 
     Raises:
-        ConfigError: One line per fault, with its file. Then no record is to be used.
+        ConfigError: One line per fault, with its file. Then no record may be used.
     """
     return _Fleet(read, join).records(files)
 
@@ -176,7 +176,7 @@ class _Fleet:
         defaults: Json = {}
         for path in content.include:
             included = self._join(file, path)
-            if included not in (*including, file):  # a cycle is a known fault
+            if included not in (*including, file):  # a cycle is reported already
                 defaults = _merged(defaults, self._defaults(included, (*including, file)))
         labels = {"labels": content.labels} if content.labels else {}
         self._known_defaults[file] = _merged(_merged(defaults, content.defaults), labels)
@@ -184,7 +184,7 @@ class _Fleet:
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Json:
-    """Return ``above`` over ``below``. Null removes a field. An access of another kind replaces the one below."""
+    """Return ``below``, overridden by ``above``. Null removes a field. An access of another kind is not merged."""
     names = {OTHER_NAMES.get(name, name) for name in above}
     merged = {name: value for name, value in below.items() if name in above or OTHER_NAMES.get(name, name) not in names}
     for name, value in above.items():
@@ -208,15 +208,15 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def record_schema() -> Json:
-    """Return the schema of a record as ``register`` takes it."""
+    """Return the schema of a record as ``register`` accepts it."""
     return {"$schema": _DRAFT, **_schema(Registration, required=["flavours", "access"])}
 
 
 def fleet_schema() -> Json:
-    """Return the schema of a fleet file. A cluster requires only its id: the defaults may have the rest."""
+    """Return the schema of a fleet file. A cluster requires only its id: the defaults may have the other fields."""
     record = _schema(ClusterRecord, required=[])
     definitions = record.pop("$defs")
-    for access in definitions.values():  # the defaults may have its kind, too
+    for access in definitions.values():  # the defaults may have the kind of a cluster's access
         if "kind" in access.get("properties", {}):
             del access["required"]
     record["properties"]["access"] = {"anyOf": record["properties"]["access"]["oneOf"]}
@@ -229,7 +229,7 @@ def fleet_schema() -> Json:
 
 
 def _schema(model: type[ClusterRecord], required: Sequence[str]) -> Json:
-    """Return the schema with GEP-24's field names, and with the values that are read in any letter case."""
+    """Return the schema with GEP-24's field names, and with examples for values that are read in any letter case."""
     schema = model.model_json_schema()
     for part in (schema, *schema["$defs"].values()):
         properties = part.get("properties", {})

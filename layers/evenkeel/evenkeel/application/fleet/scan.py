@@ -1,11 +1,11 @@
-"""Scan: each tick of the schedule requests checks of the clusters that are due; a delayed message requests a run.
+"""Scan: each tick of the schedule requests checks of the clusters that are due. A delayed message requests a run.
 
 A scan stores nothing. Which clusters are due, and at which second of the minute, follows from the time of the tick, the
 cluster's interval and its id. A tick that arrives twice requests the same checks twice, which is harmless.
 
-    tick ──► a message of its own for a rollout in progress
-      ├────► first page of each shard, in parallel ──► chunks of clusters onto `checks`, over the minute
-      └────► a message of its own for each shard with more pages
+    tick ──► one message for a rollout in progress
+      ├────► first page of each shard, in parallel ──► chunks of clusters for `checks`, spread over the minute
+      └────► one message for each shard with more pages
 """
 
 import logging
@@ -27,10 +27,10 @@ _log = logging.getLogger("evenkeel.scan")
 
 @dataclass(frozen=True, kw_only=True)
 class ScanResult:
-    """The clusters whose check was requested, and why others could not be."""
+    """The clusters whose check was requested, and the faults that prevented other checks."""
 
     requested: tuple[str, ...]
-    broken: tuple[str, ...]  # for each invalid record the reason
+    broken: tuple[str, ...]  # the fault of each invalid record
 
     def answer(self) -> dict[str, Any]:
         """Return the answer for an operator who invokes the function."""
@@ -64,7 +64,7 @@ class Scan:
         return self._check(dict(entry for page in pages.values() for entry in page.registrations), at)
 
     def _advance_rollout(self, at: datetime) -> None:
-        """Request that a rollout in progress is advanced. Its faults keep no cluster from being checked."""
+        """Request the next step of a rollout in progress. If this fails, clusters are checked nevertheless."""
         try:
             rollout, _ = self.store.rollout()
             if rollout is not None and not rollout.phase.is_over:
@@ -93,12 +93,12 @@ class Scan:
         late = max(0, int((self.clock.now() - at).total_seconds()))
         chunks = chunks_of_minute(due, CHUNK)
         self.queue.request_checks([replace(chunk, delay=max(0, chunk.delay - late)) for chunk in chunks])
-        for cluster in broken:  # a run reports the incident; SQS takes the same message once in five minutes
+        for cluster in broken:  # a run reports the incident; SQS accepts the same message once in five minutes
             self.queue.request(cluster, "its record is invalid", f"record-{cluster}")
         return ScanResult(requested=tuple(cluster for cluster, _ in due), broken=tuple(broken.values()))
 
     def by_hand(self, clusters: Iterable[str]) -> ScanResult:
-        """Request a run for each named cluster, or without names a check of every registered one.
+        """Request a run for each named cluster; without names, a check of every registered cluster.
 
         An unknown name is reported as broken.
         """
@@ -118,5 +118,5 @@ class Scan:
         return ScanResult(requested=tuple(requested), broken=tuple(broken))
 
     def check_again(self, cluster: str, reason: str, message_id: str) -> None:
-        """Request a run that has become due."""
+        """Request the run for which a delayed message was sent."""
         self.queue.request(cluster, reason, f"again-{message_id}")

@@ -10,29 +10,29 @@ class SealedToken:
     """A renewed token as it is stored."""
 
     sealed: str  # base64 of the encrypted token
-    seed: str  # the first token that it was renewed from: another one in the record starts over
+    seed: str  # the token in the record from which it was renewed; with another one, renewal starts over
     issued: datetime
     expires: datetime
     version: int = 0  # of the item; 0: there was none
 
     @property
     def due(self) -> datetime:
-        """Return when half of its lifetime is over. From then on it is renewed."""
+        """Return when half of the token's lifetime is over. From then on, runs renew it."""
         return self.issued + (self.expires - self.issued) / 2
 
 
 class TokenVault(Protocol):
     """The store of tokens and its key. No error contains a part of a token.
 
-    A token is sealed for one server and purpose, and cannot be unsealed for another. So a record with a copied token
-    and another address receives nothing.
+    A token is sealed for one server and purpose, and cannot be unsealed for another. So a record with a copied
+    token and another address gets no usable token.
     """
 
     def load(self, cluster: str, *, writes: bool) -> SealedToken | None:
         """Return the token, or None if none was renewed yet. Raises AccessError."""
 
     def save(self, cluster: str, token: SealedToken, *, writes: bool) -> None:
-        """Replace that version, unless a newer one is stored. Raises AccessError."""
+        """Replace the stored ``token.version``, unless a newer version is stored. Raises AccessError."""
 
     def seal(self, token: str, server: str, *, writes: bool) -> str:
         """Return the sealed token. Raises AccessError."""

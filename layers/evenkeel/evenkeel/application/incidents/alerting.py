@@ -1,9 +1,11 @@
-"""Notify channels of incident changes: each change once per channel, the newest last, a storm as one message.
+"""Notify channels of incident changes: each change once per channel, the newest last, several in one message.
 
-The queue delivers changes twice, late and out of order. Evenkeel stores the last change that each channel was notified
-of. It skips repeats and older changes, so an incident that has ended is not opened by a late message. A worker claims a
-change before it sends it, and clears the claim afterwards. Another worker that finds the claim leaves the change on the
-queue. If the worker was killed, the claim expires and the change is sent again: at least once, and never out of order.
+The queue may deliver changes twice, late and out of order. Evenkeel stores the last change that each channel was
+notified of. It skips repeats and older changes, so a late message does not reopen an incident that has ended.
+
+A worker claims a change before it sends it, and clears the claim afterwards. Another worker that finds the claim leaves
+the change on the queue. If the first worker is killed, the claim expires and the change is sent again. So each change
+is sent at least once, and never out of order.
 """
 
 import hashlib
@@ -19,17 +21,17 @@ from evenkeel.application.ports import Clock, Remaining
 from evenkeel.domain.model.incidents import Change, IncidentKind
 
 _log = logging.getLogger("evenkeel.alerts")
-# Longer than the function may run, shorter than the queue hides a message: a retry does not find an old claim.
+# Longer than the function may run, and shorter than the queue's visibility timeout: a retry finds no old claim.
 CLAIMED_FOR = timedelta(seconds=90)
-# A change received more often is sent alone if a message fails: one bad change holds up no other.
+# After a failed message, changes that were received more often are sent alone, so that a bad one delays no other.
 _RECEIVES_TOGETHER = 3
-# Seconds of an invocation to send a message in, and as many again to clear its claims.
+# Seconds that are reserved to send a message, and as many again to clear its claims.
 _RESERVED_SECONDS = 10.0
-# A longer Retry-After waits on the queue.
+# Seconds. If a channel's Retry-After is longer, the changes remain on the queue.
 _LONGEST_PAUSE = 15.0
-# PagerDuty takes 255 characters of a dedup_key, Opsgenie 512 of an alias.
+# PagerDuty accepts 255 characters as a dedup_key, Opsgenie 512 as an alias.
 _LONGEST_KEY = 255
-ROLLOUT = "rollout"  # the kind of changes of a rollout
+ROLLOUT = "rollout"  # the ``kind`` of a rollout's changes
 _KINDS = [kind.value for kind in IncidentKind]  # the worst first
 
 
@@ -46,11 +48,11 @@ class Remedy:
 class Alert(Remedy):
     """One change of one incident, as the bus delivered it."""
 
-    key: str  # of the incident
+    key: str  # the incident's key
     change: Change
     cluster: str
     at: str  # RFC 3339, UTC, whole seconds: sorts as text
-    order: int = 0  # among the changes of one run
+    order: int = 0  # sorts changes with the same ``at``
     kind: str
     pool: str = ""
     since: str
@@ -58,11 +60,11 @@ class Alert(Remedy):
     zones: tuple[str, ...] = ()
     failure_class: str = ""
     message: str
-    heading: str = ""  # of a change that is not about an incident
+    heading: str = ""  # set for a change that is not about an incident
 
     @property
     def dedup(self) -> str:
-        """Return the key, short enough for every channel."""
+        """Return the incident's key, shortened so that every channel accepts it."""
         if len(self.key) <= _LONGEST_KEY:
             return self.key
         digest = hashlib.sha256(self.key.encode()).hexdigest()[:32]
@@ -75,7 +77,7 @@ class Alert(Remedy):
 
     @property
     def print(self) -> str:
-        """Return the fingerprint of the change. A repeat at another time has the same."""
+        """Return the fingerprint of the change. A repeat at another time has the same fingerprint."""
         matter: tuple[object, ...] = (self.change.value, self.since, self.missing, self.zones, self.failure_class)
         matter += (self.heading,) if self.heading else ()
         return hashlib.sha256(json.dumps(matter).encode()).hexdigest()[:16]
@@ -109,7 +111,7 @@ class AlertMemory(Protocol):
         """Return the last notification, consistently read. Raises StateUnavailableError."""
 
     def save_notified(self, channel: str, key: str, notified: LastNotified) -> None:
-        """Store it if the stored version is still the same, and count the version up.
+        """Store the notification with the next version, if the stored version is still ``notified.version``.
 
         Raises:
             StateConflictError: It was written since it was read.
@@ -122,8 +124,8 @@ class ChannelError(EvenkeelError):
 
     Args:
         text: The error.
-        is_away: The channel accepts nothing now. False: it refuses this message.
-        pause: The seconds after which it asks for a retry; None: it does not say.
+        is_away: The channel accepts no message now. False: it refuses this message.
+        pause: The seconds that the channel asks to wait before a retry; None: it names none.
     """
 
     def __init__(self, text: str, *, is_away: bool = True, pause: float | None = None) -> None:
@@ -133,7 +135,7 @@ class ChannelError(EvenkeelError):
 
 
 class Channel(Protocol):
-    """A chat or pager. A repeated message does no other harm."""
+    """A chat or pager. A repeated message is harmless."""
 
     @property
     def name(self) -> str:
@@ -149,7 +151,7 @@ class Channel(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Received:
-    """An alert and the message that brought it."""
+    """An alert, and the queue message that contained it."""
 
     message: str
     receives: int
@@ -165,7 +167,7 @@ class NotifyChannels:
     clock: Clock
 
     def __call__(self, received: Sequence[Received], remaining: Remaining) -> set[str]:
-        """Return the messages to retry: a channel did not accept their change, or a newer one of the incident."""
+        """Notify the channels. Return the messages of each incident whose newest change a channel did not accept."""
         newest: dict[str, Received] = {}
         for each in sorted(received, key=lambda each: each.alert.moment):
             newest[each.alert.key] = each
@@ -201,7 +203,7 @@ class _Notification:
         retries: set[str] = set()
         claims: list[_Claim] = []
         for each in received:
-            if self._must_stop:  # also if the table is slow: claimed changes are still sent
+            if self._must_stop:  # also after slow claims: the remaining time is for changes that are claimed already
                 retries.add(each.alert.key)
                 continue
             try:
@@ -215,7 +217,7 @@ class _Notification:
         return retries | (self._send_claimed(claims) if claims else set())
 
     def _send_claimed(self, claims: Sequence[_Claim]) -> set[str]:
-        """Send one message, or several if the channel does not accept it."""
+        """Send the changes as one message; if the channel does not accept it, as several."""
         if self._is_accepted([each.alert for each, _ in claims]):
             for each, claim in claims:
                 self._clear_claim(each.alert, claim)
@@ -229,9 +231,9 @@ class _Notification:
         return retries
 
     def _parts(self, claims: Sequence[_Claim]) -> list[Sequence[_Claim]]:
-        """Return the halves of a message that was refused, to find the change that the channel refuses.
+        """Return the parts to send after a failed message: its halves, to find the change that the channel refuses.
 
-        A channel that is away is left alone, unless a change that was received often may be the cause.
+        If the channel is away, nothing is sent, unless a change that was received often may be the cause.
         """
         if not self.is_away:
             half = len(claims) // 2
@@ -246,7 +248,7 @@ class _Notification:
 
         Raises:
             StateConflictError: Another worker has claimed the incident for this channel.
-            StateUnavailableError: The last notification is not known.
+            StateUnavailableError: The last notification cannot be read or stored.
         """
         last, now = self.memory.last_notified(self.channel.name, alert.dedup), self.clock.now()
         if last.moment > alert.moment or (last.claimed_until is None and last.print == alert.print):

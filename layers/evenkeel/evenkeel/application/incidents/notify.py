@@ -1,7 +1,7 @@
-"""Store a cluster's health with its pending changes, publish these, and take them out of the outbox.
+"""Store a cluster's health with its pending changes, publish the changes, and remove them from the outbox.
 
 If a run is killed in between, the next run publishes its changes again, under the same keys. A change that the bus does
-not take stays in the outbox and pending. So every incident that was reported open is also reported closed.
+not accept remains in the outbox. So every incident that was reported open is also reported closed.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from evenkeel.texts.incidents import command_line, incident_headline, incident_t
 UNREGISTERED = "unregistered"
 # The reason of a run that only publishes the outbox of a paused cluster.
 PAUSED = "paused"
-# More than an outbox holds.
+# More changes than an outbox has.
 _MOST_AT_ONCE = 1000
 _DETAIL_TYPES: Mapping[Change, DetailType] = {
     Change.OPENED: DetailType.INCIDENT_OPENED,
@@ -32,7 +32,7 @@ _DETAIL_TYPES: Mapping[Change, DetailType] = {
 
 
 def kind_of(error: EvenkeelError) -> IncidentKind:
-    """Return the kind of incident that a failed read of a cluster is."""
+    """Return the kind of incident for an error of a read."""
     if isinstance(error, TooLargeError):
         return IncidentKind.TOO_LARGE
     return IncidentKind.ACCESS if isinstance(error, AccessError | AccessRefusedError) else IncidentKind.UNREACHABLE
@@ -41,10 +41,10 @@ def kind_of(error: EvenkeelError) -> IncidentKind:
 def store_cluster_health(
     ports: HealthPorts, cluster: str, before: ClusterHealth, health: ClusterHealth, versions: Versions
 ) -> ClusterHealth:
-    """Store the health and publish its pending changes; return it as it is then stored.
+    """Store the health and publish its pending changes. Return the health as it is then stored.
 
     Raises:
-        StateConflictError: Another run has stored it meanwhile.
+        StateConflictError: Another run has stored the health meanwhile.
     """
     now = ports.clock.now()
     health = _stamped(with_pending_changes(health), now)
@@ -52,7 +52,7 @@ def store_cluster_health(
         ports.store.save_cluster_health(cluster, health, versions)
     unpublished: tuple[IncidentChange, ...] = ()
     for change in health.outbox:
-        # An incident that is reported open after it was reported closed would stay open for good.
+        # Changes of one incident stay in order: an incident reported open after it was closed would remain open.
         waits = any(each.key == change.key for each in unpublished)
         event = _event(cluster, change, now, ports.stack)
         if waits or not ports.bus.publish(_DETAIL_TYPES[change.change].value, event):
@@ -64,9 +64,9 @@ def store_cluster_health(
 
 
 def _stamped(health: ClusterHealth, now: datetime) -> ClusterHealth:
-    """Return the health with the time of each new change. It stays the same however often the change is published.
+    """Return the health with a time for each new change, which does not change if the change is published again.
 
-    One run may find changes twice within a second, so their order continues.
+    One run may find changes twice within a second, so ``order`` increases with the microseconds.
     """
     order = now.microsecond * _MOST_AT_ONCE
     outbox = tuple(
@@ -77,7 +77,7 @@ def _stamped(health: ClusterHealth, now: datetime) -> ClusterHealth:
 
 
 def _event(cluster: str, change: IncidentChange, now: datetime, stack: str) -> dict[str, Any]:
-    """Return the event of a change. ``key`` is the incident's; ``order`` sorts the changes of one second."""
+    """Return the event of a change. ``key`` identifies the incident; ``order`` sorts the changes of one second."""
     return {
         "key": f"{cluster}/{change.key}",
         "news": change.change.value,

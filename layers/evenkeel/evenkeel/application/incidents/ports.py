@@ -13,20 +13,20 @@ class HealthStore(Protocol):
     """The health of one cluster. All methods raise StateUnavailableError."""
 
     def save_cluster_health(self, cluster: str, cluster_health: ClusterHealth, versions: Versions | None) -> None:
-        """Write it for its cluster and for the overview of all. Raises StateConflictError."""
+        """Write the health, for its cluster and for the overview of all clusters. Raises StateConflictError."""
 
     def cluster_health(self, cluster: str) -> tuple[ClusterHealth, Versions]:
-        """Read one item, also of a cluster whose other records cannot be read."""
+        """Read the health of a cluster, even if its other items cannot be read."""
 
 
 class FleetHealthStore(HealthStore, Protocol):
-    """The same, with the stored health of all clusters."""
+    """``HealthStore``, and the stored health of all clusters."""
 
     def cluster_healths(self) -> Mapping[str, ClusterHealth]:
         """Read the health of all clusters that ever had an incident: one query (and one more per MiB)."""
 
     def checked_at(self) -> Mapping[str, datetime]:
-        """Read when each cluster was last read, if within the last hours: one query."""
+        """Read when each cluster was last read, in one query. A cluster not read in the last hours is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)

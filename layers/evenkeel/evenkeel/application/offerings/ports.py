@@ -10,7 +10,7 @@ class OfferingStore(Protocol):
     """The capacity reports of all clusters. All methods raise StateUnavailableError."""
 
     def offerings(self) -> Offerings:
-        """Read all offerings with reports: one query, as cheap as an empty answer. May be a second old."""
+        """Read all offerings with reports, in one cheap query. The answer may be a second old."""
 
     def offering(self, offering: Offering) -> SharedOffering:
         """Read one offering as it is now."""

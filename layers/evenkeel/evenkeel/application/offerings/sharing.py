@@ -1,7 +1,7 @@
-"""Share capacity reports: every check reads those of other clusters, and publishes its own if they change a decision.
+"""Share capacity reports: every check reads those of other clusters, and publishes its own if they affect others.
 
-Publishing is best effort. The next check derives a lost report again from the stored states of the groups. No report
-comes from an event, which may only make a failure known sooner.
+Publishing is best effort. The next check derives a lost report again from the stored states of the groups. Events
+create no reports; an event only makes a failure known sooner.
 """
 
 import hashlib
@@ -22,14 +22,14 @@ from evenkeel.record import ClusterRecord
 
 _log = logging.getLogger("evenkeel.rebalance")
 
-# Each conflict means that another cluster has published a report. After a few, another one changes nothing.
+# Each conflict means that another cluster has published a report. After a few reports, one more changes nothing.
 _TRIES = 4
-# The account of all clusters whose record and events name none: the stack's.
+# The stack's account: that of all clusters whose record names no account.
 OWN_ACCOUNT = "own"
 
 
 def read_offerings(store: OfferingStore) -> Offerings | None:
-    """Return the reports of all clusters, in one query, or None if they cannot be read: no check waits for them."""
+    """Return the reports of all clusters, from one query; None if they cannot be read. Checks do not fail then."""
     try:
         return store.offerings()
     except StateUnavailableError as error:
@@ -46,7 +46,7 @@ def with_reports(stored: StoredCluster, offerings: Offerings | None) -> StoredCl
 
 
 def _of_others(record: ClusterRecord, offerings: Offerings) -> Mapping[Offering, OfferingState]:
-    """Return the reports of other clusters about every offering that has a report, the cluster's own included."""
+    """Return every offering with a report, each without the reports of the cluster itself."""
     if not offerings:
         return {}
     server = voice_of(record)
@@ -63,7 +63,7 @@ def voice_of(record: ClusterRecord) -> str:
 
 
 def buyer_of(record: ClusterRecord, offerings: Mapping[Offering, Any] | None) -> Buyer | None:
-    """Return what identifies the zones of the cluster, or None if its record does not share offerings."""
+    """Return the account and zone ids that identify the cluster's zones; None: its record shares no offerings."""
     if not record.shares_offerings:
         return None
     return Buyer(
@@ -74,16 +74,16 @@ def buyer_of(record: ClusterRecord, offerings: Mapping[Offering, Any] | None) ->
 
 
 def _buying_account(record: ClusterRecord) -> str | None:
-    """Return the account that buys, or None if there are several. Then only zones with an id are shared."""
+    """Return the account that buys the machines. None: there are several, so only zones with an id are shared."""
     accounts = (record.account,) if record.account else record.event_accounts or (OWN_ACCOUNT,)
     return accounts[0] if len(accounts) == 1 else None
 
 
 @dataclass(frozen=True)
 class Places:
-    """What identifies the zones of several clusters, as far as their records state it."""
+    """The zone ids that the records of several clusters state."""
 
-    _ids: Mapping[tuple[str, str], frozenset[str]]  # by account and its name of a zone
+    _ids: Mapping[tuple[str, str], frozenset[str]]  # by account and the account's zone name
 
     @classmethod
     def of(cls, records: Iterable[ClusterRecord]) -> Self:
@@ -96,7 +96,7 @@ class Places:
         return cls({key: frozenset(ids) for key, ids in ids_by_name.items()})
 
     def place(self, record: ClusterRecord, zone: str) -> str | None:
-        """Return the provider's id of a zone, else the account and the zone's name, or None if neither is known."""
+        """Return the provider's id of a zone, else the account and the zone's name; None if neither is known."""
         own = next((id for id, name in record.zone_ids.items() if name == zone), None)
         account = self._account(record)
         if own is not None or account is None:
@@ -114,7 +114,7 @@ class Places:
 
 
 def is_affected(record: ClusterRecord, offerings: Mapping[Offering, Any] | None, zones: Iterable[str]) -> bool:
-    """Return True if a report may concern an offering of the cluster in these zones, or reports cannot be read."""
+    """Return True if a report may affect the cluster in these zones, or if reports cannot be read."""
     buyer = buyer_of(record, offerings)
     return buyer is not None and (offerings is None or any(buyer.is_concerned(zone) for zone in zones))
 
@@ -123,12 +123,12 @@ def _with(shared: SharedOffering, record: ClusterRecord, experience: Experience,
     report: CapacityReport | None = experience.report
     if report is not None and record.share_offerings != "anonymous":
         report = replace(report, cluster=record.id)
-    # The default durations, not this cluster's: a report must count alike for all.
+    # ``changes`` uses the default backoff, not this cluster's, so that a report counts equally for all clusters.
     return changes(shared.state, voice_of(record), replace(experience, report=report), now)
 
 
 def publish_reports(store: OfferingStore, stored: StoredCluster, plan: Plan) -> None:
-    """Publish what this check changes for other clusters. The next check retries failed writes."""
+    """Publish the experiences of this check that affect other clusters. The next check retries failed writes."""
     record, nothing = stored.record, SharedOffering(state=OfferingState(), version=None)
     if not record.shares_offerings or stored.state.offerings is None:
         return

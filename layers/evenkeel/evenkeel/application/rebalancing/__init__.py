@@ -1,1 +1,1 @@
-"""Rebalancing: clusters are checked and planned for; one use case writes to them."""
+"""Rebalancing: check clusters, plan their changes, and write these. Only ``rebalance.py`` writes to a cluster."""

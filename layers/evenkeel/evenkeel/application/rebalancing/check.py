@@ -1,10 +1,10 @@
-"""Read and plan clusters in parallel, and request a run for each with a pending change.
+"""Read and plan clusters in parallel, and request a run for each that has a pending change.
 
-A check writes one item, for all its clusters: when they were read. Whether a run has work is decided by the run itself,
-with a table and a bus that record that they would be written.
+A check writes one item: the time at which it read its clusters. To find out whether a run has work, it carries out the
+run with a table and a bus that raise an error at the first write.
 
 A steady cluster gets a quick check: while its node groups are the same objects in the same versions, a run has nothing
-to do. A run stores those versions, because a check may not. Now and then each cluster gets a full check.
+to do. A run stores these versions, because a check may not. About every 15 minutes each cluster gets a full check.
 """
 
 import logging
@@ -35,23 +35,24 @@ from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKin
 from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.check")
-_ASKED_APART = 15  # seconds within which requests for runs of one cluster are one
+# Seconds. A cluster's requests for runs with the same result are deduplicated within each such interval.
+_ASKED_APART = 15
 
 
 @dataclass(kw_only=True)
 class CheckSummary:
     """The result of checking a chunk, for metrics."""
 
-    alone: bool  # one cluster, without neighbors
-    offerings: Offerings | None  # the reports of all clusters; None: unknown
-    full_checks: list[RunSummary] = field(default_factory=list)  # full checks
-    steady_clusters: dict[str, SteadyState] = field(default_factory=dict)  # quick checks that found no change
-    failed: int = 0  # checks that failed because of the stack itself
-    cluster_healths: dict[str, ClusterHealth] = field(default_factory=dict)  # with incidents, as last stored
-    measured: set[str] = field(default_factory=set)  # clusters with metrics of their own
+    alone: bool  # True: the chunk is one cluster
+    offerings: Offerings | None  # the capacity reports of all clusters; None: not read
+    full_checks: list[RunSummary] = field(default_factory=list)  # one for each full check
+    steady_clusters: dict[str, SteadyState] = field(default_factory=dict)  # clusters whose quick check found no change
+    failed: int = 0  # the number of checks that failed because of table or queue
+    cluster_healths: dict[str, ClusterHealth] = field(default_factory=dict)  # only clusters with incidents
+    measured: set[str] = field(default_factory=set)  # clusters whose record asks for metrics
 
     def metrics(self) -> dict[str, int]:
-        """Return the stack's metrics. What a requested run does, the run itself counts."""
+        """Return the stack's metrics, without the work of the requested runs: each run counts its own."""
         names = ("PoolsInvalid", "PoolsStarved", "PoolsOvercommitted", "GroupsFenced", "WritesContested", "Headroom")
         single = [summary.metrics() for summary in self.full_checks]
         sums = {name: sum(metrics[name] for metrics in single) for name in (*names, "ClustersUnreachable")}
@@ -67,7 +68,10 @@ class CheckSummary:
         }
 
     def metrics_of_clusters(self) -> dict[str, dict[str, int]]:
-        """Return the metrics of clusters whose records ask for them, as far as they were read."""
+        """Return the metrics of the clusters whose records ask for them.
+
+        A cluster that was not read has only metrics of its incidents.
+        """
         runs = {run.cluster: run.metrics() for run in self.full_checks if run.plan is not None}
         measured = {}
         for cluster in sorted(self.measured):
@@ -95,7 +99,7 @@ _NEEDS_FULL_CHECK = _Change("not as it was")
 
 @dataclass(frozen=True, kw_only=True)
 class CheckClusters:
-    """The use case with its ports; ``dry_run`` is the stack's default, ``together`` checks clusters in parallel."""
+    """The use case with its ports; ``dry_run`` is the stack's default, ``together`` runs the checks in parallel."""
 
     store: CheckStore
     clusters: CheckableClusters
@@ -114,7 +118,7 @@ class CheckClusters:
         return RunPorts(store=store, bus=_RecordingPorts(), clock=self.clock, random_bytes=bytes)
 
     def __call__(self, clusters: Sequence[str], remaining: Remaining) -> CheckSummary:
-        """Check these clusters. An error of one never delays another."""
+        """Check these clusters, and return the results. An error of one cluster delays no other."""
         summary = CheckSummary(alone=len(clusters) == 1, offerings=read_offerings(self.store))
         steady = self._steady(clusters)
         self.together([partial(self._check, cluster, steady.get(cluster), remaining, summary) for cluster in clusters])
@@ -122,23 +126,23 @@ class CheckClusters:
         return summary
 
     def split(self, clusters: Sequence[str]) -> None:
-        """Split a chunk that was received again: one of its clusters may be too large for an invocation."""
+        """Request a check of each cluster alone. SQS sent their chunk again, so one cluster may be too large for it."""
         self.queue.request_checks([Chunk(clusters=(cluster,)) for cluster in clusters])
 
     def _steady(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:
         try:
             return self.store.steady_clusters(clusters)
-        except EvenkeelError as error:  # then each gets a full check
+        except EvenkeelError as error:  # each cluster then gets a full check
             _log.warning("steady clusters not read: %s", error)
             return {}
 
     def _save_checked_at(self, summary: CheckSummary) -> None:
-        """Write that these clusters were read: a quiet cluster is otherwise like one that no check reads."""
+        """Store when these clusters were read. Otherwise a quiet cluster looks like one that no check reads."""
         seen = sorted([*summary.steady_clusters, *(run.cluster for run in summary.full_checks if run.seen)])
         try:
             if seen:
                 self.store.save_checked_at(seen, self.clock.now())
-        except EvenkeelError as error:  # the next check writes it
+        except EvenkeelError as error:  # the next check stores a newer time
             _log.warning("not stored that %s clusters were checked: %s", len(seen), error)
 
     def _check(self, cluster: str, steady: SteadyCluster | None, remaining: Remaining, summary: CheckSummary) -> None:
@@ -158,7 +162,7 @@ class CheckClusters:
                 summary.measured.add(cluster)
             if change is not None:
                 self._request_run(cluster, change)
-        except EvenkeelError as error:  # of table or queue: the next check tries again
+        except EvenkeelError as error:  # from the table or a queue: the next check tries again
             summary.failed += 1
             _log.error("%s: not checked: %s", cluster, error, extra={"cluster": cluster})
 
@@ -168,9 +172,9 @@ class CheckClusters:
         self.queue.request(cluster, change.reason, f"check-{cluster}-{stretch}-{kind}", change.result, change.steady)
 
     def _contained(self, run: RunSummary, check: Callable[[], _Change | None]) -> _Change | None:
-        """Return the result of a check. A cluster that gives no usable answer is a change too.
+        """Return the result of a check. If the cluster gives no usable answer, that is a change, too.
 
-        Raises EvenkeelError if the fault is the stack's.
+        Raises AccessUnavailableError or QueueUnavailableError if AWS is at fault, not the cluster.
         """
         try:
             return contained(run.cluster, "it was checked", check)
@@ -197,14 +201,14 @@ class CheckClusters:
         except AccessUnavailableError:
             raise
         except (TooLargeError, AccessRefusedError, AccessError):
-            return _NEEDS_FULL_CHECK  # which knows what to do
+            return _NEEDS_FULL_CHECK  # the full check handles the error
         summary.steady_clusters[record.id] = steady.steady
         return None
 
     # Full checks
 
     def _load(self, cluster: str, summary: CheckSummary) -> StoredCluster | None:
-        """Read the stored items. None: the cluster is left alone."""
+        """Return the stored items; None: the cluster is not checked now."""
         try:
             stored = with_reports(self.store.load(cluster, consistent=False), summary.offerings)
         except UnknownClusterError:
@@ -214,14 +218,14 @@ class CheckClusters:
             _log.error("%s: not checked: %s", cluster, error, extra={"cluster": cluster})
             invalid = Incident(kind=IncidentKind.INVALID_RECORD, since=self.clock.now())
             summary.cluster_healths[cluster] = ClusterHealth(incidents=(invalid,))
-            self.queue.request(cluster, "its record is invalid", f"record-{cluster}")  # one in five minutes
+            self.queue.request(cluster, "its record is invalid", f"record-{cluster}")  # SQS drops repeats for 5 min
             return None
         now, unreachable = self.clock.now(), stored.unreachable
         if stored.is_left_alone(now):
             return None
         if stored.record.metrics:
             summary.measured.add(cluster)
-        if stored.cluster_health.incidents:  # also of an unreachable cluster that is left alone now
+        if stored.cluster_health.incidents:  # also of an unreachable cluster that is skipped now
             summary.cluster_healths[cluster] = stored.cluster_health
         if (
             unreachable is not None
@@ -234,21 +238,21 @@ class CheckClusters:
     def _full_check(
         self, stored: StoredCluster, run: RunSummary, remaining: Remaining, *, alone: bool
     ) -> _Change | None:
-        """Return why a run is needed. Raises EvenkeelError if the cluster gives no usable answer."""
-        # A run opens a cluster that it would leave to checks only with such a result.
+        """Return why a run is needed; None: it is not. Raises EvenkeelError if the cluster gives no usable answer."""
+        # The result that makes a run read the cluster. A run opens an unreachable cluster only with ANSWERS.
         to_a_run = CheckResult.ANSWERS if stored.is_unreachable else CheckResult.UNSEEN
         try:
             observed = self._observer.observe(stored, remaining, alone=alone)
             run.seen = True
         except TooLargeError:
-            if alone:  # a run may receive as much of each list as a chunk's checks together
+            if alone:  # a run may read as much of each list as all checks of a chunk together
                 return _Change("too large for a check", to_a_run)
             self._check_alone(run.cluster)
             return None
         except AccessUnavailableError:
             raise
         except (AccessRefusedError, AccessError) as error:
-            # A run has rights and tokens of its own. On EKS, and by roles, those of checks may be missing.
+            # A run has other rights and tokens than a check. On EKS and with roles, those of checks may be missing.
             _log.warning("%s: left to a run: %s", run.cluster, error, extra={"cluster": run.cluster})
             return _Change("checks are refused", to_a_run)
         if stored.is_unreachable:
@@ -257,7 +261,7 @@ class CheckClusters:
             return _Change("its access is renewed")
         try:
             planned = self._observer.plan(stored, observed, {}, remaining, alone=alone)
-        except TooLargeError:  # its pods
+        except TooLargeError:  # because of its pods
             self._check_alone(run.cluster)
             return None
         run.plan = planned.plan
@@ -290,9 +294,10 @@ class CheckClusters:
         return False
 
     def _steady_state_to_store(self, stored: StoredCluster, planned: PlannedObservation) -> SteadyState | None:
-        """Return the steady state that a run stores, so that quick checks suffice.
+        """Return the steady state that a run has to store, so that quick checks suffice; None: there is none.
 
-        After a run has ended one, it is stored at once; else at the cluster's turn, so that requests spread over time.
+        If a run has deleted the stored state, the new one is stored at once. Otherwise it is stored at the cluster's
+        next regular full check, so that the requests spread over time.
         """
         record, before = stored.record, stored.steady
         has_ended = before is not None and not before.seen

@@ -1,4 +1,4 @@
-"""Make documents of plans and decisions; cut a decision that is too large for an item."""
+"""Convert plans and decisions to JSON documents; shorten a decision that is too large for an item."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.texts.english import outcome_text, problem_text, sentence, sentences
 from evenkeel.texts.pool_numbers import MOST_NAMED, origin_text
 
-# An item of the table has 400 KB, with its keys.
+# Bytes. DynamoDB allows 400 KB for an item, keys included.
 LARGEST_DECISION = 350_000
 _LEFT_ALONE = Outcome(Result.LEFT_ALONE)
 _WAITS = Outcome(Result.WAITS, "an earlier write of its pool did not succeed")
@@ -146,9 +146,10 @@ def decision_json(  # noqa: PLR0913  the facts of a decision besides its plan, e
 ) -> dict[str, Any]:
     """Return the JSON of the decision for one pool.
 
-    ``outcomes`` has the groups that were tried, or in dry run would be. A group that follows a failed one waits.
+    ``outcomes``: of the groups that the run tried to write, or in dry run would write. Other groups with a change wait
+    for an earlier write of their pool.
     """
-    # Demand and convergence are left out: they change from minute to minute, and are no decision.
+    # Demand and convergence change every minute and are no part of the decision.
     document: PoolDocument = _pool(
         replace(pool, demand=replace(pool.demand, advice=None), convergence=replace(pool.convergence, report=None))
     )
@@ -162,7 +163,8 @@ def decision_json(  # noqa: PLR0913  the facts of a decision besides its plan, e
 def fit(decision: Mapping[str, Any], largest: int = LARGEST_DECISION) -> Mapping[str, Any]:
     """Return the decision in at most ``largest`` bytes of JSON.
 
-    ``truncated`` groups are left out, those first that are well and were left alone. Other long lists are cut too.
+    Groups are left out, first those that are healthy and unchanged; ``truncated`` is their number. Other long lists are
+    cut too.
     """
     if _bytes(decision) <= largest:
         return decision
@@ -193,7 +195,7 @@ def _is_well(group: Mapping[str, Any]) -> bool:
 
 
 def _some(values: list[Any], order: Iterable[int], room: int) -> list[Any]:
-    """Return the values that there is room for, chosen by ``order``, in their own order."""
+    """Return the values that fit into ``room`` bytes, in their own order. ``order``: their indexes, by priority."""
     fitting = set()
     for number in order:
         size = _bytes(values[number]) + 2  # a comma and a blank

@@ -1,7 +1,7 @@
 """Inbound events and their results.
 
-Events may be lost, repeated, late or out of order. One that can never succeed is counted and acknowledged with the
-reason: retries would be a storm.
+Events may be lost, repeated, late or out of order. An event that can never succeed is counted, and acknowledged
+with the reason: during an outage, retries of all such events would overload the stack.
 """
 
 import logging
@@ -20,13 +20,13 @@ _log = logging.getLogger("evenkeel.events")
 
 @dataclass(frozen=True, kw_only=True)
 class Sender:
-    """The AWS account of an event, and that of the stack."""
+    """The AWS account that sent an event, and the stack's own account."""
 
     account: str
     stack: str
 
     def may_speak_of(self, record: ClusterRecord) -> bool:
-        """Return whether the cluster's record names the account; if it names none, the stack's own is valid."""
+        """Return whether the record accepts events of the account. A record without accounts accepts the stack's."""
         return self.account in (record.event_accounts or (self.stack,))
 
 
@@ -34,22 +34,23 @@ class Sender:
 class Failure:
     """A provisioning failure, whatever source reports it."""
 
-    cluster: str | None = None  # our id of it
-    called: tuple[str, ...] = ()  # its names in tags and exporters; the first known one counts
+    cluster: str | None = None  # Evenkeel's id of the cluster; None: only its names are known
+    called: tuple[str, ...] = ()  # the cluster's names in tags and exporters; the first registered one is used
     flavour: str | None = None  # None: unknown
     namespace: str = ""
-    name: str | None = None  # of the scalable; None: unknown
+    name: str | None = None  # the scalable's name; None: unknown
     machine: str | None = None
     code: str
     message: str
     occurred_at: datetime
     id: str
-    of_pods: bool = False  # a pod is unschedulable: nothing has failed, and only a run follows
-    sender: Sender | None = None  # None: by hand, without a comparison
+    # True: a pod is unschedulable. No machine has failed, so the event only requests a run.
+    of_pods: bool = False
+    sender: Sender | None = None  # None: the account is not checked, as for input by hand
 
     @property
     def cluster_name(self) -> str:
-        """Return the source's name of the cluster."""
+        """Return the cluster's id, or else the names that the source has for it."""
         return self.cluster or " or ".join(self.called[:3])
 
     @property
@@ -60,16 +61,16 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class ZoneShift:
-    """A zone is impaired from ``at``, or well again since."""
+    """A report that a zone is impaired, or healthy again, from ``at`` on."""
 
     zone: str  # a zone's name, or its id such as use1-az1
     region: str
     impaired: bool
     at: datetime
-    until: datetime | None
-    by: str  # the source; the newest statement of each counts
+    until: datetime | None  # None: the source states no end
+    by: str  # the source, whose newest report replaces its earlier ones
     id: str
-    sender: Sender | None = None  # None: by hand, without a comparison
+    sender: Sender | None = None  # None: the account is not checked, as for input by hand
 
     @property
     def key(self) -> str:
@@ -83,7 +84,7 @@ class ScaleRequestEvent:
 
     cluster: str
     record: ScaleRequestRecord
-    sender: Sender | None = None  # None: by hand, without a comparison
+    sender: Sender | None = None  # None: the account is not checked, as for input by hand
 
     @property
     def key(self) -> str:
@@ -93,7 +94,7 @@ class ScaleRequestEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class Ignored:
-    """An event without a use case: the reason in one word, and in one sentence."""
+    """An event that no use case handles, with the kind of reason and the reason in one sentence."""
 
     kind: str
     reason: str
@@ -113,14 +114,14 @@ class EventResult(StrEnum):
 
 @dataclass(frozen=True)
 class EventOutcome:
-    """The result of one event, the reason in one sentence, and its kind as in ``Ignored``."""
+    """The result of one event, the reason in one sentence, and the kind of reason as in ``Ignored``."""
 
     result: EventResult
     message: str
     kind: str = "event"
 
     def answer(self) -> dict[str, str]:
-        """Return it as JSON."""
+        """Return the outcome as JSON."""
         return {"result": self.result.value, "message": self.message, "kind": self.kind}
 
 
@@ -135,12 +136,12 @@ def foreign_account(subject: str, cluster: str, sender: Sender) -> EventOutcome:
 
 
 Idempotent = Callable[[str, Remaining, Callable[[], dict[str, str]]], dict[str, str]]
-"""Do the work once for each key; for a repeat, return the first answer. Work that raises may be repeated."""
+"""Do the work once for each key, and return its answer. A repeat gets the first answer, unless that work raised."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReceiveEvent:
-    """Calls the use case of each kind of event, once for each event."""
+    """Calls the use case for the kind of an event, once per event."""
 
     record_failure: Callable[[Failure], EventOutcome]
     record_zone_shift: Callable[[ZoneShift], EventOutcome]

@@ -3,11 +3,12 @@
 Events may be lost, repeated, late or out of order. The backoff accepts them in any order. Checks find the same
 failures, so an event only makes the reaction faster.
 
-An event that names a known node group is stored. One with any other name only requests a run, which reads the machines'
-own status: no name from an event becomes state.
+A failure of a known node group is stored. An event with any other name only requests a run, which reads the machines'
+own status: an unknown name is never stored.
 
-In a zone without capacity every controller retries every machine, and each retry is an event. So a cluster gets one run
-per `RUNS_APART` for all of them: the first at once, the next ones each at the end of that time.
+In a zone without capacity every controller retries every machine, and each retry is an event. So all events of a
+cluster share one run per `RUNS_APART`: the first event requests a run at once, later events request one for the
+interval's end.
 """
 
 import logging
@@ -31,14 +32,14 @@ from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.failure")
 
-# As long as the second check waits after a write: by then the effect of the first is visible.
+# Equal to the delay of the second check after a write: by then the effect of the first run is visible.
 RUNS_APART = timedelta(seconds=15)
-# The longest scan_interval: a check has seen whatever happened before.
+# The longest scan_interval: a check has already found any failure that is older.
 _LOOKED_AT_SINCE = timedelta(hours=1)
-# So many reports of one kind within this time are enough.
+# A report is not stored if the backoff already has this many reports within ``_NEAR`` of it.
 _ENOUGH_REPORTS = 4
 _NEAR = timedelta(seconds=15)
-# Each conflict means that another event was stored.
+# The most attempts to store a failure. Each conflict means that another event was stored.
 _TRIES = 50
 
 
@@ -51,7 +52,7 @@ class RecordFailure:
     clock: Clock
 
     def __call__(self, failure: Failure) -> EventOutcome:
-        """Return the result of the event; of clusters that share a name, the most important one.
+        """Return the result of the event. Of several clusters that share the name, the most important result counts.
 
         Raises:
             StateUnavailableError, QueueUnavailableError: the event must be tried again.
@@ -68,7 +69,7 @@ class RecordFailure:
         return EventOutcome(result, message, kind=decisive[0].kind)
 
     def _clusters_called(self, failure: Failure) -> list[str]:
-        """Return the registered clusters of the failure's first known name; an id precedes a name."""
+        """Return the clusters of the failure's first registered name. A cluster's id means only that cluster."""
         for name in failure.called:
             clusters = [] if self.store.registered(name) is None else [name]
             clusters = clusters or [id for id in self.store.called(name) if self._lists(id, name)]
@@ -77,7 +78,7 @@ class RecordFailure:
         return []
 
     def _lists(self, cluster: str, name: str) -> bool:
-        """Return whether the cluster's record lists the name now, or cannot be read, which is reported later."""
+        """Return True if the record lists the name now, or cannot be read: ``_outcome`` then reports the fault."""
         try:
             return name in self.store.load(cluster).record.names
         except UnknownClusterError:
@@ -96,7 +97,7 @@ class RecordFailure:
             return _ignored(failure, f"its record cannot be read: {error}")
 
     def _store_and_request(self, failure: Failure, cluster: str, now: datetime, *, alone: bool) -> EventOutcome:
-        """Store it and request a run. ``alone``: no other cluster has the name, so the node group is in this one."""
+        """Store the failure and request a run. ``alone``: no other cluster has the name, so it has the node group."""
         recorded = ""
         for attempt in range(_TRIES):
             stored = self.store.load(cluster)
@@ -122,7 +123,7 @@ class RecordFailure:
     def _record(
         self, failure: Failure, cluster: str, groups: list[GroupKey], stored: StoredCluster, now: datetime
     ) -> tuple[str, bool]:
-        """Return the failure's class, empty if nothing is stored, and whether no success has followed yet."""
+        """Store the failure. Return its class (empty: nothing is stored), and True if no success has followed yet."""
         kind = classify(failure.code, failure.message)
         at = min(failure.occurred_at, now)
         recorded, is_new = "", False
@@ -140,15 +141,15 @@ class RecordFailure:
             if after != before and not _adds_nothing(before, after, at):
                 self.store.save_group(cluster, key, after, stored.versions)
                 recorded = kind.value
-            # A repeat counts too: an earlier try may have stored it, and died.
+            # A repeated event is new, too: the invocation that stored it may have ended before its request.
             is_new |= before.last_success is None or at > before.last_success
         return recorded, is_new
 
     def _request_run(self, failure: Failure, cluster: str, stored: StoredCluster, now: datetime) -> None:
-        """Request a run now; within `RUNS_APART` of the last, for the end of that time; unless one is due.
+        """Request a run, unless one is due. It starts `RUNS_APART` after the last run, or now if that has passed.
 
         The request is stored first, with the event's id. So two events request one run, and a retried event repeats
-        its request. A request that cannot be sent is deleted, because other events must not rely on it.
+        its request. If the request cannot be sent, an outdated one is stored, so that other events do not rely on it.
         """
         latest, at = stored.event_check, now
         if latest is not None and abs(latest.at - now) <= RUNS_APART:
@@ -199,8 +200,8 @@ def _recorded_or_looked(
 def _groups(failure: Failure, stored: StoredCluster) -> list[GroupKey]:
     """Return the known node groups that the failure names: members of a pool, or groups with a state.
 
-    An event without a machine API counts for all of the cluster's. Raises BadRequestError if its record lists no such
-    API.
+    An event without a machine API may mean any machine API of the cluster. Raises BadRequestError if the record does
+    not list the event's machine API.
     """
     if failure.name is None:
         return []
@@ -213,9 +214,9 @@ def _groups(failure: Failure, stored: StoredCluster) -> list[GroupKey]:
 
 
 def _adds_nothing(before: GroupState, after: GroupState, at: datetime) -> bool:
-    """Return whether a report is one of many of its kind inside a running backoff.
+    """Return whether the running backoff already has enough reports near this one, which changes nothing else.
 
-    Others inside a backoff are kept, because an older failure may arrive late and begin an earlier one.
+    Other reports inside a backoff are stored, because a failure that arrives late may begin an earlier backoff.
     """
     without_report = replace(after, reports=before.reports, last_failure=before.last_failure, message=before.message)
     return without_report == before and sum(abs(at - report) < _NEAR for report in before.reports) >= _ENOUGH_REPORTS

@@ -1,4 +1,4 @@
-"""Open and read one cluster: machine objects, Shoots for relief, and its workload. Every error is that cluster's."""
+"""Open and read one cluster: machine objects, Shoots for relief, and workload. An error affects only this cluster."""
 
 import logging
 from collections.abc import Callable
@@ -21,15 +21,15 @@ from evenkeel.domain.rebalancing.relief import shoots_asked_for
 from evenkeel.record import ClusterRecord
 
 _log = logging.getLogger("evenkeel.check")
-# To open and read a cluster, with all pages. A healthy one takes tenths of a second.
+# Seconds to open and read a cluster, with all pages. A healthy cluster needs tenths of a second.
 CHECK_SECONDS = 8.0
-# Kept of an invocation while a workload cluster hangs: a patch takes up to 13 s.
+# Seconds kept for the rest of an invocation while a workload cluster does not answer: a patch takes up to 13 s.
 _KEPT_FOR_THE_REST = 15.0
 _NOTHING = ClusterState()
 
 
 class _Time:
-    """The seconds of a check, out of those that remain."""
+    """The time limit of a check, within the remaining time of the invocation."""
 
     def __init__(self, remaining: Remaining) -> None:
         self._remaining = remaining
@@ -40,7 +40,7 @@ class _Time:
 
 
 def within_check(remaining: Remaining) -> Remaining:
-    """Return the seconds that are left of a check that starts now."""
+    """Return a function for the remaining seconds of a check that starts now."""
     return _Time(remaining).left
 
 
@@ -53,9 +53,9 @@ def observe_cluster(
     consistent: bool = True,
     alone: bool = True,
 ) -> tuple[Cluster, Observation]:
-    """Open and read a cluster within ``CHECK_SECONDS``; its later calls may use all that remains.
+    """Open and read a cluster within ``CHECK_SECONDS``; later calls may use all remaining time.
 
-    ``consistent``, ``alone``: as of ``Clusters.open``. Raises AccessError, ClusterUnavailableError.
+    ``consistent``, ``alone``: as in ``Clusters.open``. Raises AccessError, ClusterUnavailableError.
     """
     time = _Time(remaining)
     open_it = partial(clusters.open, record, time.left, consistent=consistent, alone=alone)
@@ -68,7 +68,7 @@ def observe_cluster(
 def read_cluster(name: str, cluster: Cluster, state: ClusterState, buyer: Buyer | None = None) -> Observation:
     """Read a cluster. The machines of failing groups, and of groups in a step of convergence, are always listed.
 
-    So a machine is seen that was launched after the last failure. Raises as ``observe_cluster``.
+    So the check sees a machine that was launched after the last failure. Raises as ``observe_cluster`` does.
     """
     with_machines = [key for key, group in state.groups.items() if group.is_failing]
     steps = [pool.convergence.step for pool in state.pools.values() if pool.convergence.step is not None]
@@ -88,8 +88,8 @@ def observe(  # noqa: PLR0913  the cluster, its state and time, and how much of 
 ) -> tuple[Cluster, Observation]:
     """Read a cluster, the Shoots that relief needs, and the workload if the record's ``demand`` needs it.
 
-    ``judges_nodes``: as of ``WorkloadCluster.read``; None: no workload is read. Raises as ``observe_cluster``, and
-    TooLargeError unless ``alone``: then it may be read.
+    ``judges_nodes``: as in ``WorkloadCluster.read``; None: no workload is read. Raises as ``observe_cluster`` does, and
+    TooLargeError if the cluster is too large for a check that is not ``alone``.
     """
     record, state = stored.record, stored.state
     cluster, observation = observe_cluster(clusters, record, remaining, state, consistent=consistent, alone=alone)
@@ -103,9 +103,9 @@ def observe(  # noqa: PLR0913  the cluster, its state and time, and how much of 
 def _with_shoots(
     observation: Observation, cluster: Cluster, record: ClusterRecord, state: ClusterState, now: datetime
 ) -> Observation:
-    """Add the Shoots that relief needs now: one request each, none in quiet times.
+    """Return the observation with the Shoots that relief needs now. Each takes one request; most checks need none.
 
-    An error of the garden is no error of the seed: it is reported, and the rest is planned.
+    If the garden cannot be read, the plan reports that, and the seed is still planned.
     """
     namespaces = shoots_asked_for(state, now) if record.shoot_relief is not None else ()
     if not namespaces:
@@ -118,7 +118,7 @@ def _with_shoots(
 
 
 def _workload_time(remaining: Remaining, *, alone: bool) -> Remaining:
-    """Return the seconds for a workload: ``CHECK_SECONDS`` at most, unless ``alone``."""
+    """Return a function for the remaining seconds to read a workload: at most ``CHECK_SECONDS``, unless ``alone``."""
     of_check = within_check(remaining)
 
     def left() -> float:
@@ -137,7 +137,7 @@ def see_all_pods(
     *,
     alone: bool = True,
 ) -> Observation:
-    """Add all pods, if the record has a workload and they are missing. Raises TooLargeError as ``observe``."""
+    """Return the observation with all pods, if the record has a workload. Raises TooLargeError as ``observe`` does."""
     if record.workload is None or not lacks_pods(observation):
         return observation
     open_it = partial(clusters.open_workload, record, _workload_time(remaining, alone=alone), alone=alone)
@@ -145,7 +145,7 @@ def see_all_pods(
 
 
 def lacks_pods(observation: Observation) -> bool:
-    """Return True if pods were not read, or not all of them, and no attempt has failed."""
+    """Return True if some or all pods were not read, and no attempt to read them has failed."""
     known = observation.workload is not None and observation.workload.whole
     return not known and not observation.workload_unread
 
@@ -159,7 +159,10 @@ def with_workload(
     judges_nodes: bool,
     alone: bool = True,
 ) -> Observation:
-    """Add pods and nodes, or one sentence why they cannot be read. Raises TooLargeError as ``observe``."""
+    """Return the observation with pods and nodes, or with one sentence why they cannot be read.
+
+    Raises TooLargeError as ``observe`` does.
+    """
 
     def read() -> Workload:
         return open_it().read(cluster.nodes, judges_nodes=judges_nodes)

@@ -28,17 +28,17 @@ from evenkeel.texts.english import clock_text
 _log = logging.getLogger("evenkeel.check")
 
 SeePods = Callable[[Observation], Observation]
-"""Add to an observation all pods and nodes, if they can be read."""
+"""Return an observation with all pods and nodes added, if they can be read."""
 
-# A group whose write was refused is left alone for so long. Tried at every check, and planned around each time, its
-# pool would be written to and fro.
+# How long a group is not written after the API has refused a write. If every check tried it again, the plans with and
+# without this group would alternate, and each would revert the writes of the other.
 _REFUSED_FOR = timedelta(minutes=5)
-_FREE = ControlRecord()  # nothing is paused, restored or to be fixed
+_FREE = ControlRecord()  # a control without pauses, restores and fixes
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedObservation:
-    """A cluster that was read, and its plan. ``refused``: groups that it is planned around, with the API's message."""
+    """A cluster's observation and plan. ``refused``: groups frozen after a refused write, with the API's message."""
 
     api: Cluster
     observation: Observation
@@ -46,10 +46,10 @@ class PlannedObservation:
     refused: dict[GroupKey, str]
 
     def steady(self, stored: StoredCluster) -> SteadyState | None:
-        """Return the steady state to store; None if time alone changes the plan.
+        """Return the steady state to store; None if time alone may change the plan.
 
-        A plan follows from the observation, the stored state and the time. If nothing stored has an end, no machine is
-        pending and nothing is wrong, then the same observation gives the same plan.
+        A plan depends on the observation, the stored state and the time. If no stored state expires, no machine is
+        pending and nothing is wrong, then the time has no effect: the same observation has the same plan.
         """
         seen, plan = self.api.seen(), self.plan
         if not seen or not is_steady(stored, self.observation, plan):
@@ -69,15 +69,15 @@ class ClusterObserver:
 
     clusters: Clusters
     clock: Clock
-    dry_run: bool  # of clusters whose record has no setting
+    dry_run: bool  # the default for records without a setting
     consistent: bool = True
-    _skews: dict[str, timedelta] = field(default_factory=dict)  # by cluster, as last logged
+    _skews: dict[str, timedelta] = field(default_factory=dict)  # the skew that was last logged, by cluster
 
     def observe(
         self, stored: StoredCluster, remaining: Remaining, *, alone: bool = True
     ) -> tuple[Cluster, Observation]:
-        """Read the cluster. Raises as ``observe.observe``."""
-        # Unneeded nodes are looked for only if they may be removed; `status` looks for them in any case.
+        """Read the cluster. Raises as ``observe.observe`` does."""
+        # A check seeks unneeded nodes only if the record lets it remove them; `status` always seeks them.
         judges = stored.record.demand_stage.removes
         return observe(
             self.clusters,
@@ -98,9 +98,9 @@ class ClusterObserver:
         *,
         alone: bool = True,
     ) -> PlannedObservation:
-        """Plan the cluster. ``refused``: groups whose writes were refused since the state was read.
+        """Plan the cluster. ``refused``: groups whose writes were refused since the stored state was read.
 
-        Raises as ``observe.observe``.
+        Raises as ``observe.observe`` does.
         """
         api, observation = observed
         now = self.clock.now() + observation.clock_skew
@@ -132,7 +132,7 @@ def _refused_lately(state: ClusterState, now: datetime) -> dict[GroupKey, str]:
 
 
 def _with_frozen(observation: Observation, refused: Mapping[GroupKey, str]) -> Observation:
-    """Freeze the groups that refuse to be written, so that the others are planned around them."""
+    """Return the observation with the refused groups frozen, so that the plan changes only other groups."""
     if not refused:
         return observation
     groups = tuple(
@@ -165,11 +165,11 @@ def with_pods(
 
 
 def plan_for(stored: StoredCluster, policy: Policy, observation: Observation, now: datetime) -> Plan:
-    """Return the plan. If the workload makes it fail, the error is reported, and bounds are planned without it."""
+    """Return the plan. If planning fails because of the workload, report the error and plan without the workload."""
     state = stored.state
     try:
         return make_plan(observation, state, policy, now)
-    except Exception as error:  # any kind; planned again without the workload, it is raised if that is not the cause
+    except Exception as error:  # of any kind: if the workload is not the cause, the plan below raises it again
         if observation.workload is None:
             raise
         problem = f"{type(error).__name__} while it was judged: please report this"
@@ -178,19 +178,19 @@ def plan_for(stored: StoredCluster, policy: Policy, observation: Observation, no
 
 
 def is_steady(stored: StoredCluster, observation: Observation, plan: Plan) -> bool:
-    """Return whether time alone changes nothing about this plan, and it has nothing to report."""
+    """Return True if time alone cannot change this plan, and the plan has nothing to report."""
     state = stored.state
     relief = any(pool.next_state.relief for pool in plan.pools)
     awaited = any(group.machines is not None or group.requested != group.running for group in observation.groups)
     has_ends = state.groups or state.zones or state.scale_requests or stored.expired or stored.is_unreachable
     wrong = any(not pool.mode.valid or pool.report.starved or pool.report.overcommitted for pool in plan.pools)
-    control = stored.control.model_copy(update={"live": None, "rollout": ""})  # these have no end
+    control = stored.control.model_copy(update={"live": None, "rollout": ""})  # these fields have no end
     is_free = control == _FREE and not is_affected(stored.record, state.offerings, zones_of(observation))
-    # An incident that opens only after a while counts at once: a quick check does not see how long it lasts.
+    # The delay of an incident is set to zero here: a quick check could not open the incident after its delay.
     incident = (
         not stored.cluster_health.is_empty or evaluate(ClusterHealth(), plan, state.groups, timedelta(0)).incidents
     )
-    # Pods change while the node groups do not: a quick check does not see them.
+    # A quick check does not see pods, and they change while the node groups do not.
     awaited = awaited or stored.record.demand_stage is not DemandStage.OFF
     return is_free and not (relief or awaited or has_ends or wrong or incident or plan.check_at or plan.states)
 

@@ -33,10 +33,10 @@ from evenkeel.state_records import EventCheckRecord, ZoneRecord
 
 
 class CheckStamps(Protocol):
-    """When each cluster was last read."""
+    """Stores when each cluster was last read."""
 
     def save_checked_at(self, clusters: Sequence[str], at: datetime) -> None:
-        """Write for all these clusters that they were read: one write."""
+        """Write the time at which these clusters were read, in one write."""
 
 
 class RunStore(ClusterStore, LeaseStore, HealthStore, OfferingStore, CheckStamps, Protocol):
@@ -46,13 +46,13 @@ class RunStore(ClusterStore, LeaseStore, HealthStore, OfferingStore, CheckStamps
         """Write the state of one pool."""
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
-        """Write when the next check is due besides the scans."""
+        """Write when the next check is due, in addition to the scans."""
 
     def save_unreachable(self, cluster: str, unreachable: Unreachable, versions: Versions | None) -> None:
         """Write that the cluster does not answer, or answers again."""
 
     def save_steady(self, cluster: str, steady: SteadyState, versions: Versions) -> None:
-        """Write the steady state into the record's item. Every other write of the record deletes it."""
+        """Write the steady state into the record's item. Every other write of that item deletes it."""
 
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """Delete one of the items of `StoredCluster.expired`."""
@@ -70,10 +70,10 @@ class CheckStore(OfferingStore, CheckStamps, Protocol):
     """The table, as checks need it."""
 
     def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
-        """As of ``ClusterStore``."""
+        """Read a cluster as ``ClusterStore.load`` does."""
 
     def steady_clusters(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:
-        """Read those of the clusters that are steady: one request for a hundred. May be a second old."""
+        """Read the steady ones of these clusters, in one request per hundred. The data may be a second old."""
 
 
 class EventStore(RegistrationStore, Protocol):
@@ -86,25 +86,25 @@ class EventStore(RegistrationStore, Protocol):
         """Write the statements about one zone."""
 
     def save_event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None) -> None:
-        """Write which check an event requested last."""
+        """Write the check that an event requested last."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunPorts(HealthPorts):
-    """The ports of a run besides the cluster. ``random_bytes`` is for ids; ``together`` executes writes."""
+    """The ports of a run, except its cluster. ``random_bytes`` is for ids; ``together`` runs writes in parallel."""
 
     store: RunStore
     random_bytes: Callable[[int], bytes]
     together: Executor = sequentially
 
     def new_id(self, clock: Clock | None = None) -> str:
-        """Return an id of this moment, by another clock if one is given."""
+        """Return an id that contains the present time by ``clock``; None: by the port."""
         return ulid((clock or self.clock).now(), self.random_bytes(10))
 
 
 @dataclass(frozen=True)
 class ClusterClock:
-    """A cluster's time: our clock plus the skew of its API server."""
+    """A cluster's time: Evenkeel's clock plus the skew of the cluster's API server."""
 
     clock: Clock
     skew: timedelta
@@ -123,61 +123,64 @@ class MachineNode:
     """The machine of a node, and its group."""
 
     group: GroupKey
-    machine: Machine | None = None  # None: a pool of instances has it, without an object for each
-    deleting: bool = False  # the machine, whatever the node reports
+    machine: Machine | None = None  # None: an instance pool has no object per machine
+    deleting: bool = False  # True: the machine is being deleted, whatever the node reports
 
 
 class ClusterReader(Protocol):
-    """Reads one cluster's machine objects. ``observe`` comes first; all methods but ``shoots`` raise as it does."""
+    """Reads one cluster's machine objects. All methods but ``shoots`` raise as ``observe`` does.
+
+    Only ``shows`` may be called before ``observe``.
+    """
 
     def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
         """Read the whole cluster. Raises ClusterUnavailableError or AccessError, never returns a part.
 
-        ``closely``: groups whose machines are listed in any case; others only if a node is missing.
-        ``buyer``: what a group buys is read too, if the group is failing or another cluster's reports may concern it.
+        ``closely``: groups whose machines are always listed; those of other groups only if a node is missing.
+        ``buyer``: also read what a group buys, if it is failing or another cluster's reports may concern it.
         """
 
     def seen(self) -> Mapping[str, str]:
-        """Return where the observed groups are, with a fingerprint of each list; empty if that is unknown."""
+        """Return the fingerprints of the observed groups' lists, by kind of object; empty if they are unknown."""
 
     def shows(self, seen: Mapping[str, str]) -> bool:
-        """Return whether these are the same objects in the same versions. Reads nothing else."""
+        """Return whether the lists still have these fingerprints. Reads nothing else."""
 
     def nodes(self) -> Mapping[str, MachineNode]:
         """Return the observed groups' nodes, by node name and by the cloud's id."""
 
     def shoots(self, namespaces: Collection[str]) -> Mapping[str, Shoot | Reason]:
-        """Read the Shoots of these seed namespaces from the garden; a reason: it cannot be read. Never raises."""
+        """Read the Shoots of these seed namespaces from the garden, or why one cannot be read. Never raises."""
 
 
 class ClusterWriter(Protocol):
     """Writes to one cluster; every patch carries the resourceVersion that was read.
 
-    All methods raise ConflictError if the object has changed, RejectedError and ClusterUnavailableError.
+    All methods raise RejectedError, ClusterUnavailableError, and ConflictError if the object has changed.
     """
 
     def object_of(self, key: GroupKey) -> str:
-        """Return the name of the object with a group's bounds. Groups that share one are written in turn."""
+        """Return the name of the object with a group's bounds. Groups that share it are written in sequence."""
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
-        """Return the machines that this patch removes: failed ones, late ones, others without a node.
+        """Return the machines that this patch removes, in order: failed, overdue, others without a node.
 
-        Then the least useful; never one that its owner preserves. A machine with a node is named only if the plan
-        names machines or gives nodes back on request: then exactly those.
+        If the plan names machines, exactly these are returned. Otherwise, machines with a node follow only if a request
+        gives nodes back. A preserved machine is never returned.
         """
 
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
-        """Set the flavour's delete mark on these machines, and remove ours from all others.
+        """Set the flavour's delete mark on these machines, and remove Evenkeel's marks from all others.
 
-        A marked machine is not written again. ``ours``: machines that we marked, for flavours whose mark has no owner.
-        Raises ConflictError too if other machines than the named would be removed.
+        A marked machine is not written again. ``ours``: the machines that Evenkeel has marked, for flavours whose marks
+        do not name their author. Also raises ConflictError if the patch would remove other machines.
         """
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
-        """Remove our mark from the machines that stay. False: they are still being deleted."""
+        """Remove Evenkeel's marks from these machines. Return False if the group must delete a machine first."""
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
-        """Send one merge patch; ``move`` marks a step of that move."""
+        """Send one merge patch. ``move``: the id of the move that the patch belongs to."""
 
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
         """Write annotation ``evenkeel.dev/pool-max`` of a group."""
@@ -186,13 +189,13 @@ class ClusterWriter(Protocol):
         """Write the bounds of the object that owns a group's bounds."""
 
     def write_shoot_maximum(self, shoot: Shoot, worker: str, maximum: int) -> None:
-        """Write one maximum of a Shoot. Raises AccessError too."""
+        """Write the maximum of one worker of a Shoot. Also raises AccessError."""
 
     def show_status(self, place: str, text: str) -> bool:
         """Write an existing ConfigMap, ``NAMESPACE/NAME``. Return False, with a log line, if that fails."""
 
     def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
-        """Send a Kubernetes Event about the object, best effort. ``dry_run``: it reports a planned write."""
+        """Send a Kubernetes Event about the object, best effort. ``dry_run``: the write is only planned."""
 
 
 class Cluster(ClusterReader, ClusterWriter, Protocol):
@@ -203,31 +206,31 @@ class WorkloadCluster(Protocol):
     """The pods, nodes and volumes of the cluster that runs on the machines. It is read only."""
 
     def read(self, machines: Callable[[], Mapping[str, MachineNode]], *, judges_nodes: bool) -> Workload:
-        """Read it whole. Raises ClusterUnavailableError, TooLargeError, never returns a part.
+        """Read the workload. Raises ClusterUnavailableError or TooLargeError; a failed read never returns a part.
 
-        ``machines``: called where nodes are read. ``judges_nodes``: also read what says which nodes are unneeded;
-        otherwise, without a pending pod, nothing else is read.
+        ``machines``: called when nodes are read. ``judges_nodes``: read everything that decides which nodes are
+        unneeded. If False and no pod is pending, only unscheduled pods are read.
         """
 
 
 class Clusters(Protocol):
-    """Opens clusters from their records, and from nothing else."""
+    """Opens clusters. The cluster's record is the only input."""
 
     def open(
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
     ) -> Cluster:
         """Open a cluster. Raises AccessError.
 
-        ``consistent``: read the newest state, since writes may follow. ``alone``: False beside other clusters; then a
-        read of a large cluster raises TooLargeError.
+        ``consistent``: read the newest state, since writes may follow. ``alone``: False while other clusters are read
+        in parallel; the read of a large cluster then raises TooLargeError.
         """
 
     def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> WorkloadCluster:
-        """Open the workload cluster of an open cluster. ``alone``: as above. Raises AccessError too."""
+        """Open the workload cluster of an open cluster. ``alone``: as in ``open``. Raises AccessError."""
 
 
 class CheckableClusters(Clusters, Protocol):
     """Clusters, as checks open them."""
 
     def needs_run(self, record: ClusterRecord) -> bool:
-        """Return whether a run has to renew what a check may not. Raises AccessError."""
+        """Return whether a token is due for renewal, which only a run may do. Raises AccessError."""

@@ -28,7 +28,7 @@ class Preview:
 
     stored: StoredCluster
     plan: Plan
-    pools: tuple[AnyPool, ...]  # with all their numbers
+    pools: tuple[AnyPool, ...]  # with PoolMinimum and PoolMaximum
 
     @classmethod
     def of(cls, stored: StoredCluster, observation: Observation, plan: Plan) -> Self:
@@ -58,11 +58,11 @@ class Preview:
         return self.plan.states.get(key) or self.stored.state.groups.get(key)
 
     def pool(self, id: PoolId) -> AnyPool:
-        """Return a pool of the plan, with all its numbers."""
+        """Return the pool with this id, with PoolMinimum and PoolMaximum."""
         return next(pool for pool in self.pools if pool.id == id)
 
     def span(self, pool: PoolPlan, plan: GroupPlan) -> tuple[datetime | None, datetime | None]:
-        """Return when a group's state began, and when it ends; None: unknown, or it has no end."""
+        """Return when a group's state began, and when it ends; None: unknown, or no end."""
         state, zone = self.state_of(plan.group.key), self.stored.zones.get(plan.group.identity.zone or "")
         since: list[datetime] = []
         until: list[datetime] = []
@@ -89,7 +89,7 @@ class Preview:
 def preview_of(
     clusters: Clusters, stored: StoredCluster, now: datetime, remaining: Remaining, *, with_demand: bool = False
 ) -> Preview:
-    """Read and plan a cluster. ``with_demand``: with pods and nodes, if the record's ``demand`` needs them.
+    """Read and plan a cluster. ``with_demand``: also read pods and nodes, if the record's ``demand`` needs them.
 
     Raises AccessError, ClusterUnavailableError.
     """
@@ -104,7 +104,7 @@ def preview_of(
 
 
 def _pool_without_members(planned: PoolPlan, policy: Policy) -> InvalidPool:
-    """Return a pool without members, as a restore finds it."""
+    """Return a planned pool that has no members any more, as after a restore."""
     return InvalidPool(
         id=planned.id,
         groups=tuple(plan.group for plan in planned.groups),
@@ -147,7 +147,8 @@ def find_group(preview: Preview, name: str) -> tuple[PoolPlan, GroupPlan]:
 def check_pool(clusters: Clusters, stored: StoredCluster, name: str, now: datetime, remaining: Remaining) -> None:
     """Raise BadRequestError if the cluster has no such pool.
 
-    The cluster is read only if its record and state have no such pool, because an unreachable one can be paused too.
+    The cluster is read only if its record and state have no such pool. So known pools of an unreachable cluster can be
+    paused.
     """
     names = {rule.name for rule in stored.record.policy().pools}
     names |= {text for id in stored.state.pools for text in id.names}

@@ -1,11 +1,15 @@
 """Observe, plan, journal, write, record: one run of one cluster. The only use case that writes to a cluster.
 
-A run does not open an unreachable cluster: checks do, alone and at growing intervals. They report to a run, which
-stores the result and requests the next such check.
+A run does not open an unreachable cluster. Checks of this cluster alone do so, at growing intervals. They report to a
+run, which stores the result and requests the next such check.
 
-The run keeps these promises: without the table it writes nothing, because it takes the lease before the first patch. A
-read that breaks off leads to no action. A conflict leads to a new read and plan, three times at most. A group that
-refuses its writes is planned around. After a write comes a second check, and only one check is due at any time.
+What a run guarantees:
+
+- Without the table it writes nothing, because it takes the lease before the first patch.
+- An incomplete read leads to no action.
+- A conflict leads to a new read and plan, at most three times.
+- If the API refuses to write a group, the next plan freezes this group.
+- A second check follows a write, and only one check is due at any time.
 """
 
 import logging
@@ -40,10 +44,11 @@ from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.rebalance")
 
-# A fourth plan would be as stale as the third; the next scan is a minute away.
+# Plans per run: the first, and a new one after each conflict. After that, the next scan continues in a minute.
 _ROUNDS = 4
-# If the bus refuses the end of an incident of a cluster that no check reads: the next attempt comes after as long again
-# as it has refused so far, within what a queue can delay. After a day there is none.
+# No check reads a paused or unregistered cluster. If the bus refuses the end of its incident, the run requests another
+# run to publish it. The delay is the time since the end, within these limits: a queue delays 15 minutes at most. After
+# a day, no further run is requested.
 _SOONEST_RETRY, _LATEST_RETRY = timedelta(minutes=1), timedelta(minutes=15)
 _RETRIED_FOR = timedelta(days=1)
 
@@ -58,7 +63,7 @@ class Rebalance(RunPorts):
 
     @cached_property
     def observer(self) -> ClusterObserver:
-        """Return what reads and plans clusters."""
+        """Return the observer, which reads and plans clusters."""
         return ClusterObserver(clusters=self.clusters, clock=self.clock, dry_run=self.dry_run)
 
     def __call__(
@@ -69,7 +74,7 @@ class Rebalance(RunPorts):
         result: CheckResult | None = None,
         steady: SteadyState | None = None,
     ) -> RunSummary:
-        """Run once. ``result``: of the check that requests it; ``steady``: what that check saw, if steady.
+        """Run once. ``result``: of the check that requests the run; ``steady``: the state that it saw, if steady.
 
         Raises:
             UnknownClusterError: the message can never succeed.
@@ -80,7 +85,7 @@ class Rebalance(RunPorts):
         try:
             rounds.run()
         finally:
-            # Also if the table is unavailable after a patch: the write must be checked.
+            # A write needs a second check, even if the table is unavailable after the patch.
             self._ask_for_next_look(summary, rounds.stored)
         summary.message = summary.sentence
         return summary
@@ -108,7 +113,7 @@ class Rebalance(RunPorts):
 
 @dataclass(kw_only=True)
 class _Rounds:
-    """The reads and plans of one run, until one is carried out without a conflict."""
+    """The reads and plans of one run, until a plan is carried out without a conflict."""
 
     ports: Rebalance
     summary: RunSummary
@@ -117,7 +122,7 @@ class _Rounds:
     result: CheckResult | None = None
     steady: SteadyState | None = None
     stored: StoredCluster | None = None  # as last loaded
-    refused: dict[GroupKey, str] = field(default_factory=dict)  # as of ``Run``
+    refused: dict[GroupKey, str] = field(default_factory=dict)  # as in ``Run``
 
     @property
     def _cluster(self) -> str:
@@ -153,7 +158,7 @@ class _Rounds:
                 self._notify_later(run.cluster_health, PAUSED)
             if not conflict and len(self.refused) == refused_before:
                 if is_quiet and stored.versions != before:
-                    self._forget_steady(stored)  # it has written something
+                    self._forget_steady(stored)  # the run has changed stored items
                 elif is_quiet and self.steady is not None:
                     self._save_steady(stored, self.steady)
                 return
@@ -163,7 +168,7 @@ class _Rounds:
         )
 
     def _load(self) -> StoredCluster | None:
-        """Read the stored items; None: the run ends here, and the summary has the reason."""
+        """Return the stored items; None: the run ends here, and the summary has the reason."""
         try:
             stored = self.stored = self.ports.store.load(self._cluster)
         except ConfigError as error:
@@ -181,7 +186,7 @@ class _Rounds:
         return self.stored
 
     def _observe_and_plan(self, stored: StoredCluster) -> PlannedObservation | None:
-        """Read the cluster and plan; None: it cannot be read, which is stored and notified."""
+        """Return the cluster's observation and plan; None: it cannot be read, which is stored and notified."""
         observer = self.ports.observer
         try:
             observed = observer.observe(stored, self.remaining)
@@ -199,7 +204,7 @@ class _Rounds:
         return planned
 
     def _carry_out(self, run: Run) -> bool:
-        """Return True if the cluster or its state has changed since the read."""
+        """Carry out the plan. Return True if the cluster or its stored state has changed since the read."""
         try:
             return run.carry_out()
         except StateConflictError as error:
@@ -207,7 +212,7 @@ class _Rounds:
             return True
 
     def _fix(self, run: Run) -> bool:
-        """Return False if the cluster does not answer."""
+        """Write the due fixes. Return False if the cluster does not answer."""
         try:
             run.fix()
         except (ConflictError, StateConflictError) as error:
@@ -219,7 +224,7 @@ class _Rounds:
         return True
 
     def _unreadable(self, error: Exception | str) -> None:
-        """Report that the cluster is not read. The next check tries again, as well as a retried message would."""
+        """Report that the cluster was not read. The next check tries again, so the message is not retried."""
         self.summary.unreachable = True
         self.summary.message = f"{self._cluster}: not checked: {error}"
         _log.error(self.summary.message, extra={"cluster": self._cluster})
@@ -240,9 +245,9 @@ class _Rounds:
     # Paused clusters
 
     def _is_paused(self, stored: StoredCluster) -> bool:
-        """Return True if the cluster is paused, and no pool has to be opened to an autoscaler first.
+        """Return True if the cluster is paused, and no pool's bounds have to be opened to an autoscaler first.
 
-        Changes that its last run could not publish, such as the end of an incident, are published all the same.
+        The run still publishes changes that the last run could not publish, such as the end of an incident.
         """
         now, health = self.ports.clock.now(), stored.cluster_health
         if not stored.control.is_paused(now):
@@ -258,7 +263,10 @@ class _Rounds:
     # Unreachable clusters
 
     def _is_unreachable(self, stored: StoredCluster) -> bool:
-        """Return True if the cluster does not answer and is left alone; store the check that reports it."""
+        """Return True if this run must not read the cluster, because it does not answer.
+
+        A failed check that requested this run is stored. Any other request brings the next check forward.
+        """
         unreachable, now = stored.unreachable, self.ports.clock.now()
         if self.result is CheckResult.SILENT:
             self._unreadable(self.reason)
@@ -283,7 +291,7 @@ class _Rounds:
         self._store_health(health, after_this, stored.versions)
 
     def _save_unreachable(self, stored: StoredCluster, unreachable: Unreachable) -> bool:
-        """Return False if another run has just stored it."""
+        """Store whether the cluster answers. Return False if another run has just done so."""
         self._forget_steady(stored)
         try:
             self.ports.store.save_unreachable(self._cluster, unreachable, stored.versions)
@@ -298,14 +306,14 @@ class _Rounds:
     # Health without a plan
 
     def _notify_invalid_record(self, reason: str) -> None:
-        """Open the incident. Of all that is stored, only the health can be read."""
+        """Open an incident about the record. Without a valid record, only the stored health can be read."""
         health, versions = self.ports.store.cluster_health(self._cluster)
         now = self.ports.clock.now()
         after_this = evaluate_unread(health, IncidentKind.INVALID_RECORD, reason, now, now, TROUBLE_AFTER)
         self._store_health(health, after_this, versions)
 
     def _notify_unregistered(self) -> bool:
-        """Close the incidents of an unregistered cluster. Return False if nothing is stored of it."""
+        """Close the incidents of an unregistered cluster. Return False if it has no stored health."""
         health, versions = self.ports.store.cluster_health(self._cluster)
         if not versions and self.reason != UNREGISTERED:
             return False
@@ -317,7 +325,7 @@ class _Rounds:
         return True
 
     def _notify_later(self, health: ClusterHealth, reason: str, *, always: bool = False) -> None:
-        """Request a run that publishes the outbox: no check requests one of a paused or unregistered cluster."""
+        """Request a run that publishes the outbox: checks request none for a paused or unregistered cluster."""
         if not health.outbox and not always:
             return
         now = self.ports.clock.now()
@@ -334,7 +342,7 @@ class _Rounds:
         self.ports.queue.check_again(self._cluster, reason, ceil(wait.total_seconds()))
 
     def _store_health(self, before: ClusterHealth, health: ClusterHealth, versions: Versions) -> ClusterHealth | None:
-        """Store and notify the health; return it as stored. None: another run has evaluated it meanwhile."""
+        """Store and notify the health; return it as stored; None: another run has stored one meanwhile."""
         try:
             return store_cluster_health(self.ports, self._cluster, before, health, versions)
         except StateConflictError as error:

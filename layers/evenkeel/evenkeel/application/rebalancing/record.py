@@ -18,7 +18,7 @@ from evenkeel.domain.model.states import PoolState
 _log = logging.getLogger("evenkeel.rebalance")
 
 _DECISIONS_KEPT = timedelta(days=30)
-_MOST_DRY_EVENTS = 20  # of a decision: an Event is a write to the cluster too
+_MOST_DRY_EVENTS = 20  # for one decision in dry run: each Event is a write to the cluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Recorder:
         dry_run: bool,
         shows_dry_run: bool = False,
     ) -> None:
-        """Record the decision for a pool. ``state``: as stored before it; ``shows_dry_run``: Events in dry run too."""
+        """Record the decision for a pool. ``state``: as stored before; ``shows_dry_run``: Events in dry run, too."""
         decision = self._decision(pool, outcomes, dry_run=dry_run)
         self._save(decision)
         written_groups = [group for group in pool.changes if _is_written(outcomes.get(group.group.key))]
@@ -75,7 +75,7 @@ def _is_written(outcome: Outcome | None) -> bool:
 
 
 def is_failing(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
-    """Return the groups that are published as failing from now on; a frozen one stays as it was."""
+    """Return the groups that are published as failing from now on; a frozen group remains as before."""
     return tuple(
         str(plan.group.key)
         for plan in pool.groups
@@ -85,13 +85,13 @@ def is_failing(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
 
 
 def _absent(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
-    """Return the failing groups that this check did not find, while a second check must agree."""
+    """Return the failing groups that this check did not find, until a second check confirms their absence."""
     here = {str(plan.group.key) for plan in pool.groups}
     return tuple(key for key in state.is_failing if key not in here) if pool.awaits_check else ()
 
 
 def _detail_types(pool: PoolPlan, state: PoolState, *, wrote: bool) -> list[DetailType]:
-    """Return the detail-types of a decision; ``state``: of the pool before it."""
+    """Return the detail-types of a decision; ``state``: the pool's state before the decision."""
     is_failing = set(state.is_failing)
     events = {
         DetailType.POOL_INVALID: not pool.mode.valid,

@@ -1,7 +1,7 @@
 """Store a request for nodes, or to give some back, and request a run.
 
-The request is stored first, under its own id. So it is carried out once, also if it comes twice or the worker dies. Its
-result is in the same item, and in the decision.
+The request is stored first, under its own id. So it is carried out once, even if it arrives twice or a run breaks off.
+Its result is stored in the same item, and in the decision.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from evenkeel.state_records import ScaleRequestRecord
 from evenkeel.texts.english import counted, rfc3339
 from evenkeel.validation import ConfigError
 
-# Clocks differ by seconds. A request from the future would be kept too long.
+# How far a sender's clock may be ahead. A request with a later time would be kept too long.
 CLOCK_SKEW = timedelta(minutes=2)
 
 
@@ -29,7 +29,7 @@ class RequestScale:
     clock: Clock
 
     def __call__(self, event: ScaleRequestEvent) -> EventOutcome:
-        """Store the request of an event; one that can never succeed is ignored, with the reason.
+        """Store the request of an event. A request that can never succeed is ignored, with the reason.
 
         Raises:
             StateUnavailableError, QueueUnavailableError: the event must be tried again.
@@ -41,7 +41,7 @@ class RequestScale:
             return EventOutcome(EventResult.IGNORED, message)
 
     def store_and_ask(self, event: ScaleRequestEvent) -> EventOutcome:
-        """Store an operator's request. Raises UnknownClusterError, BadRequestError, ConfigError too."""
+        """Store a request, and request a run. Also raises UnknownClusterError, BadRequestError, ConfigError."""
         cluster, record, now = event.cluster, event.record, self.clock.now()
         if record.at > now + CLOCK_SKEW:
             raise BadRequestError(f"it says it was made at {rfc3339(record.at)}, in the future")
@@ -57,10 +57,10 @@ class RequestScale:
             try:
                 self.store.save_scale_request(cluster, record, None)
             except StateConflictError:
-                known = record  # the same request came twice at the same time
+                known = record  # another invocation has just stored the same request
         if known is not None and known.done:
             return EventOutcome(EventResult.KNOWN, f"request {record.id} is known and done: {known.result}")
-        # Also for a known one: its writer may have died before requesting the run.
+        # Also for a known request: the invocation that stored it may have ended before this line.
         self.queue.request(cluster, f"growth {record.id}", f"growth-{cluster}-{record.id}")
         control = stored.control
         obstacle = "being restored" if control.restoring else "paused" if control.is_paused(now) else None

@@ -1,4 +1,4 @@
-"""When a restore, or a requested pass of convergence, is done."""
+"""Find the restores, and the requested passes of convergence, that are done."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,9 +13,9 @@ from evenkeel.record import ControlRecord
 
 
 def after_restore(control: ControlRecord, plan: Plan, state: ClusterState) -> tuple[ControlRecord, str] | None:
-    """Return the control item with finished restores paused for good, and a sentence; None: it does not change.
+    """Return the control item in which finished restores are paused without end, and a sentence; None: no change.
 
-    A pool that no check ever found may be absent by mistake: a second check must agree.
+    A pool that no check has found yet may be missing by mistake, so a second check must confirm that it is absent.
     """
     unfinished = [
         pool.id
@@ -49,7 +49,7 @@ def after_restore(control: ControlRecord, plan: Plan, state: ClusterState) -> tu
 
 
 def unfinished_passes(requested: Mapping[str, datetime], plan: Plan) -> dict[str, datetime]:
-    """Return the requested passes that are not done: pool -> when it was requested."""
+    """Return the requested passes that are not done: pool -> time of the request."""
     under_way = [
         pool.id
         for pool in plan.pools

@@ -31,16 +31,16 @@ from evenkeel.record import ClusterRecord, FixEntry
 
 _log = logging.getLogger("evenkeel.rebalance")
 
-_FORGOTTEN_AT_ONCE = 20  # expired items do no harm, and a run has more important work
-# A patch takes up to 13 s (3 s to connect, 10 s to read). None begins that the invocation may not see the end of.
+_FORGOTTEN_AT_ONCE = 20  # items per run: expired ones do no harm, and other work is more important
+# A patch takes up to 13 s (3 s to connect, 10 s to read). It starts only if the invocation has more time left.
 _PATCH_SECONDS = 14
 
 
 @dataclass(kw_only=True)
 class Run:
-    """One plan of one cluster, on its way to the cluster.
+    """One plan of one cluster, while it is carried out.
 
-    ``refused``: groups whose writes were refused lately, with the API's message; this run adds its own.
+    ``refused``: groups whose writes were refused lately, with the API's message; this run adds new refusals.
     """
 
     ports: RunPorts
@@ -53,8 +53,8 @@ class Run:
     refused: dict[GroupKey, str]
     lease: Lease | None = None
     cluster_health: ClusterHealth = field(init=False, default_factory=ClusterHealth)  # as this run stores it
-    has_restored: bool = field(init=False, default=False)  # the whole cluster, which is paused from now on
-    cluster_clock: ClusterClock = field(init=False)  # for all that is compared with the cluster's times
+    has_restored: bool = field(init=False, default=False)  # True: the whole cluster is restored and now paused
+    cluster_clock: ClusterClock = field(init=False)  # for times that are compared with times of the cluster
     run_state: RunState = field(init=False)
     outcomes: dict[GroupKey, Outcome] = field(init=False, default_factory=dict)
 
@@ -70,7 +70,7 @@ class Run:
         )
 
     def carry_out(self) -> bool:
-        """Write the plan, fences first, growth last. Return True after a conflict: read and plan again."""
+        """Write the plan, fences first, growth last. Return True after a conflict: the caller reads and plans again."""
         for key, state in self.plan.states.items():
             self.run_state.save_group(key, state)
         publish_reports(self.ports.store, self.stored, self.plan)
@@ -89,14 +89,14 @@ class Run:
                 for groups in marked.values():
                     conflict |= writer.unmark(groups)
                 conflict |= self._write(writer, live_pools)
-                for pool in live_pools:  # last: it helps within minutes, all else within seconds
+                for pool in live_pools:  # last: it takes effect within minutes, a patch within seconds
                     conflict |= writer.relieve(pool)
             for pool in self.plan.pools:
                 self._close_journal(pool)
             for refusal in self.plan.refusals:
                 self._requests.refuse(refusal)
             if not self._is_paused:
-                self._store_health()  # first: the end of a restore pauses the cluster, which ends its evaluation
+                self._store_health()  # first: ``_end_restore`` pauses the cluster, and then no health is evaluated
                 self._end_restore()
             self._delete_expired()
         finally:
@@ -109,7 +109,7 @@ class Run:
 
     @property
     def _is_paused(self) -> bool:
-        """Return whether the whole cluster was paused when it was read: then this run only opens pools."""
+        """Return whether the whole cluster was paused when it was read: this run then only opens bounds."""
         return self.stored.control.is_paused(self.plan.now)
 
     @property
@@ -136,7 +136,7 @@ class Run:
         return self._stays_dry(pool) and not (pool.mode.opens or self.stored.control.restores(pool.id))
 
     def _stays_dry(self, pool: PoolPlan) -> bool:
-        """Return whether it is in dry run, unless it is restored. Its own setting precedes its cluster's."""
+        """Return whether the pool is in dry run, apart from restores. Its own setting overrides its cluster's."""
         return self.summary.dry_run if pool.mode.dry_run is None else pool.mode.dry_run
 
     # Lease
@@ -197,7 +197,7 @@ class Run:
                 self._recorder.fixed(pool, changes, dry_run=dry_run[str(pool.id)])
 
     def _save_desired_bounds(self, pool: PoolPlan, fixes: FixOutcomes) -> None:
-        """Store a fix of an owner's number as that owner's intent, not as a number of ours."""
+        """Store a fix of an owner's number as the owner's intent, not as a number that Evenkeel wrote."""
         desired_bounds = dict(pool.next_state.desired_bounds)
         for entry, outcome in fixes:
             group = next((plan.group for plan in pool.groups if str(plan.group.key) == entry.group), None)
@@ -210,9 +210,9 @@ class Run:
     # Journal and writes
 
     def _open_journal(self, pool: PoolPlan) -> None:
-        """Store what a crash must not lose, before the first patch."""
+        """Store the pool's journal before the first patch, so that a crash does not lose it."""
         writes = self.lease is not None and not self._is_dry(pool)
-        # A restore needs no journal; a move that ends before it does.
+        # A restore needs no journal. A move that has to end before the restore needs one.
         journalled = writes and (pool.moves or not self.stored.control.restores(pool.id))
         journal = opened(pool, self.ports.new_id(self.cluster_clock)) if journalled else pool.next_state
         if journalled and pool.moves:
@@ -222,12 +222,12 @@ class Run:
             self.run_state.save_pool(pool.known_as, PoolState())
 
     def _write(self, writer: Writer, pools: Sequence[PoolPlan]) -> bool:
-        """Write the pools, and store which groups refuse their writes. Return True if there was a conflict."""
+        """Write the pools, and store the groups whose writes were refused. Return True if there was a conflict."""
         outcomes = self.outcomes
         try:
             writer.write(pools)
         finally:
-            # Also if the table is unavailable now: the next plan is made around them.
+            # Even if the table is unavailable now, the next plan freezes these groups.
             self.refused |= {key: outcome.detail for key, outcome in outcomes.items() if _is_rejected(outcome)}
         self.summary.rejected = len(self.refused)
         for key, outcome in outcomes.items():
@@ -246,7 +246,7 @@ class Run:
         outcomes, dry_run = self._outcomes(pool), self._is_dry(pool)
         state = self.run_state.pools.get(pool.id, PoolState())
         complete = all(outcome.result in (Result.WRITTEN, Result.PLANNED) for outcome in outcomes.values())
-        # The end of a failure is new too: then the stored digest is not empty, and this one may be.
+        # The end of a failure is a new decision, too: the stored digest is not empty then, but the new one may be.
         digest, is_new = self._digest(pool, state)
         is_answered = complete and self._requests.answer(pool, dry_run=dry_run)
         written = any(outcome.result is Result.WRITTEN for outcome in outcomes.values())
@@ -258,7 +258,7 @@ class Run:
         self.run_state.save_pool(pool.id, replace(state, digest=digest, is_failing=is_failing(pool, state)))
 
     def _outcomes(self, pool: PoolPlan) -> dict[GroupKey, Outcome]:
-        """Return the outcomes of the pool's groups, with those whose writes earlier rounds refused."""
+        """Return the outcomes of the pool's groups, with the refused writes of earlier rounds."""
         if self._is_dry(pool):
             return {group.group.key: Outcome(Result.PLANNED) for group in pool.changes}
         refused = {key: Outcome(Result.REJECTED, detail) for key, detail in self.refused.items()}
@@ -270,7 +270,7 @@ class Run:
         tried = {key: self.outcomes[key] for plan in pool.groups if (key := plan.group.key) in self.outcomes}
         refused = {key: outcome.detail for key, outcome in tried.items() if _is_rejected(outcome)}
         if refused:
-            # Each refusal is recorded once, however often it is tried. The next plan decides about the other groups.
+            # Each refusal is recorded once, however often the write is tried. The next plan decides about other groups.
             before = self.stored.state.groups
             is_new = any(before.get(key, GroupState()).write_refused != detail for key, detail in refused.items())
             return state.digest, is_new
@@ -281,7 +281,7 @@ class Run:
     # Health, restores and expired items, after the writes
 
     def _store_health(self) -> None:
-        """Store and notify the cluster's health, and write it into the status ConfigMap if that has changed."""
+        """Store and notify the cluster's health, and write it into the status ConfigMap if its content has changed."""
         before, place, cluster = self.stored.cluster_health, self._record.status_configmap, self.summary.cluster
         health = with_pending_changes(
             evaluate(before, self.plan, self.run_state.groups, self._record.opens_trouble_after)
@@ -302,7 +302,7 @@ class Run:
             self.ports.store.save_cluster_health(cluster, health, versions)
 
     def _end_restore(self) -> None:
-        """Pause restored pools and delete their adopted bounds; or else end the passes of convergence that are over."""
+        """Pause restored pools and delete their adopted bounds. If no pool is restored, end the finished passes."""
         before, store, versions = self.stored.control, self.ports.store, self.stored.versions
         restored = after_restore(before, self.plan, self.stored.state)
         if restored is None:
@@ -314,7 +314,7 @@ class Run:
         control, sentence = restored
         for id, state in list(self.run_state.pools.items()):
             if state.adopted and before.restores(id) and not control.restores(id):
-                # A later resume may find other bounds, and adopts those.
+                # A check after a resume adopts the bounds that it finds. They may differ from these.
                 state = replace(state, adopted={}, desired_bounds={}, seen=None, published=None, release=None)
                 self.run_state.save_pool(id, replace(state, convergence=ConvergenceState()))
         store.save_record(self._record, control, versions)
@@ -322,12 +322,12 @@ class Run:
         self.summary.message = f"{self.summary.cluster}: {sentence}"
 
     def _delete_expired(self) -> None:
-        """Delete expired items. Events lead to some of them, and the event function may not set when they expire."""
+        """Delete expired items of events. The function that stores them may not set when DynamoDB deletes items."""
         for expired in self.stored.expired[:_FORGOTTEN_AT_ONCE]:
             try:
                 self.ports.store.forget(self.summary.cluster, expired, self.stored.versions)
             except StateConflictError:
-                continue  # it was written anew
+                continue  # another writer has renewed it
 
 
 def _is_rejected(outcome: Outcome) -> bool:

@@ -1,4 +1,4 @@
-"""The state of one run: the items as it writes them, and its summary."""
+"""The state of one run: the stored items with its own writes, and its summary."""
 
 from dataclasses import dataclass, field
 
@@ -12,9 +12,9 @@ from evenkeel.state_records import ScaleRequestRecord
 
 @dataclass(frozen=True, kw_only=True)
 class RunState:
-    """The stored state of a cluster. Each write is conditional on the version of the one before.
+    """The stored state of a cluster. Each write of an item is conditional on the version of its previous write.
 
-    All writes raise StateConflictError, as the store's do.
+    All writes raise StateConflictError, as those of the store do.
     """
 
     store: RunStore
@@ -57,7 +57,7 @@ class RunSummary:
     rejected: int = 0
     unreachable: bool = False
     seen: bool = False  # a check has read the cluster
-    doubtful: bool = False  # a patch was sent and its answer lost
+    doubtful: bool = False  # a patch was sent, and its answer was lost
     dry_run: bool = False
     decisions: list[str] = field(default_factory=list)
     seconds_to_patch: list[float] = field(default_factory=list)  # from a failure to the patch that fenced its group
@@ -80,7 +80,7 @@ class RunSummary:
         return f"{self.cluster}: nothing to write"
 
     def metrics(self) -> dict[str, int]:
-        """Return what the run adds to the stack's metrics, which have no name per cluster: each would be billed."""
+        """Return the run's part of the stack's metrics. These do not name the cluster: each name would be billed."""
         pools = self.plan.pools if self.plan else ()
         groups = [group for pool in pools for group in pool.groups]
         return {

@@ -14,7 +14,7 @@ _log = logging.getLogger("evenkeel.rebalance")
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleRequests:
-    """The requests of one cluster. ``now``: its own time."""
+    """The requests of one cluster. ``now``: the time of its API server."""
 
     run_state: RunState
     now: datetime
@@ -24,9 +24,9 @@ class ScaleRequests:
         return self.run_state.stored.record.id
 
     def take_off(self, taken: TakenOff) -> None:
-        """Take nodes that are given back off the rests of other requests, and then answer.
+        """Subtract returned nodes from those that other requests still have to add. Then answer the returning request.
 
-        A crash in between takes none off twice.
+        After a crash in between, they are not subtracted twice.
         """
         requests, id_of_it = self.run_state.scale_requests, taken.scale_request.id
         for id, nodes in taken.nodes.items():
@@ -38,7 +38,7 @@ class ScaleRequests:
         _log.warning("request %s: %s", id_of_it, answer, extra={"cluster": self._cluster})
 
     def keep_in_time(self, pool: PoolPlan) -> None:
-        """Store when a request begins that is over an hour old, so that a crash does not end it."""
+        """Store the start of a request that is over an hour old, so that it does not expire after a crash."""
         request = (
             self.run_state.scale_requests.get(pool.request.current.id) if pool.request.current is not None else None
         )
@@ -46,9 +46,10 @@ class ScaleRequests:
             self.run_state.save_scale_request(request.model_copy(update={"stepped_at": self.now}))
 
     def answer(self, pool: PoolPlan, *, dry_run: bool) -> bool:
-        """Answer the pool's request if it is done. Return whether that is worth a decision.
+        """Answer the pool's request if it is done. Return whether the answer needs a decision.
 
-        It comes before the journal is closed, because a request in neither would be repeated. A dry run closes none.
+        The answer is stored before the journal is closed: a request that is neither answered nor in the journal would
+        be repeated. A dry run closes no journal.
         """
         if pool.request.current is None or not pool.mode.valid:
             return False
@@ -63,13 +64,13 @@ class ScaleRequests:
         return True
 
     def _save_rest(self, request: ScaleRequestRecord, left: int) -> None:
-        """Store how many nodes later runs add. An absolute number: it may be stored twice."""
+        """Store how many nodes later runs add. The number is absolute, so it may be stored twice."""
         before = request.nodes if request.left is None else request.left
         if left != before:
             self.run_state.save_scale_request(request.model_copy(update={"left": left, "stepped_at": self.now}))
 
     def refuse(self, refusal: Refusal) -> None:
-        """Answer a request that no pool takes, unless it waits."""
+        """Answer a request that no pool accepts, unless a pool may accept it later."""
         request = self.run_state.scale_requests[refusal.scale_request.id]
         unfound_since = refusal.scale_request.unfound_since
         if unfound_since != request.unfound_since:
@@ -82,7 +83,7 @@ class ScaleRequests:
 
 
 def _answer(pool: PoolPlan, request: ScaleRequestRecord, *, dry_run: bool) -> str:
-    """Return the result of a whole request, also if it took several runs, for `status`."""
+    """Return the result of a request for `status`, over all runs that it took."""
     unplaced = "could not be placed" if request.nodes > 0 else "have to stay"
     missing = f", {pool.request.missing} more {unplaced}" if pool.request.missing else ""
     less = sum(request.less.values())

@@ -1,7 +1,7 @@
 """The content of a cluster's status ConfigMap, and when a run writes it: if the content has changed.
 
-It is stored before it is written, and again afterwards. So a check finds that a run is needed, a killed run is repeated
-later, and a refused write is tried four times an hour.
+A fingerprint of the content is stored before the write, and again afterwards. So a check finds that a run is needed,
+and a write that was interrupted or refused is tried again every 15 minutes.
 """
 
 import hashlib
@@ -16,11 +16,11 @@ from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.texts.english import problem_text, rfc3339
 
-_MOST_BYTES = 256 * 1024  # a ConfigMap holds 1 MiB
-_MOST_GROUPS = (200, 20, 0)  # of all pools; the first number with which it fits
+_MOST_BYTES = 256 * 1024  # a ConfigMap may have 1 MiB
+_MOST_GROUPS = (200, 20, 0)  # of all pools together; the first number with which the content fits
 _MOST_POOLS = 50
 _MOST_INCIDENTS = 20
-_MOST_NAMED = 5  # zones of an incident, problems of a pool
+_MOST_NAMED = 5  # the most zones of an incident, and problems of a pool
 _LONGEST_TEXT = 253
 _RETRY_AFTER = timedelta(minutes=15)
 
@@ -32,7 +32,7 @@ def status_document(
     cluster_health: ClusterHealth,
     dry: Collection[PoolId],
 ) -> dict[str, Any]:
-    """Return the content, without ages, numbers of nodes or foreign texts. ``dry``: the pools in dry run."""
+    """Return the content, without ages, numbers of nodes or texts of other programs. ``dry``: the pools in dry run."""
     document: dict[str, Any] = {}
     for most in _MOST_GROUPS:
         left = [most]
@@ -56,7 +56,7 @@ def status_document(
 def is_to_be_shown(
     before: PublishedStatus | None, document: Mapping[str, Any], place: str, now: datetime
 ) -> PublishedStatus:
-    """Return the status to store; ``before`` itself if nothing is to be written now."""
+    """Return the status to store; ``before`` itself if no write is due."""
     text = json.dumps([place, document])
     print_ = hashlib.sha256(text.encode()).hexdigest()[:32]
     if (
@@ -69,7 +69,7 @@ def is_to_be_shown(
 
 
 def status_text(document: Mapping[str, Any], now: datetime) -> str:
-    """Return the ConfigMap's one entry. ``saidSince``: when a run wrote it."""
+    """Return the ConfigMap's one entry. ``saidSince``: the time of the run that wrote it."""
     return json.dumps({"saidSince": rfc3339(now), **document}, indent=1)
 
 
@@ -80,13 +80,13 @@ def _incident(incident: Incident, cluster_health: ClusterHealth) -> dict[str, An
         "pool": _cut(incident.pool) or None,
         "since": rfc3339(incident.since),
         "zones": [_cut(zone) for zone in incident.zones[:_MOST_NAMED]],
-        "missing": notified.missing if notified else incident.missing,  # changes when it has doubled or halved
+        "missing": notified.missing if notified else incident.missing,  # notified: changes only by a factor of two
         "class": incident.failure_class.value if incident.failure_class else None,
     }
 
 
 def _pool(pool: PoolPlan, outcomes: Mapping[GroupKey, Outcome], left: list[int], *, dry_run: bool) -> dict[str, Any]:
-    """Return a pool. ``left``: the number of groups that there is room for."""
+    """Return the entry of a pool. ``left``: its one number says how many groups still fit; it is lowered."""
     groups = [_group(plan, outcomes) for plan in sorted(pool.groups, key=_worst_first)[: left[0]]]
     left[0] -= len(groups)
     problems = pool.report.problems[:_MOST_NAMED] if not pool.mode.valid else ()
@@ -104,7 +104,7 @@ def _worst_first(plan: GroupPlan) -> tuple[bool, bool, str]:
 
 
 def _group(plan: GroupPlan, outcomes: Mapping[GroupKey, Outcome]) -> dict[str, Any]:
-    """Return a group. ``wanted``: the numbers to write, unless they are written."""
+    """Return the entry of a group. ``wanted``: the numbers to write, until they are written."""
     outcome = outcomes.get(plan.group.key)
     written = outcome is not None and outcome.result is Result.WRITTEN
     current = plan.bounds if written and plan.bounds is not None else plan.group.bounds

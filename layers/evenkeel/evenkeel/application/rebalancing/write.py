@@ -1,7 +1,7 @@
-"""Write one plan to a cluster: agreed fixes, or marks, patches and a Shoot's maximum; with the outcome of each.
+"""Write one plan to a cluster: agreed fixes, or delete marks, patches and a Shoot's maximum.
 
-All fences are written before the first machine is marked. A write waits only for the writes that it depends on: one
-that shrinks for none, one that grows for all that shrink in its pool.
+All fences are written before the first machine is marked. A write that shrinks a group
+waits for no other write. A write that grows a group waits for all shrinking writes of its pool.
 """
 
 import logging
@@ -37,14 +37,14 @@ FixOutcomes = Sequence[tuple[FixEntry, Outcome]]
 
 @dataclass(frozen=True, kw_only=True)
 class Writer:
-    """Writes one plan. ``outcomes`` has every group that was tried; the summary counts the patches."""
+    """Writes one plan. ``outcomes`` has the outcome of every group that was tried; the summary counts the patches."""
 
     api: Cluster
     run_state: RunState
     summary: RunSummary
     clock: Clock
     together: Executor
-    is_late: Callable[[], bool]  # whether there is no time for another patch
+    is_late: Callable[[], bool]  # True: no time is left for another patch
     outcomes: dict[GroupKey, Outcome] = field(default_factory=dict)
 
     # Agreed fixes
@@ -52,9 +52,9 @@ class Writer:
     def fix(self, fixes: Sequence[FixEntry], plan: Plan, dry_run: Mapping[str, bool]) -> FixOutcomes:
         """Write the fixes that an operator agreed to, as far as there is time; ``dry_run``: by pool id.
 
-        An object is written only if it is as the operator saw it. Repeated after a crash, a fix finds its own write.
+        An object is written only if it is as the operator saw it. A fix that is repeated recognizes its own write.
 
-        Raises ConflictError, ClusterUnavailableError, AccessError: then every fix is tried again.
+        Raises ConflictError, ClusterUnavailableError, AccessError. Every fix is then tried again.
         """
         groups = {str(group.group.key): group.group for pool in plan.pools for group in pool.groups}
         states = {str(group.group.key): pool.next_state for pool in plan.pools for group in pool.groups}
@@ -79,8 +79,8 @@ class Writer:
             return Outcome(Result.REJECTED, str(error))
         return Outcome(Result.WRITTEN)
 
-    # Delete marks. One on a machine that stays would make the next scale-down remove that machine, so the table has
-    # every mark before it is set.
+    # Delete marks. The next scale-down removes a marked machine, even if the plan has changed. So each mark is
+    # stored in the table before it is set.
 
     def mark(self, patch: Patch) -> None:
         """Mark the machines that this patch removes."""
@@ -92,7 +92,7 @@ class Writer:
         self.api.mark(patch, names, state.marked)
 
     def unmark(self, groups: Sequence[NodeGroup]) -> bool:
-        """Remove our marks from machines that stay. Return True if one has changed, so that it must be read again."""
+        """Remove Evenkeel's marks from these groups. Return True if a machine has changed and must be read again."""
         try:
             for group in groups:
                 state = self.run_state.groups[group.key]
@@ -118,11 +118,15 @@ class Writer:
         self._write_together([(group, partial(self._fence, pool, group, patch)) for pool, group, patch in fences])
         self._write_groups([(pool, group) for pool, group in shrinking if not group.lowers_requested])
         self._write_groups([(pool, group) for pool, group in shrinking if group.lowers_requested])
-        for last in (False, True):  # max may fall while replicas rise: others get that room afterwards
+        # Groups whose max rises are last: the max of another group may fall while its replicas rise.
+        for last in (False, True):
             self._write_groups([(pool, group) for pool in pools for group in self._growing(pool, widening=last)])
 
     def _growing(self, pool: PoolPlan, *, widening: bool) -> list[GroupPlan]:
-        """Return the groups that grow, those whose max rises or the others; none if an earlier write failed."""
+        """Return the growing groups: with ``widening`` those whose max rises, else the others.
+
+        If an earlier write of the pool has failed, none is returned.
+        """
         before = [group for group in pool.changes if not grows(group) or (widening and not widens(group))]
         if not all(self.has(Result.WRITTEN, group) for group in before):
             return []
@@ -132,7 +136,7 @@ class Writer:
         self._write_together([(group, partial(self._write_group, pool, group)) for pool, group in groups])
 
     def _write_together(self, tasks: Sequence[tuple[GroupPlan, Callable[[], None]]]) -> None:
-        """Run in parallel, but one after the other for groups whose bounds are on one object."""
+        """Run the tasks in parallel, but in sequence for groups whose bounds are on one object."""
         by_object: dict[str, list[Callable[[], None]]] = {}
         for group, task in tasks:
             by_object.setdefault(self.api.object_of(group.group.key), []).append(task)
@@ -140,7 +144,7 @@ class Writer:
             self.together([partial(sequentially, of_object) for of_object in by_object.values()])
 
     def _fence(self, pool: PoolPlan, group: GroupPlan, patch: Patch) -> None:
-        """Write the fence alone. The rest of the group's change follows, unless the fence fails."""
+        """Write only a group's fence. ``_write_group`` writes the rest, unless the fence fails."""
         outcome = self._try(pool, group, [patch])
         if outcome.result is not Result.WRITTEN:
             self.outcomes[group.group.key] = outcome
@@ -163,7 +167,7 @@ class Writer:
             for patch in steps:
                 if patch.lowers_requested and not self.is_late():
                     contained(cluster, "machines were marked", partial(self.mark, patch))
-                if self.is_late():  # marks are a patch for each machine
+                if self.is_late():  # marking takes one patch per machine
                     return _NO_TIME
                 contained(cluster, "it was written", partial(self._apply, pool, patch))
                 self.summary.writes.append(str(key))
@@ -182,10 +186,10 @@ class Writer:
 
     def _apply(self, pool: PoolPlan, patch: Patch) -> None:
         plan, group = patch.plan, patch.plan.group
-        # If replicas wait for these bounds, they stay as they are until the next check.
+        # A patch that only prepares the bounds publishes the old replicas, because a later patch changes them.
         is_last = patch.requested is not None or (patch.bounds == plan.bounds is not None and is_complete(plan))
         requested = plan.requested if is_last else group.requested
-        # The owner of the bounds lowers them a moment later: the old number is no contest then.
+        # The owner of the bounds lowers the replicas a moment later: until then, the old number is not contested.
         by_owner = group.owner.two_objects and patch.bounds is not None and patch.requested is not None
         published = PublishedBounds(
             at=self.clock.now(),
@@ -207,7 +211,7 @@ class Writer:
     def relieve(self, pool: PoolPlan) -> bool:
         """Write the pool's Shoot, if there is time. Return True if the Shoot has changed since it was read.
 
-        It is stored before, so that our number is never taken for its owner's. Raises StateConflictError.
+        The number is stored first, so that it never counts as the Shoot owner's. Raises StateConflictError.
         """
         step = pool.relief
         if step is None or self.is_late():
@@ -227,7 +231,7 @@ class Writer:
             _log.error("Shoot not written: %s", error, extra={"cluster": self.summary.cluster})
             store(refused(step, str(error), self.clock.now()))
             return False
-        except (ClusterUnavailableError, AccessError) as error:  # of the garden: the next check reads the Shoot
+        except (ClusterUnavailableError, AccessError) as error:  # from the garden: the next check reads the Shoot
             _log.error("Shoot not written: %s", error, extra={"cluster": self.summary.cluster})
             self.summary.doubtful = True
             return False
@@ -237,7 +241,7 @@ class Writer:
 
 
 def marked_and_staying(pool: PoolPlan, run_state: RunState) -> list[NodeGroup]:
-    """Return the groups with machines that we marked, and that this plan does not shrink."""
+    """Return the groups with machines that Evenkeel marked, if this plan does not shrink them."""
     return [
         plan.group
         for plan in pool.groups
@@ -249,8 +253,8 @@ def marked_and_staying(pool: PoolPlan, run_state: RunState) -> list[NodeGroup]:
 
 
 def _obstacle(entry: FixEntry, group: NodeGroup | None, desired: Bounds | None) -> Outcome | None:
-    """Return why a fix is not written; None: it is."""
-    if not entry.group:  # agreed to in dry run, which does not write the record either
+    """Return the outcome of a fix that must not be written; None: write it."""
+    if not entry.group:  # agreed to in dry run, which does not write the record
         return Outcome(Result.NOT_WRITTEN, "it is a number of the record: validate again")
     if group is None:
         return Outcome(Result.NOT_WRITTEN, "it is no node group any more")

@@ -1,8 +1,8 @@
-"""Store that a zone is impaired, or well again: from an operator, or from AWS (ARC zonal shift and autoshift).
+"""Store that a zone is impaired, or healthy again, as an operator or AWS reports (ARC zonal shift and autoshift).
 
-Every group of an impaired zone is fenced until the stated end. Statements are stored per source, and the zone is fenced
-while any of them holds. So an operator's fence outlasts a shift, and the reverse. Of each source the newest statement
-counts, in whatever order they arrive. A lost end never fences a zone for ever.
+Every group of an impaired zone is fenced until the stated end. The newest statement of each source is stored, in
+whatever order the events arrive. The zone is fenced while the statement of at least one source says so: the end of a
+shift does not end an operator's fence. If the end of a shift is lost, the fence still ends after a day.
 """
 
 import logging
@@ -22,7 +22,7 @@ from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.zones")
 OPERATOR = "operator"
-# An autoshift has no end. If its "completed" event is lost, it ends after a day.
+# The start of an autoshift states no end. If its "completed" event is lost, it ends after this time.
 LONGEST = timedelta(hours=24)
 # Two statements of a source within this time are about one shift.
 _ONE_SHIFT = timedelta(minutes=1)
@@ -69,7 +69,7 @@ class RecordZoneShift:
         )
 
     def record(self, cluster: str, zone: str, shift: ZoneShift) -> bool:
-        """Store it for one cluster, and request a run. Return False if it, or a newer statement, is stored already."""
+        """Store the shift for one cluster, and request a run. Return False if this or a newer statement is stored."""
         end = min(shift.until or shift.at + LONGEST, shift.at + LONGEST) if shift.by != OPERATOR else shift.until
         until = end if shift.impaired and end is not None else shift.at
         for attempt in range(_TRIES):
@@ -81,7 +81,7 @@ class RecordZoneShift:
             if statement is None:
                 return False
             is_new = statement != latest
-            region = stored.record.region or "-"  # never the event's: one zone has one item
+            region = stored.record.region or "-"  # not the event's region: a zone has one item
             try:
                 if is_new:
                     statements = {**(record.words if record else {}), shift.by: statement}
@@ -90,7 +90,7 @@ class RecordZoneShift:
             except StateConflictError:
                 if attempt == _TRIES - 1:
                     raise
-        # Also if an earlier try stored it and could not request the run.
+        # Also if the statement is known: the invocation that stored it may not have requested the run.
         self.queue.request(cluster, f"zone {zone}", f"zone-{shift.at.timestamp()}-{shift.id}-{zone}-{cluster}")
         return is_new
 
@@ -104,7 +104,7 @@ class RecordZoneShift:
 def _newer_statement(latest: ZoneStatement | None, statement: ZoneStatement, source: str) -> ZoneStatement | None:
     """Return the newer of two statements of a source. None: the stored one is newer.
 
-    ARC and CloudTrail report one shift twice, in any order, and only CloudTrail's event has its end.
+    ARC and CloudTrail report one shift twice, in any order, and only CloudTrail's event has the end: both are merged.
     """
     if latest is None or latest.stated_at is None or statement.stated_at is None:
         return statement
@@ -119,10 +119,10 @@ def _newer_statement(latest: ZoneStatement | None, statement: ZoneStatement, sou
 
 
 def check_zone(stored: StoredCluster, zone: str, observe: Callable[[], Observation]) -> str:
-    """Check that the cluster has such a zone; return what the answer adds if that is unknown.
+    """Return a sentence for the caller if it is unknown whether the cluster has the zone; empty: the cluster has it.
 
-    The cluster is read only if its record and stored statements have no such zone. A cluster that cannot be read may be
-    fenced all the same, because something is wrong with it already.
+    The cluster is read only if its record and stored statements have no such zone. An operator
+    may fence a zone of a cluster that cannot be read, because the outage of that zone may be the cause.
 
     Raises:
         BadRequestError: it has no such zone; the error suggests the nearest name.

@@ -13,10 +13,10 @@ class DecisionStore(Protocol):
     """Recorded decisions. All methods raise StateUnavailableError."""
 
     def load_with_decisions(self, cluster: str, ulid: str) -> tuple[StoredCluster, Sequence[Mapping[str, Any]] | None]:
-        """As ``load``, with all decisions that have a higher id, the oldest first; None: they are too many for that."""
+        """Read a cluster as ``load`` does, and its decisions with a higher id, the oldest first; None: too many."""
 
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
-        """Read a page of decisions with a higher id, the oldest first, and whether there are more."""
+        """Return a page of decisions with a higher id, the oldest first, and True if there are more."""
 
     def decisions(self, cluster: str, limit: int) -> Sequence[Mapping[str, Any]]:
         """Read the newest decisions, the newest first."""

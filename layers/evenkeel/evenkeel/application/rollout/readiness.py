@@ -18,21 +18,21 @@ from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.rollout.readiness import DryRun, Hindrance, PastDecision, dry_run_of
 from evenkeel.validation import ConfigError
 
-# Decisions are kept for so long. A cluster without any was registered before that.
+# Decisions are stored for this time. A cluster without any was registered earlier.
 KEPT = timedelta(days=30)
-# Of 1 MiB each. More decisions would not change the answer.
+# Pages of 1 MiB. More decisions would not change the answer.
 _MOST_PAGES = 30
 _NEWEST = 10
-# Actions after which a dry run starts again.
+# Causes of entries after which a dry run starts again.
 _BEGINNINGS = ("resume", "dry-run", "restore", UNREADABLE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a check of the cluster has shown now."""
+    """The result of reading the cluster now."""
 
     plan: Plan | None = None
-    unread: str = ""  # why there is none
+    unread: str = ""  # why there is no plan
     refused: Sequence[str] = ()  # the rights that a run lacks, each as text
 
 
@@ -56,8 +56,8 @@ class Readiness:
 
     dry_run: DryRun
     hindrances: tuple[Hindrance, ...]
-    asked: Asked | None = None  # None: the cluster was not checked
-    whole: bool = True  # False: there were more decisions than were read
+    asked: Asked | None = None  # None: the cluster was not read now
+    whole: bool = True  # False: not all decisions were read
 
     @property
     def is_ready(self) -> bool:
@@ -72,7 +72,7 @@ def readiness_of(
     now: datetime,
     ask: Callable[[], Asked] | None = None,
 ) -> Readiness:
-    """Return the readiness. ``needed``: the time that a dry run must last; ``ask``: checks the cluster.
+    """Return the readiness. ``needed``: the time that a dry run must last; ``ask``: reads the cluster.
 
     Raises StateUnavailableError.
     """
@@ -112,7 +112,7 @@ def _read(store: RolloutStore, known: Known, begin: datetime, now: datetime) -> 
     else:
         oldest, more = known.decisions, False
     if oldest and (first := _at(oldest[0])) is not None and first > begin:
-        recorded.begun.append(first)  # it was registered then
+        recorded.begun.append(first)  # the cluster was registered at this time
     if not more:
         _take(oldest, begin, recorded)
         return recorded
@@ -123,7 +123,7 @@ def _read(store: RolloutStore, known: Known, begin: datetime, now: datetime) -> 
         if not more or not page:
             return recorded
         after = page[-1]["id"]
-    _take(store.decisions(cluster, _NEWEST), begin, recorded)  # a write by Evenkeel may be among the newest
+    _take(store.decisions(cluster, _NEWEST), begin, recorded)  # the newest decisions may show a write by Evenkeel
     return replace(recorded, whole=False)
 
 
@@ -138,7 +138,7 @@ def _take(page: Sequence[Mapping[str, Any]], begin: datetime, recorded: _Recorde
         try:
             (decision,) = read_decisions([entry], "decision")
         except ConfigError:
-            continue  # of a newer release: its decision cannot be read
+            continue  # the decision of a newer release cannot be read
         if not any(note.get("rule") == Rule.POOL_LIVE.value for note in decision.pool.note_rules):
             recorded.decisions.append(_past(decision))
 

@@ -1,7 +1,7 @@
 """Advance rollouts: an operator starts one, and each tick of the schedule advances it.
 
 Each phase is stored before it is carried out, and every write is conditional on a version. So the next tick resumes
-after a crash, and two workers do no more than one.
+after a crash, and two workers do the same as one.
 """
 
 import logging
@@ -33,18 +33,18 @@ from evenkeel.domain.rollout.waves import READ_WITHIN, LeftOut, Phase, Rollout, 
 from evenkeel.texts.english import rfc3339
 
 _log = logging.getLogger("evenkeel.rollout")
-_KEPT = timedelta(days=30)  # decisions that record a switch
-# One more request to the table may take that long.
+_KEPT = timedelta(days=30)  # entries that record a switch to live or to dry run
+# The longest time of one more request to the table.
 _SECONDS_TO_END = 10
 # A cluster of a wave is checked at least this often.
 _ASKED_AFTER = timedelta(minutes=2)
-# A cluster whose checks run was checked since: the longest interval is an hour.
+# The checks of a cluster have stopped if the last one is older: the longest scan_interval is an hour.
 _LATELY = timedelta(hours=1, minutes=5)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdvanceRollouts:
-    """The use case with its ports: advances the rollout in progress as far as it goes now."""
+    """The use case with its ports: advances the rollout in progress as far as possible now."""
 
     store: RolloutStore
     queue: Queue
@@ -59,7 +59,7 @@ class AdvanceRollouts:
         """Advance the rollout and return its state in one line.
 
         Raises:
-            StateUnavailableError: The next tick resumes. Likewise QueueUnavailableError.
+            StateUnavailableError, QueueUnavailableError: The next tick resumes.
             ConfigError: The stored rollout cannot be read.
         """
         rollout, version = self.store.rollout()
@@ -85,7 +85,7 @@ class _Steps:
     _left: list[str] = field(default_factory=list)  # clusters that could not be switched now
 
     def step(self) -> bool:
-        """Carry out the present phase, and return True if there may be more to do now."""
+        """Carry out the present phase. Return True if the next one may start now."""
         match self.rollout.phase:
             case Phase.SWITCHING:
                 return self._halt_on_incident() or self._switch_on()
@@ -113,7 +113,7 @@ class _Steps:
 
     def _switch_on(self) -> bool:
         if self._change_wave(self._live):
-            # From now on these clusters are read live.
+            # All clusters of the wave are live now. The length of the soak depends on their trouble_after.
             known, _ = self._trouble_after()
             self._save(replace(self.rollout.in_phase(Phase.WATCHING, self._now), trouble_after=_longest(known)))
             self.ports.queue.request_checks(chunks_of(self.rollout.wave, delay=1))
@@ -133,7 +133,7 @@ class _Steps:
             self._save(rollout.halting(unread_halts(unseen), now))
             return True
         if unseen or not has_soaked:
-            # A cluster with a long scan_interval is not due yet, or the request was lost.
+            # These clusters have a long scan_interval and are not due yet, or a request was lost.
             unread = sorted({*rollout.unread(checked_at, known, now, _ASKED_AFTER), *unseen})
             self.ports.queue.request_checks(chunks_of(unread, delay=1))
             return False
@@ -144,9 +144,9 @@ class _Steps:
         return True
 
     def _trouble_after(self) -> tuple[dict[str, timedelta], list[str]]:
-        """Return ``trouble_after`` of each cluster of the wave as it is now, and those whose record cannot be read.
+        """Return the current ``trouble_after`` of the wave's clusters, and the clusters whose record cannot be read.
 
-        One that is not registered any more is in neither.
+        A cluster that is no longer registered is in neither.
         """
         known: dict[str, timedelta] = {}
         unreadable: list[str] = []
@@ -163,7 +163,7 @@ class _Steps:
         return known, sorted(unreadable)
 
     def _choose(self, checked_at: Mapping[str, datetime]) -> tuple[tuple[str, ...], dict[str, LeftOut]]:
-        """Return the next wave, and the clusters that are left out."""
+        """Return the next wave, and why other clusters are left out."""
         wave: list[str] = []
         left_out: dict[str, LeftOut] = {}
         cluster_healths, now = self.ports.store.cluster_healths(), self._now
@@ -188,7 +188,7 @@ class _Steps:
         return False
 
     def _change_wave(self, change: Callable[[str], None]) -> bool:
-        """Change every cluster of the present wave. Return False if some could not be changed now."""
+        """Apply the change to every cluster of the wave. Return False if some could not be changed now."""
         self._left = []
         self.ports.together([partial(self._change, change, cluster) for cluster in self.rollout.wave])
         return not self._left
@@ -204,7 +204,7 @@ class _Steps:
             _log.info("not switched now: %s", error, extra={"cluster": cluster})
 
     def _live(self, cluster: str) -> None:
-        """Set the cluster live, once. A later change is an operator's."""
+        """Set the cluster live, unless this rollout has done so before. A later change is an operator's."""
         registered, rollout = self.ports.store.registered(cluster), self.rollout
         if registered is None or isinstance(registered.record, str) or registered.control.rollout == rollout.id:
             return
@@ -224,7 +224,7 @@ class _Steps:
         self._switch(cluster, registered, live=False, what=what)
 
     def _keep_dry(self, registered: Registered) -> None:
-        """Keep a cluster in dry run that is not live yet, also if another worker is about to set it live."""
+        """Mark a cluster that is not live yet, so that no other worker of this rollout sets it live."""
         if isinstance(registered.record, str) or not registered.control.is_dry(registered.record, self.ports.dry_run):
             return
         control = registered.control.model_copy(update={"rollout": self.rollout.id})
@@ -249,9 +249,9 @@ class _Steps:
             _log.warning("not recorded: %s", error, extra={"cluster": cluster})
 
     def _publish(self, detail_type: DetailType, rollout: Rollout) -> bool:
-        """Publish the event and return True if the bus took it; else the next tick publishes it.
+        """Publish the event and return True if the bus accepted it; else the next tick publishes it.
 
-        It has numbers instead of clusters: an event has a size limit.
+        The event has numbers of clusters instead of their names, because the size of an event is limited.
         """
         detail = {
             name: len(value) if name in ("wave", "live", "waiting", "leftOut", "halts") else value
@@ -259,7 +259,7 @@ class _Steps:
         }
         command = shlex.join(["evenkeel", "rollout", "--stack", self.ports.stack])
         is_taken = self.ports.bus.publish(detail_type.value, {**detail, "command": command})
-        return is_taken or self.rollout.waited_too_long(self._now)  # a rollout ends also if its bus is gone
+        return is_taken or self.rollout.waited_too_long(self._now)  # a rollout ends even without its event
 
 
 def _longest(trouble_after: Mapping[str, timedelta]) -> timedelta | None:
@@ -273,7 +273,7 @@ def why_left_out(
     now: datetime,
     stack_dry_run: bool,
 ) -> LeftOut | None:
-    """Return reason a cluster does not go live, or None if it does."""
+    """Return the reason why a cluster does not go live; None: it does."""
     if registered is None:
         return LeftOut.GONE
     if isinstance(registered.record, str):

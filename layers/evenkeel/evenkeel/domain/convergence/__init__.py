@@ -1,1 +1,1 @@
-"""Convergence: running nodes are moved until the zones of a pool are level."""
+"""Convergence: Evenkeel moves running nodes until the zones of a pool are level."""

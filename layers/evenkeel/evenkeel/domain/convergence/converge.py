@@ -8,17 +8,17 @@ The phases of a step are types of ``domain.model.convergence``, and each arrow i
        │        Cancelling ──► over, held for an hour
        └──► forgotten: the patch never arrived
 
-Five principles decide everything. A special case names the test of the world that needs it.
+Five principles decide all cases. The comment of a special case names the test that needs it.
 
-1. Launch before drain. A node goes only after its successor is Ready, and a pool requests at most one replica more.
-2. The groups show the progress by replicas, move ids and machines. The last plan does not count. So a lost answer, a
-   second run and a crash lead to the same phase.
-3. A step starts only in a pool at rest, one at a time. While its machine may be provisioning, nothing else orders in
-   its two zones.
-4. Every step ends. Until the node exists, doubt about a zone cancels the order. A node that exists is never removed
-   because of a report: the step waits, and at the provision timeout the new node goes again, by name.
-5. Demand decides. A source that requests its node again had demand bound to it. Then, and after a step that failed,
-   the pool is held.
+1. Launch before drain. A node is drained only after the new node is Ready, and a pool has at most one replica more.
+2. The groups show the progress by their replicas, move ids and machines. The last plan does not matter. So a run finds
+   the same phase after a lost answer, a second run or a crash.
+3. A pool has one step at a time, which starts only while nothing else changes. While its machine may be provisioning,
+   no autoscaler may order in its two zones.
+4. Every step ends. Until the new node exists, doubt about a zone cancels the order. Once the node exists, the step
+   waits until the doubt ends, or deletes the new node by name at the provision timeout.
+5. Demand decides. If a source requests its node again, its demand is bound to its zone. After that, and after a failed
+   step, the pool is held: no step starts for some time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,15 +53,15 @@ from evenkeel.domain.rebalancing.replicas.deletion import remove
 
 Drafts = Mapping[str, Draft]
 Pairs = Sequence[tuple[Draft, Draft]]
-_LONGEST_COURSE = 100  # steps
-# A check comes 15 s after a write, and a scan every minute.
+_LONGEST_COURSE = 100  # the most steps that a report lists
+# The first check after a write starts after 15 s, or with the next scan at the latest.
 _FIRST_CHECK = timedelta(minutes=1)
 
 
 def update_step(pool: PoolDraft) -> None:
-    """Advance the stored step to the phase that the groups show, and cancel an order that zones are in doubt about.
+    """Advance the stored step to the phase that the groups show, and cancel its order if a zone is in doubt.
 
-    This comes before all other steps of the plan: a cancelled replica is not stuck, and must not move to another zone.
+    This runs before all other steps of the plan: a cancelled replica is not stuck, and must not move to another zone.
     """
     drafts = _by_key(pool)
     convergence = _advanced(pool.pool.state.convergence, drafts, pool.now)
@@ -82,7 +82,7 @@ def _by_key(pool: PoolDraft) -> dict[str, Draft]:
 
 
 def _advanced(convergence: ConvergenceState, drafts: Drafts, now: datetime) -> ConvergenceState:
-    """Return the state with the step Ordered, Draining or over, as the groups show (principle 2)."""
+    """Return the state after its step became Ordered, Draining or over, as the groups show (principle 2)."""
     step = convergence.step
     if isinstance(step, Starting):
         order = step.order
@@ -110,7 +110,7 @@ def _carries(drafts: Drafts, key: str, move_id: str) -> bool:
 def _ordered(
     convergence: ConvergenceState, step: Ordered | Cancelling | Deleting, drafts: Drafts, now: datetime
 ) -> ConvergenceState:
-    """Return the state with an open step Ordered; or over, if the order was cancelled or the source lost a node."""
+    """Return the state with an open step as Ordered; or over, if the order was cancelled or the source lost a node."""
     order = step.order
     source, destination = drafts.get(order.source), drafts.get(order.destination)
     cancelled = step.replicas_after_cancel if isinstance(step, Cancelling) else -1
@@ -119,7 +119,7 @@ def _ordered(
         return over if _is_fenced(order, destination, now) else over.held(now, AFTER_FAILURE)
     if source is not None and source.group.requested < order.source_replicas:
         return replace(convergence, step=None)  # another controller has done what the step was to do
-    # What the source has added counts once it runs: an autoscaler may take such a node, too.
+    # Nodes that the source has added count once they run: if an autoscaler removes one, that completes the step, too.
     # test_a_node_that_an_autoscaler_takes_from_a_source_that_has_grown_completes_the_step
     grown = 0 if source is None else min(source.group.requested, source.group.running)
     order = replace(order, source_replicas=max(order.source_replicas, grown))
@@ -127,9 +127,9 @@ def _ordered(
 
 
 def _is_fenced(order: Order, destination: Draft | None, now: datetime) -> bool:
-    """Return True if a fence says when to try the zone again, so that the pool need not be held.
+    """Return True if a fence delays the next try of the zone, so that the pool needs no hold.
 
-    A late machine fences its zone, too. Such a try caps two zones for the whole timeout, so it holds the pool.
+    A late machine fences its zone, too. But it has capped two zones for the whole timeout, so the pool is held.
     test_a_late_launch_holds_the_pool_for_an_hour_whenever_a_check_runs
     """
     if destination is None or destination.state is not State.FENCED:
@@ -138,7 +138,7 @@ def _is_fenced(order: Order, destination: Draft | None, now: datetime) -> bool:
 
 
 def _drained(convergence: ConvergenceState, step: Draining, drafts: Drafts, now: datetime) -> ConvergenceState:
-    """Return the state with the step Draining; or over, once the machine is gone or another one went in its place."""
+    """Return the state with the step as Draining; or over, once the machine or another one in its place is deleted."""
     if not _is_gone(step, drafts.get(step.draining_group)):
         return replace(convergence, step=step)
     over = replace(convergence, step=None)
@@ -157,9 +157,9 @@ def _is_gone(step: Draining, draft: Draft | None) -> bool:
 
 
 def _with_bound_demand(convergence: ConvergenceState, drafts: Drafts, now: datetime) -> ConvergenceState:
-    """Return the state held, if a source requests its node again: no other zone can serve that demand (principle 5).
+    """Return the state with a hold if a source requests its node again: its demand fits no other zone (principle 5).
 
-    While a zone cannot deliver, others grow in its place. That growth is excused for good.
+    While a zone cannot deliver, others grow instead. That growth never counts as bound demand, even after recovery.
     test_growth_in_place_of_a_frozen_zone_holds_nothing_once_it_thaws
     """
     step, last, causes = convergence.step, convergence.last_drain, []
@@ -190,9 +190,9 @@ def _with_excused_growth(convergence: ConvergenceState, drafts: Drafts) -> Conve
 
 
 def _grew(drafts: Drafts, key: str, requested: int) -> bool:
-    """Return True if a source requests more than that, and another healthy zone far less.
+    """Return True if a source requests more than ``requested``, and another healthy zone is far below it.
 
-    Demand that any zone can serve lets all of them grow.
+    Demand that fits any zone lets all zones grow.
     """
     source = drafts.get(key)
     if source is None or source.group.requested <= requested:
@@ -203,27 +203,27 @@ def _grew(drafts: Drafts, key: str, requested: int) -> bool:
 def _is_alone(pool: PoolDraft, source: Draft) -> bool:
     """Return True if the source is the only healthy zone.
 
-    Then it stays open to autoscalers, and its growth does not show bound demand.
+    Then autoscalers may still order in it, and its growth does not show bound demand.
     test_the_only_healthy_zone_stays_open_while_a_step_tries_another
     """
     return all((draft.state is State.HEALTHY) == (draft is source) for draft in pool.groups)
 
 
 def _excused_if_alone(pool: PoolDraft, order: Order, source: Draft | None) -> Order:
-    """Return the order with all growth of a source excused that stays open to autoscalers."""
+    """Return the order. If the source is the only healthy zone, none of its growth counts as bound demand."""
     if source is None or not _is_alone(pool, source):
         return order
     return replace(order, excused_replicas=max(order.excused_replicas, pool.pool.max))
 
 
 def _cancelled(pool: PoolDraft, order: Order, drafts: Drafts) -> Cancelling | None:
-    """Withdraw the order in this plan and return the new phase, or None if the step stays Ordered (principle 4)."""
+    """Cancel the order in this plan if needed (principle 4). Return the new phase; None: the step remains Ordered."""
     source, destination = drafts.get(order.source), drafts[order.destination]
     destination.protected = True
     if pool.now < _deadline(order, destination):
         _cap_zones(pool, source, destination)
     reason = None if _has_arrived(order, destination) else _cancel_reason(pool, order, source, destination)
-    # Controllers delete a preserved machine last, so a node would go in its place.
+    # Controllers delete preserved machines last, so they would delete a running node instead.
     # test_a_failed_launch_that_is_preserved_is_not_cancelled
     least = max(destination.owner_min, destination.group.running + destination.group.preserved)
     if reason is None or destination.state is State.FROZEN or destination.requested <= least:
@@ -236,7 +236,7 @@ def _cancelled(pool: PoolDraft, order: Order, drafts: Drafts) -> Cancelling | No
 
 
 def _cap_zones(pool: PoolDraft, source: Draft | None, destination: Draft) -> None:
-    """Keep autoscalers from ordering in both zones (principle 3): they count no machine that others ordered."""
+    """Keep autoscalers from ordering in both zones (principle 3): they do not count machines that others ordered."""
     if not pool.pool.settings.autoscaler:
         return
     destination.growth.step = destination.requested
@@ -250,7 +250,7 @@ def _has_arrived(order: Order, destination: Draft) -> bool:
 
 
 def _is_ready(order: Order, destination: Draft) -> bool:
-    """Return True if the new node runs and the newest node is Ready. Machines that others ordered may still boot."""
+    """Return True if the new node runs and the newest node is Ready. Machines without a node do not matter."""
     newest = max(
         (machine for machine in destination.group.machines or () if machine.has_node and not machine.deleting),
         key=lambda machine: (machine.created_at, machine.name),
@@ -260,9 +260,9 @@ def _is_ready(order: Order, destination: Draft) -> bool:
 
 
 def _deadline(order: Order, destination: Draft) -> datetime:
-    """Return when a machine without a Ready node is late.
+    """Return when the ordered machine counts as late if it has no Ready node.
 
-    Its group is fenced before: that clock starts with the first check that sees the order.
+    By then its group is fenced, as the clock of the fence starts with the first check after the order.
     """
     return order.begun_at + destination.provision_timeout + _FIRST_CHECK
 
@@ -278,9 +278,9 @@ def _cancel_reason(pool: PoolDraft, order: Order, source: Draft | None, destinat
 
 
 def _takes_last_place(pool: PoolDraft, source: Draft, destination: Draft, *, more: int = 0) -> Reason | None:
-    """Return a reason if trying the zone leaves no room under PoolMaximum to the only healthy zone.
+    """Return a reason if an order in a failed zone would leave the only healthy zone no room under PoolMaximum.
 
-    The try may last for the whole provision timeout, and pods would wait for as long.
+    The order may last for the whole provision timeout, and pods would wait as long.
     test_a_try_does_not_take_the_last_place_from_the_only_zone_that_delivers
     """
     is_try = pool.pool.settings.autoscaler and destination.state is not State.HEALTHY and _is_alone(pool, source)
@@ -288,7 +288,7 @@ def _takes_last_place(pool: PoolDraft, source: Draft, destination: Draft, *, mor
 
 
 def converge(pool: PoolDraft) -> None:
-    """Plan the next patch of a step, or report why there is none. All other changes of replicas come before this."""
+    """Plan the next patch of a step, or report why there is none. It runs after all other changes of replicas."""
     requested_at = pool.pool.convergence_requested
     is_pass = requested_at is not None and pool.now < requested_at + PASS_LASTS
     pairs = rebalance_pairs(pool, pool.groups, _least_replicas(pool))
@@ -338,12 +338,12 @@ def _await_drain(pool: PoolDraft, step: Draining) -> None:
 def continue_step(pool: PoolDraft, step: Ordered | Cancelling) -> None:
     """Delete one machine once the new node is Ready, or report what an open step waits for.
 
-    A step goes on if the level is not ``converge`` any more: every step ends.
+    A step continues even if the level is no longer ``converge``, because every step ends.
     """
     drafts = _by_key(pool)
     order, source, destination = step.order, drafts.get(step.order.source), drafts[step.order.destination]
     if source is not None and source.journal_delta < 0:
-        # Another zone takes the replica on, so it was not taken for this step.
+        # This plan moves a replica from the source to another zone. That does not complete the step.
         # test_a_replica_that_another_zone_takes_on_does_not_complete_the_step
         order = replace(order, source_replicas=min(order.source_replicas, source.requested))
         step = replace(step, order=order)
@@ -366,7 +366,7 @@ def continue_step(pool: PoolDraft, step: Ordered | Cancelling) -> None:
 
 
 def _kept(report: Converging, destination: Draft, deadline: datetime) -> Converging:
-    """Return the report of an order that is late and cannot be cancelled, with the machine that is kept."""
+    """Return the report of a late order that cannot be cancelled, with the preserved machine that blocks it."""
     reason = Reason.of(Rule.GROUP_AT_ITS_MIN, min=destination.requested)
     if preserved := destination.group.preserved:
         reason = Reason.of(Rule.PRESERVED, count=preserved)
@@ -379,7 +379,7 @@ def _kept(report: Converging, destination: Draft, deadline: datetime) -> Converg
 
 def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, deadline: datetime) -> Converging:
     """Delete one machine of the source by name, or of the destination if the step is undone, and return the report."""
-    # Of the doubts about other zones, only a fence stops a drain.
+    # Of all doubts about other zones, only a fence stops a drain.
     # test_once_the_successor_runs_doubt_about_other_zones_stops_nothing
     fence = next((_in_state(draft) for draft in pool.groups if draft.state is State.FENCED), None)
     reason: Reason | None = _rollout(pool) or fence or _in_progress(pool)
@@ -406,9 +406,9 @@ def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, d
 
 
 def _candidates(order: Order, drafts: Drafts, *, is_late: bool) -> tuple[list[Draft], Reason | None]:
-    """Return the groups whose machine may go, in order, and why the source may not give one."""
+    """Return the groups that may lose a machine, in order, and why the source may not; None: it may."""
     source, destination = drafts.get(order.source), drafts[order.destination]
-    # A zone in doubt could not replace the node that it gives.
+    # A zone in doubt may be unable to replace the node that it would lose.
     # test_a_step_is_undone_at_its_deadline_if_its_source_is_in_doubt
     doubt = None if source is None else _doubt(source)
     if source is None or source.group.requested > order.excused_replicas or not _is_ready(order, destination):
@@ -457,9 +457,9 @@ def _start_blocked_by(pool: PoolDraft, source: Draft, destination: Draft) -> Rea
 
 
 def _goes_without_order(pool: PoolDraft, source: Draft) -> Reason | None:
-    """Return the reason not to order a node for the source: scale-down takes one of its nodes without that.
+    """Return the reason not to order a node for the source: scale-down removes one of its nodes anyway.
 
-    Evenkeel's own scale-down surely does: it keeps a clock for the node. An autoscaler may not, so it gets
+    Evenkeel's own scale-down does so for a node with an unneeded clock. Another autoscaler may not, so it gets
     ``IDLE_GOES`` since the zones differ. test_a_node_that_no_autoscaler_takes_does_not_keep_the_pool_uneven
     """
     nodes = () if pool.demand.advice is None else pool.demand.advice.nodes
@@ -474,7 +474,7 @@ def _goes_without_order(pool: PoolDraft, source: Draft) -> Reason | None:
 
 
 def _not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
-    """Return the hold, window, budget or settling time to wait for. A pass waits only for later holds."""
+    """Return the hold, window, budget or settling time to wait for. A pass waits only for holds since its request."""
     convergence, policy, now = pool.convergence.state, pool.pool.settings.converge, pool.now
     since, held, asked = convergence.held_since, convergence.held_until, pool.pool.convergence_requested
     is_before = is_pass and since is not None and asked is not None and since < asked
@@ -506,7 +506,7 @@ def _rollout(pool: PoolDraft) -> Reason | None:
 def zone_doubt(drafts: Iterable[Draft], source: Draft | None = None) -> Reason | None:
     """Return the first reason to doubt that a zone delivers: a fence, a capacity report, or a source that is probing.
 
-    Other zones may be probing: launch before drain makes a step the safe way to try one.
+    Other zones may be probing: a step is a safe way to try one, because it launches before it drains.
     test_when_backoff_is_over_a_step_tries_the_zone
     """
     for draft in drafts:
@@ -528,7 +528,7 @@ def _in_state(draft: Draft) -> Reason:
 
 
 def _in_progress(pool: PoolDraft) -> Reason | None:
-    """Return a reason if the pool has a move, a request or a change: the journal holds one of them at a time."""
+    """Return a reason if the pool has a move, a request or changed replicas: the journal stores one at a time."""
     changes = any(draft.requested != draft.group.requested for draft in pool.groups)
     is_requested = pool.request.current is not None or pool.pool.scale_request is not None
     return Reason.of(Rule.CONVERGE_BEHIND) if pool.moves or is_requested or changes else None
@@ -552,10 +552,10 @@ def _full(pool: PoolDraft, *, more: int = 0) -> Reason | None:
 
 
 def rebalance_pairs(pool: PoolDraft, drafts: Iterable[Draft], least: Mapping[str, int]) -> Pairs:
-    """Return the sources, fullest first, each with the destination of their node. Empty: the zones are level.
+    """Return the pairs of source and destination, the fullest source first; empty: the zones are level.
 
     Zones in doubt are compared, too: the report then names the doubt that keeps the step from starting. The destination
-    is the lowest zone; of equals, a healthy one. A zone that failed since the last drain waits for another step first.
+    is the lowest zone, and of equals a healthy one. Zones that failed since the last drain come after all others.
     test_a_zone_that_stays_out_keeps_no_other_zone_from_being_filled
     """
     able = [draft for draft in drafts if draft.state is not State.FROZEN and not draft.group.owner.bounds_held]
@@ -568,7 +568,7 @@ def rebalance_pairs(pool: PoolDraft, drafts: Iterable[Draft], least: Mapping[str
         return since, draft.requested / draft.group.annotations.weight, draft.state is not State.HEALTHY, draft.tie
 
     sources = [draft for draft in able if draft.requested > least[draft.key]]
-    # A zone far below any source is far below this one. So a level pool of thousands costs one comparison per zone.
+    # A zone far below any source is far below this one. So in a level pool, each zone needs only one comparison.
     fullest = max(
         sources, key=lambda draft: Fraction(draft.requested - 1, draft.group.annotations.weight), default=None
     )
@@ -585,9 +585,9 @@ def _least_replicas(pool: PoolDraft) -> dict[str, int]:
 
 
 def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choice:
-    """Return the machine of a group that may go; ``coming``: once a node is ready there.
+    """Return the machine of a group that may be drained; with ``coming``, once that group has a new node.
 
-    Only its pods can tell: the plan asks for them, and is made again with the answer.
+    This depends on pods. So the plan asks for the machine, and is made again with the answer.
     """
     if draft.drain_blocked_by is not None:
         return Choice(why=draft.drain_blocked_by)
@@ -597,22 +597,22 @@ def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choic
     if not pool.pool.settings.converge.blind:
         return Choice(why=Reason.of(Rule.CONVERGE_NO_VIEW))
     if coming is not None:
-        return Choice()  # its machines are not listed before a step
+        return Choice()  # machines are not listed before a step
     may_go = [
         machine
         for machine in draft.group.machines or ()
         if machine.has_node and not machine.deleting and not machine.preserved
     ]
-    # Machines that are not Ready first, then the newest.
+    # Machines that are not Ready are drained first, then the newest.
     may_go.sort(key=lambda machine: (machine.ready, -machine.created_at.timestamp(), machine.name))
     return Choice(machine=may_go[0].ref) if may_go else Choice(why=Reason.of(Rule.CONVERGE_NO_MACHINE))
 
 
 def _course(pool: PoolDraft) -> tuple[tuple[str, str], ...]:
-    """Return source and destination of each step until the zones are level, without the one that is in progress."""
+    """Return source and destination of each step until the zones are level, without the step in progress."""
     played = [replace(draft, growth=replace(draft.growth, step=None)) for draft in pool.groups]
     step = pool.convergence.state.step
-    one_less = ""  # a group whose requested replicas the present step will lower, or has raised
+    one_less = ""  # the group that the open step will lower, or that this plan's step has raised
     if isinstance(pool.convergence.step, Starting) and step is None:
         one_less = pool.convergence.step.order.destination
     elif step is not None and step.is_open and pool.convergence.step is None:

@@ -1,15 +1,15 @@
-"""Level shrink: while cluster-autoscaler removes nodes, hold the mins of smaller zones, so that fuller ones give.
+"""Level shrink: while cluster-autoscaler removes nodes, raise the mins of smaller zones, so that fuller zones shrink.
 
 cluster-autoscaler ignores zones when it scales down. It removes no node of a group at its min. It also restarts the
-unneeded clocks of such a group (measured), so a held node lives up to its unneeded time longer. So a hold lasts for
-``LEVEL_HELD`` after the last removal, and the next hold starts ``RESTS`` later at the earliest. With a workload view it
-starts with the first unneeded node of a fuller zone, and applies only while there is one.
+unneeded clocks of such a group (measured), so its nodes live up to their unneeded time longer. So a hold (the raised
+mins) lasts for ``LEVEL_HELD`` after the last removal, and the next hold starts ``RESTS`` later at the earliest. With a
+workload view, a hold starts with the first unneeded node of a fuller zone, and applies only while there is one.
 
     a node goes, and zones differ     HELD after the last one             RESTS later, a node goes
     ------------*----*-----*------------------|------------------------------------*-------
                 hold                            no hold                              hold
 
-It evicts and orders nothing: a min is never above requested.
+Level shrink evicts and orders nothing: a min is never above requested.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ RESTS = timedelta(hours=3)
 
 
 def hold_level(pool: PoolDraft) -> None:
-    """Raise the mins of the smaller zones to requested, and those of the fuller ones to the level below them."""
+    """Raise the mins of smaller zones to requested, and the mins of fuller zones to the level of those."""
     pool.bounds.held_until = None if pool.pool.settings.level is Level.OFF else pool.pool.state.held_until
     if pool.pool.settings.level is Level.OFF or not pool.pool.settings.autoscaler:
         return
@@ -49,7 +49,7 @@ def hold_level(pool: PoolDraft) -> None:
 
 
 def _holds(pool: PoolDraft, minima: Mapping[str, int]) -> bool:
-    """Return True if a hold of these mins applies or starts, and note in the draft until when."""
+    """Return True if a hold with these mins applies or starts, and store its end in the draft."""
     until = pool.bounds.held_until
     holds, rests = until is not None and pool.now < until, until is not None and until <= pool.now < until + RESTS
     if not minima:
@@ -59,7 +59,7 @@ def _holds(pool: PoolDraft, minima: Mapping[str, int]) -> bool:
     helps = _helps(pool, minima)
     pool.demand.asks_idle = helps is None and pool.demand.advice is not None
     if helps is False:
-        return False  # the hold keeps its end: needed nodes do not prolong it
+        return False  # the end of the hold is unchanged: needed nodes do not prolong it
     if rests and until is not None:
         for draft in pool.groups:
             if draft.key in minima:
@@ -72,7 +72,7 @@ def _holds(pool: PoolDraft, minima: Mapping[str, int]) -> bool:
 
 
 def _helps(pool: PoolDraft, minima: Mapping[str, int]) -> bool | None:
-    """Return True if a fuller zone has an unneeded node, or None if nodes were not checked for that."""
+    """Return True if a fuller zone has an unneeded node; None: this check did not look for unneeded nodes."""
     idle = pool.idle
     if idle is None:
         return None
@@ -80,10 +80,10 @@ def _helps(pool: PoolDraft, minima: Mapping[str, int]) -> bool | None:
 
 
 def level_minima(drafts: Sequence[Draft]) -> dict[str, int]:
-    """Return the min of each zone by key; empty if no zone is far below the fullest by nodes per weight.
+    """Return the min of each group by key; empty: no zone is far below the fullest, by nodes per weight.
 
-    With equal weights, two nodes are far. Such a zone keeps its requested nodes. The others give, down to the highest
-    of those. Holding a zone for one node would restart its clocks for little.
+    With equal weights, a zone is far below if it has two nodes less. Such a zone keeps its requested nodes. The other
+    zones may shrink to the highest level of those. A hold for one node would restart unneeded clocks for little gain.
     """
     fullest = max(drafts, key=lambda draft: (draft.requested / draft.group.annotations.weight, draft.key), default=None)
     if fullest is None:
@@ -103,7 +103,7 @@ def level_minima(drafts: Sequence[Draft]) -> dict[str, int]:
 
 
 def _a_node_went(pool: PoolDraft) -> bool:
-    """Return True if another controller has lowered a healthy group since the last check."""
+    """Return True if another controller has lowered the replicas of a healthy group since the last check."""
     before = pool.pool.state.seen
     if before is None or pool.snapshot.since != pool.now:
         return False

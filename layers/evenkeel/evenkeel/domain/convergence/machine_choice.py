@@ -1,8 +1,8 @@
-"""Choose the machine of a zone whose pods are cheapest to move, once its successor runs.
+"""Choose the machine to drain in a zone: the one whose pods are cheapest to move once the new node runs.
 
-Machine controllers drain without reading the annotations of cluster-autoscaler; Gardener forces a drain in the end.
-So pods that must not move are found before. The rules are stricter than those of ``domain.demand.scale_down``, which
-may wait for a pod to complete and for a budget.
+Machine controllers ignore the annotations of cluster-autoscaler when they drain, and Gardener finally forces a drain.
+So Evenkeel looks for pods that must not move before it deletes a machine. The rules are stricter than those of
+``domain.demand.scale_down``, which may wait until a pod completes or a budget allows the eviction.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,12 +26,12 @@ from evenkeel.domain.model.workload import Node, Pod
 def choose(
     observation: Observation, pools: Iterable[PoolOffer], asks: Mapping[str, str], now: datetime
 ) -> dict[str, Choice]:
-    """Return for each group, by key, the machine that may go, or the first reason why none may.
+    """Return the machine of each group, by key, that may be drained, or the first reason why none may be.
 
     Args:
-        observation: One check, with its pods as far as they could be read.
-        pools: The offers of the pools, so that no place of a pending pod is given away.
-        asks: The groups, each with the group where a node comes first; empty: it is there.
+        observation: The reading of one check, with its pods if they could be read.
+        pools: The offers of the pools: pending pods are placed first, so that moved pods do not take their places.
+        asks: Keys of the groups -> key of the group that gets a new node before the drain; empty: that node runs.
         now: The time.
     """
     workload, offers = observation.workload, tuple(pools)
@@ -71,7 +71,7 @@ def _choose(simulation: Simulation, budgets: Budgets, nodes: Iterable[Node], com
 
 
 def _moving(simulation: Simulation, budgets: Budgets, node: Node) -> list[Pod] | Reason:
-    """Return the pods that would move with a node, or the first reason why it must stay."""
+    """Return the pods that must move if the node is drained, or the first reason not to drain it."""
     if node.machine is None or node.machine.preserved:
         return Reason.of(Rule.CONVERGE_NO_MACHINE)
     if is_being_deleted(node, simulation.now):
@@ -96,7 +96,7 @@ def _moving(simulation: Simulation, budgets: Budgets, node: Node) -> list[Pod] |
 
 
 def _held(simulation: Simulation, budgets: Budgets, pod: Pod) -> Reason | None:
-    """Return why a pod that may be evicted must stay: a volume of its zone, or a budget without room."""
+    """Return why a pod that may be evicted must stay: an exhausted budget or a volume of its zone. None: it moves."""
     if (budget := budgets.exhausted(pod)) is not None:
         return Reason.of(Rule.BUDGET_EXHAUSTED, pod=str(pod), budget=str(budget))
     needs = simulation.pod_groups.of(pod).volumes
@@ -107,7 +107,7 @@ def _held(simulation: Simulation, budgets: Budgets, pod: Pod) -> Reason | None:
 
 
 def _rescheduled(simulation: Simulation, node_info: NodeInfo, moving: list[Pod]) -> Reason | None:
-    """Return the first pod that has no place elsewhere, or None if all have. The snapshot is reverted."""
+    """Return why the first of these pods fits no other node; None: all fit. The snapshot is reverted."""
     fork = simulation.snapshot.fork()
     node_infos = [
         other

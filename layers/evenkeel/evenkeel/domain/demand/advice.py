@@ -1,6 +1,6 @@
 """Demand's advice for a plan: pending pods and unneeded nodes, by pool.
 
-``domain.demand.orders`` makes requests of it, if the record allows more than advice.
+``domain.demand.orders`` turns the advice into requests, if the record allows more than advice.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ from evenkeel.domain.model.workload import Workload
 
 # The time to the next check while pods wait for an upcoming node.
 WHILE_PODS_WAIT = timedelta(seconds=15)
-# Cluster-autoscaler renews its lease every two seconds and its status every loop. An older one was left behind.
+# Cluster-autoscaler renews its lease every 2 s and its status every loop. After this time without either, it has ended.
 AT_WORK = timedelta(minutes=5)
 
 
@@ -37,8 +37,8 @@ class Advised:
 
     cluster: Advice
     pools: Mapping[PoolId, PoolAdvice]
-    idle: Unneeded | None = None  # None: unneeded nodes were not searched
-    check_at: datetime | None = None  # the next check, if orders follow
+    idle: Unneeded | None = None  # None: unneeded nodes were not searched for
+    check_at: datetime | None = None  # when the next check is due; None: no set time
 
 
 def advise(
@@ -51,8 +51,8 @@ def advise(
 ) -> Advised:
     """Return the advice of one check, or the reason why pods cannot be read or assigned to pools.
 
-    The clocks of earlier checks are in ``state``. With advice alone none runs. The pools in ``order``, by name or id,
-    get nodes first.
+    ``state`` has the unneeded clocks of earlier checks. Clocks run only if ``stage`` allows removals. Nodes come first
+    from the pools in ``order``, by name or id.
     """
     workload, policy = with_deleting(observation.workload or Workload(), pools), DemandPolicy(order=order)
     beside_another = None
@@ -94,25 +94,25 @@ def advise(
 
 
 def is_at_work(autoscaler_at: datetime | None, now: datetime) -> bool:
-    """Return True if a cluster-autoscaler that was last seen then still runs."""
+    """Return True if a cluster-autoscaler counts as running; ``autoscaler_at`` is when it was last active."""
     return autoscaler_at is not None and abs(now - autoscaler_at) < AT_WORK
 
 
 def _has_upcoming(offers: Iterable[PoolOffer]) -> bool:
-    """Return True if an earlier check ordered a node: it arrives, or fails, within its timeout.
+    """Return True if a node that an earlier check ordered is upcoming. It registers, or fails, within its timeout.
 
-    The write of this plan's own orders causes a check. A plan that cannot be written waits for no node.
+    This plan's own orders do not count. Writing them triggers a check; if they cannot be written, no node is upcoming.
     """
     return any(offer.coming > offer.ordered for pool in offers for offer in pool.groups)
 
 
 def unread(observation: Observation, pools: Sequence[PoolOffer]) -> Reason | None:
-    """Return why pods and nodes cannot be read or assigned to pools; None: they can, if they were read."""
+    """Return why pods and nodes could not be read, or cannot be assigned to pools; None: neither is so."""
     if observation.workload_unread:
         return Reason.of(Rule.WORKLOAD_UNREAD, error=observation.workload_unread)
     clusters: dict[str, set[str]] = {}
     for id in (pool.pool for pool in pools):
-        # A flavour with one workload cluster for each namespace is identified by the namespace.
+        # If a flavour has one workload cluster for each namespace, the namespace identifies the cluster.
         clusters.setdefault(id.flavour, set()).add("/".join(filter(None, (id.namespace, id.cluster))))
     mixed = [names for _, names in sorted(clusters.items()) if len(names) > 1]
     return Reason.of(Rule.WORKLOADS_MIXED, clusters=tuple(sorted(mixed[0]))) if mixed else None
@@ -121,7 +121,7 @@ def unread(observation: Observation, pools: Sequence[PoolOffer]) -> Reason | Non
 def _nodes(
     workload: Workload, offers: Sequence[PoolOffer], idle: Unneeded, *, clocks: bool
 ) -> dict[PoolId, list[NodeAdvice]]:
-    """Return the advice for each node of a pool. Without removals no clock runs, and no node waits."""
+    """Return the advice for each node, by pool. Without ``clocks`` no clock runs, and no node waits."""
     pool_of = {offer.group: pool.pool for pool in offers for offer in pool.groups}
     hanging = {drain.node: drain for drain in idle.hanging}
     advice: dict[PoolId, list[NodeAdvice]] = {}

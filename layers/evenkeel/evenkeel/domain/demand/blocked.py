@@ -1,6 +1,7 @@
-"""Pending pods that fit no pool's new node only because of the DaemonSets that come with it.
+"""Pending pods that fit no new node of any pool, only because of the DaemonSets that come with it.
 
-No node is ordered for them, so no order shows it. Pods that their own spec keeps from every node are not among them.
+No node is ordered for such pods, so no order reports the problem. Pods that would not fit even without DaemonSets
+are not included.
 """
 
 from collections import Counter
@@ -16,12 +17,12 @@ from evenkeel.domain.model.past_orders import BlockedPods
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.workload import Pod
 
-# DaemonSets that are named, the largest first.
+# The number of DaemonSets that are named, the largest first.
 _MOST_NAMED = 3
 
 
 class Blocked:
-    """Pods that fit no new node, and would without its DaemonSets. Full and fenced groups count too."""
+    """Pods that fit no new node, but would without its DaemonSets. Full and fenced groups are checked, too."""
 
     def __init__(self, simulation: Simulation, left: Mapping[PodGroup, Sequence[Pod]]) -> None:
         self._simulation, self._left = simulation, left

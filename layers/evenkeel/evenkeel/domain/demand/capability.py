@@ -1,4 +1,4 @@
-"""Demand in the pipeline of a plan: advice for every pool, and the orders and removals that follow from it."""
+"""Demand in the pipeline of a plan: advice for every pool, and the orders and removals that follow from the advice."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -37,14 +37,14 @@ from evenkeel.domain.rebalancing.restore import is_restored
 
 
 def keep_unplaceable(pool: PoolDraft) -> None:
-    """Note the nodes that a request to give nodes back leaves alone, because their pods have no other place."""
+    """Set the nodes that a request to remove nodes must keep, because Evenkeel cannot place their pods elsewhere."""
     pool.request.pods_unread = bool(pool.observation.workload_unread)
     if pool.request.current is not None and pool.request.current.gives_number:
         pool.request.kept = kept_nodes(pool.observation, pool.now)
 
 
 def offers_of(check: Check, planned: Iterable[PlannedPool]) -> list[tuple[PoolPlan, PoolOffer]]:
-    """Return what the pools offer to pods, with their plans. A pool that is being restored offers nothing."""
+    """Return the pools' offers, with their plans, without pools that are being restored."""
     return [(pool.plan, _offer_of(pool)) for pool in planned if not is_restored(pool.plan.id, check.policy)]
 
 
@@ -52,14 +52,14 @@ def _offer_of(planned: PlannedPool) -> PoolOffer:
     if planned.draft is None:
         is_invalid = isinstance(planned.pool, InvalidPool)
         return untouched(planned.pool, Rule.POOL_INVALID if is_invalid else Rule.FEW_MEMBERS)
-    # Pods that wait for a pool in dry run would wait for ever, though another pool could take them.
+    # A dry-run pool gets no nodes: pods assigned to it would wait for ever, although another pool could serve them.
     if planned.pool.dry_run or planned.draft.opens:
         return untouched(planned.pool, Rule.POOL_DRY_RUN)
     return offer_of(planned.draft)
 
 
 def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Extension]:
-    """Return the pools with advice and with the requests that follow from it."""
+    """Return the inputs with advice and the resulting requests, and the extension of the plan."""
     advised = _advised(check, planned)
     extension = partial(_with_demand, check, advised)
     if advised is None:
@@ -73,7 +73,7 @@ def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Ext
 
 
 def _advised(check: Check, planned: Planned) -> Advised | None:
-    """Return what pods and nodes come to with these plans; None: they were not requested."""
+    """Return the advice for pods and nodes, given these plans; None: pods and nodes were not requested."""
     observation, policy = check.observation, check.policy
     if policy.demand is DemandStage.OFF or (observation.workload is None and not observation.workload_unread):
         return None
@@ -87,13 +87,13 @@ def _advised(check: Check, planned: Planned) -> Advised | None:
 def _orders(
     advised: Advised, requests: Mapping[PoolId, ScaleRequest], policy: Policy, now: datetime
 ) -> dict[PoolId, ScaleRequest]:
-    """Return the requests for pods, else those to remove unneeded nodes: pods that wait may need these nodes."""
+    """Return the requests for pods; without any, the removals. While pods wait, they may need an unneeded node."""
     orders = orders_for_pods(advised, requests, now) if policy.demand.orders else {}
     return orders or (removals_of_unneeded(advised, requests, now) if policy.demand.removes else {})
 
 
 def _answer(check: Check, planned: Planned, inputs: Inputs) -> Inputs:
-    """Return the nodes that pods want of those that pools released, for the pools that ask."""
+    """Return how many released nodes pending pods need, for the pools whose plans depend on it."""
     if check.observation.workload is None or not any(pool.plan.release.asks_waiting for pool in planned.values()):
         return {}
     waited_for = nodes_for_released(check.observation, offers_of(check, planned.values()), check.now)
@@ -119,7 +119,7 @@ def _with_demand(check: Check, advised: Advised | None, plan: Plan) -> Plan:
 
 
 def _advice_of(pool: PoolPlan, advised: Advised) -> PoolAdvice | None:
-    """Return the advice about a pool, with what of it the plan carries out."""
+    """Return the advice about a pool, with the parts marked that this plan carries out; None: there is no advice."""
     advice, request = advised.pools.get(pool.id), pool.request.current
     if advice is None:
         return None

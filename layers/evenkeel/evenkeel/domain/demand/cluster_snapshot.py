@@ -1,4 +1,4 @@
-"""Nodes and their pods while places are sought; every change can be reverted."""
+"""The nodes and pods of a simulation. Every change can be reverted."""
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping
@@ -17,8 +17,8 @@ NOTHING: Mapping[str, int] = {}
 
 class _Change(NamedTuple):
     node_info: NodeInfo
-    pod_group: PodGroup | None  # None: the node itself
-    number: int  # of pods added, or removed if negative; of a node 1 or -1
+    pod_group: PodGroup | None  # None: the node itself is added or removed
+    number: int  # pods added (negative: removed); of a node 1 or -1
 
 
 class ClusterSnapshot:
@@ -29,7 +29,7 @@ class ClusterSnapshot:
         self._counts = TopologyCounts()
         self._affinity = InterPodAffinity(self._counts, namespaces)
         self._shapes: defaultdict[Hashable, Shape] = defaultdict(Shape)
-        self._users: Counter[str] = Counter()  # pods of claims that only one pod may use
+        self._users: Counter[str] = Counter()  # pods by claim, if only one pod may use the claim
         self._changes: list[_Change] = []
 
     def add_node(
@@ -40,7 +40,7 @@ class ClusterSnapshot:
         Args:
             node: The node.
             pod_groups: Its pods, by group.
-            attached: Volumes attached to it that none of its pods names, by CSI driver.
+            attached: Number of attached volumes that none of its pods uses, by CSI driver.
         """
         node_info = NodeInfo(node, self._shapes[shape_of(node)], attached)
         for pod_group, count in pod_groups.items():
@@ -57,7 +57,7 @@ class ClusterSnapshot:
         self._apply_new(_Change(node_info, pod_group, count))
 
     def fork(self) -> int:
-        """Return the point to which ``revert`` goes back."""
+        """Return the current number of changes, for ``revert``."""
         return len(self._changes)
 
     def revert(self, fork: int) -> None:
@@ -90,11 +90,11 @@ class ClusterSnapshot:
             self._users[claim] += count
 
     def depends_on_others(self, pod_group: PodGroup) -> bool:
-        """Return True if other pods, or more pods of the group, change where it fits, apart from resources."""
+        """Return True if placed pods, also the group's own, affect where it fits, apart from resources."""
         return bool(pod_group.spread or pod_group.volumes.exclusive) or self._affinity.depends_on_others(pod_group)
 
     def failing_filter(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-        """Return the first filter of the scheduler's default profile that rejects one more pod; None: it fits."""
+        """Return why the scheduler's default profile rejects one more pod, by its first filter; None: the pod fits."""
         volumes = pod_group.volumes
         return (
             volumes.obstacle
@@ -109,12 +109,12 @@ class ClusterSnapshot:
         )
 
     def _volume_restrictions(self, pod_group: PodGroup) -> Reason | None:
-        """Claims with access mode ReadWriteOncePod that another pod uses (plugin volumerestrictions)."""
+        """Return why a ReadWriteOncePod claim rejects one more pod (plugin volumerestrictions); None: no claim does."""
         used = next((claim for claim in sorted(pod_group.volumes.exclusive) if self._users[claim] > 0), None)
         return None if used is None else Reason.of(Rule.CLAIM_IN_USE, claim=used)
 
     def fill_node(self, pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
-        """Add as many pods of a group to a node as fit, at most as many as wanted. Return the number."""
+        """Add pods of a group to a node, as many as fit, up to ``wanted``. Return the number added."""
         count = 0
         if self.depends_on_others(pod_group):
             while count < wanted and self.failing_filter(pod_group, node_info) is None:
@@ -127,13 +127,13 @@ class ClusterSnapshot:
         return count
 
     def fill(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
-        """Add pods of a group to the first nodes where they fit, at most as many as wanted. Return the number."""
+        """Add pods of a group to the first nodes where they fit, up to ``wanted``. Return the number added."""
         added = 0
         cpu, memory = pod_group.cpu, pod_group.memory
         for node_info in node_infos:
             if added >= wanted:
                 break
-            # Most nodes lack cpu or memory: they are skipped without a call.
+            # Most nodes lack cpu or memory. This condition skips them without a call.
             if (not cpu or node_info.cpu >= cpu) and (not memory or node_info.memory >= memory) and node_info.pods > 0:
                 added += self.fill_node(pod_group, node_info, wanted - added)
         return added

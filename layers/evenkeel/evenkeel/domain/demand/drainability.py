@@ -1,9 +1,10 @@
-"""Which pods let their node be removed: cluster-autoscaler's rules in its order; the first answer holds.
+"""Rules by which a pod allows or blocks the removal of its node.
 
-simulator/drainability/rules/rules.go:52-80. The rule of replica counts is left out: it is off by default, and needs
-rights to read every controller. Two rules are Evenkeel's own, because machine controllers never give up a drain:
+They are cluster-autoscaler's rules in its order (simulator/drainability/rules/rules.go:52-80); the first match decides.
+The rule about replica counts is left out: it is off by default, and needs rights to read every controller. Two rules
+are Evenkeel's own, because machine controllers never cancel a drain:
 
-1. Evenkeel evicts no pod that it cannot place again. The annotation safe-to-evict finds no place.
+1. Evenkeel evicts no pod that it cannot place again, not even with the annotation safe-to-evict.
 2. A pod of two disruption budgets keeps its node: the eviction API rejects it (registry/core/pod/storage/eviction.go).
 """
 
@@ -42,7 +43,7 @@ class Budgets:
         return [budget for budget in self._by_namespace.get(pod.namespace, ()) if matches(budget.selector, pod.labels)]
 
     def exhausted(self, pod: Pod) -> PodDisruptionBudget | None:
-        """Return the first budget that allows no eviction of a pod; None: all allow one."""
+        """Return the first budget that allows no eviction of a pod; None: every budget allows one."""
         return next((budget for budget in self.of(pod) if self.left[str(budget)] < 1), None)
 
     def allow_all(self, pods: Iterable[Pod]) -> bool:
@@ -50,7 +51,7 @@ class Budgets:
         return all(count <= self.left[budget] for budget, count in self._evictions(pods).items())
 
     def take(self, pods: Iterable[Pod]) -> None:
-        """Count these pods as evicted. A budget that does not allow all of them at once is used up."""
+        """Count these pods as evicted. A budget that allows fewer evictions then allows none."""
         for budget, count in self._evictions(pods).items():
             self.left[budget] = max(0, self.left[budget] - count)
 
@@ -59,15 +60,15 @@ class Budgets:
 
 
 class DrainDecision(StrEnum):
-    """The end of a pod whose node is drained."""
+    """The effect on a pod if its node is drained."""
 
-    ENDS = "ends"  # with its node, or has ended
-    MOVES = "moves"  # needs another place
-    WAITED_FOR = "waited-for"  # the node is removed once it has completed
+    ENDS = "ends"  # the pod ends with its node, or has ended already
+    MOVES = "moves"  # the pod needs another place
+    WAITED_FOR = "waited-for"  # the node is removed once the pod has completed
 
 
 def drain_decision(pod: Pod, budgets: Budgets, now: datetime) -> DrainDecision | Reason:
-    """Return how a pod ends when its node is drained, or the rule by which it keeps the node."""
+    """Return the effect of a drain on a pod, or the reason why the pod blocks the drain."""
     if ends_with_node(pod, now):
         return DrainDecision.ENDS
     safe_to_evict = pod.annotations.get(SAFE_TO_EVICT)
@@ -83,7 +84,7 @@ def drain_decision(pod: Pod, budgets: Budgets, now: datetime) -> DrainDecision |
     if not is_replicated(pod):
         return Reason.of(Rule.NOT_REPLICATED, pod=str(pod))
     if pod.namespace == _SYSTEM and not of_pod:
-        # An old system pod may move, whatever the rules below say about it.
+        # An old system pod may move. The rules below do not apply to it.
         is_young = now - pod.created_at <= _SYSTEM_POD_STAYS
         return Reason.of(Rule.SYSTEM_POD, pod=str(pod)) if is_young else DrainDecision.MOVES
     if safe_to_evict == "false":
@@ -101,12 +102,12 @@ def ends_with_node(pod: Pod, now: datetime) -> bool:
 
 
 def is_replicated(pod: Pod) -> bool:
-    """Return True if the pod's controller creates it again, on any node."""
+    """Return True if the pod's controller replaces a deleted pod, on any node."""
     return pod.owner is not None and pod.owner.kind in _REPLICATING
 
 
 def _local_volume(pod: Pod) -> str | None:
-    """Return the first volume whose data the node keeps, unless the annotation names it."""
+    """Return the first volume with data on the node that the annotation does not list as safe; None: there is none."""
     safe = pod.annotations.get(SAFE_VOLUMES, "").split(",")
     for volume in pod.needs.volumes:
         local = volume.kind == "hostPath" or (volume.kind == "emptyDir" and not volume.in_memory)
@@ -116,7 +117,7 @@ def _local_volume(pod: Pod) -> str | None:
 
 
 def kept_nodes(observation: Observation, now: datetime) -> KeptNodes | None:
-    """Return the nodes that no request removes, because Evenkeel cannot place their pods; None: pods were not read."""
+    """Return the nodes that no request may remove, as Evenkeel cannot place their pods; None: pods were not read."""
     workload = observation.workload
     if workload is None or not workload.whole:
         return None

@@ -1,7 +1,7 @@
 """The scheduler's filters that read one node. Each returns why it rejects one more pod of a group, or None.
 
-Those that count the pods of other nodes are in ``topology_filters``. ``ClusterSnapshot.failing_filter`` runs all of
-them in the order of the default profile.
+Filters that count pods on other nodes are in ``topology_filters``. ``ClusterSnapshot.failing_filter`` runs the filters
+of both modules in the order of the default profile.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ _Answers = dict[PodGroup, Reason | None]
 
 
 def _once_per_shape(filter_: _Filter, answers: _Answers, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-    """These filters do not read the pods of a node, so nodes of one shape share the answer."""
+    """Return the result of a filter, evaluated once for all nodes of one shape: it does not read their pods."""
     if pod_group.by_node:
         return filter_(pod_group, node_info)
     if pod_group not in answers:
@@ -30,7 +30,7 @@ def _once_per_shape(filter_: _Filter, answers: _Answers, pod_group: PodGroup, no
 
 
 def taints_and_affinity(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-    """Plugins nodeunschedulable, tainttoleration and nodeaffinity."""
+    """Return why taints or affinity reject a pod (plugins nodeunschedulable, tainttoleration and nodeaffinity)."""
     return _once_per_shape(_taints_and_affinity, node_info.shape.by_node, pod_group, node_info)
 
 
@@ -45,7 +45,7 @@ def _taints_and_affinity(pod_group: PodGroup, node_info: NodeInfo) -> Reason | N
 
 
 def node_affinity(needs: Needs, labels: Mapping[str, str], name: str) -> Reason | None:
-    """Node selector and required node affinity (plugin nodeaffinity)."""
+    """Return why the node selector or required node affinity rejects a node (plugin nodeaffinity)."""
     for key, wanted in sorted(needs.node_selector.items()):
         if (value := labels.get(key)) != wanted:
             return Reason.of(Rule.NODE_SELECTOR, key=key, wanted=wanted, found="missing" if value is None else value)
@@ -56,7 +56,7 @@ def node_affinity(needs: Needs, labels: Mapping[str, str], name: str) -> Reason 
 
 
 def node_ports(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-    """Host ports (plugin nodeports, framework.HostPortInfo)."""
+    """Return why a host port is unavailable (plugin nodeports, framework.HostPortInfo)."""
     used = [port for port, count in node_info.ports.items() if count > 0]
     for port in pod_group.ports:
         if any(_collide(port, other) for other in used):
@@ -71,7 +71,7 @@ def _collide(a: HostPort, b: HostPort) -> bool:
 
 
 def node_resources_fit(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-    """Resources (plugin noderesources/fit.go:678-765). A resource that is not requested does not matter."""
+    """Return why a requested resource does not suffice (plugin noderesources/fit.go:678-765)."""
     if node_info.pods < 1:
         return Reason.of(Rule.NODE_FULL_OF_PODS, pods=node_info.allocatable.get(PODS, 0))
     if 0 < pod_group.cpu > node_info.cpu:
@@ -95,7 +95,7 @@ def _too_little(resource: str, request: int, free: int, node_info: NodeInfo) -> 
 
 
 def capacity_for(pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
-    """Return how many more pods of a group the resources of a node hold, at most as many as wanted."""
+    """Return how many more pods of a group fit a node's resources, volumes and ports, up to ``wanted``."""
     most = min(wanted, node_info.pods)
     if pod_group.cpu:
         most = min(most, node_info.cpu // pod_group.cpu)
@@ -112,7 +112,10 @@ def capacity_for(pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
 
 
 def node_volume_limits(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-    """Attachable volumes per CSI driver (plugin nodevolumelimits/csi.go). A driver may have no limit."""
+    """Return why a CSI driver can attach no more volumes (plugin nodevolumelimits/csi.go).
+
+    A driver may have no limit.
+    """
     for driver, count in pod_group.volumes.drivers:
         limit, attached = node_info.limits.get(driver), node_info.attached[driver]
         if limit is not None and attached + count > limit:
@@ -121,7 +124,7 @@ def node_volume_limits(pod_group: PodGroup, node_info: NodeInfo) -> Reason | Non
 
 
 def volume_binding(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-    """Nodes that reach the volumes (plugins volumebinding and volumezone)."""
+    """Return why a node does not reach the volumes (plugins volumebinding and volumezone)."""
     return _once_per_shape(_volume_binding, node_info.shape.by_volumes, pod_group, node_info)
 
 
@@ -136,7 +139,7 @@ def _volume_binding(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         return None
     for reach in reaches:
         for key, values in reach.labels:
-            # Today's label of a node matches a volume that has the old one, and not the other way round.
+            # A node's current topology label also matches a volume's beta label. The reverse is not true.
             zone = labels.get(key, labels.get(TOPOLOGY_LABELS.get(key, "")))
             if zone not in values:
                 wants = " or ".join(sorted(values))

@@ -10,13 +10,13 @@ from evenkeel.domain.demand.taints import TO_BE_DELETED
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.workload import HOSTNAME, HostPort, Node
 
-# A node with one of these labels has a GPU before its driver reports it (GPULabel of two providers).
+# A node with one of these labels has a GPU, even before its driver reports it (GPULabel of two providers).
 _GPU_LABELS = frozenset({"cluster-api/accelerator", "gardener.cloud/accelerator"})
-_DEFAULT_GPU = "nvidia.com/gpu"  # cluster-autoscaler's meaning of such a label
+_DEFAULT_GPU = "nvidia.com/gpu"  # the resource that cluster-autoscaler assumes for such a label
 
 
 class Shape:
-    """Nodes that differ in their names only, with the answers that all of them share (``domain.demand.filters``)."""
+    """Nodes that differ only in name, and the filter results that they share (``domain.demand.filters``)."""
 
     def __init__(self) -> None:
         self.by_node: dict[PodGroup, Reason | None] = {}
@@ -24,13 +24,13 @@ class Shape:
 
 
 def shape_of(node: Node) -> Hashable:
-    """Return a key that is equal for nodes with equal taints and equal labels except the hostname."""
+    """Return a key that is equal for nodes with equal taints, ``unschedulable`` and labels, except the hostname."""
     labels = frozenset((key, value) for key, value in node.labels.items() if key != HOSTNAME)
     return labels, frozenset(node.taints), node.unschedulable
 
 
 class NodeInfo:
-    """A node with its pods by group and its free resources, counted as ``domain.demand.requests`` does."""
+    """A node with its pods by group and its free resources, in the units of ``domain.demand.requests``."""
 
     def __init__(self, node: Node, shape: Shape, attached: Mapping[str, int]) -> None:
         self.node = node
@@ -43,11 +43,11 @@ class NodeInfo:
         self.memory = self.free.pop(MEMORY, 0)
         self.pods = self.free.pop(PODS, 0)
         self.limits = node.attach_limits
-        self.attached: Counter[str] = Counter(attached)  # volumes by CSI driver
+        self.attached: Counter[str] = Counter(attached)  # number of volumes, by CSI driver
         self.ports: Counter[HostPort] = Counter()
         self.pod_groups: Counter[PodGroup] = Counter()
         deleting = node.deleting or any(taint.key == TO_BE_DELETED for taint in node.taints)
-        # Cluster-autoscaler uses no cordoned node, whatever a pod tolerates (plugin_runner.go:106-110).
+        # Cluster-autoscaler places no pod on a cordoned node, even if the pod tolerates it (plugin_runner.go:106-110).
         self.is_schedulable = node.ready and not node.unschedulable and not deleting
 
     def change(self, pod_group: PodGroup, count: int) -> None:
@@ -67,9 +67,10 @@ class NodeInfo:
 
 
 def utilization(node_info: NodeInfo) -> tuple[str, Fraction] | None:
-    """Return the most requested resource and its share (simulator/utilization/info.go:44-134); None: unknown.
+    """Return the most used resource and its requested share (simulator/utilization/info.go:44-134); None: unknown.
 
-    On a node with a GPU only the GPU counts, because it makes the price. A GPU that is not reported yet is unused.
+    On a node with a GPU only the GPU counts, because it determines the price. A GPU that the node does not report yet
+    counts as unused.
     """
     allocatable = node_info.allocatable
     gpu = next((name for name, amount in sorted(node_info.node.capacity.items()) if is_gpu(name) and amount), None)

@@ -1,4 +1,4 @@
-"""The offer of each pool to scale-up and scale-down: its nodes, its limits, and why it takes part or not."""
+"""The offer of each pool to scale-up and scale-down: its nodes, its limits, and reasons that exclude groups."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ _LASTING = frozenset({Rule.REPLICAS_OF_OTHERS, Rule.NO_MACHINE_CAN_BE_NAMED})
 
 
 def offer_of(pool: PoolDraft) -> PoolOffer:
-    """Return the offer of a pool after its plan.
+    """Return the offer of a pool, based on its plan.
 
-    Its room is that of a request for nodes (``domain.rebalancing.replicas.requests``). The published bounds do not
-    limit it: they are for an autoscaler, and follow.
+    Its room is the same as for a request for nodes (``domain.rebalancing.replicas.requests``). The published bounds do
+    not limit the room: they are for autoscalers, and follow the replicas.
     """
     room = pool.free_on_request
     is_busy = pool.moves or (pool.request.current is not None and not pool.request.current.is_of_plan)
@@ -68,7 +68,10 @@ def _threshold(share: float | None) -> Fraction:
 
 
 def _held_because(draft: Draft, unhealthy: Reason | None, blocked: Reason | None) -> Reason | None:
-    """Return the lasting reason that keeps all nodes of a group. Clocks continue through any other one."""
+    """Return the lasting reason that keeps all nodes of a group; None: there is none.
+
+    Other reasons do not end unneeded clocks.
+    """
     frozen = draft.group.frozen_because
     if draft.state is State.FROZEN and (frozen is None or frozen.rule is not Rule.WRITE_REFUSED):
         return unhealthy
@@ -83,23 +86,23 @@ def _unhealthy_because(draft: Draft) -> Reason | None:
 
 
 def _coming(draft: Draft) -> int:
-    """Return the provisioning machines, the replicas that may still get one, and those that this plan adds."""
+    """Return the number of provisioning machines, replicas that may still get one, and replicas that this plan adds."""
     group = draft.group
     provisioning = draft.machines.coming
     if group.status.launched is None:
         machines = group.machines or ()
         provisioning = sum(not (machine.has_node or machine.deleting or machine.preserved) for machine in machines)
-    # The machine controller has not seen replicas that were just requested, also in a probing group. If it never does,
-    # the provision timeout fences the group.
+    # The machine controller may not have seen the latest replicas yet, also in a probing group. If it never creates
+    # machines for them, the group is fenced at the provision timeout.
     may_be_made = draft.state in (State.HEALTHY, State.PROBING)
     unmade = max(0, group.waiting - provisioning) if may_be_made else 0
     return draft.machines.coming + unmade + max(0, draft.requested - group.requested)
 
 
 def untouched(pool: AnyPool, rule: Rule) -> PoolOffer:
-    """Return the offer of a pool that Evenkeel leaves alone: it gets no node and loses none.
+    """Return the offer of a pool that Evenkeel does not change: it gets no node and loses none.
 
-    A partial member list ends within a minute, so clocks continue.
+    A partial member list (FEW_MEMBERS) ends within a minute, so its nodes only wait and their clocks continue.
     """
     reason = Reason.of(rule)
     held, waits = (None, reason) if rule is Rule.FEW_MEMBERS else (reason, None)
@@ -118,10 +121,10 @@ def untouched(pool: AnyPool, rule: Rule) -> PoolOffer:
 
 
 def with_coming(pools: Sequence[PoolOffer], workload: Workload) -> tuple[PoolOffer, ...]:
-    """Return the pools with as many upcoming nodes as their existing nodes leave.
+    """Return the pools, with upcoming nodes limited to the requested nodes that do not exist yet.
 
-    A node registers before its machine reports it, and would otherwise count twice. A node being deleted is not among
-    the requested ones: its replacement is upcoming.
+    A node registers before its machine reports it, and would otherwise count twice. A node being deleted does not count
+    as existing, because its replacement is upcoming.
     """
     existing = Counter(node.group for node in workload.nodes if not node.deleting)
 
@@ -150,10 +153,10 @@ def marked_nodes(workload: Workload, pools: Sequence[PoolOffer]) -> frozenset[st
 
 
 def with_deleting(workload: Workload, pools: Sequence[PoolOffer]) -> Workload:
-    """Return the workload with those marked nodes as deleting whose replicas are gone already.
+    """Return the workload, with marked nodes set to deleting as far as a group has more nodes than replicas.
 
-    Until the machine controller acts, only the mark tells which machine it will delete: as many as there are more nodes
-    than replicas. If replicas are raised meanwhile, it deletes none.
+    Until the machine controller acts, only the mark shows which machines it will delete. If replicas are raised
+    meanwhile, it deletes none.
     """
     offers = _marked_offers(pools)
     if not offers:

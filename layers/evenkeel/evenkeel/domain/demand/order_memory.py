@@ -1,16 +1,19 @@
-"""Past orders for the pending pods: which nodes did not help them, and when the next one is ordered.
+"""Past orders for the pending pods: the nodes that did not help the pods, and the time of the next order.
 
-1. The first order for pods with equal needs and one expected node is free.
-2. It did not help if its node is Ready and would not hold one of the pods even without other pods.
-3. The next order then waits 10 min, doubled each time, at most 1 h. It is one node, and none while that is upcoming.
-4. A pool or node that was not tried for these pods gets one node at once, up to three times. If it helps, more follow.
+1. The first order for pods with equal needs and one expected node has no wait.
+2. It did not help if its node is Ready, and would not hold one of the pods even without other pods on it.
+3. The next order then waits 10 min, doubled each time, at most 1 h. It is one node. While that node is upcoming, no
+   other is ordered.
+4. If a pool or a kind of node was not tried for these pods, one such node is ordered at once, up to three times. If it
+   helps, more are ordered.
 
     order       node is no use     one node          one node                        one node
     |-- boots --|                  |                 |                               |
     *-----------x - - 10 min - - - *- - - 20 min - - *- - - - - - 40 min - - - - - - *- - - 1 h - - -
 
-The key is a digest of the pods' needs and of the parts of the expected node that they read. A change of either is
-another key. Names and labels of pods are not part of it: a controller creates its pods anew.
+The key of an order is a digest of the pods' needs and of those parts of the expected node that the needs refer to. A
+change of either makes another key. Names and labels of pods are left out, because they differ in a controller's next
+pods.
 """
 
 import hashlib
@@ -48,26 +51,26 @@ Orders = Mapping[str, PastOrder]
 
 # Filters that may accept a pod once other nodes exist.
 CHANGING = frozenset({Rule.SPREAD_SKEW, Rule.WITHOUT_COMPANY})
-# Machines of one type differ by some KiB: amounts within this factor are equal.
+# Machines of one type differ by some KiB. Amounts that differ by less than this factor count as equal.
 _ALIKE = 1.05
 
 
 class OrderMemory:
-    """The stored orders of all pools, updated with what the nodes of this check show."""
+    """The stored orders of all pools, updated by the nodes of this check."""
 
     def __init__(self, workload: Workload, simulation: Simulation, pools: Sequence[PoolOffer]) -> None:
         self._workload, self._simulation, self._pools, self._now = workload, simulation, pools, simulation.now
         self._digest = cache(pods_digest)
         self._retry_time = cache(self._find_retry_time)
         self._ineffective: dict[PodGroup, Mapping[GroupKey, PastOrder]] = {}
-        self._latest: dict[str, datetime] = {}  # the last order for pods, in any pool
+        self._latest: dict[str, datetime] = {}  # time of the last order for pods, in any pool, by digest
         for key, order in ((key, order) for pool in pools for key, order in pool.orders.items()):
             self._latest[_of_pods(key)] = max(order.at, self._latest.get(_of_pods(key), order.at))
         self._pending = self._pending_by_digest if self._latest else {}
         self._upcoming: Counter[GroupKey] = Counter(simulation.starting.values())
         self._upcoming.update({offer.group: offer.coming for pool in pools for offer in pool.groups})
-        self._helped: set[tuple[PoolId, str]] = set()  # orders whose nodes help in each group
-        self._untried: set[tuple[PodGroup, GroupKey]] = set()  # where the pods' other nodes did not help
+        self._helped: set[tuple[PoolId, str]] = set()  # keys of orders whose nodes help in all their groups
+        self._untried: set[tuple[PodGroup, GroupKey]] = set()  # groups not tried for these pods yet
         self._orders = {pool.pool: self._updated(pool) for pool in pools}
 
     @cached_property
@@ -80,9 +83,9 @@ class OrderMemory:
     # ---------------------------------------------------------------- do the nodes that have arrived help?
 
     def _unexpired(self, pool: PoolOffer) -> dict[str, PastOrder]:
-        """Return the orders whose pods are pending, or were ordered for lately in any pool.
+        """Return the orders whose pods are pending, or got an order in any pool within ``ORDERS_KEPT``.
 
-        A time in the future counts as now: the clock was set back.
+        A time in the future counts as now, because a clock was set back.
         """
         return {
             key: replace(order, at=min(order.at, self._now))
@@ -100,9 +103,9 @@ class OrderMemory:
         return orders
 
     def _evaluated(self, pool: PoolId, key: str, order: PastOrder, pod: Pod) -> PastOrder | None:
-        """Return an order with the groups whose nodes hold its pods or not; None: it has helped after all.
+        """Return an order, updated with the groups whose nodes helped or failed; None: a failed order helped after all.
 
-        Zones may differ in the nodes that they make, so each group counts on its own.
+        Nodes may differ between zones, so each group is evaluated separately.
         """
         rejecting: dict[str, tuple[str, Reason]] = {}
         helping: set[str] = set()
@@ -130,7 +133,7 @@ class OrderMemory:
         return replace(order, is_open=False, failed_in=tuple(sorted(failed_in)), helped_in=tuple(sorted(helped_in)))
 
     def _arrived(self, order: PastOrder) -> Iterator[Node]:
-        """Yield the started nodes in an order's groups that were created after it."""
+        """Yield the started nodes in an order's groups that were created after the order."""
         for node in self._started_nodes:
             if str(node.group) in order.groups and node.created_at is not None and node.created_at > order.seen:
                 yield node
@@ -146,9 +149,9 @@ class OrderMemory:
         ]
 
     def _rejects_if_empty(self, node: Node, pod: Pod) -> Reason | None:
-        """Return the filter that rejects a pod on a node without the pods that could run elsewhere.
+        """Return why a node would reject a pod even if all movable pods had left the node; None: it accepts the pod.
 
-        Pods that come with the node stay, and those that a controller has created for this one node.
+        Pods that come with the node remain, and so do pods that are bound to it or that a controller created for it.
         """
         simulation = self._copy
         snapshot, pod_groups = simulation.snapshot, simulation.pod_groups
@@ -162,7 +165,7 @@ class OrderMemory:
 
     @cached_property
     def _copy(self) -> Simulation:
-        """Another simulation: a node that is removed and added again changes the order in which places are sought."""
+        """A second simulation, because removing and adding a node changes the order in which nodes are filled."""
         return Simulation(self._workload, tuple(self._pools), self._simulation.policy, self._now)
 
     def _is_upcoming(self, order: PastOrder) -> bool:
@@ -171,7 +174,7 @@ class OrderMemory:
     # ---------------------------------------------------------------- the next order
 
     def ineffective_groups(self, pod_group: PodGroup) -> Mapping[GroupKey, PastOrder]:
-        """Return the groups whose expected node did not help the pods, each with the last order there."""
+        """Return the node groups whose expected node did not help the pods, each with the last order that failed."""
         if pod_group not in self._ineffective:
             self._ineffective[pod_group] = self._find_ineffective(pod_group)
         return self._ineffective[pod_group]
@@ -184,7 +187,7 @@ class OrderMemory:
         groups = {}
         for pool in self._pools:
             of_pool = self._failed[pool.pool]
-            # The pool's nodes did not help so many pod groups that the next one waits too.
+            # So many orders of the pool have failed that its nodes count as ineffective for other pod groups, too.
             last = max(of_pool, key=lambda order: order.at) if len(of_pool) >= MOST_ORDERS else None
             if own is None and last is None:
                 continue
@@ -207,7 +210,7 @@ class OrderMemory:
         return {pool: [order for order in orders.values() if order.failed] for pool, orders in self._orders.items()}
 
     def _fits_a_node(self, pod_group: PodGroup, group: GroupKey, younger_than: timedelta = timedelta.max) -> bool:
-        """Return True if a Ready node of a group would hold the pods if it were empty."""
+        """Return True if a Ready node of a group would hold the pods if it were empty. Older nodes do not count."""
         pods = self._pending_by_digest.get(self._digest(pod_group))
         nodes = (
             node
@@ -225,13 +228,13 @@ class OrderMemory:
     def _find_retry_time(self, pod_group: PodGroup) -> datetime | None:
         """Return when the next node may be ordered for pods that earlier nodes did not help; None: one is upcoming.
 
-        All orders for the pods count, so that they do not go from pool to pool without effect.
+        Orders in all pools count. Otherwise Evenkeel would order nodes from pool after pool without effect.
         """
         own = self._orders_of(self._digest(pod_group))
         if any(order.is_open and self._is_upcoming(order) for order in own):
             return None
         ineffective = self.ineffective_groups(pod_group)
-        # An open order without an upcoming or arrived node was lost.
+        # An open order with neither an upcoming nor an existing node was lost. It does not count.
         known = [order for order in own or ineffective.values() if order.failed and not order.is_open]
         if not known:
             return self._now
@@ -245,14 +248,17 @@ class OrderMemory:
         return [order for orders in self._orders.values() for key, order in orders.items() if _of_pods(key) == digest]
 
     def usable_nodes(self, pod_group: PodGroup, node_infos: Sequence[NodeInfo]) -> Sequence[NodeInfo]:
-        """Return the nodes that count for a pod group: only started ones, in groups whose nodes did not help it."""
+        """Return the nodes on which a pod group may be placed.
+
+        In groups whose expected node did not help it, only started nodes are usable.
+        """
         groups, started = self.ineffective_groups(pod_group), self._simulation.started
         if not groups:
             return node_infos
         return [info for info in node_infos if info.name in started or info.node.group not in groups]
 
     def due(self, pod_group: PodGroup) -> list[GroupKey]:
-        """Return the groups that may get a node again for the pods: untried ones, then the one tried longest ago."""
+        """Return the node groups that may get another node for the pods: untried ones first, then by last order."""
         ineffective = self.ineffective_groups(pod_group)
         until = self._retry_time(pod_group) if ineffective else None
         if until is None:
@@ -268,12 +274,12 @@ class OrderMemory:
             for offer in pool.groups
             if offer.group in allowed
         )
-        # Each retry begins with another group: one may stay broken while the others are fixed.
+        # Each retry begins with another group, because one may remain broken while the others are fixed.
         turn = {group: (place - ineffective[group].failed) % len(groups) for place, group in enumerate(groups)}
         return sorted(groups, key=lambda group: (group not in untried, ineffective[group].at, turn[group]))
 
     def no_order_because(self, pod_group: PodGroup, group: GroupKey) -> Reason | None:
-        """Return why a group gets no node for pods that would fit it; None: it may."""
+        """Return why a group gets no node for pods that a new node would hold; None: it may get one."""
         order = self.ineffective_groups(pod_group).get(group)
         if order is None:
             return None
@@ -281,7 +287,7 @@ class OrderMemory:
         return Reason.of(Rule.ORDER_DID_NOT_HELP, node=order.node, why=order.why, until=until)
 
     def ineffective(self, pool: PoolId) -> tuple[IneffectiveOrder, ...]:
-        """Return the orders of a pool whose nodes have arrived and whose pods are still pending."""
+        """Return the orders of a pool whose nodes have arrived, but whose pods are still pending."""
         return tuple(
             IneffectiveOrder(
                 pods=tuple(map(str, self._pending[_of_pods(key)])),
@@ -297,7 +303,10 @@ class OrderMemory:
     # ---------------------------------------------------------------- orders to store
 
     def orders(self, pool: PoolOffer) -> Orders:
-        """Return the orders to store if the pool orders nothing. Expired ones stay until another change is written."""
+        """Return the orders to store if the pool orders nothing.
+
+        Expired orders remain until another change is written.
+        """
         orders = self._orders[pool.pool]
         return pool.orders if orders == self._unexpired(pool) else orders
 
@@ -316,20 +325,20 @@ class OrderMemory:
     def _ordered(self, before: PastOrder | None, group: GroupKey) -> PastOrder:
         if before is None:
             return PastOrder(at=self._now, seen=self._seen, groups=(str(group),))
-        # An open order keeps the time that tells its nodes from older ones.
+        # An open order keeps ``seen``: nodes created after that time belong to the order.
         seen = before.seen if before.is_open else self._seen
         groups = tuple(sorted({*before.groups, str(group)}))
         return replace(before, at=self._now, seen=seen, groups=groups, is_open=True)
 
     @cached_property
     def _seen(self) -> datetime:
-        """The latest time in any object that was read, as the API server sets them."""
+        """The latest creation time of any node or pod, as set by the API server."""
         nodes = (node.created_at for node in self._workload.nodes if node.created_at is not None)
         return max([*nodes, *(pod.created_at for pod in self._workload.pods)], default=self._now)
 
     @cached_property
     def retry_at(self) -> datetime | None:
-        """When the passing of time allows the next order."""
+        """The time at which the next order is allowed without any other change; None: there is none."""
         times = (self._retry_time(pod_group) for pod_group, groups in self._ineffective.items() if groups)
         return min((time for time in times if time is not None and time > self._now), default=None)
 
@@ -339,9 +348,9 @@ def _of_pods(key: str) -> str:
 
 
 def _is_made_for(pod: Pod, node: Node) -> bool:
-    """Return True for pods that exist because their node does: a DaemonSet's, or one of a controller per node.
+    """Return True if a pod exists because of its node: a DaemonSet or another controller created it for the node.
 
-    A controller of unknown kind may replicate pods all the same. Then it created them before the node.
+    A controller of unknown kind may also replicate pods on any node. So only a pod younger than the node counts.
     """
     if comes_with_node(pod):
         return True
@@ -353,7 +362,7 @@ def _is_made_for(pod: Pod, node: Node) -> bool:
 
 
 def pods_digest(pod_group: PodGroup) -> str:
-    """Return a digest of what pods need of a node. A controller's new pods have the same one."""
+    """Return a digest of the pods' needs. New pods of the same controller have the same digest."""
     needs, volumes = pod_group.needs, pod_group.volumes
     terms = (*needs.affinity, *needs.anti_affinity)
     selectors = [*(constraint.selector for constraint in needs.spread), *(term.selector for term in terms)]
@@ -375,7 +384,7 @@ def pods_digest(pod_group: PodGroup) -> str:
 
 
 def node_digest(pod_group: PodGroup, template: TemplateNode) -> str:
-    """Return a digest of what pods read of an expected node. Anything else may differ from node to node."""
+    """Return a digest of the parts of an expected node that the pods' needs refer to. The others may vary."""
     node = template.node
     free = Counter(counts(node.allocatable))
     for pod in template.pods:
@@ -408,7 +417,7 @@ def _hash(*parts: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """Return the value with unordered parts sorted, so that each process has the same digest."""
+    """Return the value with unordered parts sorted, so that each process computes the same digest."""
     if is_dataclass(value) and not isinstance(value, type):
         return tuple(_plain(getattr(value, part.name)) for part in fields(value))
     if isinstance(value, Mapping):

@@ -1,8 +1,8 @@
 """The requests for nodes that follow from advice, and the unneeded clocks that a plan stores.
 
-Requests go through journal, limits and fences like all others. An order for pods is not stored: a requested node that
-does not exist yet is upcoming, and pods that fit it need no other. A crash at any step, a repeated message or a late
-check therefore leads to the same nodes.
+Journal, limits and fences apply to these requests as to all others. An order for pods is not stored: a requested node
+that does not exist yet is upcoming, and pods that fit an upcoming node get no other. So the same nodes are ordered
+after a crash at any step, a repeated message or a late check.
 
     check   pods 3, upcoming 0  ->  order 3: journal, a +2, (crash)
     check   pods 3, upcoming 2  ->  order 1
@@ -23,7 +23,7 @@ from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.states import ClusterState, GroupState, Release
 
-# Another scheduler, or the same one a moment later, may find that these pods need a node.
+# Pods that are not counted for these reasons may still turn out to need a node.
 _UNDECIDED = frozenset(
     {
         Rule.POD_NOT_TRIED_YET,
@@ -35,7 +35,7 @@ _UNDECIDED = frozenset(
     }
 )
 _UNKNOWN_NODES = frozenset({Rule.FRESH_NODE_UNKNOWN, Rule.CPU_AND_MEMORY_UNKNOWN})
-# Cluster-autoscaler orders nothing in a group that misses more nodes (--ok-total-unready-count,
+# Cluster-autoscaler orders no node in a group with more missing nodes than this (--ok-total-unready-count,
 # --max-total-unready-percentage; clusterstate.go, IsNodeGroupHealthy).
 _MISSING_NODES, _MISSING_SHARE = 3, 0.45
 
@@ -46,9 +46,10 @@ _MISSING_NODES, _MISSING_SHARE = 3, 0.45
 def orders_for_pods(
     advised: Advised, requests: Mapping[PoolId, ScaleRequest], now: datetime
 ) -> dict[PoolId, ScaleRequest]:
-    """Return a request for each pool whose nodes pending pods need.
+    """Return a request for each pool from which pending pods need nodes.
 
-    A run carries out one request per pool. An operator's goes first, but its rest after max_step goes after pods.
+    A run carries out one request per pool. An operator's request precedes pods. If max_step has divided it, pods
+    precede its rest.
     """
     orders = {}
     for pool, advice in advised.pools.items():
@@ -62,7 +63,7 @@ def orders_for_pods(
 def removals_of_unneeded(
     advised: Advised, requests: Mapping[PoolId, ScaleRequest], now: datetime
 ) -> dict[PoolId, ScaleRequest]:
-    """Return a request to remove exactly the unneeded nodes, for each pool that has some to remove."""
+    """Return a request for each pool with unneeded nodes to remove. It removes exactly these nodes."""
     removals: dict[PoolId, list[Removal]] = {}
     for removal in advised.idle.go if advised.idle is not None else ():
         request = requests.get(removal.pool)
@@ -87,10 +88,10 @@ def _removal_request(pool: PoolId, removals: Sequence[Removal], now: datetime) -
 def nodes_for_released(
     observation: Observation, pools: Sequence[tuple[PoolPlan, PoolOffer]], now: datetime
 ) -> dict[PoolId, dict[str, int]]:
-    """Return the nodes that pending pods need of those that pools released, by group.
+    """Return how many of the nodes that pools released are needed by pending pods, by pool and group.
 
-    A pool is left out if this is unknown: pods were not read, or some of them cannot be placed. Only healthy groups
-    count, for as many nodes as were released and not ordered again. Upcoming nodes anywhere serve their pods first.
+    A pool is left out if the number is unknown: pods were not read, or some of them cannot be placed. Only healthy
+    groups get nodes, at most as many as were released and not ordered again. Pods use upcoming nodes of any pool first.
     """
     offers = [_released_only(plan, offer) for plan, offer in pools]
     advised = advise(observation, offers, DemandStage.OFF, ScaleDownState(), now)
@@ -112,7 +113,7 @@ def _has_unknown_nodes(pool: PoolDemand) -> bool:
 
 def _released_only(plan: PoolPlan, offer: PoolOffer) -> PoolOffer:
     release = plan.next_state.release
-    # Once Evenkeel has ordered the whole release again, the autoscaler orders what pods need beyond it.
+    # Once Evenkeel has ordered all released nodes again, the autoscaler orders any further nodes that pods need.
     ordered = release if release is not None and release.ordered and not plan.release.untaken else None
     able = {
         group.group.key
@@ -128,9 +129,10 @@ def _released_only(plan: PoolPlan, offer: PoolOffer) -> PoolOffer:
 
 
 def _seems_broken(group: NodeGroup, release: Release) -> bool:
-    """Return True if an autoscaler may order nothing in a group, because too many nodes are missing.
+    """Return True if an autoscaler may refuse to order nodes in a group, because too many nodes are missing.
 
-    It does not miss nodes that it ordered itself, but forgets that when it restarts. So all of them count.
+    An autoscaler does not count upcoming nodes that it ordered itself as missing, but forgets its orders when it
+    restarts. So Evenkeel counts all of them.
     """
     return release.awaited(group) > max(_MISSING_NODES, _MISSING_SHARE * group.running)
 
@@ -139,10 +141,10 @@ def _seems_broken(group: NodeGroup, release: Release) -> bool:
 
 
 def scale_down_state(state: ClusterState, now: datetime) -> ScaleDownState:
-    """Return the clocks and times of earlier checks and runs. A time in the future counts as now."""
+    """Return the stored clocks and the times of the last growth and failure. A time in the future counts as now."""
     clocks = {name: min(since, now) for group in state.groups.values() for name, since in group.unneeded.items()}
     grew = (pool.grew_at for pool in state.pools.values() if pool.grew_at is not None)
-    # A removal failed if the API refused a write of a group with a marked machine.
+    # A removal failed if the API rejected a write to a group with a marked machine.
     failed = (group.write_refused_at for group in state.groups.values() if group.marked and group.write_refused_at)
     return ScaleDownState(
         clocks=clocks,
@@ -154,10 +156,10 @@ def scale_down_state(state: ClusterState, now: datetime) -> ScaleDownState:
 def with_clocks(
     before: Mapping[GroupKey, GroupState], advised: Advised | None, observation: Observation, policy: Policy
 ) -> dict[GroupKey, GroupState]:
-    """Return the states of the groups in which a clock starts or ends.
+    """Return the new states of the groups in which a clock starts or ends.
 
-    Clocks are stored by group: one more is then a write of a few nodes and not of a thousand. A check without nodes
-    changes none. Without removals none runs.
+    Clocks are stored by group. So a new clock rewrites the clocks of a few nodes, and not of a thousand. A check that
+    read no nodes changes no clock. If the policy allows no removals, no clock runs.
     """
     clocks: dict[GroupKey, dict[str, datetime]] = {}
     if policy.demand.removes:

@@ -1,4 +1,4 @@
-"""Pods that placing cannot tell apart, as one group: the answer for one pod holds for all of them."""
+"""Groups of pods that are equal for placement: the result for one pod of a group is valid for all of them."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,22 +12,22 @@ from evenkeel.domain.model.workload import HOSTNAME, HostPort, Needs, Pod, Requi
 
 @dataclass(eq=False, slots=True)  # compared by identity: there is one object per group and simulation
 class PodGroup:
-    """Pods with equal needs. ``request`` and its parts as ``domain.demand.requests`` counts them."""
+    """Pods with equal needs. ``request`` and its parts have the units of ``domain.demand.requests``."""
 
-    name: str  # of one of its pods, for display
+    name: str  # the name of one of its pods, for display
     namespace: str
     labels: Mapping[str, str]
     needs: Needs
     request: Mapping[str, int]
     ports: tuple[HostPort, ...]
     volumes: VolumeNeeds
-    spread: tuple[TopologySpreadConstraint, ...]  # with matchLabelKeys in their selectors
+    spread: tuple[TopologySpreadConstraint, ...]  # their selectors include matchLabelKeys
     priority: int
     is_terminating: bool
     cpu: int = field(init=False)
     memory: int = field(init=False)
     rest: tuple[tuple[str, int], ...] = field(init=False)  # the request without cpu and memory
-    by_node: bool = field(init=False)  # nodes of one shape differ for it
+    by_node: bool = field(init=False)  # it can select single nodes, so nodes of one shape differ for it
 
     def __post_init__(self) -> None:
         self.cpu = self.request.get(CPU, 0)
@@ -41,12 +41,12 @@ class PodGroup:
 
 
 class _Requested(NamedTuple):
-    """The result of reading one spec. It keeps the spec, so that its ``id`` stays unique."""
+    """The requests read from one spec. ``needs`` keeps the spec alive, so that its ``id`` remains unique."""
 
     needs: Needs
     request: Mapping[str, int]
     ports: tuple[HostPort, ...]
-    alike: int  # equal for specs that are equal in all that placing reads
+    alike: int  # equal for specs that are equal for placement
 
 
 class PodGroups:
@@ -95,7 +95,7 @@ class PodGroups:
         return requested
 
     def group(self, pods: Iterable[Pod]) -> dict[PodGroup, list[Pod]]:
-        """Return pods by group, the oldest first, whatever their order."""
+        """Return pods by group, the oldest first. The order of the input does not matter."""
         groups: dict[PodGroup, list[Pod]] = {}
         for pod in sorted(pods, key=lambda pod: (pod.created_at, pod.namespace, pod.name)):
             groups.setdefault(self.of(pod), []).append(pod)
@@ -103,7 +103,7 @@ class PodGroups:
 
 
 def _with_label_keys(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> TopologySpreadConstraint:
-    """Add the pod's own values of matchLabelKeys to the constraint's selector."""
+    """Return the constraint, with the pod's own values of matchLabelKeys in the selector."""
     own = tuple(Requirement(key, "In", (labels[key],)) for key in constraint.label_keys if key in labels)
     if not own or constraint.selector is None:
         return constraint

@@ -1,6 +1,6 @@
-"""Pods as scale-up and scale-down see them: which come with a node, can be placed, or are demand.
+"""Rules about pods for scale-up and scale-down: which pods come with a node, can be placed, or are demand.
 
-utils/kubernetes/listers.go:181-203, core/podlistprocessor, static_autoscaler.go:531-571.
+Sources: utils/kubernetes/listers.go:181-203, core/podlistprocessor, static_autoscaler.go:531-571.
 """
 
 from collections import defaultdict
@@ -34,7 +34,7 @@ def is_daemon(pod: Pod) -> bool:
 
 
 def is_mirror(pod: Pod) -> bool:
-    """Return True for the API's copy of a static pod of a kubelet."""
+    """Return True for a mirror pod: the API object of a kubelet's static pod."""
     return _MIRROR in pod.annotations
 
 
@@ -44,15 +44,15 @@ def comes_with_node(pod: Pod) -> bool:
 
 
 def is_overdue(pod: Pod, now: datetime) -> bool:
-    """Return True if a deleted pod has outlived its grace period by half a minute."""
+    """Return True if a deleted pod has exceeded its grace period by 30 s."""
     return pod.deleted_at is not None and pod.deleted_at + pod.grace + _GRACE < now
 
 
 def daemon_sets_of(pods: Iterable[Pod]) -> tuple[Pod, ...]:
     """Return the newest pod of each DaemonSet, as the DaemonSet would start it on any node.
 
-    The controller replaces the template's node affinity by the name of the node. Without it, the pod's node selector
-    and tolerations decide, so a DaemonSet may count on too many nodes and never on too few.
+    The controller replaces the template's node affinity with the node's name, and Evenkeel drops that. Node selector
+    and tolerations then decide, so a DaemonSet may count on too many nodes, but never on too few.
     """
     newest: dict[tuple[str, str], Pod] = {}
     for pod in sorted(pods, key=lambda pod: (pod.created_at, pod.namespace, pod.name)):
@@ -67,8 +67,8 @@ def daemon_sets_of(pods: Iterable[Pod]) -> tuple[Pod, ...]:
 def unplaceable(pod: Pod) -> Reason | None:
     """Return the first need of a pod that Evenkeel cannot evaluate; None: Evenkeel can place the pod.
 
-    Scale-up, scale-down and convergence all ask this. A node ordered for such a pod may not help it, and a pod whose
-    node is removed may find no other.
+    Scale-up, scale-down and convergence all use this check. A node ordered for an unplaceable pod may not help it. If
+    its node is removed, the pod may fit no other.
     """
     needs = pod.needs
     if needs.gates:
@@ -88,7 +88,7 @@ def unplaceable(pod: Pod) -> Reason | None:
 
 @dataclass
 class SortedPods:
-    """The pods of one check: those on each node, the pending ones, and those that are not counted."""
+    """The pods of one check: those on each node, the pending ones, and those that are not counted as demand."""
 
     on_node: dict[str, list[Pod]] = field(default_factory=lambda: defaultdict(list))
     pending: list[Pod] = field(default_factory=list)
@@ -97,7 +97,7 @@ class SortedPods:
 
 
 def sort_pods(workload: Workload, policy: DemandPolicy, now: datetime) -> SortedPods:
-    """Find the pods of each node, the pending pods, and those that are not counted."""
+    """Return the pods of each node, the pending pods, and those that are not counted as demand."""
     deleting = {node.name for node in workload.nodes if is_being_deleted(node, now)}
     names = {node.name for node in workload.nodes}
     pods = SortedPods()
@@ -105,7 +105,7 @@ def sort_pods(workload: Workload, policy: DemandPolicy, now: datetime) -> Sorted
         if pod.has_ended or is_overdue(pod, now):
             continue
         if node := node_of(pod, names):
-            # A drained pod is created again. It is demand only if it fits nowhere else.
+            # A drained pod is created again. It needs a new node only if it fits no existing or upcoming one.
             if node in deleting and not_rescheduled_because(pod, policy) is None:
                 pods.pending.append(replace(pod, node=""))
                 pods.drained.add(node)
@@ -121,21 +121,22 @@ def sort_pods(workload: Workload, policy: DemandPolicy, now: datetime) -> Sorted
 
 
 def node_of(pod: Pod, nodes: Container[str]) -> str:
-    """Return the node whose resources a pod takes: its own, or an existing node nominated for it; empty: none."""
+    """Return the node whose resources a pod uses: its own, or an existing node nominated for it; empty: none."""
     if pod.node or pod.deleted_at is not None:
         return pod.node
     return pod.nominated if pod.nominated in nodes else ""
 
 
 def is_expendable(pod: Pod, policy: DemandPolicy) -> bool:
-    """Return True if the priority is so low that the pod gets no node and others may take its place."""
+    """Return True if a pod's priority is so low that no node is ordered for it and other pods may preempt it."""
     return pod.priority is not None and pod.priority < policy.expendable_below
 
 
 def not_demand_because(pod: Pod, policy: DemandPolicy, now: datetime) -> Reason | None:
-    """Return why a pod without a node raises no demand; None: it does.
+    """Return why a pod without a node is no demand; None: it is demand.
 
-    Only a pod that the scheduler found unschedulable counts. Without that condition the scheduler has not tried yet.
+    Only a pod that the scheduler reports as unschedulable is demand. Without this condition, the scheduler has not
+    tried the pod yet.
     """
     if reason := not_rescheduled_because(pod, policy):
         return reason
@@ -148,7 +149,7 @@ def not_demand_because(pod: Pod, policy: DemandPolicy, now: datetime) -> Reason 
 
 
 def not_rescheduled_because(pod: Pod, policy: DemandPolicy) -> Reason | None:
-    """Return why a pod raises no demand when its node is drained; None: it does."""
+    """Return why a pod is no demand after its node is drained; None: it is demand."""
     if pod.deleted_at is not None:
         return Reason.of(Rule.POD_GOING)
     if comes_with_node(pod):
@@ -161,8 +162,8 @@ def not_rescheduled_because(pod: Pod, policy: DemandPolicy) -> Reason | None:
 def old_enough_at(pods: Iterable[Pod], policy: DemandPolicy, now: datetime) -> datetime | None:
     """Return when the oldest pending pod is old enough to act on; None: no pod is pending.
 
-    Until then the scheduler may still be placing all of them. A pod with a creation time in the future counts as old
-    enough. Otherwise it would wait until a slow clock has caught up.
+    Until then the scheduler may still be placing all pending pods. A pod with a creation time in the future counts as
+    old enough. Otherwise the pod would wait until Evenkeel's slow clock has caught up.
     """
     pending = list(pods)
 

@@ -1,6 +1,6 @@
 """The resources that a pod requests of a node (component-helpers resource/helpers.go:151-322).
 
-The scheduler counts cpu in millicores and everything else in whole units, both rounded up. So does Evenkeel.
+As in the scheduler, cpu is counted in millicores and every other resource in whole units, both rounded up.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ Counts = Mapping[str, int]
 
 
 def counts(amounts: Amounts) -> dict[str, int]:
-    """Return amounts as the scheduler counts them."""
+    """Return amounts in the scheduler's units."""
     return {name: ceil(amount * 1000) if name == CPU else ceil(amount) for name, amount in amounts.items()}
 
 
@@ -33,15 +33,16 @@ def amount_text(resource: str, count: int) -> str:
 
 
 def is_gpu(resource: str) -> bool:
-    """Return True for the resource of any vendor's device plugin: nvidia.com/gpu, amd.com/gpu."""
+    """Return True for a GPU resource of any vendor, such as nvidia.com/gpu or amd.com/gpu."""
     return resource.endswith("/gpu")
 
 
 def request_of(pod: Pod) -> dict[str, int]:
-    """Return the resources that a pod takes of a node, without those of which it takes none. Limits do not count.
+    """Return the amount of each resource that a pod requests of a node, without zeros. Limits do not count.
 
-    The larger of two sums counts: containers with sidecars, or the most that the start takes. An init container runs
-    together with the sidecars listed before it. Requests of the pod as a whole replace that sum. Overhead is added.
+    It is the larger of two amounts: that of containers and sidecars together, or the peak during startup. During
+    startup, an init container runs together with the sidecars listed before it. Requests of the pod as a whole replace
+    this amount. Overhead is added.
     """
     needs = pod.needs.resources
     total = _sum(_of_container(container, needs) for container in needs.containers)
@@ -58,7 +59,11 @@ def request_of(pod: Pod) -> dict[str, int]:
 
 
 def _of_container(container: Container, needs: Resources) -> Amounts:
-    """During a resize the larger of actual and desired requests counts, or the actual ones if it is infeasible."""
+    """Return a container's requests.
+
+    During a resize these are the larger of actual and desired requests. If the resize is infeasible, only the actual
+    requests count.
+    """
     if container.running_with is None:
         return container.requests
     actual = _most(container.running_with, container.allocated or {})
@@ -66,7 +71,10 @@ def _of_container(container: Container, needs: Resources) -> Amounts:
 
 
 def _of_pod(needs: Resources) -> dict[str, Fraction]:
-    """Return the requests of the pod as a whole, by the same rule for a resize. The status includes the overhead."""
+    """Return the requests of the pod as a whole. A resize is treated as for a container.
+
+    The amounts in the status include the overhead, which is subtracted.
+    """
     if not any(map(_is_pod_level, needs.pod_requests)):
         return {}
     actual = [
@@ -97,7 +105,7 @@ def _most(a: Amounts, b: Amounts) -> dict[str, Fraction]:
 
 
 def host_ports(needs: Needs) -> tuple[HostPort, ...]:
-    """Return the host ports of a pod's containers and sidecars. Init containers that end take none."""
+    """Return the host ports of a pod's containers and sidecars. Init containers that end reserve none."""
     running = (
         *needs.resources.containers,
         *(container for container in needs.resources.init_containers if container.stays),

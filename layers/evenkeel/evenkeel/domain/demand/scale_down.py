@@ -1,12 +1,13 @@
-"""Scale-down: the unneeded nodes, which of them are removed now, and why the others stay (core/scaledown).
+"""Scale-down: the unneeded nodes, which of them are removed now, and why the others remain (core/scaledown).
 
-Five principles decide. A special case names the upstream rule, or the test of the simulated cluster that needs it.
+A node's clock is the time since which it is unneeded. Five principles apply. The code of a special case names its
+upstream rule, or the simulation test that requires it.
 
-1. A node is removed only if each of its pods ends with it or has a place elsewhere. No place is given twice.
-2. Minimums count nodes. A requested replica without a node may never get one.
-3. A lasting reason makes a node needed and ends its clock. A passing reason makes it wait, and its clock runs on.
-4. A check that cannot evaluate the pods starts and ends no clock.
-5. Removals that have begun go first, then empty nodes. Among equals the fullest zone gives.
+1. A node is removed only if each of its pods ends with it or has a place elsewhere. No place is used twice.
+2. Minimums are compared with existing nodes, because a requested replica may never get a node.
+3. A lasting reason makes a node needed and ends its clock. A temporary reason makes it wait, and its clock continues.
+4. A check that cannot evaluate the pods neither starts nor ends a clock.
+5. Nodes already marked for removal are first, then empty nodes. Among equals, the zone with the most nodes is first.
 """
 
 from collections import Counter, defaultdict
@@ -41,11 +42,11 @@ _Zone = tuple[PoolId, str]
 def scale_down(
     workload: Workload, pools: Iterable[PoolOffer], state: ScaleDownState, policy: DemandPolicy, now: datetime
 ) -> Unneeded:
-    """Return the unneeded nodes of one complete check, and those to remove now. It changes nothing.
+    """Return the unneeded nodes of one complete check, and those to remove now. This function only plans.
 
-    A node is unneeded if it uses no more than its threshold, no rule keeps it, and its pods have places elsewhere. Its
-    clock runs from the first check that finds this to the first that does not. After the unneeded time, and without a
-    recent growth or failure, empty nodes are removed together and others one at a time.
+    A node is unneeded if its utilization is at most its threshold, no rule keeps it, and its pods have places
+    elsewhere. Its clock starts at the first check that finds it unneeded, and ends at the first that does not. After
+    the unneeded time, and without recent growth or failure, empty nodes are removed together, and others one at a time.
     """
     offers = tuple(pools)
     return _ScaleDown(Simulation(workload, offers, policy, now), workload, offers, state).run()
@@ -53,7 +54,7 @@ def scale_down(
 
 @dataclass
 class _Candidate:
-    """A node that may be unneeded. ``moves``: it has pods that need another place."""
+    """A node that may be unneeded. ``moves`` is True if it has pods that need another place."""
 
     node_info: NodeInfo
     pool: PoolOffer
@@ -63,8 +64,8 @@ class _Candidate:
     moves: bool
     moving: list[Pod] = field(default_factory=list)
     places: dict[str, str] = field(default_factory=dict)
-    exceeds_budgets: bool = False  # its budgets do not allow the eviction of all its pods at once
-    waits_for: str = ""  # a pod that completes first
+    exceeds_budgets: bool = False  # disruption budgets do not allow evicting all its pods at once
+    waits_for: str = ""  # a pod that must complete before the removal; empty: none
 
     @property
     def name(self) -> str:
@@ -75,16 +76,16 @@ class _Candidate:
         return self.pool.pool, self.offer.zone
 
     def turn(self, nodes_in_zone: int) -> tuple[bool, bool, bool, int, bool, str]:
-        """Principle 5: the lowest goes first.
+        """Return the sort key of principle 5. The candidate with the lowest key is removed first.
 
-        The zone comes before the clock. By clocks, as cluster-autoscaler sorts, the zone with the newest nodes would
-        give most: they have the fewest pods, so their clocks start first.
+        The zone precedes the clock. If the clock decided, as in cluster-autoscaler, the zone with the newest nodes
+        would lose most: new nodes have the fewest pods, so their clocks start first.
         """
         return not self.is_marked, self.moves, self.exceeds_budgets, -nodes_in_zone, not self.has_clock, self.name
 
 
 def _in_turn(candidates: Iterable[_Candidate], nodes_in: Mapping[_Zone, int]) -> Iterator[_Candidate]:
-    """Yield candidates by their turns. The caller lowers ``nodes_in`` for each node that it removes."""
+    """Yield candidates in the order of ``turn``. The caller lowers ``nodes_in`` for each node that it removes."""
     queues: dict[_Zone, list[_Candidate]] = defaultdict(list)
     for candidate in sorted(candidates, key=lambda candidate: candidate.turn(0), reverse=True):
         queues[candidate.zone].append(candidate)
@@ -96,7 +97,7 @@ def _in_turn(candidates: Iterable[_Candidate], nodes_in: Mapping[_Zone, int]) ->
 
 
 class _ScaleDown:
-    """One check for nodes to remove."""
+    """The search for unneeded nodes in one check."""
 
     def __init__(
         self, simulation: Simulation, workload: Workload, pools: Sequence[PoolOffer], state: ScaleDownState
@@ -110,10 +111,10 @@ class _ScaleDown:
         self._offers = {offer.group: (pool, offer) for pool in pools for offer in pool.groups}
         self._nodes = {node.name: node for node in workload.nodes}
         self._deleting = {node.name for node in workload.nodes if is_being_deleted(node, self._now)}
-        self._pods_on: dict[str, list[Pod]] = defaultdict(list)  # those of nodes being deleted included
+        self._pods_on: dict[str, list[Pod]] = defaultdict(list)  # including pods of nodes being deleted
         for pod in workload.pods:
             self._pods_on[pod.node].append(pod)
-        self._destinations: list[str] = []  # started nodes, in the order in which places are sought on them
+        self._destinations: list[str] = []  # started nodes, in the order of the search for places
         self._needed: dict[str, Reason] = {}
         self._waits: dict[str, Reason] = {}
 
@@ -134,7 +135,7 @@ class _ScaleDown:
         return Unneeded(clocks=clocks, go=removals, waits=self._waits, needed=self._needed, hanging=hanging)
 
     def _is_of_node(self, name: str, since: datetime) -> bool:
-        """Return False for the clock of an earlier node with the same name."""
+        """Return False if the clock belongs to an earlier node with the same name."""
         node = self._nodes.get(name)
         return node is None or node.created_at is None or node.created_at <= since
 
@@ -156,8 +157,8 @@ class _ScaleDown:
         for candidate in _in_turn(candidates, nodes_in):
             nodes_in[candidate.zone] -= 1
             order.append(candidate)
-        # Nodes that stay anyway take pods first, then those that would be removed last: otherwise an unneeded node
-        # would be needed for the pods of another one.
+        # Pods are placed on other nodes first, then on the candidates that would be removed last.
+        # Otherwise an unneeded node would become needed for the pods of another one.
         names = [candidate.name for candidate in order]
         self._destinations = sorted(self._nodes.keys() - set(names) - self._simulation.starting.keys()) + names[::-1]
         unneeded_nodes = []
@@ -185,7 +186,7 @@ class _ScaleDown:
         return nodes_in
 
     def _lasting_reason(self, node: Node, pool: PoolOffer, offer: GroupOffer) -> Reason | None:
-        """Return why a node is needed apart from its pods' places (principle 3); None: it may be unneeded."""
+        """Return the lasting reason why a node is needed, whatever its pods (principle 3); None: it may be unneeded."""
         if node.name in self._deleting:
             return Reason.of(Rule.NODE_GOING)
         if offer.held is not None:
@@ -211,7 +212,7 @@ class _ScaleDown:
         return None
 
     def _try(self, candidate: _Candidate) -> Reason | None:
-        """Place all pods of a node elsewhere, or return why the node is needed, with nothing changed."""
+        """Place all pods of a node elsewhere, or return why the node is needed and leave the snapshot unchanged."""
         moving = candidate.moving
         for pod in self._simulation.pods_on[candidate.name]:
             decision = drain_decision(pod, self._budgets, self._now)
@@ -228,7 +229,7 @@ class _ScaleDown:
         return None
 
     def _place(self, candidate: _Candidate, moving: Sequence[Pod]) -> Reason | None:
-        """Place these pods without their node, or return why it stays, with nothing changed (principle 1)."""
+        """Place these pods on other nodes (principle 1). If that fails, return why and leave the snapshot unchanged."""
         if candidate.node_info.pod_groups.total() > len(self._simulation.pods_on[candidate.name]):
             return Reason.of(Rule.NODE_AWAITED)
         infos = self._snapshot.node_infos
@@ -248,8 +249,8 @@ class _ScaleDown:
     ) -> tuple[Removal, ...]:
         """Return the nodes to remove now.
 
-        Most unneeded nodes stay for now, and so do the pods that they keep away from others. The pods of each removed
-        node are therefore placed again, with only the removed nodes gone.
+        Most unneeded nodes remain for now, and their pods may still repel others. So the pods of each node to remove
+        are placed again, in a snapshot that lacks only the removed nodes.
         """
         hanging_in = {self._offers[drain.group][0].pool: drain for drain in hanging}
         ripe = []
@@ -283,7 +284,7 @@ class _ScaleDown:
         return tuple(removals)
 
     def _spare(self) -> Counter[GroupKey | PoolId]:
-        """Return the nodes above the minimums, by group and by pool (principle 2)."""
+        """Return the number of nodes above the minimum, by group and by pool (principle 2)."""
         existing = Counter(node.group for name, node in self._nodes.items() if name not in self._deleting)
         spare: Counter[GroupKey | PoolId] = Counter()
         for group, (pool, offer) in self._offers.items():
@@ -294,12 +295,12 @@ class _ScaleDown:
         return spare
 
     def _removals_left(self, hanging: set[str]) -> tuple[int, int]:
-        """Return how many empty nodes, and how many with pods, may be removed while others are being deleted."""
+        """Return how many more empty nodes, and how many more with pods, may be removed while others are deleted."""
         deleting = [name for name in self._deleting - hanging if self._nodes[name].group in self._offers]
         return self._policy.most_empty - len(deleting), 1 - sum(map(self._is_drained, deleting))
 
     def _passing_reason(self, candidate: _Candidate, since: datetime, hanging: HangingDrain | None) -> Reason | None:
-        """Return why an unneeded node waits, limits apart; None: it does not."""
+        """Return the temporary reason why an unneeded node waits, apart from limits; None: there is none."""
         state, policy, offer = self._state, self._policy, candidate.offer
         if state.grew_at is not None and self._now < (until := state.grew_at + policy.after_growth):
             return Reason.of(Rule.AFTER_GROWTH, until=until)
@@ -312,8 +313,8 @@ class _ScaleDown:
             return Reason.of(Rule.UNNEEDED_TOO_SHORT, since=since, until=until)
         if candidate.waits_for:
             return Reason.of(Rule.WAITS_FOR_COMPLETION, pod=candidate.waits_for)
-        # Machine controllers drain for hours: without this rule a pool would lose one node after the other to pods
-        # that never leave. Other pools are not affected.
+        # Machine controllers drain for hours. Without this rule, a pool could start one drain after another, each
+        # blocked by its pods. Other pools are not affected.
         if hanging is not None and candidate.moves:
             return Reason.of(Rule.DRAIN_HANGS, node=hanging.node, since=hanging.since)
         return None
@@ -349,10 +350,10 @@ def _removal(candidate: _Candidate) -> Removal:
 def find_places(
     simulation: Simulation, node_info: NodeInfo, moving: Sequence[Pod], node_infos: Iterable[NodeInfo]
 ) -> dict[str, str] | Reason:
-    """Return the node for each of these pods without their own node, or the first pod that fits no node."""
+    """Return a node for each of these pods after their own node is removed, or why a pod fits no other node."""
     snapshot, node = simulation.snapshot, node_info.node
     snapshot.remove_node(node_info)
-    # During the drain the node still exists without pods, and its domains count (simulator/cluster.go:190-262).
+    # During the drain the node still exists, without pods. Its topology domains count (simulator/cluster.go:190-262).
     drained = replace(node, taints=(*node.taints, Taint(TO_BE_DELETED, "", "NoSchedule")), unschedulable=True)
     drained_info = snapshot.add_node(drained, {})
     others = [other for other in node_infos if other.name != node_info.name]

@@ -1,12 +1,12 @@
-"""Scale-up: the nodes that each pool and zone needs for pending pods, or why it does not serve them.
+"""Scale-up: the nodes that each pool and zone needs for pending pods, or why it gets none.
 
-core/scaleup/orchestrator, estimator/binpacking_estimator.go, expander/waste. Unlike cluster-autoscaler, one check
-serves all pods, pool after pool, and a new node goes to the emptiest zone where it fits.
+Sources: core/scaleup/orchestrator, estimator/binpacking_estimator.go, expander/waste. Unlike in cluster-autoscaler, one
+check orders nodes for all pods, pool after pool. A new node is in the zone with the fewest nodes where it holds a pod.
 
-1. Pods take existing and upcoming nodes first.
-2. The first pool of the record's order gets the nodes, then the one with the least waste.
-3. Within a pool the largest pods go first, each onto the first new node where it fits.
-4. Upcoming nodes count for the pods for which they were ordered, whatever takes their place meanwhile.
+1. Pods are placed on existing and upcoming nodes first.
+2. The first pool in the record's order gets the new nodes; among equals, the pool with the least waste.
+3. Within a pool the largest pods are placed first, each on the first new node where it fits.
+4. An upcoming node counts for the pods for which it was ordered, even if other pods take its place meanwhile.
 5. An order that did not help its pods is not repeated at once (``domain.demand.order_memory``).
 """
 
@@ -31,10 +31,10 @@ from evenkeel.domain.model.workload import Pod, Workload
 
 
 def scale_up(workload: Workload, pools: Iterable[PoolOffer], policy: DemandPolicy, now: datetime) -> Demand:
-    """Return the nodes that the pending pods of one complete check need, by pool and group. It requests nothing.
+    """Return the nodes that the pending pods of one complete check need, by pool and group. No node is requested.
 
     A pod without a node is placed on an existing or upcoming node, or gets a new node. Otherwise it is in ``unmet``
-    with one reason about all pools, or in ``not_counted``. The order of objects does not matter.
+    with one reason about all pools, or in ``not_counted``. The order of the objects read does not matter.
     """
     offers = tuple(pools)
     simulation = Simulation(workload, offers, policy, now)
@@ -52,7 +52,7 @@ def scale_up(workload: Workload, pools: Iterable[PoolOffer], policy: DemandPolic
 
 
 def _upcoming(simulation: Simulation, offers: Iterable[PoolOffer]) -> Counter[GroupKey]:
-    """Return the ordered nodes that do not exist, or are still starting without pods, by group."""
+    """Return by group the number of ordered nodes that do not exist yet, or are still starting without pods."""
     upcoming = Counter(group for node, group in simulation.starting.items() if simulation.starting_and_empty(node))
     for pool in offers:
         upcoming.update(
@@ -68,10 +68,10 @@ def _demand_as_ordered(
     simulation: Simulation,
     upcoming: Counter[GroupKey],
 ) -> Demand:
-    """Return the demand as if no node were upcoming, less the upcoming nodes (principle 4).
+    """Return the demand computed without upcoming nodes, minus the upcoming nodes (principle 4).
 
-    Pods take upcoming nodes by size and name, which may differ from the order for which they were requested. A pod that
-    is left over would then get a second node. The same pods without upcoming nodes need the same nodes again.
+    The pods placed on an upcoming node, by size and name, may not be those for which it was ordered. A pod without a
+    place would then get a second node. Computed without upcoming nodes, the same pods need the same nodes again.
     """
     existing = tuple(node for node in workload.nodes if not simulation.starting_and_empty(node.name))
     before = tuple(
@@ -99,14 +99,17 @@ def _demand_as_ordered(
 
 
 def _before_order(offer: GroupOffer, ordered: int) -> GroupOffer:
-    """Return the group before these nodes were ordered. A group that has closed since keeps them."""
+    """Return the group as before these nodes were ordered. If it has closed since, its room is for these nodes only."""
     room = ordered + (offer.room if offer.closed is None else 0)
     closed = None if ordered else offer.closed
     return replace(offer, requested=offer.requested - ordered, coming=0, room=room, closed=closed)
 
 
 def _exceeds_room(demand: Demand, offers: Sequence[PoolOffer]) -> bool:
-    """Upcoming nodes count against their pool's room even if the pods would be elsewhere by now."""
+    """Return True if a pool would get more nodes than its room.
+
+    Its upcoming nodes use room, even if their pods now fit elsewhere.
+    """
     return any(sum(pool.nodes.values()) > offer.room for pool, offer in zip(demand.pools, offers, strict=True))
 
 
@@ -132,7 +135,7 @@ def _demand(simulation: Simulation, offers: Sequence[PoolOffer], memory: OrderMe
 
 @dataclass
 class _Option:
-    """New nodes of one pool (cluster-autoscaler's expander option), with their pods and their unused share."""
+    """New nodes of one pool (cluster-autoscaler's expander option), the pods on them, and their unused share."""
 
     nodes: Counter[GroupKey] = field(default_factory=Counter)
     placed: Counter[PodGroup] = field(default_factory=Counter)
@@ -149,7 +152,7 @@ class _Order:
     retried: dict[PodGroup, set[GroupKey]] = field(default_factory=dict)  # groups where a node is ordered again
 
     def groups(self, pod_groups: Collection[PodGroup]) -> dict[PodGroup, set[GroupKey]]:
-        """Return where the new nodes hold pods of these groups."""
+        """Return by pod group the node groups whose new nodes hold its pods, or that are retried for them."""
         groups = {pod_group: set(retried) for pod_group, retried in self.retried.items()}
         for node_info in self.node_infos:
             for pod_group in node_info.pod_groups:
@@ -194,9 +197,9 @@ class _ScaleUp:
                 self._assign(pool, pod_group, count)
 
     def retry(self) -> None:
-        """Order one more node in each pool for pods that its earlier nodes did not help. No other pod may use it.
+        """Order at most one more node in each pool for pods that earlier nodes did not help.
 
-        The node shows for all pods that would fit it whether the cause is fixed.
+        No other pod may use the node. For all pods that would fit it, the node will show whether the cause is fixed.
         """
         retried: dict[PoolId, GroupKey] = {}
         offers = {offer.group: (pool, offer) for pool in self._pools for offer in pool.groups}
@@ -211,7 +214,7 @@ class _ScaleUp:
                     break
 
     def _retry(self, pod_group: PodGroup, pool: PoolOffer, group: GroupKey, *, is_first: bool) -> bool:
-        """Order a node of a group, or use the one ordered for other pods. Return whether it holds a pod."""
+        """Order a node of a group, or use the retry node of other pods. Return True if it holds a pod."""
         order = self._orders[pool.pool]
         fork = self._snapshot.fork()
         node_info = self._simulation.add_template_node(group)
@@ -228,16 +231,16 @@ class _ScaleUp:
         return True
 
     def _assign(self, pool: PoolOffer, pod_group: PodGroup, count: int) -> None:
-        """Count the next pods of a group as served by a pool."""
+        """Record that a pool's new nodes hold the next ``count`` pods of a group."""
         pods = self._pods[pod_group]
         first = len(pods) - self._open[pod_group]
         self._orders[pool.pool].pods.setdefault(pod_group, []).extend(pods[first : first + count])
         self._open[pod_group] -= count
 
-    # ---------------------------------------------------------------- what fits a new node of which group
+    # ---------------------------------------------------------------- pods that fit a new node of a group
 
     def _rejections_of(self, pool: PoolOffer) -> dict[PodGroup, dict[GroupKey, Reason]]:
-        """Return for each pending pod group the groups of a pool whose new node does not hold it, with the reason."""
+        """Return by pending pod group the node groups of a pool whose new node does not hold it, with the reason."""
         rejections: dict[PodGroup, dict[GroupKey, Reason]] = {pod_group: {} for pod_group in self._pods}
         for offer in pool.groups:
             closed = self._closed_because(pool, offer)
@@ -255,7 +258,7 @@ class _ScaleUp:
         return rejections
 
     def _closed_because(self, pool: PoolOffer, offer: GroupOffer) -> Reason | None:
-        """Return why a group gets no further node for any pod; None: it may."""
+        """Return why a group gets no further node for any pod; None: it may get one."""
         nodes = self._orders[pool.pool].nodes
         if offer.closed is not None:
             return offer.closed
@@ -272,19 +275,19 @@ class _ScaleUp:
         return [pod_group for pod_group, count in self._open.items() if count and self._may_fit(pool, pod_group)]
 
     def _may_fit(self, pool: PoolOffer, pod_group: PodGroup) -> bool:
-        """Return True if a group of the pool holds the pods, or may once others are placed."""
+        """Return True if a new node of the pool holds the pods, or may hold them once other pods are placed."""
         rejections = self._rejections[pool.pool][pod_group]
         return len(rejections) < len(pool.groups) or any(reason.rule in CHANGING for reason in rejections.values())
 
     # ---------------------------------------------------------------- first fit, the largest first
 
     def _option(self, pool: PoolOffer) -> _Option:
-        """Return the new nodes of a pool for the pods that are left, computed again only if they may have changed."""
+        """Return the new nodes of a pool for the remaining pods. A result is cached until it may change."""
         pod_groups = self._candidates(pool)
         if not pod_groups:
             return _Option()
         key = tuple((pod_group, self._open[pod_group]) for pod_group in pod_groups)
-        # Asked each time: pods placed in another pool since may repel these.
+        # Evaluated each time: pods placed in another pool meanwhile may repel these pods.
         depends = any(map(self._snapshot.depends_on_others, pod_groups))
         cached = None if depends else self._cache.get(pool.pool)
         if cached is not None and cached[0] == key and cached[1].nodes.total() <= self._nodes_left:
@@ -299,9 +302,9 @@ class _ScaleUp:
         return option
 
     def _pack(self, pool: PoolOffer) -> _Option:
-        """Place the pods that are left on new nodes of one pool, as far as its room allows.
+        """Place the remaining pods on new nodes of one pool, as far as its room allows.
 
-        Pods that need others which are placed after them wait for the next round.
+        A pod that needs pods placed after it waits for the next round.
         """
         option = _Option()
         for pod_group in self._by_size(pool):
@@ -311,7 +314,10 @@ class _ScaleUp:
         return option
 
     def _by_size(self, pool: PoolOffer) -> list[PodGroup]:
-        """Sort by the shares of cpu and memory, descending (decreasing_pod_orderer.go:63-88); then pods that spread."""
+        """Return the candidates by their shares of cpu and memory, largest first (decreasing_pod_orderer.go:63-88).
+
+        Among equals, pods that spread are first.
+        """
         groups = sorted(offer.group for offer in pool.groups if offer.group in self._templates)
         total = counts(self._templates[groups[0]].node.allocatable) if groups else {}
         cpu, memory = max(1, total.get(CPU, 0)), max(1, total.get(MEMORY, 0))
@@ -322,7 +328,7 @@ class _ScaleUp:
         return sorted(self._candidates(pool), key=lambda group: (-size(group), not group.spread, group.name))
 
     def _place(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, option: _Option) -> int:
-        """Fill the pool's new nodes, then open more until none of its groups holds one more pod."""
+        """Place pods on the pool's new nodes, and add nodes as long as each holds a pod. Return the number placed."""
         helps_others = bool(pod_group.spread or pod_group.needs.affinity)
         fill = self._fill_all if helps_others else self._snapshot.fill
         new_nodes = self._orders[pool.pool].node_infos
@@ -334,9 +340,9 @@ class _ScaleUp:
         return placed
 
     def _fill_all(self, pod_group: PodGroup, new_nodes: Sequence[NodeInfo], wanted: int) -> int:
-        """Fill new and existing nodes again and again, as long as any takes a pod.
+        """Place pods on new and existing nodes, in rounds until a round places none. Return the number placed.
 
-        A pod that spreads or needs others may let the next one onto any node (kubernetes/autoscaler#8181).
+        A pod that spreads or needs others may make room for the next one on any node (kubernetes/autoscaler#8181).
         """
         placed, new = 0, set(new_nodes)
         node_infos = [*new_nodes, *(node for node in self._simulation.schedulable_nodes() if node not in new)]
@@ -346,7 +352,7 @@ class _ScaleUp:
         return placed
 
     def _open_node(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, option: _Option) -> int:
-        """Open a node in the emptiest zone where it holds a pod. Return how many it holds; 0: no zone has one."""
+        """Add a node in the smallest zone where it holds a pod. Return how many it holds; 0: no node was added."""
         order = self._orders[pool.pool]
         new = order.nodes + option.nodes
         if self._nodes_left < 1 or new.total() >= pool.room:
@@ -368,9 +374,9 @@ class _ScaleUp:
         return 0
 
     def _waste(self, option: _Option) -> Fraction:
-        """Return the unused shares of cpu and memory of the new nodes' capacity (expander/waste/waste.go:36-90).
+        """Return the sum of the new nodes' unused shares of cpu and memory (expander/waste/waste.go:36-90).
 
-        An unknown capacity counts as wasted: otherwise its pool would always be first.
+        An unknown capacity counts as wasted. Otherwise its pool would always be first.
         """
         waste = Fraction(0)
         for name in (CPU, MEMORY) if option.nodes else ():
@@ -425,7 +431,7 @@ class _ScaleUp:
 
 
 def _first(rejections: Mapping[GroupKey, Reason]) -> Reason:
-    """Return the reason of the first group by key. A pool without groups has none."""
+    """Return the reason of the first node group by key; for a pool without groups, that it is full."""
     return rejections[min(rejections)] if rejections else Reason.of(Rule.POOL_AT_ITS_MAX)
 
 
@@ -438,5 +444,5 @@ def _names(pods: Iterable[Pod]) -> tuple[str, ...]:
 
 
 def _since(pods: Iterable[Pod]) -> datetime:
-    """Return when the first of them became unschedulable, or was created."""
+    """Return when the first of these pods became unschedulable, or else was created."""
     return min(pod.unscheduled.since if pod.unscheduled and pod.unscheduled.since else pod.created_at for pod in pods)

@@ -19,9 +19,9 @@ _LONGEST_DOMAIN = 253
 
 
 def matches(selector: Selector | None, labels: Mapping[str, str]) -> bool:
-    """Return True if labels match every requirement. No selector matches nothing, an empty one everything.
+    """Return True if labels match every requirement of a selector. None matches nothing; an empty one, everything.
 
-    A selector with a requirement that does not parse matches nothing, as in the API server's disruption budgets.
+    A selector with an invalid requirement matches nothing, as in the API server's disruption budgets.
     """
     return selector is not None and all(
         _holds(requirement, labels) and _parses(requirement) for requirement in selector
@@ -56,7 +56,7 @@ def _integer(text: str | None) -> int | None:
 def any_term_matches(terms: Iterable[NodeSelectorTerm], labels: Mapping[str, str], name: str) -> bool:
     """Return True if any term matches a node with these labels and this name.
 
-    A term without requirements matches nothing. A term that does not parse is skipped.
+    A term without requirements matches nothing. An invalid term is skipped.
     """
     return any(_term_matches(term, labels, name) for term in terms)
 
@@ -96,10 +96,10 @@ def _is_label_value(value: str) -> bool:
 
 
 def _field_parses(requirement: Requirement) -> bool:
-    """The name is the only field of a node that a term may select, with one value."""
+    """Return True if a field requirement is valid: it selects the node's name, the only field, with one value."""
     return requirement.key == _NAME_FIELD and requirement.operator in ("In", "NotIn") and len(requirement.values) == 1
 
 
 def selects_by_node(terms: Iterable[NodeSelectorTerm] | None, label: str) -> bool:
-    """Return True if any term reads the name of a node or this label, so that equal nodes differ for it."""
+    """Return True if any term selects by node name or by this label, so that nodes of one shape differ for it."""
     return any(bool(term.fields) or any(item.key == label for item in term.expressions) for term in terms or ())

@@ -1,4 +1,4 @@
-"""One check's workload as scale-up and scale-down begin with it: nodes with their pods, and pending pods."""
+"""The starting point of scale-up and scale-down in one check: nodes with their pods, and pending pods."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from evenkeel.domain.model.demand import DemandPolicy, PoolOffer
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.workload import Node, Pod, Workload
 
-# Of these nodes, those that count for a pod group.
+# A function that returns those of the given nodes on which a pod group may be placed.
 Usable = Callable[[PodGroup, Sequence[NodeInfo]], Sequence[NodeInfo]]
 
 
@@ -39,7 +39,7 @@ class Simulation:
         self.template_nodes: dict[GroupKey, TemplateNode] = {}
         for pool in pools:
             self.template_nodes |= templates.of_pool(pool)
-        self.starting: dict[str, GroupKey] = {}  # nodes that are still starting, with their groups
+        self.starting: dict[str, GroupKey] = {}  # nodes that are still starting, each with its group
         timeouts = {offer.group: offer.options.provision_timeout for pool in pools for offer in pool.groups}
         self._pods_of_template: dict[GroupKey, Counter[PodGroup]] = {}
         for node in sorted(workload.nodes, key=lambda node: node.name):
@@ -58,15 +58,15 @@ class Simulation:
                     self.add_template_node(offer.group)
 
     def add_node(self, node: Node, pod_groups: Mapping[PodGroup, int]) -> NodeInfo:
-        """Add an existing node with these pods, and with the volumes attached to it that none of them names."""
+        """Add an existing node with these pods, and with the attached volumes that none of its pods uses."""
         return self.snapshot.add_node(node, pod_groups, self._attached.get(node.name, NOTHING))
 
     def starting_and_empty(self, node: str) -> bool:
-        """Return True for a starting node without pods, except those that come with every node."""
+        """Return True if a node is still starting, and has only pods that come with it."""
         return node in self.starting and all(map(comes_with_node, self.pods_on[node]))
 
     def add_template_node(self, group: GroupKey) -> NodeInfo:
-        """Add one more node of a group, with the pods that come with it. No existing node has its name."""
+        """Add one more node of a group, with the pods that come with it, under an unused name."""
         template = self.template_nodes[group]
         if group not in self._pods_of_template:
             self._pods_of_template[group] = Counter(self.pod_groups.of(pod) for pod in template.pods)
@@ -74,14 +74,17 @@ class Simulation:
         return self.snapshot.add_node(template.named(name), self._pods_of_template[group])
 
     def schedulable_nodes(self) -> list[NodeInfo]:
-        """Return all nodes that take pods, upcoming ones included."""
+        """Return all schedulable nodes, upcoming ones included."""
         return [node_info for node_info in self.snapshot.node_infos.values() if node_info.is_schedulable]
 
     def schedule_pending(self, usable: Usable = _all_nodes) -> tuple[dict[PodGroup, list[Pod]], list[str]]:
-        """Place pending pods on existing and upcoming nodes. Return those left, by group, and the names of the others.
+        """Place pending pods on existing and upcoming nodes.
 
-        A placed pod keeps its place for the rest of the check: no node is ordered for it, and its node is needed. The
-        highest priority goes first, then the largest. Pods that depend on others are tried again while any is placed.
+        Return the pods without a place, by group, and the names of the placed pods.
+
+        A placed pod keeps its place until the check ends: no node is ordered for it, and the node with its place is
+        needed. Pods are placed by priority, then by size. Pods that depend on others are retried after each round that
+        placed a pod.
         """
         pending = self.pod_groups.group(self.pending)
         order = sorted(pending, key=_turn)
@@ -93,7 +96,7 @@ class Simulation:
                 pods = pending[pod_group]
                 node_infos = usable(pod_group, schedulable)
                 count = more = self.snapshot.fill(pod_group, node_infos, len(pods))
-                while more and pod_group.spread:  # each pod may let the next one onto any node
+                while more and pod_group.spread:  # each placed pod may make room for the next one on any node
                     more = self.snapshot.fill(pod_group, node_infos, len(pods) - count)
                     count += more
                 placed += [str(pod) for pod in pods[:count]]
@@ -105,5 +108,5 @@ class Simulation:
 
 
 def _turn(pod_group: PodGroup) -> tuple[int, int, int, bool, str]:
-    """Of equal size, pods that spread go first: others would fill the first zone."""
+    """Return the sort key of a group. Among equals, pods that spread are first: others would fill the first zone."""
     return -pod_group.priority, -pod_group.cpu, -pod_group.memory, not pod_group.spread, pod_group.name

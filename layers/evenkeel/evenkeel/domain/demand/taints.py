@@ -9,7 +9,7 @@ from evenkeel.domain.model.workload import Node, Toleration
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 # Cluster-autoscaler's taint on a node that it removes (utils/taints/taints.go:41-43). Its value is a time in seconds.
 TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
-# An autoscaler that no longer runs left older ones behind (eligibility.go:108-190).
+# An older taint was left by an autoscaler that no longer runs (eligibility.go:108-190).
 _DELETION_TAKES = timedelta(minutes=5)
 
 # Taints that disappear once a new node is complete.
@@ -42,7 +42,7 @@ _DECLARED_PREFIXES = (
 
 
 def is_being_deleted(node: Node, now: datetime) -> bool:
-    """Return True if a node or its machine is being deleted, or if an autoscaler removes the node now."""
+    """Return True if a node or its machine is being deleted, or if an autoscaler has just tainted it for removal."""
     return node.deleting or any(taint.key == TO_BE_DELETED and _is_recent(taint.value, now) for taint in node.taints)
 
 
@@ -57,12 +57,12 @@ def is_startup_taint(taint: Taint) -> bool:
 
 
 def is_status_taint(taint: Taint) -> bool:
-    """Return True if a taint of a node says nothing about the next node of its group."""
+    """Return True if a taint describes this node's state only, so that the group's next node does not have it."""
     return taint.key in _STATUS or taint.key.startswith(_DECLARED_PREFIXES)
 
 
 def first_not_tolerated(taints: Iterable[Taint], tolerations: tuple[Toleration, ...]) -> Taint | None:
-    """Return the first taint that rejects a pod with these tolerations; None: it may be scheduled."""
+    """Return the first taint that rejects a pod with these tolerations; None: no taint rejects it."""
     for taint in taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not any(_tolerates(item, taint) for item in tolerations):
             return taint
@@ -70,7 +70,10 @@ def first_not_tolerated(taints: Iterable[Taint], tolerations: tuple[Toleration, 
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """The duration does not matter. The operators Gt and Lt need a feature gate that is off: they tolerate nothing."""
+    """Return True if a toleration matches a taint, for any duration.
+
+    The operators Gt and Lt match nothing, because their feature gate is off.
+    """
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False
     if toleration.operator == "Exists":

@@ -1,10 +1,10 @@
 """The next node of each group (cluster-autoscaler's TemplateNodeInfo), and the pods that come with it.
 
-1. The newest Ready node of the group is the sample, or of another zone of the pool; without one, the template is used
-   (``domain.rebalancing.membership.similarity``).
-2. A label or taint of the sample counts if the template has it, or most Ready nodes of its group have it. A label that
-   a person set on one node says nothing about the next node.
-3. Evenkeel stores nothing about a node: a sample that is gone does not count.
+1. The sample is the newest Ready node of the group, else of another zone of the pool. Without a sample, the machine
+   template is used (``domain.rebalancing.membership.similarity``).
+2. A label or taint of the sample is kept if the template has it, or most Ready nodes of its group have it. The next
+   node does not get a label that a person set on one node.
+3. Evenkeel stores no samples: a deleted node is never used.
 """
 
 from collections.abc import Iterable, Sequence
@@ -56,7 +56,7 @@ class TemplateNodes:
         self._samples = {group: self._sample(nodes, now) for group, nodes in self._ready.items()}
 
     def _sample(self, nodes: Sequence[Node], now: datetime) -> Node:
-        """Return the newest node. A young node with fewer devices than another one may still get them."""
+        """Return the newest complete node. A young node with fewer resources than others is incomplete."""
         devices = max(len(node.allocatable) for node in nodes)
 
         def is_complete(node: Node) -> bool:
@@ -89,7 +89,7 @@ class TemplateNodes:
             for key, value in sample.labels.items()
             if template.labels.get(key) == value or _in_most(node.labels.get(key) == value for node in peers)
         }
-        # Devices of the template count if the sample's are missing.
+        # A device that the sample lacks is taken from the template.
         resources = template.allocatable or template.capacity
         devices = {name: amount for name, amount in resources.items() if "/" in name}
         node = replace(
@@ -109,10 +109,10 @@ class TemplateNodes:
         return TemplateNode(node, self._pods(peers, node))
 
     def _pods(self, peers: Iterable[Node], node: Node) -> tuple[Pod, ...]:
-        """Return the pods that come with the node, from the peer that has most of them.
+        """Return the pods that come with the node, copied from the peer that has the most such pods.
 
-        The newest peer may not have all of them yet, and a full one has no room for a new DaemonSet's. Listed
-        DaemonSets decide which of them run on the node.
+        The newest peer may not have all of them yet, and a full peer has no room for the pod of a new DaemonSet. If
+        DaemonSets were listed, they decide which of their pods run on the node.
         """
         by_peer = [self._node_pods.get(peer.name, []) for peer in sorted(peers, key=_age, reverse=True)]
         most = max(by_peer, key=len)
@@ -126,21 +126,21 @@ class TemplateNodes:
 
 
 def _age(node: Node) -> tuple[float, str]:
-    """The newest node has the largest key."""
+    """Return a sort key, which is largest for the newest node."""
     return (0.0 if node.created_at is None else node.created_at.timestamp()), node.name
 
 
 def _in_most(nodes: Iterable[bool]) -> bool:
-    """Return True if more than half of the answers are yes."""
+    """Return True if more than half of the values are True."""
     answers = list(nodes)
     return 2 * sum(answers) > len(answers)
 
 
 def _in_zone(labels: dict[str, str], home: str | None, zone: str) -> dict[str, str]:
-    """Return a node's labels as they would be in another zone of its pool.
+    """Return the labels that a node would have in another zone of its pool.
 
-    Each label that names the home zone names the other one, since volumes depend on the key of their driver. Other
-    labels of place or identity are left out.
+    Each label whose value is the home zone gets the other zone, because volumes use the key of their CSI driver. Other
+    labels of location, except regions, and of identity are dropped.
     """
     moved = {
         key: zone if home is not None and value == home else value
@@ -151,7 +151,7 @@ def _in_zone(labels: dict[str, str], home: str | None, zone: str) -> dict[str, s
 
 
 def _from_template(template: NodeTemplate, offer: GroupOffer, reserve: Fraction) -> Node:
-    """Without an allocatable, a share of the capacity is reserved."""
+    """Return a node made from a template. Without an allocatable, a share of the capacity is reserved."""
     allocatable = template.allocatable
     if allocatable is None:
         allocatable = {
@@ -168,9 +168,9 @@ def _from_template(template: NodeTemplate, offer: GroupOffer, reserve: Fraction)
 
 
 def _runs_on(daemon: Pod, node: Node) -> bool:
-    """Return True if a DaemonSet starts a pod there (daemon_controller.go: NodeShouldRunDaemonPod).
+    """Return True if a DaemonSet starts a pod on the node (daemon_controller.go: NodeShouldRunDaemonPod).
 
-    Free resources do not matter. All daemons tolerate status taints, and a new node has none.
+    Free resources do not matter, nor do status taints: a new node has none, and all daemons tolerate them.
     """
     needs = daemon.needs
     if first_not_tolerated(node.taints, needs.tolerations) is not None:
@@ -181,7 +181,7 @@ def _runs_on(daemon: Pod, node: Node) -> bool:
 def as_started(
     node: Node, template: TemplateNode, now: datetime, policy: DemandPolicy, provision_timeout: timedelta
 ) -> Node:
-    """Return a node that is still starting as its group's template node; any other as it is."""
+    """Return the group's template node with the node's name, if the node is still starting; else the node itself."""
     if not is_starting(node, template.node, now, policy, provision_timeout):
         return node
     started = template.named(node.name)

@@ -1,7 +1,7 @@
-"""How many matching pods each topology domain has, kept up to date while pods are placed.
+"""The number of matching pods in each topology domain, updated while pods are placed.
 
-A domain is one value of a topology key, such as a zone or a host. Counting anew for each pod would cost nodes x pods.
-Here a placed pod changes the few counts that match its group.
+A domain is one value of a topology key, such as a zone or a host. Counting again for each pod would take nodes x pods
+steps. Here, a placed pod changes only the few counts that match its group.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ class TopologyCount:
         self.total = 0
 
     def change(self, node_info: NodeInfo, count: int) -> None:
-        """Count pods that come to a node; negative: that leave it."""
+        """Add matching pods of a node; a negative number removes them."""
         value = self.domain_of(node_info)
         if value is not None:
             self.total += count
@@ -32,7 +32,7 @@ class TopologyCount:
         return node_info.labels.get(self.key)
 
     def at(self, node_info: NodeInfo) -> int:
-        """Return the matching pods in a node's domain; 0: it is in none."""
+        """Return the number of matching pods in a node's domain; 0 if it is in no domain."""
         value = node_info.labels.get(self.key)
         return 0 if value is None else self.pods[value]
 
@@ -51,7 +51,7 @@ class EligibleDomains:
         self._is_eligible = is_eligible
 
     def add_node(self, node_info: NodeInfo) -> None:
-        """Add a node, and with the first one its domain."""
+        """Add a node. The first node of a domain also adds the domain."""
         if self.key in node_info.labels and self._is_eligible(node_info):
             value = self.domain_of[node_info] = node_info.labels[self.key]
             self.nodes[value] += 1
@@ -60,7 +60,7 @@ class EligibleDomains:
                     count.add_domain(value)
 
     def remove_node(self, node_info: NodeInfo) -> None:
-        """Remove a node, and with the last one its domain."""
+        """Remove a node. The last node of a domain also removes the domain."""
         value = self.domain_of.pop(node_info, None)
         if value is None:
             return
@@ -72,7 +72,7 @@ class EligibleDomains:
 
 
 class SpreadCount(TopologyCount):
-    """A count over eligible domains that knows the smallest one."""
+    """A count over eligible domains that also has their minimum."""
 
     def __init__(self, domains: EligibleDomains, matches: Callable[[PodGroup], bool]) -> None:
         super().__init__(domains.key, matches)
@@ -83,19 +83,19 @@ class SpreadCount(TopologyCount):
             self.add_domain(value)
 
     def minimum(self, min_domains: int) -> int:
-        """Return the pods of the emptiest domain; with fewer domains than minDomains it is 0."""
+        """Return the number of pods in the emptiest domain; 0 if there are fewer domains than minDomains."""
         return min(self._levels, default=0) if len(self._domains.nodes) >= min_domains else 0
 
     def domain_of(self, node_info: NodeInfo) -> str | None:
-        """Return the domain of an eligible node."""
+        """Return the domain of an eligible node; None: the node is not eligible."""
         return self._domains.domain_of.get(node_info)
 
     def add_domain(self, value: str) -> None:
-        """Count a domain that has got its first node."""
+        """Include a domain that has got its first node."""
         self._levels[self.pods[value]] += 1
 
     def remove_domain(self, value: str) -> None:
-        """Forget a domain that has lost its last node."""
+        """Exclude a domain that has lost its last node."""
         level = self.pods[value]
         self._levels[level] -= 1
         if not self._levels[level]:
@@ -113,14 +113,16 @@ class TopologyCounts:
     def __init__(self) -> None:
         self._node_infos: dict[NodeInfo, None] = {}
         self._nodes_of: dict[PodGroup, dict[NodeInfo, int]] = {}
-        self.pod_groups: list[PodGroup] = []  # that have had a pod on any node, in the order in which they came
+        # Groups that have had a pod on any node, in the order of their first pods.
+        self.pod_groups: list[PodGroup] = []
         self._domains: dict[Hashable, EligibleDomains] = {}
         self._by_name: dict[Hashable, TopologyCount] = {}
         self._counts: list[TopologyCount] = []
-        self._matching: dict[PodGroup, tuple[int, list[TopologyCount]]] = {}  # counts compared, and those that match
+        # The number of counts that were compared with a group, and those that match it.
+        self._matching: dict[PodGroup, tuple[int, list[TopologyCount]]] = {}
 
     def of(self, name: Hashable, make: Callable[[], TopologyCount]) -> TopologyCount:
-        """Return the count with this name. The first request makes it."""
+        """Return the count with this name. The first call makes it."""
         count = self._by_name.get(name)
         if count is None:
             count = self._by_name[name] = make()
@@ -132,7 +134,7 @@ class TopologyCounts:
         return count
 
     def domains(self, key: str, alike: Hashable, is_eligible: Callable[[NodeInfo], bool]) -> EligibleDomains:
-        """Return the domains of eligible nodes. ``alike`` is equal for rules that find the same nodes eligible."""
+        """Return the domains of eligible nodes. ``alike`` is equal for tests that accept the same nodes."""
         domains = self._domains.get((key, alike))
         if domains is None:
             domains = self._domains[key, alike] = EligibleDomains(key, is_eligible)
@@ -141,7 +143,7 @@ class TopologyCounts:
         return domains
 
     def add_node(self, node_info: NodeInfo) -> None:
-        """Count a node with its pods."""
+        """Add a node with its pods to all counts."""
         self._node_infos[node_info] = None
         for domains in self._domains.values():
             domains.add_node(node_info)
@@ -149,7 +151,7 @@ class TopologyCounts:
             self.change(node_info, pod_group, count)
 
     def remove_node(self, node_info: NodeInfo) -> None:
-        """Forget a node with its pods."""
+        """Remove a node with its pods from all counts."""
         for pod_group, count in node_info.pod_groups.items():
             self.change(node_info, pod_group, -count)
         for domains in self._domains.values():
@@ -157,7 +159,7 @@ class TopologyCounts:
         del self._node_infos[node_info]
 
     def change(self, node_info: NodeInfo, pod_group: PodGroup, count: int) -> None:
-        """Count pods that come to a node; negative: that leave it."""
+        """Add pods of a group on a node to all counts; a negative number removes them."""
         node_infos = self._nodes_of.get(pod_group)
         if node_infos is None:
             node_infos = self._nodes_of[pod_group] = {}

@@ -12,7 +12,7 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import PodAffinityTerm, TopologySpreadConstraint
 
 Namespaces = Mapping[str, Mapping[str, str]]
-"""The labels of namespaces, by their names."""
+"""The labels of each namespace, by its name."""
 _Matches = Callable[[PodGroup], bool]
 
 
@@ -20,7 +20,7 @@ _Matches = Callable[[PodGroup], bool]
 
 
 def topology_spread(pod_group: PodGroup, node_info: NodeInfo, counts: TopologyCounts) -> Reason | None:
-    """Required spread constraints (plugin podtopologyspread)."""
+    """Return why a required spread constraint rejects one more pod (plugin podtopologyspread); None: none does."""
     for number, constraint in enumerate(pod_group.spread):
         if constraint.key not in node_info.labels:
             return Reason.of(Rule.SPREAD_KEY_MISSING, key=constraint.key)
@@ -42,7 +42,10 @@ def _spread_maker(
 
 
 def _spread_matches(pod_group: PodGroup, constraint: TopologySpreadConstraint) -> _Matches:
-    """Pods of the same namespace that are not terminating. An empty selector counts none, although it matches all."""
+    """Return a test for the pods that a constraint counts: in its namespace, selected and not terminating.
+
+    An empty selector matches all pods, but counts none.
+    """
     if not constraint.selector:
         return lambda _: False
     return lambda other: (
@@ -55,10 +58,13 @@ def _spread_matches(pod_group: PodGroup, constraint: TopologySpreadConstraint) -
 def _eligible_domains(
     pod_group: PodGroup, constraint: TopologySpreadConstraint, counts: TopologyCounts
 ) -> EligibleDomains:
-    """Nodes with the keys of all constraints that also pass affinity and taints (common.go:43-115)."""
+    """Return the domains of nodes that have the keys of all constraints (common.go:43-115).
+
+    As far as the constraint says so, the nodes must also match the pod's node affinity and tolerations.
+    """
     keys = frozenset(other.key for other in pod_group.spread)
     needs = pod_group.needs
-    # Most pods select no nodes, so one set of domains serves all their constraints.
+    # Most pods select no nodes. All their constraints with the same keys share one set of domains.
     by_affinity = constraint.honors_affinity and (bool(needs.node_selector) or needs.node_terms is not None)
     affinity = (frozenset(needs.node_selector.items()), needs.node_terms) if by_affinity else None
     tolerations = needs.tolerations if constraint.honors_taints else None
@@ -82,12 +88,12 @@ class InterPodAffinity:
     def __init__(self, counts: TopologyCounts, namespaces: Namespaces) -> None:
         self._counts = counts
         self._namespaces = namespaces
-        self._anti_terms: list[tuple[PodGroup, PodAffinityTerm]] = []  # of every group that has had a pod on any node
+        self._anti_terms: list[tuple[PodGroup, PodAffinityTerm]] = []  # of all groups placed so far
         self._pod_groups_read = 0
         self._against: dict[PodGroup, tuple[int, list[TopologyCount]]] = {}
 
     def failing_term(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-        """Return the first broken term: own affinity, own anti-affinity, then the anti-affinity of other pods."""
+        """Return the first violated term: of own affinity, own anti-affinity, then other pods' anti-affinity."""
         if pod_group.needs.affinity and (reason := self._affinity(pod_group, node_info)):
             return reason
         for number, term in enumerate(pod_group.needs.anti_affinity):
@@ -100,12 +106,15 @@ class InterPodAffinity:
         return None
 
     def depends_on_others(self, pod_group: PodGroup) -> bool:
-        """Return True if other pods, or more pods of the group, change where it fits."""
+        """Return True if placed pods, also the group's own, affect where it fits."""
         needs = pod_group.needs
         return bool(needs.affinity or needs.anti_affinity or self._counts_against(pod_group))
 
     def _affinity(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-        """Each term needs a pod in its domain that matches all terms. The first pod of a series needs none."""
+        """Return the first term whose domain has no pod that matches all terms; None: there is none.
+
+        The first pod of a series, which matches its own terms, needs no such pod.
+        """
         terms = pod_group.needs.affinity
         selects = [self._matches(pod_group, term) for term in terms]
 
@@ -122,7 +131,7 @@ class InterPodAffinity:
         return Reason.of(Rule.WITHOUT_COMPANY, key=lonely.key, domain=node_info.labels[lonely.key])
 
     def _counts_against(self, pod_group: PodGroup) -> list[TopologyCount]:
-        """Return where pods are whose anti-affinity is against this group."""
+        """Return the counts of placed pods whose anti-affinity rejects this group."""
         if self._pod_groups_read != len(self._counts.pod_groups):
             for other in self._counts.pod_groups[self._pod_groups_read :]:
                 self._anti_terms += [(other, term) for term in other.needs.anti_affinity]
@@ -142,7 +151,7 @@ class InterPodAffinity:
         return lambda other: self._selects(term, pod_group.namespace, other) and matches(term.selector, other.labels)
 
     def _selects(self, term: PodAffinityTerm, namespace: str, other: PodGroup) -> bool:
-        """Return True for the namespaces that a term names or selects; without either, for the pod's own."""
+        """Return True if a term covers the other group's namespace: by name or selector, or as the pod's own."""
         if not term.namespaces and term.namespace_selector is None:
             return other.namespace == namespace
         labels = self._namespaces.get(other.namespace, {})

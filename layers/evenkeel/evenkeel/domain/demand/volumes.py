@@ -1,6 +1,7 @@
-"""Where a pod's volumes can be reached (plugins volumebinding, volumezone, volumerestrictions, nodevolumelimits).
+"""The nodes that reach a pod's volumes (plugins volumebinding, volumezone, volumerestrictions, nodevolumelimits).
 
-Claims are resolved once per pod into conditions on a node. ``filters.volume_binding`` compares them with its labels.
+Claims are resolved once per pod into conditions on a node. ``filters.volume_binding`` compares these conditions with
+the node's labels.
 """
 
 from collections import Counter, defaultdict
@@ -31,7 +32,7 @@ ANYWHERE = frozenset(
     }
 )
 OF_CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})
-# Today's label for each one that older volumes carry.
+# The current label for each beta label of older volumes.
 TOPOLOGY_LABELS = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
@@ -45,20 +46,20 @@ class Reach:
     """The nodes that reach one claim's volume."""
 
     claim: str
-    terms: tuple[NodeSelectorTerm, ...] | None = None  # any of these; None: every node
-    labels: tuple[tuple[str, frozenset[str]], ...] = ()  # zone and region of the volume, with the values that match
-    node: str = ""  # provisioning has begun for this node
+    terms: tuple[NodeSelectorTerm, ...] | None = None  # the node must match one; None: every node does
+    labels: tuple[tuple[str, frozenset[str]], ...] = ()  # zone and region, each with the values that match
+    node: str = ""  # the only node, as provisioning has begun for it; empty: any
 
 
 @dataclass(frozen=True)
 class VolumeNeeds:
     """The conditions that a pod's volumes put on a node."""
 
-    obstacle: Reason | None = None  # why no node meets them
+    obstacle: Reason | None = None  # why no node meets the conditions; None: a node may
     reaches: tuple[Reach, ...] = ()
-    drivers: tuple[tuple[str, int], ...] = ()  # volumes to attach, by CSI driver
+    drivers: tuple[tuple[str, int], ...] = ()  # number of volumes to attach, by CSI driver
     exclusive: frozenset[str] = frozenset()  # claims with access mode ReadWriteOncePod
-    alike: tuple[object, ...] = field(default=(), repr=False)  # equal for pods whose volumes put equal conditions
+    alike: tuple[object, ...] = field(default=(), repr=False)  # equal for pods with equal conditions
 
 
 NONE = VolumeNeeds()
@@ -78,7 +79,7 @@ class Volumes:
                 self._free[volume.storage_class].append(volume)
 
     def needs_of(self, pod: Pod) -> VolumeNeeds:
-        """Return the conditions of a pod's claims on a node, or the first reason why no node meets them."""
+        """Return the conditions that a pod's claims put on a node, or the first obstacle that rules out every node."""
         volumes = [volume for volume in pod.needs.volumes if volume.kind in OF_CLAIMS]
         if not volumes:
             return NONE
@@ -95,7 +96,7 @@ class Volumes:
                 obstacles.append(reach)
             if isinstance(claim, Reason):
                 continue
-            # The volumes of a running pod stay attached whatever becomes of their claims.
+            # The volumes of a running pod remain attached, even if their claims are deleted or lost.
             if driver := self._driver(claim):
                 drivers[driver] += 1
             if _EXCLUSIVE in claim.access_modes:
@@ -122,13 +123,13 @@ class Volumes:
         return claim
 
     def attached_without_pod(self, pods_on: Mapping[str, Iterable[Pod]]) -> dict[str, Counter[str]]:
-        """Return how many attached volumes of each CSI driver none of a node's pods names, by node.
+        """Return by node the number of attached volumes that none of its pods uses, by CSI driver.
 
-        The scheduler adds them to those of the pods (nodevolumelimits/csi.go, getNodeVolumeAttachmentInfo). A volume
-        stays attached for a while after its pod is gone.
+        The scheduler adds them to the volumes of the pods (nodevolumelimits/csi.go, getNodeVolumeAttachmentInfo). A
+        volume remains attached for a while after its pod is deleted.
 
         Args:
-            pods_on: The pods of each node, by its name.
+            pods_on: The pods of each node, by node name.
         """
         attached: dict[str, Counter[str]] = defaultdict(Counter)
         named: dict[str, set[str]] = {}
@@ -148,7 +149,7 @@ class Volumes:
                 yield claim.volume
 
     def _driver(self, claim: Claim) -> str:
-        """Return the CSI driver of the claim's volume, or the one that would provision it."""
+        """Return the CSI driver of the claim's volume, or the driver that would provision it; empty: unknown."""
         if volume := self._volumes.get(claim.volume):
             return volume.driver
         storage = self._classes.get(claim.storage_class)
@@ -167,9 +168,10 @@ class Volumes:
         return Reach(str(claim), volume.terms, tuple(_zones(volume)))
 
     def _unbound(self, claim: Claim) -> Reach | Reason:
-        """Return the nodes that reach a free volume or a new one for a claim that waits for its first pod.
+        """Return the nodes that reach a free or new volume, for a claim that waits for its first pod.
 
-        Two pods may count on the same free volume. That orders no node too many: a new node has no free volume.
+        Two pods may be placed for the same free volume. This orders no superfluous node, because a new node has no free
+        volume.
         """
         storage = self._classes.get(claim.storage_class)
         if storage is None or not storage.waits:

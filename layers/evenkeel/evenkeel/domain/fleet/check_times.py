@@ -1,7 +1,8 @@
-"""Check times: the scans of a cluster are spread over the minute, and a timer adds checks after a change.
+"""Check times: when each cluster is checked.
 
-One such check is due at any time, and without a change they end. An unreachable cluster is checked alone, and less
-often. A steady cluster gets quick checks, and a full check now and then.
+Scans check the clusters at seconds that are spread over the minute. After a change, a timer adds follow-up checks of
+one cluster. One of them is due at any time, and they end when nothing changes. An unreachable cluster is checked alone,
+and less often. A steady cluster gets quick checks, and a full check every 15 minutes.
 """
 
 import hashlib
@@ -12,45 +13,45 @@ from itertools import accumulate
 from math import ceil
 from typing import Self
 
-# The first comes 15 s after a write: an autoscaler's /scale patch has no version and can land after Evenkeel's. While
-# nothing changes, the next ones come another 30 s and 60 s later.
+# The times from a write to its first follow-up check, and from each follow-up check to the next while nothing changes.
+# They find an autoscaler's /scale patch that arrived after Evenkeel's write: such a patch has no resource version.
 SECOND_CHECKS = (timedelta(seconds=15), timedelta(seconds=30), timedelta(seconds=60))
-# The longest that SQS delays a message.
+# The longest time by which SQS can delay a message.
 _LONGEST_DELAY = timedelta(minutes=15)
-# An unreachable cluster costs a check its whole deadline, so it is retried less and less often.
-# With the default delay of an incident, five minutes, the fourth try comes when it opens.
+# The times between checks of an unreachable cluster. They grow, because each such check takes until its deadline. With
+# the default ``trouble_after`` of five minutes, the fourth check is due when the incident opens.
 RETRY_DELAYS = (timedelta(minutes=1), timedelta(minutes=2), timedelta(minutes=2), timedelta(minutes=5))
-# Messages are seconds late. One that has not come after so long is lost.
+# A message that is this late counts as lost. Usually messages are late by seconds.
 _LOST_AFTER = timedelta(minutes=1)
-# The clocks of the functions that request and run a check may differ by so much.
+# The largest difference between the clocks of the functions that request and run a check.
 _CLOCKS_APART = timedelta(seconds=10)
 _MINUTE = 60
-# So many clusters share what a check costs besides them.
+# The most clusters that one call of the function ``check`` reads. They share the fixed cost of the call.
 CHUNK = 50
-# A write whose answer is lost again within this time is the same problem.
+# Further lost answers within this time count as the same problem, and add no checks.
 _SAME_MATTER = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timer:
-    """The check that is due next, and how many second checks have run since the last change."""
+    """The next check that is due, and the number of follow-up checks since the last change."""
 
     due: datetime
     step: int = 0
-    doubted: datetime | None = None  # when a lost answer to a write last led to a check
+    doubted: datetime | None = None  # when a lost answer to a write last added a check
 
 
 def next_timer(
     timer: Timer | None, now: datetime, *, wrote: bool, doubtful: bool, wanted: datetime | None
 ) -> tuple[Timer | None, int | None]:
-    """Return the timer after a check, and the seconds until the next one; None: no message is needed.
+    """Return the timer after a check, and the seconds until the next check. None: no further check is to be requested.
 
     Args:
-        timer: What was due before this check.
+        timer: The timer before this check; None: no check was due.
         now: The time.
         wrote: The check has written to the cluster.
         doubtful: The answer to a write was lost.
-        wanted: When time alone may change the plan (``check_at``).
+        wanted: When time alone may change the plan (``check_at``); None: never.
     """
     doubted = None if timer is None or (wrote and not doubtful) else timer.doubted
     if doubtful and (doubted is None or now - doubted > _SAME_MATTER):
@@ -63,14 +64,14 @@ def next_timer(
     if timer is not None and pending and all(timer.due <= moment for moment in moments):
         return Timer(due=timer.due, step=step, doubted=doubted), None
     if not moments:
-        # The chain has ended. It is stored, so that the same lost answer does not start it again.
+        # The follow-up checks end. The timer is stored, so that the same lost answer does not start new ones.
         return (replace(timer, step=min(step, len(SECOND_CHECKS)), doubted=doubted) if timer else None), None
     seconds = ceil(min(_LONGEST_DELAY, min(moments) - now).total_seconds())
     return Timer(due=now + timedelta(seconds=seconds), step=step, doubted=doubted), seconds
 
 
 def is_missed(timer: Timer | None, now: datetime, wanted: datetime | None) -> bool:
-    """Return True if no check is due in time for the moment at which time alone may change the plan (``wanted``)."""
+    """Return True if no check is due soon after ``wanted``, when time alone may change the plan."""
     if wanted is None:
         return False
     return timer is None or timer.due + _LOST_AFTER < now or timer.due > max(wanted, now) + _LOST_AFTER
@@ -78,13 +79,13 @@ def is_missed(timer: Timer | None, now: datetime, wanted: datetime | None) -> bo
 
 @dataclass(frozen=True, kw_only=True)
 class Unreachable:
-    """A cluster that does not answer. ``failed_checks`` 0: it answers again."""
+    """The state of a cluster that does not answer. If ``failed_checks`` is 0, the cluster answers again."""
 
     since: datetime
     failed_checks: int  # consecutive checks without an answer
     last_check: datetime
-    next_check: datetime  # of this cluster alone
-    why: str = ""  # the last error, for people
+    next_check: datetime  # when a check of this cluster alone is due
+    why: str = ""  # the last error, for messages
 
     @property
     def is_over(self) -> bool:
@@ -92,25 +93,25 @@ class Unreachable:
         return self.failed_checks == 0
 
     def is_due(self, now: datetime) -> bool:
-        """Return True if a check of this cluster alone may read it."""
+        """Return True if the check of this cluster alone is due. Clocks may differ by ``_CLOCKS_APART``."""
         return now >= self.next_check - _CLOCKS_APART
 
     def is_left_alone(self, now: datetime) -> bool:
-        """Return True if checks of several clusters skip it. They do not wait long for its own check."""
+        """Return True if checks of several clusters skip this one. They do so until its own check is a minute late."""
         return not self.is_over and now < self.next_check + _LOST_AFTER
 
     def keeps_away(self, now: datetime) -> bool:
-        """Return True if runs, too, wait for that check. After a single failure they do not."""
+        """Return True if runs skip the cluster, too. They do so after two consecutive failed checks."""
         return self.failed_checks > 1 and self.is_left_alone(now)
 
     def asked_soon(self, now: datetime) -> Self | None:
-        """Return it with the next check a minute after the last, or None if that is due anyway."""
+        """Return the state with the next check a minute after the last one, or None if one is due by then anyway."""
         soon = max(now, self.last_check + RETRY_DELAYS[0])
         return replace(self, next_check=soon) if soon < self.next_check else None
 
 
 def after_no_answer(unreachable: Unreachable | None, now: datetime, why: str) -> Unreachable | None:
-    """Return the state after one more check without an answer, or None if that check was not the due one."""
+    """Return the state after one more check without an answer, or None if no check was due."""
     if unreachable is None or unreachable.is_over:
         return Unreachable(since=now, failed_checks=1, last_check=now, next_check=now + RETRY_DELAYS[0], why=why)
     if not unreachable.is_due(now):
@@ -123,30 +124,30 @@ def after_no_answer(unreachable: Unreachable | None, now: datetime, why: str) ->
 
 # Steady clusters
 
-# A quick check lists only the present node groups. A full check also notices owners, new kinds, templates and a new
-# release of Evenkeel.
+# The seconds between full checks. A quick check lists only the known node groups. A full check also finds changes of
+# owners, kinds and templates, and a new release of Evenkeel.
 _WHOLE_LOOKS_APART = 15 * _MINUTE
-# A cluster whose objects change all the time without a plan needs no run for each full check.
+# The least time between two stored steady states, if objects change all the time but nothing has to be written.
 _SETTLED_ANEW_AFTER = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SteadyState:
-    """What a check saw when nothing was to be done, now or later."""
+    """What a check read when neither a write nor a later check was planned."""
 
     at: datetime
-    seen: Mapping[str, str]  # place of node groups -> fingerprint of their list; empty: changed since
+    seen: Mapping[str, str]  # list of node groups (flavour, kind, version) -> its fingerprint; empty: changed since
     zones: frozenset[str] = frozenset()
     headroom: int = 0
     imbalance: int = 0
 
     def is_followed_by(self, other: Self) -> bool:
-        """Return True if the state of another check should replace this one."""
+        """Return True if the state that another check has found should replace this one."""
         return not self.seen or (other.seen != self.seen and other.at >= self.at + _SETTLED_ANEW_AFTER)
 
 
 def is_full_check(cluster: str, interval: int, now: datetime) -> bool:
-    """Return True if the check of this minute is a full one in any case. ``interval`` is in seconds."""
+    """Return True if the cluster is due for a full check. ``interval``: the seconds between its scans."""
     minutes = max(1, interval // _MINUTE)
     turn = (int(now.timestamp()) // _MINUTE + _spread(cluster, 0)) // minutes
     return turn % max(1, _WHOLE_LOOKS_APART // (minutes * _MINUTE)) == 0
@@ -156,38 +157,38 @@ def is_full_check(cluster: str, interval: int, now: datetime) -> bool:
 
 
 def is_due(cluster: str, interval: int, tick: datetime) -> bool:
-    """Return True if a cluster is checked in this minute. Clusters are spread evenly. ``interval`` is in seconds."""
+    """Return True if the cluster is due in this minute. Clusters are spread over ``interval`` (seconds)."""
     minutes = max(1, interval // _MINUTE)
     return (int(tick.timestamp()) // _MINUTE + _spread(cluster, 0)) % minutes == 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """Clusters that are checked in parallel, so many seconds from now."""
+    """Clusters that one call checks in parallel, after ``delay`` seconds."""
 
     clusters: tuple[str, ...]
     delay: int = 0
 
 
 def chunks_of(clusters: Sequence[str], delay: int = 0) -> list[Chunk]:
-    """Return the clusters in chunks that are checked at the same time."""
+    """Return the clusters in chunks with the same delay."""
     starts = range(0, len(clusters), CHUNK)
     return [Chunk(clusters=tuple(clusters[start : start + CHUNK]), delay=delay) for start in starts]
 
 
 def chunks_of_minute(due: Iterable[tuple[str, int]], size: int) -> list[Chunk]:
-    """Return the checks of one minute: each cluster near its own second, and again after a shorter interval.
+    """Return the checks of one minute. A cluster with an interval below a minute has several.
 
-    There are as few chunks as possible, of about equal size. A chunk has the second of its first cluster, so that the
-    same clusters make the same chunks every minute.
+    Each cluster has its own second, which follows from its name. There are as few chunks as possible, of about equal
+    size. A chunk starts at the second of its first cluster, so the same clusters are in the same chunks every minute.
 
     Args:
-        due: Clusters with their intervals, in seconds.
-        size: Most clusters of one chunk.
+        due: The clusters with their intervals, in seconds.
+        size: The most clusters in one chunk.
     """
-    rounds: dict[int, list[tuple[int, str]]] = {}  # no cluster is twice in a round
+    rounds: dict[int, list[tuple[int, str]]] = {}  # a round has each cluster once at most
     for cluster, interval in due:
-        step = _MINUTE // ceil(_MINUTE / interval)  # never more apart than the interval
+        step = _MINUTE // ceil(_MINUTE / interval)  # the interval, or less, so that it divides the minute
         for number, second in enumerate(range(_spread(cluster, 4) % step, _MINUTE, step)):
             rounds.setdefault(number, []).append((second, cluster))
     return [
@@ -204,5 +205,5 @@ def _parts(checks: Sequence[tuple[int, str]], size: int) -> list[Sequence[tuple[
 
 
 def _spread(cluster: str, start: int) -> int:
-    """Return a number that depends on the cluster's name alone."""
+    """Return a number that depends only on the cluster's name."""
     return int.from_bytes(hashlib.sha256(cluster.encode()).digest()[start : start + 4])

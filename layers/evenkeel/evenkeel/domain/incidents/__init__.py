@@ -1,1 +1,1 @@
-"""Incidents: which ones a plan implies, and when each opens, changes and closes."""
+"""Incidents: which incidents a plan implies, and when each opens, changes and closes."""

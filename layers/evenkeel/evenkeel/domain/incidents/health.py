@@ -1,8 +1,8 @@
-"""Cluster health: the incidents of a plan, and the changes of them that are not notified yet.
+"""Cluster health: the incidents of a plan, and their changes that are not notified yet.
 
     kind               opens                                changes (notified again)      closes
-    missing            at once if no group can take the     zones, failure class, taken   every node runs, or others
-                       nodes over, else after the delay     over or not, count x2 or /2   could have served (_is_over)
+    missing            at once if no group can take the     zones, failure class, count   all wanted nodes run, or
+                       nodes over, else after the delay     x2 or /2, unordered release   another group could grow
     unreachable        after the delay                      never                         the cluster is read
     access, too-large, at once                              never                         the cluster is read
       invalid-record
@@ -14,11 +14,12 @@
     over-committed     after the delay                      the problem                   requested <= PoolMaximum
     drain-hangs        at once                              zones, nodes                  no drain hangs
     ineffective-order  at once                              zones, rules that fail        no such order, no such pods
-    step-hangs         at once                              zones                         the step of converge goes on
+    step-hangs         at once                              zones                         the step of converge continues
 
-The delay is the record's ``trouble_after``. The table ``_POOL_KINDS`` has the kinds of a pool; ``Incident.matter`` has
-what changes. A missing node is requested, and neither runs nor is provisioning; or no group can be asked for it.
-While zones are only probed, no incident ends: it must not flap.
+The delay is the record's ``trouble_after``. ``_POOL_KINDS`` lists the kinds of a pool. ``Incident.matter`` returns the
+facts whose change is notified. A node is missing if it is requested and neither runs nor is provisioning, or if no
+group can request it. ``_is_over`` has the rule that closes ``missing``. While failed zones are only probed, it stays
+open, so that it does not flap.
 
     missing   3  3  2  0  0  3  3  0 ---
     zone      fenced    probing  fenced  healthy
@@ -42,21 +43,21 @@ from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import ROLLOUTS, Fact, Rule
 from evenkeel.domain.model.states import GroupState
 
-# A refused write is retried after five minutes, so three retries fit in. Without a refusal in this time, the write has
-# succeeded or is no longer planned, and the incident closes.
+# Evenkeel retries a refused write after five minutes, so there are three retries in this time. If none was refused, the
+# write has succeeded or is no longer planned, and the incident closes.
 REFUSED_COUNTS = timedelta(minutes=15)
-# A cluster is checked once in an interval, and one check may be lost.
+# The least time without a check after which checks count as stopped. A single lost check does not.
 _STOPPED_AFTER = timedelta(minutes=5)
-# Checks come early or late by seconds.
+# Checks start some seconds early or late.
 _SLACK = timedelta(seconds=10)
 _LONGEST_MESSAGE = 300
-# The stored item of a cluster must not become too large: names in one incident, problems of one pool.
+# The most names and problems of an incident, and pods of a problem: the cluster's stored item must not grow too large.
 _MOST_NAMES, _MOST_PROBLEMS, _MOST_PODS = 20, 5, 3
-# However long the bus is away, the pending changes of a cluster fit into its item.
+# The pending changes of a cluster must fit into its stored item, even while the event bus is unavailable.
 _MOST_PENDING = 80
 
 Groups = Mapping[GroupKey, GroupState]
-"""The stored state of each group, as a run leaves it."""
+"""The stored state of each group after this run."""
 
 
 def evaluate(before: ClusterHealth, plan: Plan, groups: Groups, delay: timedelta) -> ClusterHealth:
@@ -66,7 +67,7 @@ def evaluate(before: ClusterHealth, plan: Plan, groups: Groups, delay: timedelta
         before: The health until now.
         plan: The plan.
         groups: The stored state of the groups.
-        after: The delay until a missing node that other groups may take over is an incident.
+        delay: How long a node is missing before that is an incident, if another group may take it over.
     """
     known = {incident.key: incident for incident in before.incidents}
     incidents: list[Incident] = []
@@ -80,7 +81,7 @@ def evaluate(before: ClusterHealth, plan: Plan, groups: Groups, delay: timedelta
 
 
 def _two_autoscalers(known: Mapping[str, Incident], plan: Plan) -> list[Incident]:
-    """Return the incident that another autoscaler is running. Until a check has looked for one, it stays as it is."""
+    """Return the incident that a second autoscaler runs. A check that did not look for one leaves it unchanged."""
     beside = None if plan.demand is None else plan.demand.beside_another
     incident = known.get(IncidentKind.TWO_AUTOSCALERS.value)
     if plan.demand is None or beside is False or (incident is None and not beside):
@@ -91,7 +92,7 @@ def _two_autoscalers(known: Mapping[str, Incident], plan: Plan) -> list[Incident
 def evaluate_unread(
     before: ClusterHealth, kind: IncidentKind, message: str, since: datetime, now: datetime, delay: timedelta
 ) -> ClusterHealth:
-    """Return the health of a cluster that could not be read since then. The incidents of its pools stay as they are.
+    """Return the health of a cluster that has not been read since ``since``. Incidents of pools are unchanged.
 
     Only ``unreachable`` waits for the delay: an operator must fix the other kinds.
     """
@@ -103,7 +104,7 @@ def evaluate_unread(
 
 
 def unreadable(before: ClusterHealth, message: str, now: datetime) -> ClusterHealth:
-    """Return the health of a cluster whose record is invalid, for a caller that cannot store it."""
+    """Return the health of a cluster whose record is invalid, for an answer only: it is not stored."""
     since = now if before.unread is None else before.unread.since
     return _of_cluster(before, Incident(kind=IncidentKind.INVALID_RECORD, since=since, message=message))
 
@@ -111,9 +112,9 @@ def unreadable(before: ClusterHealth, message: str, now: datetime) -> ClusterHea
 def with_stopped(
     before: ClusterHealth, scan_interval: int, checked_at: datetime | None, now: datetime
 ) -> ClusterHealth:
-    """Return the health with the incident that checks have stopped, unless the cluster could not be read anyway.
+    """Return the health with the incident ``stopped`` if checks have stopped and no other incident explains that.
 
-    ``scan_interval`` is in seconds; ``checked_at`` None: the last check is not known.
+    ``scan_interval`` is in seconds; ``checked_at`` is None if the time of the last check is unknown.
     """
     longest = max(_STOPPED_AFTER, 2 * timedelta(seconds=scan_interval) + timedelta(minutes=1))
     if checked_at is None or before.unread is not None or now - checked_at < longest:
@@ -171,30 +172,30 @@ class _PoolCheck:
 
     @cached_property
     def counted(self) -> Collection[str]:
-        """The groups that the open incident counts."""
+        """Return the keys of the groups that the open incident ``missing`` names."""
         before = self.before(IncidentKind.MISSING)
         return frozenset(before.groups) if before else frozenset()
 
     @cached_property
     def missing(self) -> Mapping[GroupKey, int]:
-        """The missing nodes of each group."""
+        """Return the number of missing nodes of each group."""
         return {plan.group.key: self._missing_of(plan) for plan in self.pool.groups}
 
     @property
     def homeless(self) -> int:
-        """The nodes that no group of the pool can be asked for."""
+        """Return the number of nodes that no group of the pool can request."""
         frozen = all(plan.state is State.FROZEN for plan in self.pool.groups)
         return self.pool.replicas.unplaced + (0 if frozen else self.pool.report.unmet_minimum)
 
     @property
     def untaken(self) -> int:
-        """The released replicas that no autoscaler has ordered although it had the time."""
+        """Return the number of released replicas that no autoscaler has ordered in time."""
         due = self.pool.release.taker_due
         return self.pool.release.untaken if due is not None and self.now >= due else 0
 
     @property
     def missing_since(self) -> datetime | None:
-        """When the first of the missing nodes was seen to be missing; None: not known."""
+        """Return since when the first of the missing nodes is missing; None: unknown."""
         released = self.pool.next_state.release
         states = [state for plan, state in self.states() if self.missing[plan.group.key]]
         times = [since for state in states if (since := state.waiting_since or state.stalled_since) is not None]
@@ -208,7 +209,7 @@ class _PoolCheck:
             return 0
         was, fails = str(group.key) in self.counted, self.fails(plan)
         if plan.state is State.FROZEN and not fails:
-            # It waits by design, as in a rolling update, or as it did before.
+            # A frozen group may wait by design, as in a rolling update. Nodes of an open incident remain missing.
             if not (was and _rolls(plan)):
                 return waiting if was else 0
             return group.missing_in_rollout(self.now, plan.provision_timeout)
@@ -220,13 +221,13 @@ class _PoolCheck:
             return 0  # the group itself has not failed: its machines are provisioning
         coming = group.on_its_way(self.now, plan.provision_timeout)
         if was and state is not None and state.last_success is not None:
-            # The zone delivers again. A machine that was ordered before is missing until its node runs.
+            # The zone delivers again. A machine created before that remains missing until its node runs.
             since = state.last_success
             coming = min(coming, sum(machine.created_at > since for machine in group.machines or ()))
         return max(0, waiting - coming)
 
     def fails(self, plan: GroupPlan) -> bool:
-        """Return True if no node has come since the group's last failure."""
+        """Return True if the group has had no success since its last failure, or if its rollout is stalled."""
         state = self.groups.get(plan.group.key)
         if state is None:
             return False
@@ -259,7 +260,7 @@ class _PoolCheck:
             and before.failure_class is failing.failure_class
             and before.message
         ):
-            message = before.message  # a cloud's message names the request: it differs each time
+            message = before.message  # a cloud's message contains its request's id, so it always differs
         return replace(
             self.incident(IncidentKind.MISSING, self.missing_since or self.now, groups, message),
             missing=missing,
@@ -274,9 +275,10 @@ class _PoolCheck:
         )
 
     def _runs_and_wanted(self) -> tuple[int, int]:
-        """Return how many requested nodes run, and how many are wanted, with those that no group can be asked for.
+        """Return how many of the requested nodes run, and how many nodes are wanted.
 
-        A frozen group wants the nodes that it runs, unless the incident counts it already.
+        Nodes that no group can request are wanted, too. A frozen group wants only the nodes that it runs, unless the
+        open incident names it.
         """
         runs = {plan.group.key: min(plan.requested, plan.group.running) for plan in self.pool.groups}
         wanted = sum(
@@ -288,16 +290,17 @@ class _PoolCheck:
         return sum(runs.values()), wanted + self.homeless
 
     def _is_over(self, concerned: list[GroupPlan], calm: datetime, *, gave_up: bool) -> bool:
-        """Return whether an incident ends in which no node is missing any more.
+        """Return True if an incident ends now that no node is missing any more. One of these must hold:
 
-        It ends when every node runs that was wanted, also where no zone has been probed since. If fewer run, an
-        autoscaler may only have given up. Then it ends where another group could have been asked for long enough, or
-        where pods show that none waits. Without an autoscaler, only an operator lowers replicas.
+        - No group of the incident fails any more.
+        - All groups of the incident run what they request. If the requests were lowered, an autoscaler may only have
+          given up, so no pod may wait either. (Without an autoscaler, only an operator lowers them.)
+        - A healthy group could have grown for the whole delay.
 
         Args:
             concerned: The groups that the incident is about.
-            calm: Since when no node is missing.
-            gave_up: Fewer nodes run than were wanted when a node was last missing.
+            calm: The time since when no node is missing.
+            gave_up: True if fewer nodes run than were wanted when a node was last missing.
         """
         if not any(self.fails(plan) for plan in concerned):
             return True
@@ -314,12 +317,16 @@ class _PoolCheck:
         return not (demand.unmet or demand.not_counted or pool.asked.pending)
 
     def _worst(self, concerned: list[GroupPlan], before: Incident | None) -> GroupState | None:
-        """Return the failing group that best explains the missing nodes: a clear, known failure of most nodes."""
+        """Return the state of the failing group that best explains the missing nodes; None: no group fails.
+
+        A clear failure class comes first, then the class of the open incident, then the number of missing nodes.
+        """
         usual = None if before is None else before.failure_class
 
         def rank(key: GroupKey) -> tuple[bool, bool, bool, int, GroupKey]:
             kind = self.groups[key].failure_class
-            lacks = self.missing[key] > 0 or not self.untaken  # released replicas are reported as such
+            # Untaken replicas have a text of their own, so a group without missing nodes explains nothing then.
+            lacks = self.missing[key] > 0 or not self.untaken
             return lacks, not kind.is_vague, kind is usual, self.missing[key], key
 
         failing = [plan.group.key for plan in concerned if self.fails(plan)]
@@ -358,7 +365,7 @@ class _PoolCheck:
         return self.incident(IncidentKind.CONTESTED, since, contested, ", ".join(writers))
 
     def find_over_committed(self) -> Incident | None:
-        """Return the incident that more than PoolMaximum stays requested. Evenkeel itself cancels stuck replicas."""
+        """Return the incident if more than PoolMaximum is requested, even though Evenkeel cancels stuck replicas."""
         if not self.pool.report.overcommitted:
             return None
         snapshot = self.pool.next_state.seen
@@ -379,7 +386,7 @@ class _PoolCheck:
         return self.incident(IncidentKind.DRAIN_HANGS, min(drain.since for drain in hanging), groups, names)
 
     def find_ineffective_order(self) -> Incident | None:
-        """Return the incident that ordered nodes do not help their pods, or that DaemonSets would fill new ones."""
+        """Return the incident if ordered nodes do not help their pods, or if DaemonSets would fill new nodes."""
         if self.pool.demand.advice is None:
             return None
         asked = self.pool.demand.advice.asked
@@ -424,12 +431,12 @@ def _at_once_if_starved_else_after_delay(check: _PoolCheck, *_: object) -> bool:
 
 
 class _PoolKind(NamedTuple):
-    """A kind of incident of a pool. It is closed when ``find`` returns None."""
+    """A kind of incident of a pool. The incident closes when ``find`` returns None."""
 
     kind: IncidentKind
     find: Callable[[_PoolCheck], Incident | None]
     opens: Callable[[_PoolCheck, Incident], bool] = _at_once
-    needs_pods: bool = False  # while pods are not read, the incident stays as it is
+    needs_pods: bool = False  # True: while pods are not read, the incident is unchanged
 
 
 _POOL_KINDS = (
@@ -459,7 +466,7 @@ def _excerpt(text: str) -> str:
 
 
 def with_pending_changes(health: ClusterHealth) -> ClusterHealth:
-    """Return the health with its pending changes in the outbox, as far as they fit, and stored as notified."""
+    """Return the health with its pending changes in the outbox, as far as they fit, and recorded as notified."""
     changes = pending_changes(health)[: max(0, _MOST_PENDING - len(health.outbox))]
     if not changes:
         return health
@@ -473,7 +480,7 @@ def with_pending_changes(health: ClusterHealth) -> ClusterHealth:
 
 
 def pending_changes(health: ClusterHealth) -> tuple[IncidentChange, ...]:
-    """Return the changes that are neither notified nor in the outbox: closed incidents first, then the worst."""
+    """Return the changes that are neither notified nor in the outbox: closed incidents, then others, worst first."""
     incidents = {incident.key: incident for incident in health.incidents}
     changes = [
         IncidentChange(
@@ -503,9 +510,9 @@ def _notified(incident: Incident) -> Notified:
 
 
 def _has_changed(last: Notified, incident: Incident) -> bool:
-    """Return True if the incident is to be notified again.
+    """Return True if an open incident must be notified again.
 
-    The number of nodes counts only when it has doubled or halved: nodes that come back one by one are no change.
+    A new number of missing nodes counts only if it has doubled or halved: nodes that return one by one are no change.
     """
     missing = incident.missing
     other_number = missing > 0 and (missing >= 2 * last.missing or 2 * missing <= last.missing)

@@ -10,7 +10,7 @@ from evenkeel.domain.model.values import BadValueError
 
 
 class Size(NamedTuple):
-    """The size of one group by a strategy. Not yet safe: may be negative, or min above max."""
+    """The bounds that a strategy proposes for one group, unchecked: a number may be negative, or min above max."""
 
     min: int
     max: int
@@ -23,10 +23,12 @@ class Strategy:
 
     name: str
     aliases: tuple[str, ...] = ()
-    size: Callable[[Any], Sequence[Size]]  # from a PoolDraft, which has a strategy itself; one for each of its groups
-    publishes_minima: bool  # a min for each zone, to which healthy groups are raised
-    adds_up: bool  # the maxima add up to PoolMaximum, so that no number of autoscaler loops can pass it
-    reserves: bool = False  # it deals out headroom, so the room that others keep is reserved
+    # Returns one size for each group of a PoolDraft. The type is Any, because a PoolDraft refers to its strategy.
+    size: Callable[[Any], Sequence[Size]]
+    publishes_minima: bool  # it gives each zone a min, and the plan raises healthy groups to it
+    adds_up: bool  # the maxima add up to PoolMaximum, so no autoscaler can order more
+    # True: the maxima share out the pool's headroom, less the room that frozen groups and owners reserve.
+    reserves: bool = False
     sentence: str  # explains max, with the facts of Rule.STRATEGY
     sentence_of_min: str  # explains min, with {minimum}
 
@@ -39,9 +41,9 @@ class _Setting(StrEnum):
 
     @classmethod
     def read(cls, value: object) -> Self:
-        """Return the value of this text. Raises BadValueError if there is none."""
+        """Return the setting that a text names. Raises BadValueError if there is none."""
         try:
-            return cls("off" if value is False else str(value).lower())  # False: YAML's reading of off
+            return cls("off" if value is False else str(value).lower())  # YAML reads off as False
         except ValueError:
             raise BadValueError(f"no such {_TITLES[cls.__name__]}", [member.value for member in cls]) from None
 
@@ -50,40 +52,40 @@ _TITLES = {"Level": "levelling", "DemandStage": "stage of demand", "OnFailure": 
 
 
 class Level(_Setting):
-    """How a pool becomes level again after an outage."""
+    """How the zones of a pool become level again after an outage."""
 
     OFF = "off"
-    SHRINK = "shrink"  # while nodes go, they go from the fuller zones
-    CONVERGE = "converge"  # includes shrink; running nodes move, one by one
+    SHRINK = "shrink"  # nodes that are removed are removed from the fuller zones
+    CONVERGE = "converge"  # includes shrink; one by one, a node of a fuller zone is replaced in a smaller one
 
 
 class DemandStage(_Setting):
-    """The treatment of pods without a node, and of unneeded nodes. Each stage includes the ones before."""
+    """What Evenkeel does about pending pods and unneeded nodes. Each stage includes the stages before it."""
 
     OFF = "off"
-    ADVISE = "advise"  # a report, and headroom goes where pods wait
-    SCALE_UP = "scale-up"  # nodes are ordered
-    FULL = "full"  # and unneeded nodes are removed
+    ADVISE = "advise"  # reports, and gives headroom to the groups that pending pods need
+    SCALE_UP = "scale-up"  # orders nodes
+    FULL = "full"  # removes unneeded nodes, too
 
     @property
     def orders(self) -> bool:
-        """Return True if Evenkeel orders nodes: then no autoscaler may run."""
+        """Return True if Evenkeel orders nodes. No autoscaler may run then."""
         return self in (DemandStage.SCALE_UP, DemandStage.FULL)
 
     @property
     def removes(self) -> bool:
-        """Return True if unneeded nodes are removed."""
+        """Return True if Evenkeel removes unneeded nodes."""
         return self is DemandStage.FULL
 
     @property
     def judges_nodes(self) -> bool:
-        """Return True if unneeded nodes are sought."""
+        """Return True if checks look for unneeded nodes."""
         return self in (DemandStage.ADVISE, DemandStage.FULL)
 
 
 class OnFailure(_Setting):
-    """The treatment of replicas that a failing zone does not deliver."""
+    """What Evenkeel does with replicas for which a failing zone delivers no node."""
 
-    RELEASE = "release"  # requested := running; Cluster Autoscaler places the pods again
-    MOVE = "move"  # the same, and Evenkeel orders the machines elsewhere
-    HOLD = "hold"  # replicas stay as they are; the group is only fenced
+    RELEASE = "release"  # give these replicas up; Cluster Autoscaler orders nodes for their pods in other zones
+    MOVE = "move"  # give these replicas up, and order their machines in other zones
+    HOLD = "hold"  # keep these replicas, and only fence the group

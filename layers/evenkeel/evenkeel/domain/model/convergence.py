@@ -1,6 +1,7 @@
-"""Converge: move running nodes back to a level pool, one step at a time. Windows, policy, and the phases of a step.
+"""Converge: level the zones of a pool in steps. Windows, policy, and the phases of a step.
 
-Evenkeel stores a step before each of its two patches. Each patch carries the id of a move (``domain.model.moves``).
+A step orders one node in the smallest zone, then removes one from the fullest. Evenkeel stores the step before each of
+these two patches. Each patch carries the id of a move (``domain.model.moves``).
 """
 
 import re
@@ -13,18 +14,20 @@ from evenkeel.domain.model.groups import MachineRef
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.values import BadValueError
 
-# Zones that differ may become level without a step for so long: other orders and removals may still be in progress.
+# How long the zones must differ before a step starts: orders and removals in progress may still make them level.
 SETTLES = timedelta(minutes=10)
-# Replicas that the source requests again within this time are demand that is bound to its zone.
+# If the source requests its node again within this time after a step, the demand is bound to its zone.
 COMES_BACK = timedelta(minutes=15)
-# Bound demand then holds the pool for this long.
+# How long bound demand holds the pool: no step starts.
 STEP_HELD = timedelta(hours=24)
-# A step that failed although its node ran holds the pool: the next step would fail in the same way.
+# How long a failed step holds the pool, because the next step would fail in the same way.
 AFTER_FAILURE = timedelta(hours=1)
+# The period of the budget ``per_hour``.
 BUDGET = timedelta(hours=1)
-# cluster-autoscaler removes an unneeded node after ten minutes, but not within ten minutes of its last scale-up.
+# How long a step waits for an autoscaler to remove an unneeded node of the source. cluster-autoscaler removes it after
+# ten minutes, but not within ten minutes of its last scale-up.
 IDLE_GOES = timedelta(minutes=30)
-# A pass that an operator requests ends after this time.
+# A convergence that an operator requests ends after this time.
 PASS_LASTS = timedelta(hours=2)
 _DAY = timedelta(days=1)
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -35,9 +38,9 @@ WINDOW_PATTERN = f"^(?:({_SPAN}(?:,{_SPAN})*) )?([01][0-9]|2[0-3]):([0-5][0-9])-
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """The days and times of day (UTC) in which steps may start. No days means every day (0 is Monday).
+    """The days and times of day (UTC) in which steps may start. Monday is 0; an empty ``days`` means every day.
 
-    A window that ends before it starts crosses midnight and belongs to its first day. ``end`` None is midnight.
+    A window whose end is before its start crosses midnight, and belongs to its first day. ``end`` None is midnight.
     """
 
     start: time
@@ -46,7 +49,7 @@ class Window:
 
     @classmethod
     def read(cls, text: str) -> "Window":
-        """Return the window of ``22:00-06:00``, ``Mon-Fri 22:00-06:00`` or ``Sat,Sun 00:00-24:00``.
+        """Return the window that a text describes, such as ``Mon-Fri 22:00-06:00`` or ``00:00-24:00``.
 
         Raises:
             BadValueError: The text has another form.
@@ -69,7 +72,7 @@ class Window:
         return f"{days} {times}" if days else times
 
     def begins(self, now: datetime) -> datetime | None:
-        """Return when the window opens next, ``now`` if it is open, or None if it never opens."""
+        """Return when the window starts next, ``now`` in the window, or None if it never starts."""
         midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         for day in range(-1, 8):
             start = (midnight + day * _DAY).replace(hour=self.start.hour, minute=self.start.minute)
@@ -85,7 +88,7 @@ class Window:
 
 
 def _days(text: str) -> frozenset[int]:
-    """Return the days of ``Mon-Wed,Sat``. A span may cross Sunday."""
+    """Return the days that a text such as ``Mon-Wed,Sat`` names. A span may cross Sunday."""
     days: set[int] = set()
     for span in filter(None, text.split(",")):
         first, _, last = span.partition("-")
@@ -100,12 +103,12 @@ class ConvergePolicy:
     """The field ``converge`` of a cluster's record."""
 
     per_hour: int = 4  # steps that may start per pool and hour
-    windows: tuple[Window, ...] = ()  # none: always
-    surge: int = 0  # nodes that a step may have above PoolMaximum: 0 or 1
-    blind: bool = False  # choose machines without a workload view
+    windows: tuple[Window, ...] = ()  # empty: steps may start at any time
+    surge: int = 0  # how many nodes above PoolMaximum a step may request: 0 or 1
+    blind: bool = False  # True: choose the machine to delete even if pods cannot be read
 
     def opens(self, now: datetime) -> datetime | None:
-        """Return when the windows let the next step start, ``now`` if one is open, or None if none ever opens."""
+        """Return when steps may start next: ``now`` in a window, or None if no window ever starts."""
         if not self.windows:
             return now
         return min((start for window in self.windows if (start := window.begins(now)) is not None), default=None)
@@ -113,14 +116,16 @@ class ConvergePolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """One replica more for the destination, in exchange for one of the source. Groups by key."""
+    """A step's order: one replica more for the destination, later one less for the source. Groups are named by key."""
 
     source: str
     destination: str
     begun_at: datetime
-    target_replicas: int  # the destination's, with the ordered one: fewer means that the order was cancelled
-    source_replicas: int  # the most that the source had running: fewer means that another controller took the node
-    excused_replicas: int  # the most that the source may request before its growth shows bound demand
+    # The destination's replicas with the ordered one. If it requests fewer, the order was cancelled.
+    target_replicas: int
+    # The source's replicas at the start, or the most that ran since. If it requests fewer, another controller took one.
+    source_replicas: int
+    excused_replicas: int  # if the source requests more than this, its demand is bound to its zone
 
     @property
     def groups(self) -> frozenset[str]:
@@ -131,7 +136,8 @@ class Order:
 @dataclass(frozen=True, kw_only=True)
 class _Step:
     order: Order
-    is_open: ClassVar[bool] = False  # True: the destination has its replica, and the source still has its own
+    # True: the destination requests the ordered replica, and the source still requests the one to be removed.
+    is_open: ClassVar[bool] = False
 
     @property
     def groups(self) -> frozenset[str]:
@@ -140,15 +146,15 @@ class _Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Starting(_Step):
-    """The order is stored, but its patch may not have arrived."""
+    """The order is stored. Its patch may not have reached the API server."""
 
     phase: Literal["starting"] = "starting"
-    move_id: str = ""  # of the patch; empty until ``opened_step`` stores it
+    move_id: str = ""  # the patch carries it; empty until ``opened_step`` stores it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ordered(_Step):
-    """The destination requests the replica. Its machine is provisioning, or its node runs."""
+    """The destination requests the ordered replica. Its machine is provisioning, or its node runs."""
 
     phase: Literal["ordered"] = "ordered"
     is_open: ClassVar[bool] = True
@@ -156,27 +162,27 @@ class Ordered(_Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Cancelling(_Step):
-    """The order is to be withdrawn, but its patch may not have arrived."""
+    """The decision to cancel the order is stored. The patch may not have reached the API server."""
 
     phase: Literal["cancelling"] = "cancelling"
-    replicas_after_cancel: int  # with so many replicas of the destination or fewer, the order counts as cancelled
+    replicas_after_cancel: int  # once the destination requests this many replicas or fewer, the order is cancelled
     is_open: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deleting(_Step):
-    """One machine is to be deleted, but its patch may not have arrived."""
+    """The decision to delete one machine is stored. The patch may not have reached the API server."""
 
     phase: Literal["deleting"] = "deleting"
-    draining_group: str  # the source; or the destination, if the step is undone
+    draining_group: str  # key of the machine's group: the source, or the destination if the step is undone
     machine: MachineRef
-    delete_move_id: str = ""  # of the patch; empty until ``opened_step`` stores it
+    delete_move_id: str = ""  # the patch carries it; empty until ``opened_step`` stores it
     is_open: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draining(_Step):
-    """The deletion was requested. The machine controller drains the node."""
+    """The patch that deletes the machine has arrived. The machine controller drains its node."""
 
     phase: Literal["draining"] = "draining"
     draining_group: str
@@ -185,7 +191,7 @@ class Draining(_Step):
 
     @property
     def is_undone(self) -> bool:
-        """Return True if the new node goes again, and the source keeps its own."""
+        """Return True if the new node is removed again, and the source keeps its node."""
         return self.draining_group == self.order.destination
 
 
@@ -194,10 +200,10 @@ Step = Starting | Ordered | Cancelling | Deleting | Draining
 
 @dataclass(frozen=True, kw_only=True)
 class LastDrain:
-    """The source of the last step. Converge watches whether it requests the node again."""
+    """The last drain of a source. If the source requests the node again, its demand is bound to its zone."""
 
     source: str
-    requested: int  # after the drain
+    requested: int  # replicas of the source after the drain, with growth that is excused since
     at: datetime
 
 
@@ -207,31 +213,31 @@ class ConvergenceState:
 
     uneven_since: datetime | None = None  # since when a zone is far below another
     step: Step | None = None
-    begun: tuple[datetime, ...] = ()  # steps of the last hour
+    begun: tuple[datetime, ...] = ()  # when the steps of the last hour started
     last_drain: LastDrain | None = None
     held_since: datetime | None = None  # when bound demand or a failed step began to hold the pool
-    held_until: datetime | None = None
+    held_until: datetime | None = None  # until then no step starts
 
     def held(self, now: datetime, length: timedelta) -> "ConvergenceState":
-        """Return the state in which no step starts for this long. A shorter hold never replaces a longer one."""
+        """Return the state with a hold of this length: no step starts. A hold that ends later keeps its end."""
         until = now + length
         return replace(self, held_since=now, held_until=max(until, self.held_until or until))
 
     def spent(self, now: datetime) -> list[datetime]:
-        """Return when the steps of the last hour started. They count against the budget."""
+        """Return the start times of the steps in the last hour, which count against the budget."""
         return [at for at in self.begun if now - at < BUDGET]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The machine of a group that may go, or the reason why none may. Neither: the machines are not listed."""
+    """The machine of a group that may be deleted, or the reason why none may be. Both None: machines are not listed."""
 
     machine: MachineRef | None = None
     why: Reason | None = None
 
 
 Choices = Mapping[str, Choice]
-"""By the keys of groups."""
+"""The choice of each group, by the group's key."""
 NO_CHOICES: Choices = {}
 
 
@@ -240,17 +246,17 @@ class Converging:
     """What a check reports about converge in one pool."""
 
     left: int  # steps that the budget still allows in this hour
-    why: Reason | None = None  # why the step waits, or why none starts; None: one starts, or the zones are level
+    why: Reason | None = None  # why the step waits, or why no step starts; None: a step starts, or the zones are level
     step: Step | None = None
-    begins: bool = False  # the step starts with this plan
+    begins: bool = False  # True: this plan starts the step
     course: tuple[tuple[str, str], ...] = ()  # source and destination of each step until the zones are level
-    hangs_since: datetime | None = None  # the step should have ended then, and needs an operator
-    draining_group: str = ""  # whose machine the step drains or waits for
-    machine: MachineRef | None = None  # that machine
+    hangs_since: datetime | None = None  # when the step should have ended; an operator must act
+    draining_group: str = ""  # key of the group of ``machine``
+    machine: MachineRef | None = None  # the machine that the step drains, or whose removal it waits for
 
 
 def opened_step(convergence: ConvergenceState, step: Step, id: str) -> ConvergenceState:
-    """Return the state to store before the patch of a step, with the id of its move."""
+    """Return the state to store before a patch of the step. ``id`` is the move id that the patch carries."""
     if isinstance(step, Deleting):
         return replace(convergence, step=replace(step, delete_move_id=id))
     begun_at = step.order.begun_at

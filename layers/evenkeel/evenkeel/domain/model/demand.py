@@ -17,21 +17,23 @@ UTILIZATION_THRESHOLD = Fraction(1, 2)
 
 @dataclass(frozen=True, kw_only=True)
 class DemandPolicy:
-    """Limits and times, with cluster-autoscaler's defaults where it has them."""
+    """The limits and times of demand. They are cluster-autoscaler's defaults, where it has such a setting."""
 
     # scale-up
     expendable_below: int = -10  # pods of a lower priority get no node and take no resources
-    patience: timedelta = timedelta(seconds=2)  # while the oldest pending pod is younger, nothing is decided
-    patience_gpu: timedelta = timedelta(seconds=30)
-    most_nodes: int = 1000  # ordered in one check
-    reserve: Fraction = Fraction(1, 10)  # of cpu, memory and disk, if a template has no allocatable
-    startup: timedelta = timedelta(minutes=15)  # a young node may still get devices and lose startup taints
-    order: tuple[str, ...] = ()  # pools by name or id: the first that fits, then the one with the least waste
+    patience: timedelta = timedelta(seconds=2)  # no order while the oldest pending pod is younger than this
+    patience_gpu: timedelta = timedelta(seconds=30)  # no order while the oldest pending pod with a GPU is younger
+    most_nodes: int = 1000  # the most nodes that one check orders
+    # The share of cpu, memory and disk that a node reserves for itself, if its template has no allocatable.
+    reserve: Fraction = Fraction(1, 10)
+    startup: timedelta = timedelta(minutes=15)  # a younger node may still get devices and lose startup taints
+    # Pools by name or id. The first one that fits is chosen; if none fits, the pool with the least waste.
+    order: tuple[str, ...] = ()
     # scale-down
-    after_growth: timedelta = timedelta(minutes=10)
-    after_failure: timedelta = timedelta(minutes=3)
-    most_empty: int = 10  # empty nodes removed at once
-    drain_takes: timedelta = timedelta(minutes=15)  # a longer drain hangs
+    after_growth: timedelta = timedelta(minutes=10)  # no removal for this long after a node was requested
+    after_failure: timedelta = timedelta(minutes=3)  # no removal for this long after a removal failed
+    most_empty: int = 10  # the most empty nodes that are removed at the same time
+    drain_takes: timedelta = timedelta(minutes=15)  # a drain that takes longer hangs
 
 
 # ---------------------------------------------------------------- input
@@ -39,38 +41,38 @@ class DemandPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleDownOptions:
-    """A group's options of scale-down, with cluster-autoscaler's defaults."""
+    """The scale-down options of a group, with cluster-autoscaler's defaults."""
 
     unneeded_for: timedelta = UNNEEDED_TIME
     unready_for: timedelta = UNREADY_TIME
-    threshold: Fraction = UTILIZATION_THRESHOLD  # a node with a larger utilization is needed
-    gpu_threshold: Fraction = UTILIZATION_THRESHOLD  # for a node with a GPU
-    provision_timeout: timedelta = PROVISION_TIMEOUT  # a node that is not Ready is starting until then
+    threshold: Fraction = UTILIZATION_THRESHOLD  # a node whose utilization is larger is needed
+    gpu_threshold: Fraction = UTILIZATION_THRESHOLD  # the same threshold for a node with a GPU
+    provision_timeout: timedelta = PROVISION_TIMEOUT  # a node that is not Ready counts as starting up to this age
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupOffer:
-    """A node group as demand sees it, in numbers of nodes."""
+    """What scale-up and scale-down know about a node group, in numbers of nodes."""
 
     group: GroupKey
     zone: str
     requested: int = 0
-    before: int = 0  # requested before this plan
-    coming: int = 0  # requested, without a node object, and may still get one
+    before: int = 0  # requested nodes before this plan
+    coming: int = 0  # requested nodes without a Node object that may still register
     ordered: int = 0  # the part of ``coming`` that this plan adds
-    room: int = 0  # how many more it may have
+    room: int = 0  # how many more nodes the group may have
     min: int = 0
     template: NodeTemplate | None = None
-    closed: Reason | None = None  # why it gets no node, whatever its room
-    held: Reason | None = None  # why its nodes are needed, whatever their pods
+    closed: Reason | None = None  # why the group gets no node even if it has room
+    held: Reason | None = None  # why all its nodes count as needed, even without pods
     waits: Reason | None = None  # why its unneeded nodes are not removed now
-    marked: tuple[str, ...] = ()  # machines with Evenkeel's delete mark
+    marked: tuple[str, ...] = ()  # names of the machines that have Evenkeel's delete mark
     options: ScaleDownOptions = ScaleDownOptions()
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolOffer:
-    """A pool with its groups."""
+    """What scale-up and scale-down know about a pool and its groups."""
 
     pool: PoolId
     groups: tuple[GroupOffer, ...]
@@ -86,9 +88,9 @@ class PoolOffer:
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleDownState:
-    """The clocks of earlier checks, and times that make unneeded nodes wait."""
+    """The stored times of scale-down: since when nodes are unneeded, and events that delay their removal."""
 
-    clocks: Mapping[str, datetime] = field(default_factory=dict)  # node -> unneeded since
+    clocks: Mapping[str, datetime] = field(default_factory=dict)  # node -> since when it is unneeded
     grew_at: datetime | None = None  # when a node was last requested
     failed_at: datetime | None = None  # when a removal last failed
     leaving: frozenset[str] = frozenset()  # nodes with Evenkeel's mark whose replicas are still requested
@@ -96,7 +98,7 @@ class ScaleDownState:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptNodes:
-    """Nodes with a pod that Evenkeel cannot place again."""
+    """Nodes that no request removes, because Evenkeel cannot place one of their pods on another node."""
 
     machines: frozenset[MachineRef]
     by_group: Mapping[GroupKey, int]
@@ -110,13 +112,13 @@ class PendingPods:
     """Pods with equal needs that wait for a node."""
 
     pods: tuple[str, ...]  # <namespace>/<name>, the oldest first
-    since: datetime  # of the oldest
-    zones: tuple[str, ...] = ()  # where their nodes may be
+    since: datetime  # when the first pod became unschedulable (if unknown: was created)
+    zones: tuple[str, ...] = ()  # the zones in which the pods may run
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unfit:
-    """Pods with equal needs, and why a new node would not hold them."""
+    """Pods with equal needs, and the reason why they would not fit on a new node."""
 
     pods: tuple[str, ...]
     since: datetime
@@ -137,13 +139,13 @@ class PoolDemand:
     """The nodes that pending pods need from one pool."""
 
     pool: PoolId
-    pending: tuple[PendingPods, ...] = ()  # the pods for which the nodes are
-    nodes: Mapping[GroupKey, int] = field(default_factory=dict)  # only groups that get some
+    pending: tuple[PendingPods, ...] = ()  # the pods that need these nodes
+    nodes: Mapping[GroupKey, int] = field(default_factory=dict)  # new nodes by group; groups without one are left out
     unfit: tuple[Unfit, ...] = ()  # pending pods that get no node here
     orders: Mapping[str, PastOrder] = field(default_factory=dict)  # to store after this check
     orders_after: Mapping[str, PastOrder] = field(default_factory=dict)  # to store once ``nodes`` are ordered
     ineffective: tuple[IneffectiveOrder, ...] = ()
-    blocked: tuple[BlockedPods, ...] = ()  # no pool serves them, because of DaemonSets alone
+    blocked: tuple[BlockedPods, ...] = ()  # pods that fit no pool, only because of DaemonSet pods on new nodes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,15 +153,15 @@ class Demand:
     """The nodes that all pending pods of a cluster need."""
 
     pools: tuple[PoolDemand, ...] = ()
-    unmet: tuple[Unfit, ...] = ()  # no pool serves them; one reason about all pools
+    unmet: tuple[Unfit, ...] = ()  # pods that fit no pool; each reason is about all pools
     not_counted: tuple[NotCounted, ...] = ()
-    fits_already: tuple[str, ...] = ()  # pods that existing or upcoming nodes hold
-    check_again: datetime | None = None  # until then all pending pods are too young
-    retry_at: datetime | None = None  # the next order for pods whose last one did not help
+    fits_already: tuple[str, ...] = ()  # pods for which existing or upcoming nodes have room
+    check_again: datetime | None = None  # when pending pods are old enough for an order; None: they are
+    retry_at: datetime | None = None  # when nodes are ordered again for pods whose last order did not help
 
     @property
     def nodes(self) -> int:
-        """Return the nodes of all pools."""
+        """Return the number of new nodes in all pools."""
         return sum(sum(pool.nodes.values()) for pool in self.pools)
 
 
@@ -174,32 +176,32 @@ class Removal:
     pool: PoolId
     group: GroupKey
     machine: MachineRef | None = None
-    places: Mapping[str, str] = field(default_factory=dict)  # pod -> node that holds it; empty: no pod moves
+    places: Mapping[str, str] = field(default_factory=dict)  # pod -> node that has room for it; empty: no pod moves
 
 
 @dataclass(frozen=True, kw_only=True)
 class HangingDrain:
-    """A node being deleted whose pods do not leave."""
+    """A node whose machine was deleted, but whose pods do not end."""
 
     node: str
     group: GroupKey
-    since: datetime  # its machine was deleted
+    since: datetime  # when its machine was deleted
     pods: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unneeded:
-    """The unneeded nodes, those to remove now, and why the others stay."""
+    """The unneeded nodes, those to remove now, and why the other nodes remain."""
 
-    clocks: Mapping[str, datetime] = field(default_factory=dict)  # node -> unneeded since, to be stored
+    clocks: Mapping[str, datetime] = field(default_factory=dict)  # to store: node -> since when it is unneeded
     go: tuple[Removal, ...] = ()
-    waits: Mapping[str, Reason] = field(default_factory=dict)  # why an unneeded node is not removed now
-    needed: Mapping[str, Reason] = field(default_factory=dict)  # the first rule that keeps a node
-    hanging: tuple[HangingDrain, ...] = ()  # by name
+    waits: Mapping[str, Reason] = field(default_factory=dict)  # unneeded node -> why it is not removed now
+    needed: Mapping[str, Reason] = field(default_factory=dict)  # other node -> the first rule by which it is needed
+    hanging: tuple[HangingDrain, ...] = ()  # sorted by node name
 
     @property
     def check_at(self) -> datetime | None:
-        """Return when the passing of time may let a node be removed."""
+        """Return when time alone may make a node removable; None: no node waits for a known time."""
         times = (reason.facts.get("until") for reason in self.waits.values())
         return min((time for time in times if isinstance(time, datetime)), default=None)
 
@@ -209,14 +211,14 @@ class Unneeded:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeAdvice:
-    """A node of a pool, and the first rule by which it is needed; None: it is unneeded."""
+    """A node of a pool, and the first rule by which it is needed. ``needed`` None: it is unneeded."""
 
     node: str
     group: GroupKey
     needed: Reason | None = None
-    since: datetime | None = None  # unneeded since, if that is stored
+    since: datetime | None = None  # since when it is unneeded; None: not stored
     waits: Reason | None = None  # why an unneeded node is not removed now
-    goes: bool = False  # this plan removes it
+    goes: bool = False  # True: this plan removes it
     hangs: HangingDrain | None = None
 
 
@@ -225,19 +227,19 @@ class PoolAdvice:
     """Demand's advice for one pool."""
 
     asked: PoolDemand
-    is_ordered: bool = False  # this plan requests the nodes
-    nodes: tuple[NodeAdvice, ...] = ()  # by name; empty if unneeded nodes were not searched
-    not_counted: tuple[NotCounted, ...] = ()  # of the whole cluster
+    is_ordered: bool = False  # True: this plan orders the nodes
+    nodes: tuple[NodeAdvice, ...] = ()  # sorted by name; empty: the check did not look for unneeded nodes
+    not_counted: tuple[NotCounted, ...] = ()  # the pods of the whole cluster
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """Demand's advice for a cluster, apart from its pools."""
+    """The part of demand's advice for a cluster that belongs to no pool."""
 
-    unread: Reason | None = None  # why nothing else is known
-    beside_another: bool | None = None  # another autoscaler orders nodes; None: not checked
-    unknown_order: tuple[str, ...] = ()  # names of expander_order that no pool has
+    unread: Reason | None = None  # why demand was not evaluated; None: it was
+    beside_another: bool | None = None  # True: another autoscaler orders nodes; None: not checked
+    unknown_order: tuple[str, ...] = ()  # names in the record's expander_order that no pool has
     unmet: tuple[Unfit, ...] = ()
     not_counted: tuple[NotCounted, ...] = ()
-    fit_already: int = 0  # pending pods that existing or upcoming nodes hold
-    check_again: datetime | None = None  # until then all pending pods are too young
+    fit_already: int = 0  # pending pods for which existing or upcoming nodes have room
+    check_again: datetime | None = None  # when pending pods are old enough for an order; None: they are

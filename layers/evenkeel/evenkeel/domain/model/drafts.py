@@ -1,4 +1,4 @@
-"""A pool while it is planned: one draft for it, and one for each of its groups, which the steps of a plan fill in."""
+"""The drafts of a plan: one for each pool and one for each of its groups. The steps of the plan fill them in."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,40 +24,40 @@ _CAP_RULES = (Rule.CAUTIOUS_MAX, Rule.SLOW_START_MAX, Rule.STEP_MAX, Rule.WORKER
 
 @dataclass(kw_only=True, slots=True)
 class MachineCounts:
-    """Machines of a group that are no Ready nodes."""
+    """The machines of a group that have no Ready node, or are to be deleted."""
 
-    coming: int = 0  # without a node, on their way
-    starting: int = 0  # whose node is not Ready yet, and may still become so
-    held: int = 0  # without a node, whose own failure another zone would have too
-    marked: tuple[str, ...] = ()  # with a delete mark of Evenkeel's
+    coming: int = 0  # machines that are provisioning: no node yet, no failure, not overdue
+    starting: int = 0  # machines whose node is not Ready yet, within the provision timeout
+    held: int = 0  # machines without a node whose failure (quota, configuration) would happen in another zone, too
+    marked: tuple[str, ...] = ()  # names of the machines with Evenkeel's delete mark
 
 
 @dataclass(kw_only=True, slots=True)
 class GrowthCaps:
-    """The most replicas of a group while its zone is in doubt. None: no cap."""
+    """The most replicas that a group may have while its zone is in doubt. None: no cap."""
 
-    throttled: int | None = None  # other clusters have reported no capacity: one more than it requested then
-    slow_start: int | None = None  # its zone delivers again: the running nodes, and those that may be on their way
-    step: int | None = None  # a step of converge is open: no autoscaler orders here meanwhile
+    throttled: int | None = None  # after capacity reports of other clusters: one more than was requested then
+    slow_start: int | None = None  # while its zone recovers: the running nodes plus those that may be added now
+    step: int | None = None  # during a step of converge: the requested replicas, so that no autoscaler orders here
 
 
-@dataclass(kw_only=True, slots=True)  # not frozen: the steps change it, and a check makes one for each group
+@dataclass(kw_only=True, slots=True)  # Not frozen, because the steps change it.
 class Draft(GroupPlan):
-    """The plan of a group as the steps so far leave it, and what they decide by."""
+    """The plan of a group after the steps so far, with the facts that the steps need."""
 
     bounds: Bounds | None = None
     reasons: list[Reason] = field(default_factory=list)
-    moves_elsewhere: bool = True  # the failure's scope is the zone: other zones may take its stuck replicas
-    tie: int = 0
+    moves_elsewhere: bool = True  # True: the failure concerns this zone only, so other zones may get its stuck replicas
+    tie: int = 0  # between equal groups, the lowest is first
     machines: MachineCounts = field(default_factory=MachineCounts)
     growth: GrowthCaps = field(default_factory=GrowthCaps)
     replicas_are_ours: bool = True  # False: another writer owns them
     contested: bool = False  # another writer reverts what Evenkeel writes
-    protected: bool = False  # a machine has come with a step of converge: min keeps it
-    fence_ends: datetime | None = None
-    doubted_since: datetime | None = None  # of a probing group: its last failure
-    stuck_kept: int = 0  # stuck replicas that stay because no healthy group can take them
-    closes: bool = False  # max is lower than the strategy says, so that no autoscaler orders
+    protected: bool = False  # True: min keeps the new machine of a step of converge
+    fence_ends: datetime | None = None  # None: no fence, or its end is unknown
+    doubted_since: datetime | None = None  # when a probing group last failed
+    stuck_kept: int = 0  # stuck replicas of a fenced group that this plan neither releases nor moves
+    closes: bool = False  # True: max is below the strategy's, so that no autoscaler orders
 
     def add_reason(self, rule: Rule, **facts: Fact) -> None:
         """Add a reason for the group's replicas or bounds."""
@@ -82,7 +82,7 @@ class Draft(GroupPlan):
 
     @property
     def caps(self) -> list[tuple[Rule, int]]:
-        """Return every cap on growth with its rule: doubt in the zone, the owner of the replicas, the operator."""
+        """Return every cap on growth with its rule. Caps come from zones in doubt, owners of replicas and zone-max."""
         return [(rule, cap) for rule, cap in zip(_CAP_RULES, self._caps, strict=True) if cap is not None]
 
     @property
@@ -92,7 +92,7 @@ class Draft(GroupPlan):
 
     @property
     def room(self) -> int:
-        """Return how far the group may be raised, whatever its state."""
+        """Return how many more replicas the caps allow, whatever the group's state."""
         if not self.replicas_are_ours:
             return 0
         cap = self.cap
@@ -100,14 +100,14 @@ class Draft(GroupPlan):
 
     @property
     def takes_nodes(self) -> bool:
-        """Return whether the group is healthy and may be raised."""
+        """Return True if the group is healthy and may be raised."""
         return self.state is State.HEALTHY and self.room > 0
 
     @property
     def room_for_pods(self) -> int:
-        """Return how many nodes waiting pods may request: any number if healthy, one if probing, else none.
+        """Return how many nodes may be ordered here for pods: up to ``room`` if healthy, one if probing, else none.
 
-        Published bounds are no limit: they follow the replicas, and no autoscaler reads them.
+        The published bounds do not limit this number: they follow the replicas, and no autoscaler reads them.
         """
         if self.group.template.closed_because is not None:
             return 0
@@ -117,12 +117,12 @@ class Draft(GroupPlan):
 
     @property
     def probe(self) -> int:
-        """Return how far a probing group may grow: by one machine, unless one is on its way already."""
+        """Return how far a probing group may grow: by one machine, or by none while a machine is provisioning."""
         return 0 if self.group.running - self.machines.starting + self.group.preserved < self.requested else 1
 
     @property
     def kept_room(self) -> int:
-        """Return the room under PoolMaximum that bounds keep which stay: the group is frozen, or they are held."""
+        """Return how far max is above requested in a group that is frozen or whose bounds are held; else 0."""
         stay = self.state is State.FROZEN or self.group.owner.bounds_held
         if not stay or self.group.bounds is None:
             return 0
@@ -130,13 +130,13 @@ class Draft(GroupPlan):
 
     @property
     def zone_share(self) -> int:
-        """Return the replicas that ``evenkeel.dev/zone-min`` keeps; of a fenced group only running ones."""
+        """Return the replicas that ``evenkeel.dev/zone-min`` keeps. In a fenced group, it keeps only running ones."""
         replicas = min(self.group.running, self.requested) if self.state is State.FENCED else self.requested
         return min(self.group.annotations.zone_min or 0, replicas)
 
     @property
     def owner_min(self) -> int:
-        """Return the fewest replicas that the owner of replicas or bounds accepts."""
+        """Return the fewest replicas that the owner of the replicas, or of the bounds, accepts."""
         if not self.replicas_are_ours:
             return self.requested
         return max(
@@ -145,9 +145,9 @@ class Draft(GroupPlan):
         )
 
     def is_far_below(self, other: "Draft") -> bool:
-        """Return True if one node more here and one less there does not make this group the fuller one, by weight.
+        """Return True if this group stays below the other, or level with it, when it gets a node from there.
 
-        With equal weights that is two nodes apart.
+        The groups are compared by replicas per weight. With equal weights, they must be two nodes apart.
         """
         return (self.requested + 1) * other.group.annotations.weight <= (
             other.requested - 1
@@ -155,7 +155,7 @@ class Draft(GroupPlan):
 
     @property
     def drain_blocked_by(self) -> Reason | None:
-        """Return why none of its machines can be removed by name now; None: some may be."""
+        """Return why no machine of the group can be removed by name now; None: machines can be."""
         group = self.group
         if self.state is State.FROZEN:
             return Reason.of(Rule.IN_STATE, state=self.state.value)
@@ -169,79 +169,82 @@ class Draft(GroupPlan):
 
     @property
     def alive(self) -> int:
-        """Return the replicas with a node, a machine on its way to one, or a preserved machine: they stay."""
+        """Return the replicas that are not stuck: with a node, a provisioning machine or a preserved machine."""
         return min(self.group.requested, self.group.running + self.group.preserved + self.machines.coming)
 
     @property
     def stuck(self) -> int:
-        """Return the replicas that neither run nor are on their way."""
+        """Return the stuck replicas: those without a node and without a machine that may become one."""
         return self.group.requested - self.alive
 
     @property
     def counted(self) -> int:
-        """Return the count for GEP-24's formulas: requested; of a fenced group running and on its way."""
+        """Return the replicas for GEP-24's formulas: the requested ones; in a fenced group, those not stuck."""
         return self.alive if self.state is State.FENCED else self.group.requested
 
     @property
     def missing(self) -> int:
-        """Return the stuck replicas that no group takes over: kept by a fence, or held while the group is tried."""
+        """Return the stuck replicas that no other zone gets.
+
+        In a fenced group, these are ``stuck_kept``. In others, they are replicas whose failure any zone would have.
+        """
         if self.state in (State.HEALTHY, State.PROBING):
             return min(self.machines.held, self.stuck)
         return self.stuck_kept
 
     @property
     def is_held(self) -> bool:
-        """Return True if its replicas stay although its machines fail: another zone would fail the same way."""
+        """Return True if a fenced group keeps its replicas because another zone would fail in the same way."""
         return self.state is State.FENCED and not self.moves_elsewhere
 
 
 @dataclass(kw_only=True, slots=True)
 class RequestDraft:
-    """The request that a pool carries out, in numbers of nodes."""
+    """The request for nodes that a pool carries out, in numbers of nodes."""
 
     current: ScaleRequest | None = None
-    waits: ScaleRequest | None = None  # the same, while a move between zones is not ended
-    kept: KeptNodes | None = None  # nodes that it leaves alone; None: no request needs it, or pods were not read
-    pods_unread: bool = False  # pods were requested and could not be read
-    unmet: int = 0  # nodes that find no room, or have to stay
-    later: int = 0  # nodes that are left to later runs
+    waits: ScaleRequest | None = None  # a request that waits until a move between zones has ended
+    kept: KeptNodes | None = None  # nodes that it must not remove; None: no request needs them, or pods were not read
+    pods_unread: bool = False  # True: the check tried to read pods and failed
+    unmet: int = 0  # nodes that cannot be added, or cannot be removed
+    later: int = 0  # nodes for later runs to add
 
 
 @dataclass(kw_only=True, slots=True)
 class ReplicasDraft:
     """The changes of a pool's replicas, in numbers of nodes."""
 
-    added: int = 0  # by this plan: to a minimum, as a probe, on request
-    later: int = 0  # left to later runs by max_step
-    unplaced: int = 0  # given up, by this plan or an earlier move, and taken on by no group
-    missing: int = 0  # of PoolMinimum, that no group can take
-    unchanged_since: datetime | None = None  # since when requested is unchanged, removals of this plan included
-    raises: bool = False  # requested is unchanged for long enough to be raised
+    added: int = 0  # nodes that this plan adds: up to a minimum, as a probe or on request
+    later: int = 0  # nodes that later runs add, because max_step limits this one
+    unplaced: int = 0  # replicas that a move took from one group, and that no other group has yet
+    missing: int = 0  # nodes below PoolMinimum that no group can get
+    unchanged_since: datetime | None = None  # since when requested is unchanged; now, if this plan lowers it
+    raises: bool = False  # True: requested may be raised to a minimum
 
 
 @dataclass(kw_only=True, slots=True)
 class ReleaseDraft:
-    """Replicas that wait to be ordered again (``domain.rebalancing.replicas.release``)."""
+    """Released replicas that have to be ordered again (``domain.rebalancing.replicas.release``)."""
 
-    stored: Release | None = None  # an earlier release that is not ordered again yet
-    planned: Release | None = None  # the same, as this plan's writes leave it; None: it releases nothing
-    untaken: int = 0  # replicas of the stored one that no group has gained since
-    waited_for: Mapping[str, int] | None = None  # nodes that pods want of those, by group; None: pods were not read
-    asks_waiting: bool = False  # the plan depends on that
-    closed: bool = False  # no autoscaler may order in the pool: Evenkeel orders the released nodes
-    orders_at: datetime | None = None  # when Evenkeel orders it; None: it is ordered, or waits
-    open_for: Mapping[str, int] = field(default_factory=dict)  # nodes that an autoscaler may still order, by group
+    stored: Release | None = None  # the stored release, if a part of it is not ordered again yet
+    planned: Release | None = None  # the release to store after this plan's writes; None: this plan releases nothing
+    untaken: int = 0  # replicas of the stored release that no group has gained since
+    waited_for: Mapping[str, int] | None = None  # nodes that pending pods need, by group; None: pods were not read
+    asks_waiting: bool = False  # True: the plan depends on ``waited_for``, which is None
+    closed: bool = False  # True: no autoscaler may order in the pool, because Evenkeel orders the released nodes
+    orders_at: datetime | None = None  # when Evenkeel orders the released nodes; None: already ordered, or not known
+    open_for: Mapping[str, int] = field(default_factory=dict)  # nodes that an autoscaler may order anyway, by group
 
 
 @dataclass(kw_only=True, slots=True)
 class BoundsDraft:
-    """What the bounds of a pool follow from."""
+    """The input of the bounds of a pool."""
 
     pool_max: int = 0  # PoolMaximum less the reserved room, before the first step
-    grower: str = ""  # key of the group that others have raised most since the last check
-    sizes: Sequence[Size] = ()  # of the strategy, group by group
-    publication: Publication | None = None  # of Balanced
-    deal_ends: datetime | None = None  # when time alone may change that
+    grower: str = ""  # key of the group that other controllers have raised most since the last check
+    sizes: Sequence[Size] = ()  # the strategy's sizes, in the order of the groups
+    publication: Publication | None = None  # the maxima that Balanced publishes; None: another strategy
+    deal_ends: datetime | None = None  # when time alone may change ``publication``
     held_until: datetime | None = None  # when the last hold of level shrink ends, or has ended
 
 
@@ -250,31 +253,33 @@ class ConvergenceDraft:
     """The step of a pool's convergence."""
 
     state: ConvergenceState = field(default_factory=ConvergenceState)
-    step: Step | None = None  # as this plan's patch is to leave it
-    surge: int = 0  # nodes above PoolMaximum that an open step may have
+    step: Step | None = None  # the step after this plan's patch; None: this plan changes no step
+    surge: int = 0  # how many nodes above PoolMaximum an open step may request
     report: Converging | None = None
-    choices: Choices = field(default_factory=dict)  # machines that may be drained, of the groups that were asked for
-    asks: dict[str, str] = field(default_factory=dict)  # groups to ask for -> where a node is to come
+    choices: Choices = field(default_factory=dict)  # the machine that each group in an earlier ``asks`` may drain
+    # Groups whose machine is to be chosen from their pods -> the group that gets a node first; empty: it runs already.
+    asks: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True, slots=True)
 class DemandDraft:
-    """The advice that a pool's requests for pods follow from."""
+    """What scale-up and scale-down advise for a pool."""
 
-    advice: PoolAdvice | None = None  # None: not requested, or pods were not read
-    asks_idle: bool = False  # the plan depends on unneeded nodes, which were not sought
+    advice: PoolAdvice | None = None  # None: the plan asked for none, or pods were not read
+    asks_idle: bool = False  # True: the plan depends on unneeded nodes, but the check did not look for them
 
 
 @dataclass(kw_only=True, slots=True)
 class PoolDraft:
-    """A pool while it is planned. A step changes the draft, and nothing else."""
+    """The plan of a pool while the steps make it. A step changes the draft, and nothing else."""
 
     pool: Pool
     now: datetime
     observation: Observation
     groups: list[Draft]
     snapshot: MemberSnapshot
-    opens: bool = False  # Evenkeel stops acting on it: its bounds open to autoscalers, and nothing else is written
+    # True: Evenkeel stops acting on the pool. It raises max so that autoscalers may order, and writes nothing else.
+    opens: bool = False
     request: RequestDraft = field(default_factory=RequestDraft)
     replicas: ReplicasDraft = field(default_factory=ReplicasDraft)
     release: ReleaseDraft = field(default_factory=ReleaseDraft)
@@ -286,19 +291,19 @@ class PoolDraft:
 
     @property
     def requested(self) -> int:
-        """Return the replicas of all groups together."""
+        """Return the requested replicas of all groups."""
         return sum([draft.requested for draft in self.groups])
 
     @property
     def surged_max(self) -> int:
-        """Return PoolMaximum, and the node above it that an open step may have."""
+        """Return PoolMaximum plus the node above it that an open step may request."""
         return self.pool.max + self.convergence.surge
 
     @property
     def starved(self) -> int:
-        """Return how many nodes find no healthy zone that can take them."""
+        """Return how many nodes of the pool no healthy zone can get."""
         if all(draft.state is State.FROZEN for draft in self.groups):
-            return self.replicas.unplaced  # paused or hibernated: its nodes do not wait for a zone
+            return self.replicas.unplaced  # A paused or hibernated pool has no missing nodes.
         return self.replicas.missing + self.replicas.unplaced + sum(draft.missing for draft in self.groups)
 
     @property
@@ -310,33 +315,33 @@ class PoolDraft:
 
     @property
     def may_add(self) -> int:
-        """Return how many nodes this plan may still add. A move between zones is no addition."""
+        """Return how many nodes this plan may still add. A move between zones adds no node."""
         step = self.pool.settings.max_step
         return LARGEST_COUNT if step is None else max(0, step - self.added_lately - self.replicas.added)
 
     def add(self, added: int, wanted: int) -> int:
-        """Count nodes that this plan adds, and return how many of the wanted ones max_step leaves to later runs.
+        """Count the nodes that this plan adds, and return how many wanted nodes later runs add because of max_step.
 
-        If max_step is not used up, missing nodes have another cause.
+        The result is 0 if this plan may add more: then the wanted nodes are missing for another reason.
         """
         self.replicas.added += added
         return 0 if self.may_add else max(0, wanted - added)
 
     @property
     def moves(self) -> bool:
-        """Return True if replicas go from one zone to another, or an earlier move still owes some."""
+        """Return True if this plan moves replicas between zones, or an earlier move has unplaced replicas."""
         return bool(self.replicas.unplaced or self.pool.unplaced or any(draft.journal_delta for draft in self.groups))
 
     @property
     def awaited(self) -> Mapping[str, int] | None:
-        """Return the nodes that pods wait for, by key of the group; None: unknown, or some pods are not counted."""
+        """Return the nodes that pods wait for, by key of the group; None: unknown, or incomplete."""
         if self.demand.advice is None or self.demand.advice.not_counted:
             return None
         return {str(group): nodes for group, nodes in self.demand.advice.asked.nodes.items()}
 
     @property
     def idle(self) -> Mapping[str, int] | None:
-        """Return the number of unneeded nodes by key of the group; None: they were not sought."""
+        """Return the number of unneeded nodes by key of the group; None: the check did not look for them."""
         if self.demand.advice is None or not self.demand.advice.nodes:
             return None
         return Counter(str(node.group) for node in self.demand.advice.nodes if node.needed is None)
@@ -347,17 +352,18 @@ class PoolDraft:
 
     @property
     def free_on_request(self) -> int:
-        """Return the nodes that PoolMaximum leaves to requests.
+        """Return how many nodes requests may add under PoolMaximum.
 
-        Reserved room counts where the strategy deals out headroom: else the maxima would pass PoolMaximum.
+        Where the strategy shares out headroom, reserved room is subtracted: the maxima must not exceed PoolMaximum.
         """
         reserved = self.spoken_for() if self.pool.settings.strategy.reserves else 0
         return max(0, self.pool.max - reserved - self.requested)
 
     def least_of(self, draft: Draft) -> int:
-        """Return the fewest replicas that a group is left with when nodes are removed.
+        """Return the fewest replicas that a group keeps when nodes are removed.
 
-        Where a strategy publishes no minima, the published ones are PoolMinimum dealt out, and no limit of the zone.
+        The strategy's min counts only if the strategy publishes minima for zones. Otherwise it is a share of
+        PoolMinimum, and limits no single zone.
         """
         low = max(draft.owner_min, draft.group.annotations.zone_min or 0)
         if self.pool.settings.strategy.publishes_minima and self.bounds.sizes:
@@ -366,10 +372,11 @@ class PoolDraft:
         return low
 
     def spoken_for(self) -> int:
-        """Return the reserved room under PoolMaximum: what frozen groups keep free, and the floors of owners.
+        """Return the reserved room: nodes under PoolMaximum that bounds offer and that Evenkeel cannot withdraw.
 
-        A group whose owner accepts no max below 1 keeps that one node offered while it is empty, unless it is raised
-        itself. Where the bounds of all groups are held, each is raised into its own.
+        Frozen groups and held bounds reserve the nodes between requested and max. If an owner accepts no max below 1,
+        its empty group reserves one node, unless the group itself may be raised. If the bounds of all groups are held,
+        nothing is reserved: each group is raised within its own bounds.
         """
         if all(draft.group.owner.bounds_held for draft in self.groups):
             return 0

@@ -1,8 +1,8 @@
 """Failure classes, and the class of a provider's error.
 
-Codes are compared without CloudTrail's prefixes ``Server.`` and ``Client.``. Machine-controller-manager folds
-exhaustion of a zone, of a quota and of addresses into one code, ``ResourceExhausted``
-(machine-controller-manager-provider-aws pkg/aws/errors/utils.go:15-33). There the message decides.
+Codes are compared without CloudTrail's prefixes ``Server.`` and ``Client.``. Machine-controller-manager reports one
+code, ``ResourceExhausted``, if a zone has no machines, a quota is used up or a subnet has no addresses
+(machine-controller-manager-provider-aws pkg/aws/errors/utils.go:15-33). For that code the message decides.
 """
 
 import re
@@ -12,27 +12,28 @@ from evenkeel.domain.model.groups import MachineFailure
 
 
 class FailureClass(StrEnum):
-    """The class of a failure, which decides what helps."""
+    """The class of a failure. It decides whether another zone helps."""
 
     CAPACITY = "capacity"  # the zone is out of machines: another zone helps
     QUOTA = "quota"  # a limit of the account or region: another zone does not help
-    TIMEOUT = "timeout"  # no node in time
-    CONFIGURATION = "configuration"  # the group itself is wrong: no place helps
+    TIMEOUT = "timeout"  # no node registered in time
+    CONFIGURATION = "configuration"  # the group itself is misconfigured: no zone helps
     UNKNOWN = "unknown"  # treated as timeout
 
     @property
     def moves_elsewhere(self) -> bool:
-        """Return True if other zones may take on the replicas: the failure's scope is the zone."""
+        """Return True if the failure concerns its zone only, so that other zones may get the replicas."""
         return self in (FailureClass.CAPACITY, FailureClass.TIMEOUT, FailureClass.UNKNOWN)
 
     @property
     def is_vague(self) -> bool:
-        """Return True if it says that no node came, and not why."""
+        """Return True if the cause is unknown: the failure says only that no node registered."""
         return self in (FailureClass.TIMEOUT, FailureClass.UNKNOWN)
 
 
-# The first match counts. Limits on calls come first: they pass, and are no quota, although their words are similar. A
-# message that names a limit is a quota, even if it also names capacity. Missing rights do not improve by waiting.
+# The first pattern that matches decides. Limits on the rate of calls are first: they are temporary and no quota, but
+# their texts are similar. A text that names a limit is a quota, even if it also names capacity. Missing rights are a
+# configuration failure, because waiting does not help.
 # Sources: EC2's list of codes (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html), and those of the
 # machine controllers' providers for Azure, Google Cloud, OpenStack and Alibaba Cloud.
 _PATTERNS = (
@@ -41,24 +42,24 @@ _PATTERNS = (
         r"RequestLimitExceeded|Throttl|TooManyRequests|too many requests|rate.?limit|rate exceeded|SlowDown",
     ),
     (
-        # A limit per instance or network interface: the group's configuration needs too much.
+        # These limits are per instance or network interface. The group's configuration exceeds them.
         FailureClass.CONFIGURATION,
         r"IpAddressLimitExceeded|AttachmentLimitExceeded|Per(Instance|Interface)LimitExceeded|TagLimitExceeded",
     ),
     (
         FailureClass.QUOTA,
         r"Limit(Exceeded|Reached)|Max\w+CountExceeded|ResourceCountExceeded|VolumeIOPSLimit\b|QuotaExceed|QUOTA_EXCEEDED"
-        # Elastic addresses belong to the region; so do the subnets of Azure and Google Cloud.
+        # Elastic IP addresses belong to the region. So do the subnets of Azure and Google Cloud.
         r"|OperationNotAllowed.{0,80}quota|InsufficientAddressCapacity|SubnetIsFull|IP_SPACE_EXHAUSTED"
         r"|no more IP addresses available|exceed\w* .{0,40}(quota|limit)|(quota|limit) .{0,60}exceeded"
-        # EC2's words for VcpuLimitExceeded and InstanceLimitExceeded, if a provider passes on no code
+        # EC2's messages for VcpuLimitExceeded and InstanceLimitExceeded. Some providers report them without the code.
         r"|than your current .{0,40}limit|your quota allows",
     ),
     (
         FailureClass.CAPACITY,
         r"Insufficient\w*Capacity|UnfulfillableCapacity|ReservationCapacityExceeded|VolumeTypeNotAvailableInZone"
         r"|(Unavailable|Incompatible)HostRequirements"
-        # A subnet of AWS or Alibaba Cloud lies in one zone.
+        # A subnet of AWS or Alibaba Cloud is in one zone, so another zone helps.
         r"|InsufficientFreeAddresses|InsufficientSubnet|not enough free addresses in subnet|IpNotEnough"
         r"|RESOURCE_POOL_EXHAUSTED|not have enough resources|AllocationFailed|Overconstrained\w*Allocation"
         r"|SkuNotAvailable|SpotMaxPriceTooLow|STOCKOUT|NoStock|NotOnSale"
@@ -81,14 +82,14 @@ _PATTERNS = (
     ),
 )
 
-# Capacity failures that other groups with the same machine type do not share: subnet, reservation, price, disks.
+# Capacity failures that concern one group only, whatever its machine type: its subnet, reservation, price or disks.
 _OWN_AFFAIR = (
     r"InsufficientFreeAddresses|InsufficientSubnet|not enough free addresses in subnet|IpNotEnough"
     r"|ReservationCapacityExceeded|SpotMaxPriceTooLow|VolumeTypeNotAvailableInZone|HostRequirements"
 )
 
-# OpenShift folds every 4xx answer of EC2 into InvalidConfiguration, a quota's too
-# (machine-api-provider-aws pkg/actuators/machine/instances.go:552-579).
+# Codes with several possible causes. OpenShift reports every 4xx answer of EC2, also one about a quota, as
+# InvalidConfiguration (machine-api-provider-aws pkg/actuators/machine/instances.go:552-579).
 _FOLDED = {
     "",
     "ResourceExhausted",
@@ -101,24 +102,24 @@ _FOLDED = {
 
 
 def classify(code: str, message: str = "") -> FailureClass:
-    """Return the class of a failure by the provider's code and, if the code is too general, by its message.
+    """Return the class of a failure by the provider's code and message. It never raises.
 
-    It never raises: other failures are ``unknown``.
+    A failure that matches no pattern is ``unknown``.
     """
     code = code.removeprefix("Server.").removeprefix("Client.")
-    # A folded code names no cause, but the message quotes the provider. Else the code is more exact.
+    # A code with several causes is less exact than the message. Any other code is more exact.
     for text in (message[:4096], code) if code in _FOLDED else (code, message[:4096]):
         for kind, pattern in _PATTERNS:
-            if re.search(pattern, text, re.IGNORECASE):  # compiled when first used: most checks find no failure
+            if re.search(pattern, text, re.IGNORECASE):  # compiled at first use: most checks find no failure
                 return kind
     return FailureClass.UNKNOWN
 
 
 def class_of(failure: MachineFailure) -> FailureClass:
-    """Return the class of a failure from the status of a machine or of the autoscaler."""
+    """Return the class of a failure that the status of a machine, or of the autoscaler, reports."""
     return classify(failure.code, failure.message)
 
 
 def is_own_affair(message: str) -> bool:
-    """Return True if a capacity failure does not concern other groups with the same machine type and zone."""
+    """Return True if a capacity failure concerns one group only, not every group with its machine type and zone."""
     return re.search(_OWN_AFFAIR, message[:4096], re.IGNORECASE) is not None

@@ -1,5 +1,5 @@
-"""The machine APIs that Evenkeel supports, by the names that records and keys of node groups use."""
+"""The names of the machine APIs that Evenkeel supports. Records and the keys of node groups use these names."""
 
 FLAVOUR_NAMES = ("gardener", "cluster-api", "openshift")
-# Gardener takes autoscaling options off again that another controller writes to a MachineDeployment.
+# Gardener removes autoscaling options that another controller writes to a MachineDeployment.
 REMOVES_OPTIONS = frozenset({"gardener"})

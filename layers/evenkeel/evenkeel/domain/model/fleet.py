@@ -1,4 +1,4 @@
-"""Selectors of clusters by label, and durations, as operators write them."""
+"""Label selectors of clusters, and durations, in the form in which operators write them."""
 
 import re
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ LONGEST = timedelta(days=366)
 
 @dataclass(frozen=True, kw_only=True)
 class _Term:
-    """One requirement: a label is present, or has this value, or not."""
+    """One requirement of a selector: a label is present, or has a value. ``negated`` inverts it."""
 
     key: str
-    value: str | None  # None: any
+    value: str | None  # None: any value
     negated: bool
 
     def holds(self, labels: Mapping[str, str]) -> bool:
@@ -38,7 +38,7 @@ class Selector:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Return the selector of a text. Raises BadValueError."""
+        """Return the selector that a text describes. Raises BadValueError."""
         terms = []
         for part in text.split(","):
             match = _TERM.fullmatch(part.strip())
@@ -56,9 +56,9 @@ class Selector:
 
 
 def read_length(text: object, *, or_none: bool = False) -> timedelta:
-    """Return the duration of ``2h``, ``90m``, ``1d`` or ``1h30m``: at most a year, and zero only with ``or_none``.
+    """Return the duration that a text such as ``2h``, ``90m``, ``1d`` or ``1h30m`` describes, 366 days at most.
 
-    Raises BadValueError.
+    Zero is accepted with ``or_none`` only. Raises BadValueError.
     """
     match = _LENGTH.fullmatch(text) if isinstance(text, str) else None
     if match is None:

@@ -1,8 +1,8 @@
 """Node groups, their machines and their bounds, as one check reads them.
 
-A *node group* is one scalable (MachineDeployment, MachineSet or MachinePool), normally one zone of one *pool*. *Bounds*
-are the (min, max) that Cluster Autoscaler reads. *Requested* is ``spec.replicas``. *Running* counts machines with a
-node.
+A *node group* is one scalable (MachineDeployment, MachineSet or MachinePool). Normally it is one zone of one *pool*.
+*Bounds* are the (min, max) that Cluster Autoscaler reads. *Requested* is ``spec.replicas``. *Running* is the number of
+machines with a node.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,9 +19,9 @@ from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import BadValueError, Fault
 
 UNNAMED = "somebody"  # an unnamed writer
-# Two clocks that differ by no more count as one: an API server gives whole seconds, and answers take time.
+# A smaller difference between two clocks is ignored: an API server reports whole seconds, and answers take time.
 CLOCKS_AGREE = timedelta(seconds=30)
-# How long a machine may take to become a node, as in Cluster Autoscaler (config/flags/flags.go:129).
+# How long a machine may take to become a node: the default of Cluster Autoscaler (config/flags/flags.go:129).
 PROVISION_TIMEOUT = timedelta(minutes=15)
 
 
@@ -29,20 +29,20 @@ class State(StrEnum):
     """The state of a node group."""
 
     HEALTHY = "healthy"
-    FENCED = "fenced"  # in backoff, or its zone is impaired: no growth
-    PROBING = "probing"  # backoff is over, success not yet seen: may grow by one
-    FROZEN = "frozen"  # read and counted, never written
+    FENCED = "fenced"  # the group is in backoff, or its zone is impaired: it may not grow
+    PROBING = "probing"  # its zone is tried again, but no launch has succeeded yet: it may grow by one
+    FROZEN = "frozen"  # Evenkeel reads and counts the group, but writes nothing to it
 
 
 def is_outage(states: Iterable[State]) -> bool:
-    """Return True if each of a pool's groups is fenced or probing, so that no zone is known to deliver."""
+    """Return True if all groups of a pool, except frozen ones, are fenced or probing: no zone is known to deliver."""
     acting = {*states} - {State.FROZEN}
     return bool(acting) and acting <= {State.FENCED, State.PROBING}
 
 
 @dataclass(frozen=True, order=True)
 class GroupKey:
-    """A node group's name in state, messages and answers: ``<flavour>/<namespace>/<name>``."""
+    """The name of a node group in stored state, messages and answers: ``<flavour>/<namespace>/<name>``."""
 
     flavour: str
     namespace: str
@@ -53,12 +53,12 @@ class GroupKey:
 
     @property
     def names(self) -> frozenset[str]:
-        """Return the names that a user may give it: its name or its whole key."""
+        """Return the names that a user may use for the group: its name and its whole key."""
         return frozenset({self.name, str(self)})
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Return the key. Raises BadValueError if the text has not three parts."""
+        """Return the key that a text names. Raises BadValueError if the text does not have three parts."""
         parts = text.split("/")
         if len(parts) != 3 or not all(parts):
             raise BadValueError("a node group is written <flavour>/<namespace>/<name>")
@@ -67,11 +67,11 @@ class GroupKey:
 
 @dataclass(frozen=True, order=True)
 class PoolId:
-    """A pool's name. Pools of one name in two namespaces, or of two workload clusters, are two pools."""
+    """The id of a pool. Pools of the same name in two namespaces, or in two workload clusters, are different pools."""
 
     flavour: str
     namespace: str
-    cluster: str  # workload cluster; empty where the flavour has one per namespace
+    cluster: str  # the workload cluster; empty if a namespace of this flavour has just one
     name: str
 
     def __str__(self) -> str:
@@ -79,9 +79,9 @@ class PoolId:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Return the id of ``<flavour>/<namespace>/<cluster>/<name>``; the cluster is left out if there is none.
+        """Return the id that a text ``<flavour>/<namespace>/<cluster>/<name>`` names; the cluster is optional.
 
-        Raises BadValueError if the text has not three or four parts.
+        Raises BadValueError if the text does not have three or four parts.
         """
         parts = text.split("/")
         if len(parts) not in (3, 4) or not all(parts):
@@ -90,7 +90,7 @@ class PoolId:
 
     @property
     def names(self) -> frozenset[str]:
-        """Return the names that a user may give it: its name, or its whole id if several share the name."""
+        """Return the names that a user may use for the pool: its name, or its id if pools share the name."""
         return frozenset({self.name, str(self)})
 
 
@@ -108,12 +108,12 @@ class Bounds:
 
 @dataclass(frozen=True, order=True, kw_only=True)
 class OwnerRef:
-    """An object that gives a pool numbers, or one entry of it."""
+    """A reference to an object, or to one entry of it, that sets a pool's minimum and maximum."""
 
     kind: str
-    namespace: str  # empty: the object is in none
+    namespace: str  # empty: the object is cluster-scoped
     name: str
-    part: str = ""  # name of the entry; empty: the object has one pair of numbers
+    part: str = ""  # the name of the entry; empty: the object has one minimum and one maximum
     uid: str = ""
 
     def __str__(self) -> str:
@@ -121,35 +121,36 @@ class OwnerRef:
 
     @property
     def id(self) -> str:
-        """Return the id for stored state: a recreated object of the same name is another one."""
+        """Return the id for stored state. A new object with the same name has another id."""
         return "/".join(part for part in (self.uid or f"{self.kind}/{self.namespace}/{self.name}", self.part) if part)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerNumbers:
-    """The present numbers of an owner. Groups of one owner share them; those of several owners add up."""
+    """The present minimum and maximum of an owner. Its groups share them. Those of several owners are added up."""
 
     ref: OwnerRef
     bounds: Bounds
-    min_field: str  # for people: spec.minReplicas
+    min_field: str  # the field of the minimum, for messages: spec.minReplicas
     max_field: str
-    set_by: str = ""  # last writer of max except Evenkeel (managedFields); empty: not read, or unknown
-    takes_ours: bool = False  # Evenkeel writes its bounds there too
-    needs_consent: bool = False  # written only if the record allows it: that takes the fields from their manager
-    besides: tuple[tuple[str, str], ...] = ()  # further values for people, by field
+    set_by: str = ""  # the last writer of max except Evenkeel (managedFields); empty: not read, or unknown
+    takes_ours: bool = False  # True: Evenkeel writes its own bounds to the same fields
+    # True: Evenkeel writes only if the record allows it, because the write takes the fields from their manager.
+    needs_consent: bool = False
+    besides: tuple[tuple[str, str], ...] = ()  # further fields and their values, for messages
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pinning:
-    """Of a group whose owner can hold replicas at a number, so that no autoscaler scales it."""
+    """Facts about an owner that can hold a group's replicas, so that no autoscaler scales the group."""
 
-    cluster: str  # its autoscaler runs only while an owner leaves replicas to it
-    scaled: frozenset[str]  # the owners of that cluster that do so now, by OwnerRef.id
+    cluster: str  # the hosted cluster; its autoscaler runs only while it scales the groups of at least one owner
+    scaled: frozenset[str]  # ids (OwnerRef.id) of the owners whose groups this autoscaler scales now
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeCap:
-    """The most nodes that a cluster may have, whatever its pools request."""
+    """A limit on the nodes of a whole cluster, whatever its pools request."""
 
     ref: OwnerRef
     field: str
@@ -158,7 +159,7 @@ class NodeCap:
 
 @dataclass(frozen=True, kw_only=True)
 class ShootWorker:
-    """One worker of a Shoot: a pool with its zones, in the order of their shares."""
+    """One worker of a Shoot: a pool. Its zones are in the order in which Gardener distributes replicas."""
 
     name: str
     minimum: int
@@ -168,24 +169,24 @@ class ShootWorker:
 
 @dataclass(frozen=True, kw_only=True)
 class Shoot:
-    """Gardener's Shoot, as far as relief needs it (``domain.rebalancing.relief``)."""
+    """The parts of a Gardener Shoot that relief needs (``domain.rebalancing.relief``)."""
 
     ref: OwnerRef
     workers: tuple[ShootWorker, ...]
     generation: int = 0
-    observed: bool = True  # gardenlet has seen the newest numbers
-    obstacle: Reason | None = None  # why nothing is written to it now
-    most_nodes: int | None = None  # of its CloudProfile (limits.maxNodesTotal); None: none, or unknown
+    observed: bool = True  # True: gardenlet has processed the newest generation
+    obstacle: Reason | None = None  # why Evenkeel does not write to it now
+    most_nodes: int | None = None  # limits.maxNodesTotal of its CloudProfile; None: no limit, or unknown
 
     def worker(self, name: str) -> ShootWorker | None:
-        """Return the worker of that name; None: there is none, or its numbers cannot be read."""
+        """Return the worker with this name; None: it does not exist, or its numbers cannot be read."""
         return next((worker for worker in self.workers if worker.name == name), None)
 
 
 def shoot_of_namespace(namespace: str) -> tuple[str, str] | None:
-    """Return namespace and name, in the garden, of the Shoot of a seed's namespace shoot--<project>--<name>.
+    """Return the namespace and name of the Shoot to which a seed's namespace shoot--<project>--<name> belongs.
 
-    A project's namespace is garden-<project> by default. None: the name has another form.
+    By default, a project's namespace in the garden is garden-<project>. None: the seed's namespace has another form.
     """
     parts = namespace.split("--")
     if len(parts) != 3 or parts[0] != "shoot" or not all(parts):
@@ -195,19 +196,19 @@ def shoot_of_namespace(namespace: str) -> tuple[str, str] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedBounds:
-    """Evenkeel's last write to an object, as its annotation says."""
+    """Evenkeel's last write to an object, according to the annotation that the write set."""
 
     at: datetime
-    bounds: Bounds | None  # on the object after that write; None: unknown
-    state: State = State.HEALTHY  # of the group then
-    requested: int | None = None  # replicas after that write; None: unknown
-    before: int | None = None  # replicas before it, if the write changed them
-    pinned: bool = False  # the owner holds replicas at max
+    bounds: Bounds | None  # the bounds after that write; None: unknown
+    state: State = State.HEALTHY  # the state of the group at that time
+    requested: int | None = None  # the replicas after that write; None: unknown
+    before: int | None = None  # the replicas before that write; None: unchanged
+    pinned: bool = False  # True: that write made the owner hold replicas at max
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineFailure:
-    """The failure that a machine's status reports: why it has not become a node."""
+    """The failure that a machine's status reports: the reason why the machine has no node."""
 
     code: str
     message: str
@@ -216,7 +217,7 @@ class MachineFailure:
 
 @dataclass(frozen=True, order=True)
 class MachineRef:
-    """One machine. A recreated machine of the same name is another one."""
+    """A reference to one machine. A new machine with the same name is another one."""
 
     name: str
     uid: str
@@ -233,15 +234,15 @@ class Machine:
     uid: str = ""
     has_node: bool
     created_at: datetime
-    launched_at: datetime | None = None  # the provider's last try; None: created_at
-    preserved: bool = False  # Gardener keeps it, running or failed: it holds a replica, and does not go
-    ready: bool = True  # its node is not known to be unready
-    marked: bool = False  # carries the flavour's delete mark
-    marked_by_us: bool = False  # the mark names Evenkeel, where marks can
+    launched_at: datetime | None = None  # when the provider last tried to launch it; None: at ``created_at``
+    preserved: bool = False  # True: Gardener keeps the machine, running or failed. It uses up one replica.
+    ready: bool = True  # False: its node is known to be not Ready
+    marked: bool = False  # True: it has the flavour's delete mark
+    marked_by_us: bool = False  # True: the mark names Evenkeel as its writer; some flavours' marks name none
     deleting: bool = False
     deleting_since: datetime | None = None
     failure: MachineFailure | None = None
-    zone: str | None = None  # of the machine or its cloud id
+    zone: str | None = None  # the zone in the Machine object, or else in its provider id; None: in neither
 
     @property
     def ref(self) -> MachineRef:
@@ -258,7 +259,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Rolling:
-    """``maxSurge`` and ``maxUnavailable`` of a rolling update: a count, or a percentage as text."""
+    """The ``maxSurge`` and ``maxUnavailable`` of a rolling update. Each is a count, or a percentage as text."""
 
     max_surge: int | str
     max_unavailable: int | str
@@ -266,7 +267,7 @@ class Rolling:
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """What a group is, and to which cluster, pool and zone it belongs."""
+    """The kind of a group's scalable, and the cluster, pool and zone of the group."""
 
     kind: str
     sets: tuple[str, ...] = ()  # names of the MachineSets that a MachineDeployment owns
@@ -274,18 +275,20 @@ class Identity:
     pool_label: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     zone: str | None = None
-    zone_of_machines: bool = False  # only its machines show the zone
-    zone_index: int | None = None  # N-1 of a name that ends in -z<N>
+    zone_of_machines: bool = False  # True: only the machines of the group show its zone
+    zone_index: int | None = None  # N-1 if the name ends in -z<N>
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupStatus:
     """The state of a group's machines and rollout, besides their counts."""
 
-    launched: int | None = None  # of a MachinePool: its instances, nodes or not; which one goes cannot be chosen
-    never_ready: Mapping[str, datetime] = field(default_factory=dict)  # machine -> until when its node may become Ready
-    preserved_failed: int = 0  # failed machines that Gardener preserves, as the scalable's status counts them
-    autoscaler_failure: MachineFailure | None = None  # from cluster-autoscaler-status
+    # MachinePools only: the number of instances, with or without a node. No instance can be chosen for deletion.
+    launched: int | None = None
+    # Machines whose node was never Ready -> the time until which that node may still become Ready.
+    never_ready: Mapping[str, datetime] = field(default_factory=dict)
+    preserved_failed: int = 0  # failed machines that Gardener preserves, by the count in the scalable's status
+    autoscaler_failure: MachineFailure | None = None  # reported in ConfigMap cluster-autoscaler-status
     rolling: Rolling | None = None
 
 
@@ -293,18 +296,19 @@ class GroupStatus:
 class WrittenByUs:
     """The values that Evenkeel has written to a group's objects."""
 
-    adopted: Bounds | None = None  # from annotation evenkeel.dev/adopted-bounds; None also where that says "none"
-    has_adopted: bool = False  # the annotation is there
-    published: PublishedBounds | None = None  # None: never, or unreadable
-    move: str | None = None  # from annotation evenkeel.dev/move: the last move that has been carried out here
-    pinned: bool = False  # the owner of its bounds holds replicas at max because of Evenkeel
+    # The bounds before Evenkeel, from annotation evenkeel.dev/adopted-bounds. None: not set, or set to "none".
+    adopted: Bounds | None = None
+    has_adopted: bool = False  # True: that annotation is set
+    published: PublishedBounds | None = None  # None: Evenkeel has written no bounds, or the annotation is unreadable
+    move: str | None = None  # annotation evenkeel.dev/move: the id of the last move that changed this group
+    pinned: bool = False  # True: Evenkeel has made the owner of the bounds hold replicas at max
 
 
 @dataclass(frozen=True, kw_only=True)
 class FieldManagers:
-    """The other writers of a group's bounds and replicas, by managedFields."""
+    """The other writers of a group's bounds and replicas, according to managedFields."""
 
-    # Managers that apply max and spec.replicas, and would revert them. Empty: none. None: not read, as in a check.
+    # Managers that apply max and spec.replicas, and would revert a write. Empty: none. None: not read, as in a check.
     bounds_applied_by: str | None = None
     replicas_applied_by: str | None = None
     bounds_by: str = UNNAMED  # last writer of the bounds except Evenkeel
@@ -313,46 +317,48 @@ class FieldManagers:
 
 @dataclass(frozen=True, kw_only=True)
 class Ownership:
-    """The owner of a group's bounds, and what it accepts."""
+    """The owner of a group's bounds, and the numbers that it accepts."""
 
-    numbers: OwnerNumbers | None = None  # it gives its pool numbers, besides annotations and the record
-    bounds_field: str = ""  # the field of its max, for people
-    least_max: int = 0  # least max that it accepts
-    least_min: int = 0  # least min that it accepts, and so the fewest replicas
-    lowers_replicas: bool = False  # its controller lowers replicas to max as well
-    pinning: Pinning | None = None  # None: it cannot hold replicas
-    may_be_pinned: bool = False  # planned: it is to hold them while the group is fenced
-    allowed_replicas: Bounds | None = None  # replicas that it accepts, or held bounds
-    bounds_held: bool = False  # the record does not let Evenkeel write it: the bounds stay
-    node_cap: NodeCap | None = None  # of the whole cluster
-    max_only: bool = False  # its min has no effect, and Karpenter writes its replicas
-    bounds_are_read: bool = True  # False: its autoscaler has other bounds
-    two_objects: bool = False  # bounds and replicas are on two objects
-    copied: Bounds | None = None  # then: the bounds on the scalable itself, which Cluster Autoscaler reads
+    numbers: OwnerNumbers | None = None  # the minimum and maximum that the owner sets; None: it sets none
+    bounds_field: str = ""  # the field of max, for messages
+    least_max: int = 0  # the smallest max that the owner accepts
+    least_min: int = 0  # the smallest min that the owner accepts, and so the fewest replicas
+    lowers_replicas: bool = False  # True: the owner's controller lowers replicas to max
+    pinning: Pinning | None = None  # None: the owner cannot hold replicas
+    may_be_pinned: bool = False  # True: this plan lets the owner hold replicas while the group is fenced
+    allowed_replicas: Bounds | None = None  # the range of replicas that the owner accepts, or the held bounds
+    bounds_held: bool = False  # True: the record does not let Evenkeel write the bounds
+    node_cap: NodeCap | None = None  # the limit of the whole cluster; None: no limit
+    max_only: bool = False  # True: min has no effect, and Karpenter writes replicas
+    bounds_are_read: bool = True  # False: the autoscaler of the group does not read these bounds
+    two_objects: bool = False  # True: bounds and replicas are on two objects
+    # With two objects: the bounds on the scalable, which Cluster Autoscaler reads. None: missing, or unreadable.
+    copied: Bounds | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class AutoscalerOptions:
-    """Cluster Autoscaler's options of one group. None: its flags decide."""
+    """The options of Cluster Autoscaler for one group. None: its flags apply."""
 
     provision_timeout: timedelta | None = None  # maxnodeprovisiontime
-    short_provision: timedelta | None = None  # Evenkeel's value of that option for a suspect group
-    keeps_provision: bool = False  # another writer has set it, or would remove Evenkeel's
-    unneeded_time: timedelta | None = None  # how long a node is unneeded before it goes
-    unready_time: timedelta | None = None  # the same, of a node that is not ready
-    utilization_threshold: float | None = None  # below this share of requests a node is unneeded
-    gpu_utilization_threshold: float | None = None  # the same, of a node with a GPU
+    short_provision: timedelta | None = None  # the shorter value that Evenkeel has set for a suspect group
+    keeps_provision: bool = False  # True: another writer has set the option, or would remove Evenkeel's value
+    unneeded_time: timedelta | None = None  # how long a node is unneeded before it is removed
+    unready_time: timedelta | None = None  # the same time for a node that is not Ready
+    utilization_threshold: float | None = None  # a node is unneeded if its pods request less than this share of it
+    gpu_utilization_threshold: float | None = None  # the same share for a node with a GPU
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupTemplate:
-    """The nodes that a group makes."""
+    """A description of the nodes that a group creates."""
 
     node: NodeTemplate | None = None  # None: not read, or unknown
     offering: Offering | None = None  # None: not read, or not fully known
-    faults: tuple[Fault, ...] = ()  # unreadable values about its nodes
-    closed_because: Reason | None = None  # at zero without cpu and memory: the annotation that would open it
-    invisible_at_zero: bool = False  # Cluster Autoscaler does not see it at zero
+    faults: tuple[Fault, ...] = ()  # unreadable values that describe its nodes
+    # Why an empty group gets no node: its cpu and memory are unknown. The reason names the annotation to set.
+    closed_because: Reason | None = None
+    invisible_at_zero: bool = False  # True: Cluster Autoscaler ignores the group while it is empty
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,7 +367,7 @@ class Annotations:
 
     fencing_enabled: bool = True  # evenkeel.dev/fence
     weight: int = 1
-    weight_percent: int | None = None  # the same as a percentage of the pool, 1 to 100
+    weight_percent: int | None = None  # the weight, as a percentage of the pool (1 to 100)
     zone_min: int | None = None
     zone_max: int | None = None
     pool_min: int | None = None
@@ -377,15 +383,15 @@ class Annotations:
 class Unreadable:
     """The unreadable values of a group."""
 
-    faults: tuple[Fault, ...] = ()  # they make its pool invalid
-    notes: tuple[Fault, ...] = ()  # without effect: they are reported only
+    faults: tuple[Fault, ...] = ()  # values that make the pool invalid
+    notes: tuple[Fault, ...] = ()  # values that are reported, but have no effect
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeGroup:
     """One participating scalable, as one check has read it.
 
-    Unreadable numbers are None, with a reason in ``unreadable``. A pool with such a member is invalid.
+    An unreadable number is None, and ``unreadable`` has the reason. A pool with such a group is invalid.
     """
 
     key: GroupKey
@@ -406,11 +412,11 @@ class NodeGroup:
 
     @property
     def has_ours_with_bounds(self) -> bool:
-        """Return True if a value of Evenkeel's is on the object of the bounds."""
+        """Return True if the object with the bounds has a value that Evenkeel wrote."""
         return self.ours.has_adopted or self.ours.published is not None
 
     def frozen(self, reason: Reason) -> Self:
-        """Return the group, frozen for this reason; a group that is frozen already keeps its reason."""
+        """Return the group frozen for this reason. A group that is already frozen keeps its reason."""
         return self if self.frozen_because is not None else replace(self, frozen_because=reason)
 
     @property
@@ -422,9 +428,10 @@ class NodeGroup:
     def preserved(self) -> int:
         """Return the replicas of preserved machines without a node.
 
-        They do not become nodes, and cannot be given up: Gardener deletes preserved machines last, so a healthy node
-        would go instead (machine-controller-manager pkg/controller/controller_utils.go, ActiveMachines). The scalable's
-        status counts too, because the annotation may be on a node, which is not read.
+        Such a machine does not become a node. Its replica cannot be released: Gardener deletes preserved machines last,
+        so it would delete a healthy node instead (machine-controller-manager pkg/controller/controller_utils.go,
+        ActiveMachines). The count in the scalable's status is used, too: the annotation may be on a node, and nodes are
+        not read.
         """
         listed = sum(
             machine.preserved and not machine.has_node and not machine.deleting for machine in self.machines or ()
@@ -433,7 +440,7 @@ class NodeGroup:
 
     @property
     def waiting(self) -> int:
-        """Return the requested replicas that have no node yet, and should get one."""
+        """Return the requested replicas without a node, except those of preserved machines."""
         return max(0, self.requested - self.running - self.preserved)
 
     @property
@@ -446,18 +453,18 @@ class NodeGroup:
         )
 
     def is_ordered_by_us(self, now: datetime, provision_timeout: timedelta) -> bool:
-        """Return True if a move or a request has changed its replicas within the provision timeout."""
+        """Return True if Evenkeel changed the replicas by a move or a request within the provision timeout."""
         return self.ours.move is not None and now - time_of(self.ours.move) < provision_timeout
 
     def missing_in_rollout(self, now: datetime, provision_timeout: timedelta) -> int:
-        """Return the replicas without a node, and without a machine that is on its way or being replaced."""
+        """Return the replicas without a node for which no machine is provisioning or being replaced."""
         replaced = sum(machine.deleting for machine in self.machines or ())
         return max(0, self.waiting - self.on_its_way(now, provision_timeout) - replaced)
 
     def on_its_way(self, now: datetime, provision_timeout: timedelta) -> int:
-        """Return the machines without a node that have not failed, are not preserved and not overdue.
+        """Return the provisioning machines: those without a node that are not failed, preserved or overdue.
 
-        Of a MachinePool all instances count, however old: if one is given up, a node could go instead.
+        Instances of a MachinePool count at any age: if one is released, a node could be deleted instead.
         """
         if self.status.launched is not None:
             return min(max(0, self.status.launched - self.running), self.waiting)

@@ -1,4 +1,4 @@
-"""Incidents: what an operator must know of a cluster, as one value for status, page, alarm, metric and event."""
+"""Incidents: conditions that an operator must know. Status, page, alarms, metrics and events show the same value."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,30 +9,30 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.problems import Problem
 from evenkeel.domain.model.reasons import Reason
 
-# The delay where a record has no trouble_after: a missing node or an unreachable cluster is an incident then.
+# The default of trouble_after: the delay until a missing node or an unreachable cluster is an incident.
 TROUBLE_AFTER = timedelta(minutes=5)
 
 
 class IncidentKind(StrEnum):
-    """Kinds of incident, the worst first. The value is a JSON key."""
+    """The kinds of incident, the worst first. The value is a JSON key."""
 
-    # Missing nodes come before a cluster that cannot be read: its autoscaler keeps the last bounds.
+    # Missing nodes are worse than a cluster that cannot be read: there the autoscaler still has the last bounds.
     MISSING = "missing"
-    # of a cluster that cannot be read or planned for
+    # These concern a cluster that cannot be read or planned for.
     UNREACHABLE = "unreachable"
     ACCESS = "access"  # a secret, credential or right is missing
     TOO_LARGE = "too-large"
     INVALID_RECORD = "invalid-record"
-    STOPPED = "stopped"  # no check for too long
-    # of a cluster that was read
+    STOPPED = "stopped"  # the cluster was not checked for too long
+    # This one concerns a cluster that was read.
     TWO_AUTOSCALERS = "two-autoscalers"
-    # of a pool
+    # These concern a pool.
     INVALID = "invalid"
     REFUSED = "writes-refused"
     CONTESTED = "contested"
     OVER_COMMITTED = "over-committed"
     DRAIN_HANGS = "drain-hangs"
-    INEFFECTIVE_ORDER = "ineffective-order"  # nodes that were ordered for pods do not help them
+    INEFFECTIVE_ORDER = "ineffective-order"  # nodes were ordered for pods, but the pods still do not run
     STEP_HANGS = "step-hangs"  # a step of converge does not end
 
     @property
@@ -55,13 +55,13 @@ _RANK = {kind: rank for rank, kind in enumerate(IncidentKind)}
 
 @dataclass(frozen=True, kw_only=True)
 class IncidentNodes:
-    """The nodes of a pool with an incident."""
+    """The numbers of nodes of a pool with an incident."""
 
     missing: int = 0
-    untaken: int = 0  # of those, replicas that were released and that no autoscaler has ordered
+    untaken: int = 0  # the part of ``missing`` that was released, and that no autoscaler has ordered yet
     requested: int = 0
     running: int = 0
-    wanted: int = 0  # nodes that were to run when a node was last missing
+    wanted: int = 0  # the nodes that should have run when a node was last missing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,19 +70,19 @@ class Incident(IncidentNodes):
 
     kind: IncidentKind
     since: datetime
-    pool: str = ""  # its id; empty: of the whole cluster
+    pool: str = ""  # the id of the pool; empty: the incident is about the whole cluster
     zones: tuple[str, ...] = ()  # sorted
-    groups: tuple[str, ...] = ()  # keys of the node groups concerned, sorted
-    is_outage: bool = False  # no zone of the pool is known to deliver
-    is_rollout: bool = False  # a rollout keeps Evenkeel from releasing missing replicas
-    calm_since: datetime | None = None  # since when no node is missing, although no zone has delivered yet
-    failure_class: FailureClass | None = None  # None: not known
+    groups: tuple[str, ...] = ()  # keys of the affected node groups, sorted
+    is_outage: bool = False  # True: no zone of the pool is known to deliver
+    is_rollout: bool = False  # True: during a rolling update, Evenkeel does not release the missing replicas
+    calm_since: datetime | None = None  # since when no node is missing, while the incident waits for its end
+    failure_class: FailureClass | None = None  # None: unknown
     message: str = ""  # the message of the cloud or API server, or the name of a contesting controller
-    problems: tuple[Problem, ...] = ()  # of an invalid or over-committed pool
+    problems: tuple[Problem, ...] = ()  # the problems of an invalid or over-committed pool
 
     @property
     def key(self) -> str:
-        """Return its name within the cluster: one for each pool and kind."""
+        """Return the name of the incident within its cluster: its kind, after the pool if it has one."""
         return f"{self.pool}/{self.kind.value}" if self.pool else self.kind.value
 
     @property
@@ -92,8 +92,8 @@ class Incident(IncidentNodes):
 
     @property
     def matter(self) -> tuple[object, ...]:
-        """Return the facts whose change is notified. Messages are not: clouds put the request's id into them."""
-        if self.kind is IncidentKind.INEFFECTIVE_ORDER:  # pods and nodes come and go under new names
+        """Return the facts whose change is notified. Messages are excluded, because they contain request ids."""
+        if self.kind is IncidentKind.INEFFECTIVE_ORDER:  # Only rules count: the names of pods and nodes change.
             rules = {why.rule.value for each in self.problems if isinstance(why := each.facts.get("why"), Reason)}
             return self.zones, tuple(sorted(rules))
         problems = tuple((problem.kind, tuple(sorted(problem.facts.items()))) for problem in self.problems)
@@ -110,11 +110,11 @@ class Notified:
     since: datetime
     pool: str = ""
     missing: int = 0
-    matter: str = ""  # its fingerprint
+    matter: str = ""  # the fingerprint of ``Incident.matter``
 
 
 class Change(StrEnum):
-    """What happened to an incident."""
+    """The kind of a change to an incident."""
 
     OPENED = "opened"
     CHANGED = "changed"
@@ -123,12 +123,12 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class IncidentChange:
-    """A change to be notified. A repeat has the same key, time and order."""
+    """A change to be notified. If it is sent again, it has the same key, time and order."""
 
     change: Change
-    incident: Incident  # if closed, only the facts that were notified
-    at: datetime | None = None  # when it was found; None: in this run
-    order: int = 0  # among the changes of the same second
+    incident: Incident  # of a closed incident, only the facts that were notified
+    at: datetime | None = None  # when a run found the change; None: this run found it
+    order: int = 0  # the position among the changes of the same second
 
     @property
     def key(self) -> str:
@@ -141,18 +141,18 @@ class PublishedStatus:
     """The content of the cluster's status ConfigMap, as a fingerprint."""
 
     print: str
-    tried_at: datetime | None = None  # when a write of it began; None: it was written
+    tried_at: datetime | None = None  # when its write started; None: the write was successful
 
 
-# More would not fit into the stored item of a cluster. The worst are kept.
+# The most incidents that fit into the stored item of a cluster. The worst ones are stored.
 _MOST_INCIDENTS = 80
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterHealth:
-    """All incidents of one cluster, the worst first, and the last notification of each, by ``key``.
+    """The incidents of one cluster, the worst first, and the last notification of each, by ``Incident.key``.
 
-    A change stays in ``outbox``, in order, until it is published.
+    ``outbox`` has the changes that are not published yet, in order.
     """
 
     incidents: tuple[Incident, ...] = ()
@@ -162,15 +162,15 @@ class ClusterHealth:
 
     @property
     def is_empty(self) -> bool:
-        """Return True if there is no incident, and nothing to notify."""
+        """Return True if there is no incident and nothing to notify."""
         return not (self.incidents or self.notified or self.outbox)
 
     @property
     def unread(self) -> Incident | None:
-        """Return why the cluster could not be read. Its other incidents are then the last known ones."""
+        """Return the incident that says why the cluster could not be read. The others are then of an earlier check."""
         return next((incident for incident in self.incidents if incident.kind.of_cluster), None)
 
     def with_incidents(self, incidents: Sequence[Incident]) -> "ClusterHealth":
-        """Return the health with these incidents instead, which are not notified yet."""
+        """Return the health with its incidents replaced. Notifications and the outbox remain unchanged."""
         worst_first = sorted(incidents, key=lambda incident: incident.severity)
         return replace(self, incidents=tuple(worst_first[:_MOST_INCIDENTS]))

@@ -1,4 +1,4 @@
-"""A complete reading of one cluster: its node groups, and its pods and nodes if they were asked for."""
+"""One complete reading of a cluster: its node groups and, on request, its pods and nodes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,15 +23,16 @@ class Skipped:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """Everything that one check has read. A check that ended half-way is an error, never an Observation."""
+    """Everything that one check has read. A check that ends half-way raises an error instead."""
 
     groups: tuple[NodeGroup, ...]
     skipped: tuple[Skipped, ...] = ()
-    # The Shoots that relief needs, by namespace of the seed; a reason: it could not be read.
+    # The Shoots that relief needs, by the seed's namespace. A Reason says why a Shoot could not be read.
     shoots: Mapping[str, Shoot | Reason] = field(default_factory=dict)
-    workload: Workload | None = None  # pods and nodes of its workload cluster; None: not requested, or not read
-    workload_unread: str = ""  # why they were requested and not read
-    clock_skew: timedelta = timedelta(0)  # the API server's clock less ours; zero: they agree, or its time is unknown
+    workload: Workload | None = None  # pods and nodes of the workload cluster; None: not requested, or not read
+    workload_unread: str = ""  # why a requested workload was not read; empty: it was, or was not requested
+    # The API server's clock minus Evenkeel's. Zero: both agree, or the server's time is unknown.
+    clock_skew: timedelta = timedelta(0)
 
 
 class Check(NamedTuple):

@@ -1,7 +1,8 @@
 """Offerings that clusters buy, and the capacity reports that they share about them.
 
 An *offering* is a machine type of a provider in one zone, on demand or spot. A *capacity report* is one cluster's last
-failure to buy it. Its sender is the API server: one that is registered twice, or under a new name, has one report.
+failure to buy it. Reports are stored by API server. So a cluster that is registered twice, or under a new name, has
+one report.
 """
 
 import re
@@ -13,12 +14,12 @@ from typing import Self
 from evenkeel.domain.model.values import BadValueError, quote
 
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
-_PARTS = 5  # and one more where the zone is an account's
+_PARTS = 5  # one more if the zone has its account before a slash
 
 
 @dataclass(frozen=True, order=True)
 class Offering:
-    """An offering by names that every cluster knows. ``zone`` may have its account before a slash."""
+    """An offering, by names that mean the same in every cluster. ``zone`` may be ``<account>/<zone>``."""
 
     provider: str
     region: str
@@ -49,7 +50,7 @@ class Offering:
 
 @dataclass(frozen=True, kw_only=True)
 class Bought:
-    """What a node group buys, as its machine API states it. An empty name is not known."""
+    """The machines that a node group buys, as its machine API names them. An empty name is unknown."""
 
     provider: str
     region: str
@@ -57,9 +58,9 @@ class Bought:
     capacity_type: str = "on-demand"
 
 
-# Their zones have one name for all accounts.
+# Providers whose zones have the same name in every account.
 _SAME_FOR_ALL = frozenset({"gcp"})
-# The region at the start of a zone's name: us-east-1a, us-west-2-lax-1a; europe-west3-a.
+# The regions with which names of zones start: us-east-1a, us-west-2-lax-1a; europe-west3-a.
 _REGIONS = {
     "aws": re.compile(r"[a-z]+(-[a-z]+)+-[0-9]+", re.ASCII),
     "gcp": re.compile(r"[a-z]+-[a-z]+[0-9]+", re.ASCII),
@@ -72,27 +73,28 @@ def _region_of(provider: str, zone: str) -> str:
 
 
 def has_region(zone: str) -> bool:
-    """Return True if the name of a zone has its region; else every region may have a zone of that name."""
+    """Return True if the name of a zone contains its region. Otherwise, several regions may share the name."""
     return any(pattern.match(zone) for pattern in _REGIONS.values())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Buyer:
-    """What identifies the zones of one cluster among zones of the same name, and which of them have reports."""
+    """The facts that tell the zones of one cluster from other zones of the same name."""
 
-    account: str | None  # None: not known
-    zone_ids: Mapping[str, str] = field(default_factory=dict)  # the account's name of a zone -> the provider's id
-    troubled: frozenset[str] = frozenset()  # zones of offerings that have reports
+    account: str | None  # the account that buys; None: unknown, or several
+    # From the record: name of a zone in the account -> the provider's id of the zone.
+    zone_ids: Mapping[str, str] = field(default_factory=dict)
+    troubled: frozenset[str] = frozenset()  # the zones, of any cluster, whose offerings have reports
 
     def offering(self, bought: Bought | None, zone: str | None, zone_id: str | None = None) -> Offering | None:
-        """Return the offering that is bought in that zone, or None if a part of it is not known.
+        """Return the offering that is bought in the zone; None: a part of its name is unknown.
 
-        ``zone_id`` is that of a node of the group. The record's takes precedence.
+        ``zone_id`` is the provider's id of the zone, from a node of the group. An id in the record takes precedence.
         """
         if bought is None or not zone:
             return None
         region = bought.region or _region_of(bought.provider, zone)
-        # Azure's zones are numbers. Its nodes and Gardener's groups have the region before the number.
+        # Azure's zones are numbers. Nodes, and Gardener's groups, name a zone with the region before the number.
         name = zone.removeprefix(f"{region}-") if bought.provider == "azure" else zone
         own = f"{self.account}/{name}" if self.account else None
         place = self.zone_ids.get(zone, zone_id) or (name if bought.provider in _SAME_FOR_ALL else own)
@@ -102,7 +104,7 @@ class Buyer:
             return None
 
     def is_concerned(self, zone: str | None) -> bool:
-        """Return True if a report may concern that zone, as far as its name shows."""
+        """Return True if a report may concern the zone, by its name alone."""
         if not self.troubled or not zone:
             return False
         names = (self.zone_ids.get(zone, zone), zone, f"{self.account}/{zone}")
@@ -111,7 +113,7 @@ class Buyer:
 
 @dataclass(frozen=True, kw_only=True)
 class CapacityReport:
-    """One cluster's last failure to buy an offering. ``cluster`` is empty if its record says anonymous."""
+    """One cluster's last failure to buy an offering. ``cluster`` is its name; empty: its record says anonymous."""
 
     failed_at: datetime
     until: datetime  # the end of that cluster's own backoff
@@ -120,7 +122,7 @@ class CapacityReport:
 
 @dataclass(frozen=True, kw_only=True)
 class OfferingState:
-    """The reports about an offering by API server, and when a machine last came that was ordered after a report."""
+    """The reports about an offering by API server, and when a machine ordered after a report last became a node."""
 
     reports: Mapping[str, CapacityReport] = field(default_factory=dict)
     delivered_at: datetime | None = None
@@ -128,7 +130,7 @@ class OfferingState:
 
 @dataclass(frozen=True, kw_only=True)
 class Experience:
-    """What one check of a cluster has found about an offering that it buys."""
+    """The findings of one check about an offering that its cluster buys: its own failure, and its last new machine."""
 
     report: CapacityReport | None = None
     delivered_at: datetime | None = None

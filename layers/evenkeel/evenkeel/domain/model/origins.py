@@ -1,4 +1,4 @@
-"""Origins of a pool's numbers, as values."""
+"""The origins of a pool's PoolMinimum and PoolMaximum, as values."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,11 +10,11 @@ POOL_MIN, POOL_MAX = "evenkeel.dev/pool-min", "evenkeel.dev/pool-max"
 
 
 class Source(StrEnum):
-    """Sources of a number, in order of precedence. JSON contains the value."""
+    """The sources of a pool's number, the one that takes precedence first. JSON contains the value."""
 
-    ANNOTATION = "annotation"  # of any member
+    ANNOTATION = "annotation"  # evenkeel.dev/pool-min or pool-max on any member
     RECORD = "record"
-    OWNER = "owner"  # the object that holds the members' numbers
+    OWNER = "owner"  # the object that owns the members' bounds
     ADOPTION = "adoption"  # the sum of the members' adopted bounds
 
 
@@ -23,7 +23,7 @@ class OwnerShare:
     """The share of one owner in a pool's number."""
 
     owner: OwnerNumbers
-    desired: int  # the number that its owner wants; the object may have Evenkeel's number instead
+    desired: int  # the number that users set there; the object may have Evenkeel's number now
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Origin:
     field: str  # POOL_MIN or POOL_MAX
     value: int
     source: Source
-    groups: tuple[NodeGroup, ...] = ()  # with the annotation, or with the adopted bounds
+    groups: tuple[NodeGroup, ...] = ()  # the groups with the annotation or the adopted bounds
     rule: PoolRule | None = None
     owners: tuple[OwnerShare, ...] = ()
-    cut_by: NodeCap | None = None  # the cluster may have no more nodes
+    cut_by: NodeCap | None = None  # the cluster's limit of nodes, if it has lowered the number

@@ -5,22 +5,22 @@ from enum import StrEnum
 
 
 class Result(StrEnum):
-    """How a write ended, or why there was none."""
+    """How a write ended, or why nothing was written."""
 
     WRITTEN = "written"
     PLANNED = "planned"  # in dry run
     CONFLICT = "conflict"  # the object has changed since it was read
-    REJECTED = "rejected"  # the API refuses it, and would again
-    UNKNOWN = "unknown"  # the answer was lost
+    REJECTED = "rejected"  # the API refuses it, and would refuse a retry
+    UNKNOWN = "unknown"  # the API's answer was lost
     NOT_TRIED = "not tried"
-    NOT_WRITTEN = "not written"  # it is not allowed, or not the approved plan any more
-    WAITS = "waits"  # for another write, or for the owner of the bounds
+    NOT_WRITTEN = "not written"  # writes are not allowed, or the plan is no longer the approved one
+    WAITS = "waits"  # it waits for another write, or for the owner of the bounds
     LEFT_ALONE = "left alone"  # no write was planned
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one group's writes. ``detail`` quotes the refusal, for people only."""
+    """The outcome of one group's writes. ``detail`` quotes the API's refusal, for people only."""
 
     result: Result
     detail: str = ""

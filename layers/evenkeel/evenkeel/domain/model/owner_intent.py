@@ -1,7 +1,8 @@
-"""Desired bounds of an object that Evenkeel writes its bounds to.
+"""The desired bounds of an object to which Evenkeel writes its own bounds.
 
-The values from before Evenkeel's first write are the desired bounds. A later value that Evenkeel did not write is new
-desired bounds: Evenkeel reports and follows it. Only a writer that restores the old desired bounds reverts Evenkeel.
+The desired bounds are the values that the object had before Evenkeel's first write. If another writer sets new values
+later, these become the desired bounds: Evenkeel reports and follows them. If it restores the old desired bounds, it
+reverts Evenkeel's write.
 """
 
 from evenkeel.domain.model.groups import Bounds, NodeGroup
@@ -10,7 +11,7 @@ from evenkeel.domain.model.states import PoolState
 
 
 def desired_bounds_of(group: NodeGroup, state: PoolState) -> Bounds | None:
-    """Return the desired bounds of the group's owner; None: there is no owner, or it has none."""
+    """Return the desired bounds of the group's owner; None: it has no owner, or none are known."""
     if group.owner.numbers is None:
         return None
     if not group.owner.numbers.takes_ours and state.relief is not None:
@@ -19,19 +20,19 @@ def desired_bounds_of(group: NodeGroup, state: PoolState) -> Bounds | None:
 
 
 def _without_relief(bounds: Bounds, relief: Relief) -> Bounds:
-    """Return the bounds that a Worker would have without relief. Relief does not change its minimum."""
+    """Return the bounds that a Worker would have without relief, which changes only the maximum."""
     return Bounds(bounds.min, max(bounds.min, relief.wanted(bounds.max)))
 
 
 def is_new_intent(group: NodeGroup, state: PoolState) -> bool:
-    """Return True if the owner has new desired bounds, other than the stored ones."""
+    """Return True if another writer has set new bounds at an owner: neither Evenkeel's nor the desired ones."""
     if group.owner.numbers is None or not _is_written(group, state) or _is_ours(group, state):
         return False
     return group.owner.numbers.bounds != _before(group, state)
 
 
 def is_put_back(group: NodeGroup, state: PoolState) -> bool:
-    """Return True if another writer has reverted Evenkeel's bounds to the desired ones."""
+    """Return True if another writer has replaced Evenkeel's bounds by the desired bounds."""
     if group.owner.numbers is None or not _is_written(group, state) or _is_ours(group, state):
         return False
     known = state.desired_bounds.get(group.owner.numbers.ref.id)
@@ -59,9 +60,10 @@ def _is_ours(group: NodeGroup, state: PoolState) -> bool:
 
 
 def _before(group: NodeGroup, state: PoolState) -> Bounds | None:
-    """Return the desired bounds at the first write, or at the last new intent.
+    """Return the desired bounds as of Evenkeel's first write, or as another writer has set them since.
 
-    Without stored ones for the object's uid, these are the annotation's, else the adopted ones.
+    If the state has none for the object's uid, they are the adopted bounds: from the annotation, else from the state,
+    else the present bounds.
     """
     if group.owner.numbers is not None and (known := state.desired_bounds.get(group.owner.numbers.ref.id)) is not None:
         return known.bounds

@@ -33,16 +33,17 @@ from evenkeel.domain.model.states import GroupState, PoolState, Release
 
 @dataclass(kw_only=True, slots=True)
 class Removal:
-    """The machines that may go where a group's replicas are lowered."""
+    """Which machines are deleted if the plan lowers a group's replicas."""
 
-    may_remove_running: bool = False  # on request: running nodes may go as well,
-    keeps: frozenset[MachineRef] = frozenset()  # but not those of these machines
-    machines: tuple[MachineRef, ...] = ()  # exactly these go, running or not; empty: the first in order
+    may_remove_running: bool = False  # True: a request to remove nodes may delete running machines, too
+    keeps: frozenset[MachineRef] = frozenset()  # machines that such a request does not delete
+    machines: tuple[MachineRef, ...] = ()  # exactly these are deleted, running or not; empty: the first in order
 
 
-@dataclass(kw_only=True, slots=True)  # not frozen, which costs three times as much: a scan makes one per group
+# Not frozen: a frozen object takes three times as long to create, and a scan creates one for each group.
+@dataclass(kw_only=True, slots=True)
 class GroupPlan:
-    """The plan of one group. ``bounds`` None: Evenkeel does not write them."""
+    """The plan of one group. If ``bounds`` is None, Evenkeel does not write bounds."""
 
     group: NodeGroup
     state: State
@@ -50,13 +51,14 @@ class GroupPlan:
     bounds: Bounds | None
     reasons: Sequence[Reason]
     rolling: Rolling | None = None
-    failed_at: datetime | None = None  # of the failure that this plan is the first answer to
-    journal_delta: int = 0  # of the change in requested: taken on from another zone or on request (negative: given up)
+    failed_at: datetime | None = None  # the group's last failure, if this plan is the first after it
+    # Replicas that the journal stores: taken on from another zone or on request (negative: given up).
+    journal_delta: int = 0
     removal: Removal = field(default_factory=Removal)
     provision_timeout: timedelta = PROVISION_TIMEOUT
-    short_provision: timedelta | None = None  # provision time of an autoscaler while the group is suspect
-    leaves: bool = False  # write the adopted bounds back and remove Evenkeel's annotations
-    pins: bool = False  # the owner of the bounds holds replicas at max
+    short_provision: timedelta | None = None  # provision timeout for the autoscaler while the group is suspect
+    leaves: bool = False  # True: restore the adopted bounds and remove Evenkeel's annotations
+    pins: bool = False  # True: the owner of the bounds holds replicas at max
 
     @property
     def changes(self) -> bool:
@@ -76,35 +78,35 @@ class GroupPlan:
 
     @property
     def is_throttled(self) -> bool:
-        """Return True if other clusters' reports cap it at one machine more."""
+        """Return True if other clusters' reports limit the group to one more machine."""
         return any(reason.rule is Rule.THROTTLED for reason in self.reasons)
 
     @property
     def lowers_requested(self) -> bool:
-        """Return True if machines will go."""
+        """Return True if the plan lowers the group's replicas."""
         return self.requested < self.group.requested
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolMode:
-    """Why a plan of a pool is whole or not, and written or not."""
+    """Which parts of a pool are planned, and which parts of the plan are written."""
 
     valid: bool = True
-    judged: bool = True  # False: left alone whole, so unplaced replicas and requests are unknown
-    dry_run: bool | None = None  # True: it is not written; None: as the cluster
-    autoscaler: bool = True  # one orders nodes for pods
-    opens: bool = False  # paused or in dry run: its bounds open to autoscalers, and nothing else is written
-    closes: bool = False  # max of a group is lower than the strategy says, so that no autoscaler orders
+    judged: bool = True  # False: nothing is planned, so unplaced replicas and requests are unknown
+    dry_run: bool | None = None  # True: nothing is written; None: the cluster's setting applies
+    autoscaler: bool = True  # True: an autoscaler orders nodes for pods
+    opens: bool = False  # True: paused or dry run; Evenkeel only raises bounds, so that autoscalers can order again
+    closes: bool = False  # True: a group's max is below the strategy's, so that no autoscaler orders there
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolReport:
-    """What a plan reports about a pool to people."""
+    """The part of a pool's plan that is reported to people."""
 
-    origins: tuple[Origin, ...] = ()  # where min and max come from
-    notes: tuple[Reason, ...] = ()  # they need no action
+    origins: tuple[Origin, ...] = ()  # the origins of min and max
+    notes: tuple[Reason, ...] = ()  # reasons that need no action
     problems: tuple[Problem, ...] = ()
-    starved: int = 0  # nodes that find no healthy zone that can take them
+    starved: int = 0  # requested nodes that no healthy zone can take
     overcommitted: bool = False
     contested: tuple[str, ...] = ()  # groups whose fields another writer reverts
     unmet_minimum: int = 0  # nodes of PoolMinimum that no group can take
@@ -112,39 +114,39 @@ class PoolReport:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestPlan:
-    """The rest of the request that a pool carries out, in numbers of nodes."""
+    """The scale request that a pool carries out, and what remains of it, in nodes."""
 
-    current: ScaleRequest | None = None  # the part that is not done yet
-    missing: int = 0  # nodes that find no room, or have to stay
-    later: int = 0  # nodes that are left to later runs
+    current: ScaleRequest | None = None  # its part that is not done yet; None: there is no request
+    missing: int = 0  # nodes that no group can add, or that cannot be removed
+    later: int = 0  # nodes that later runs add
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicasPlan:
     """The changes of a pool's replicas, in numbers of nodes."""
 
-    unplaced_before: int = 0  # given up by an interrupted move, before this plan
-    unplaced: int = 0  # of those and of this plan's, the ones that no group takes on
-    added: int = 0  # by this plan and those of the last seconds, under max_step
+    unplaced_before: int = 0  # replicas that an interrupted move gave up and no group has taken on yet
+    unplaced: int = 0  # the same after this plan, with replicas that it gives up itself
+    added: int = 0  # nodes that count against max_step: added by this plan and by runs of the last seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasePlan:
     """Released replicas of a pool that are to be ordered again."""
 
-    planned: Release | None = None  # of this plan's writes: stored before them
-    untaken: int = 0  # released replicas that are not ordered again
-    taker_due: datetime | None = None  # when they should be
-    asks_waiting: bool = False  # the plan depends on waiting pods, which were not read
+    planned: Release | None = None  # the release by this plan, stored before its writes; None: it releases nothing
+    untaken: int = 0  # released replicas that are not ordered again yet
+    taker_due: datetime | None = None  # when the untaken ones should have been ordered; None: there are none
+    asks_waiting: bool = False  # True: the plan depends on pending pods, which were not read
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvergencePlan:
-    """The step of a pool's convergence, as the plan's patch leaves it."""
+    """The step of converge in a pool."""
 
-    step: Step | None = None  # stored before the patch
-    report: Converging | None = None  # None: not requested
-    # Groups whose drainable machine is needed -> the group where a machine comes first; empty: it is there.
+    step: Step | None = None  # its phase after this plan's patch, stored before that; None: no patch
+    report: Converging | None = None  # None: converge is off
+    # Key of each group that needs a machine to drain -> key of the group that gets a node before; empty: it has one.
     asks: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -153,8 +155,8 @@ class DemandPlan:
     """The advice that a pool's plan follows."""
 
     advice: PoolAdvice | None = None  # None: not requested, or unknown
-    asks_idle: bool = False  # the plan depends on unneeded nodes, which were not sought
-    orders: Mapping[str, PastOrder] | None = None  # stored once it has ordered for pods; None: it does not
+    asks_idle: bool = False  # True: the plan depends on unneeded nodes, which this check did not look for
+    orders: Mapping[str, PastOrder] | None = None  # stored after this plan orders for pods; None: it does not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +169,7 @@ class PoolPlan:
     min: int | None = None
     max: int | None = None
     groups: tuple[GroupPlan, ...] = ()
-    next_state: PoolState  # to store
+    next_state: PoolState  # the state to store
     mode: PoolMode = PoolMode()
     report: PoolReport = PoolReport()
     request: RequestPlan = RequestPlan()
@@ -175,18 +177,18 @@ class PoolPlan:
     release: ReleasePlan = ReleasePlan()
     convergence: ConvergencePlan = ConvergencePlan()
     demand: DemandPlan = DemandPlan()
-    relief: ReliefStep | None = None  # the write to its Shoot
+    relief: ReliefStep | None = None  # the write to the pool's Shoot; None: no write
 
     @property
     def awaits_check(self) -> bool:
-        """Return whether known groups or owners of it are absent, and a second check must agree."""
+        """Return True if known groups or owners of the pool are absent, and a second check must agree."""
         return self.mode.valid and not self.mode.judged
 
     @property
     def keeps_journal(self) -> bool:
-        """Return whether max_step leaves nodes that were begun to a later run.
+        """Return True if max_step defers nodes of an interrupted run to a later run.
 
-        A patch of the run that was interrupted may still arrive: the journal says then that it was done.
+        A patch of the interrupted run may still arrive. The unchanged journal then shows that the patch was done.
         """
         move, request = self.next_state.move, self.request.current
         is_begun = move is not None and request is not None and move.request == request.id
@@ -204,12 +206,12 @@ class PoolPlan:
 
     @property
     def moves(self) -> dict[str, int]:
-        """Return the replicas that each group takes on or gives up; empty: none moves."""
+        """Return the replicas that each group takes on (negative: gives up), by key; empty: none moves."""
         return {str(plan.group.key): plan.journal_delta for plan in self.groups if plan.journal_delta}
 
     @property
     def new_intents(self) -> tuple[Problem, ...]:
-        """Return the new desired bounds at owners of bounds: the check that finds them reports them, once."""
+        """Return the problems about new desired bounds at owners. Only the check that finds them reports them."""
         return tuple(problem for problem in self.report.problems if problem.kind is ProblemKind.NEW_INTENT)
 
     @property
@@ -220,15 +222,15 @@ class PoolPlan:
 
     @property
     def imbalance(self) -> int:
-        """Return the running nodes of the fullest zone less those of the emptiest."""
+        """Return the running nodes of the fullest zone minus those of the emptiest."""
         running = [plan.group.running for plan in self.groups]
         return max(running, default=0) - min(running, default=0)
 
     def digest(self, *, applied: bool) -> str:
-        """Return a fingerprint of the report; empty for a quiet pool. Applied changes are not reported again."""
+        """Return a fingerprint of the report; empty: nothing to report. Applied changes are not reported again."""
         held = [str(plan.group.key) for plan in self.groups if plan.group.owner.bounds_held]
         report = {
-            **({"held": held} if held else {}),  # left out if empty: else every pool would have a report
+            **({"held": held} if held else {}),  # omitted if empty: otherwise every pool has a report
             "problems": []
             if self.mode.valid
             else [[problem.kind, dict(problem.facts)] for problem in self.report.problems],
@@ -259,7 +261,7 @@ class PoolPlan:
 
     @property
     def _relief_report(self) -> dict[str, object]:
-        """Return the new maximum of a Shoot, and the one that the garden has refused; empty for most pools."""
+        """Return the new maximum of a Shoot and the refused maximum; empty if there is neither."""
         refused = self.next_state.relief.refused if self.next_state.relief is not None else None
         return {
             name: value
@@ -273,14 +275,14 @@ class PoolPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """A request that no pool takes, with the problem."""
+    """A request that no pool accepts now, with the problem."""
 
     scale_request: ScaleRequest
     problem: Problem
 
     @property
     def waits(self) -> bool:
-        """Return True if it may be taken later."""
+        """Return True if a pool may accept the request later."""
         return self.problem.kind in (
             ProblemKind.REQUEST_POOL_INVALID,
             ProblemKind.REQUEST_BEHIND_REQUEST,
@@ -291,11 +293,11 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class TakenOff:
-    """A request to give nodes back, and the nodes that it takes off the rests of other requests, by their ids."""
+    """A request to remove nodes that cancels nodes of other requests, which are not ordered yet."""
 
     scale_request: ScaleRequest
-    nodes: Mapping[str, int]
-    before: Mapping[str, int]  # taken off by a run that was interrupted
+    nodes: Mapping[str, int]  # the nodes that it cancels, by id of the other request
+    before: Mapping[str, int]  # the nodes that an interrupted run has cancelled already, by the same ids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,10 +311,10 @@ class Plan:
     refusals: tuple[Refusal, ...] = ()
     taken_off: tuple[TakenOff, ...] = ()
     pool_states: Mapping[PoolId, PoolState] = field(default_factory=dict)  # only changed ones
-    check_at: datetime | None = None  # when time alone may first change this plan
-    experiences: Mapping[Offering, Experience] = field(default_factory=dict)  # for other clusters
+    check_at: datetime | None = None  # when the passing of time may first change this plan; None: never
+    experiences: Mapping[Offering, Experience] = field(default_factory=dict)  # to report to other clusters
     demand: Advice | None = None  # None: not requested
-    clock_skew: timedelta = timedelta(0)  # the API server's clock, which ``now`` follows, less Evenkeel's
+    clock_skew: timedelta = timedelta(0)  # the API server's clock minus Evenkeel's; ``now`` is the API server's
 
     @property
     def asks(self) -> bool:
@@ -321,7 +323,7 @@ class Plan:
 
     @property
     def of_paused(self) -> "Plan":
-        """Return the part that is carried out while the whole cluster is paused: pools open to autoscalers."""
+        """Return the part that is written while the cluster is paused: bounds that let autoscalers order again."""
         return Plan(
             now=self.now,
             pools=tuple(pool for pool in self.pools if pool.mode.opens),

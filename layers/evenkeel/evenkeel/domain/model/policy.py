@@ -1,4 +1,4 @@
-"""Settings of a cluster record, for objects without settings of their own."""
+"""The settings of a cluster's record. They apply to objects without settings of their own."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from evenkeel.domain.model.similarity import Similarity
 
 @dataclass(frozen=True, kw_only=True)
 class BackoffPolicy:
-    """Cluster Autoscaler's constants (config/flags/flags.go:193-198)."""
+    """The lengths of backoffs. The defaults are Cluster Autoscaler's (config/flags/flags.go:193-198)."""
 
     initial: timedelta = timedelta(minutes=5)
     longest: timedelta = timedelta(minutes=30)
@@ -33,14 +33,14 @@ class PoolRule:
     """A pool of the cluster record: its selector, numbers and settings."""
 
     name: str
-    selector: Mapping[str, str] = field(default_factory=dict)  # empty: only numbers for a pool found by label
+    selector: Mapping[str, str] = field(default_factory=dict)  # empty: the pool is found by its label
     namespace: str | None = None
     min: int | None = None
     max: int | None = None
     strategy: Strategy | None = None
     on_failure: OnFailure | None = None
     level: Level | None = None
-    dry_run: bool | None = None  # None: as the cluster
+    dry_run: bool | None = None  # None: the cluster's setting applies
     backoff: BackoffPolicy | None = None
     provision_timeout: timedelta | None = None
     max_step: int | None = None
@@ -65,27 +65,28 @@ class PoolSettings:
     backoff: BackoffPolicy = BackoffPolicy()
     provision_timeout: timedelta = PROVISION_TIMEOUT
     converge: ConvergePolicy = field(default_factory=ConvergePolicy)
-    autoscaler: bool = True  # a Cluster Autoscaler follows the bounds
+    autoscaler: bool = True  # True: a Cluster Autoscaler scales within the bounds
     autoscaler_loop: timedelta = timedelta(seconds=10)  # its --scan-interval
-    suspect_provision_time: timedelta | None = None  # of an autoscaler, for suspect groups; None: unchanged
+    suspect_provision_time: timedelta | None = None  # the autoscaler's, for suspect groups; None: unchanged
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
     """Settings of a whole cluster."""
 
-    settings: PoolSettings  # of pools without settings of their own
-    convergence_requested: Mapping[str, datetime] = field(default_factory=dict)  # time of each pass, by pool
-    write_topology: bool = False  # bounds may be written to a Cluster's topology
+    settings: PoolSettings  # for pools without settings of their own
+    # When an operator requested a pass of converge, by the pool's name or id.
+    convergence_requested: Mapping[str, datetime] = field(default_factory=dict)
+    write_topology: bool = False  # True: Evenkeel may write bounds to a Cluster's topology
     demand: DemandStage = DemandStage.OFF
-    pool_order: tuple[str, ...] = ()  # pools by name or id, in the order for pods; empty: by least waste
+    pool_order: tuple[str, ...] = ()  # names or ids of the pools to try first for pods; empty: least waste first
     pools: tuple[PoolRule, ...] = ()
     similarity: Similarity | None = None  # None: a group without label or rule is in no pool
-    paused: Mapping[str, datetime | None] = field(default_factory=dict)  # pool's name or id -> until; None: for good
-    pins_fenced: bool = False  # owners hold the replicas of fenced groups (HyperShift's NodePools)
-    shoot_relief: bool = False  # a Shoot's maximum is raised while zones are dead
-    # Only of a run, which writes nothing more there. Other plans ignore it.
-    is_paused: bool = False  # the whole cluster is
+    paused: Mapping[str, datetime | None] = field(default_factory=dict)  # pool's name or id -> its end; None: no end
+    pins_fenced: bool = False  # True: owners hold the replicas of fenced groups (HyperShift's NodePools)
+    shoot_relief: bool = False  # True: Evenkeel raises a Shoot's maximum while zones are dead
+    # These two are set only for a run, which then reopens closed bounds to autoscalers and writes nothing else.
+    is_paused: bool = False  # the whole cluster is paused
     is_dry: bool = False  # the cluster is in dry run
     restoring: bool = False  # the cluster is being restored: each group gets its adopted bounds back
-    restoring_pools: tuple[str, ...] = ()  # these pools are, by name or id
+    restoring_pools: tuple[str, ...] = ()  # names or ids of single pools that are being restored

@@ -1,4 +1,4 @@
-"""A pool with its members: with numbers that can be planned for, or invalid."""
+"""A pool with its members: valid, or invalid because of its numbers."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -22,18 +22,18 @@ def count_zones(groups: Iterable[NodeGroup]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Members:
-    """The fields of every pool, valid or not. ``warnings`` are reported only."""
+    """The fields of every pool, valid or not. ``warnings`` are only reported."""
 
     id: PoolId
-    groups: tuple[NodeGroup, ...]  # by zone index
+    groups: tuple[NodeGroup, ...]  # ordered by zone index
     settings: PoolSettings
     convergence_requested: datetime | None = None  # when an operator last requested a pass of converge
-    dry_run: bool | None = None  # True: it is not written; None: as the cluster
+    dry_run: bool | None = None  # True: nothing is written; None: the cluster's setting applies
     state: PoolState = field(default_factory=PoolState)
     known_as: PoolId | None = None  # the former id under which its state is stored
     unplaced: int = 0  # replicas that an interrupted move gave up and no group has taken on yet
-    scale_request: ScaleRequest | None = None  # begun and not ended
-    origins: tuple[Origin, ...] = ()  # of its numbers
+    scale_request: ScaleRequest | None = None  # the request that has begun and not ended
+    origins: tuple[Origin, ...] = ()  # the origins of its min and max
     warnings: tuple[Problem, ...] = ()
 
     def timeout_of(self, group: NodeGroup) -> timedelta:
@@ -42,12 +42,12 @@ class Members:
 
     @property
     def standstill(self) -> timedelta:
-        """Return how long requested must be unchanged before a raise."""
+        """Return how long the requested replicas must be unchanged before Evenkeel raises them."""
         return self.settings.autoscaler_loop * 1.5
 
     @property
     def zones(self) -> int:
-        """Return its number of zones. A PoolMaximum below that leaves some zone without a node."""
+        """Return the number of zones. With a lower PoolMaximum, some zone never has a node."""
         return count_zones(self.groups)
 
 
@@ -61,7 +61,7 @@ class Pool(Members):
 
 @dataclass(frozen=True, kw_only=True)
 class InvalidPool(Members):
-    """A pool that is left alone whole until its numbers are fixed. None: a number is unknown."""
+    """A pool to which Evenkeel writes nothing until its numbers are fixed. An unknown number is None."""
 
     min: int | None
     max: int | None
@@ -72,27 +72,27 @@ AnyPool = Pool | InvalidPool
 
 
 def is_called(id: PoolId, names: Iterable[str]) -> bool:
-    """Return True if one of the names is a name of this pool."""
+    """Return True if the pool has one of these names."""
     return not id.names.isdisjoint(names)
 
 
 def place_in(order: Sequence[str], id: PoolId) -> int:
-    """Return the place of a pool in an order of names or ids, from 0; its length if the pool is not in it."""
+    """Return the index of a pool in a list of names or ids; if it is not listed, the length of the list."""
     return next((place for place, name in enumerate(order) if name in id.names), len(order))
 
 
 def unknown_in(order: Iterable[str], ids: Iterable[PoolId]) -> tuple[str, ...]:
-    """Return the names of an order that none of these pools has."""
+    """Return the listed names that none of these pools has."""
     names = frozenset[str]().union(*(id.names for id in ids))
     return tuple(name for name in order if name not in names)
 
 
 def tie_of(pool: str, group: NodeGroup) -> int:
-    """Return a stable hash of pool, zone and name, which orders equals: not always the first zone wins."""
+    """Return a stable hash of pool, zone and name. It orders equal groups, so that no zone is always first."""
     return _hash(f"{pool}/{group.identity.zone}/{group.key.name}")
 
 
-@lru_cache(maxsize=16384)  # the same groups return at every scan of a warm function
+@lru_cache(maxsize=16384)  # a warm function hashes the same groups at every scan
 def _hash(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode(errors="backslashreplace")).digest()[:8])
 
@@ -100,7 +100,7 @@ def _hash(text: str) -> int:
 def adopted_bounds(group: NodeGroup, state: PoolState) -> Bounds | None:
     """Return the bounds that a group had before Evenkeel: from the state, else the annotation, else the present ones.
 
-    If Evenkeel writes them to an owner, these are its desired bounds.
+    If Evenkeel writes bounds to an owner, these are the owner's desired bounds.
     """
     if group.owner.numbers is not None and group.owner.numbers.takes_ours:
         return desired_bounds_of(group, state)

@@ -1,4 +1,4 @@
-"""Problems of a pool or of a request, as values, never as sentences."""
+"""Problems of a pool or of a request, as values. ``texts`` has their sentences."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,31 +10,31 @@ from evenkeel.domain.model.reasons import Fact
 class ProblemKind(StrEnum):
     """Kinds of problem. JSON contains the value."""
 
-    # of a pool's numbers and members: these make it invalid
+    # Problems of a pool's numbers and members. They make the pool invalid.
     UNREADABLE = "unreadable"
     MEMBERS_DISAGREE = "members-disagree"
     MIN_ABOVE_MAX = "min-above-max"
     NO_ZONE = "no-zone"
     WEIGHTS_PAST_POOL = "weights-past-pool"
     FEWER_THAN_ZONES = "fewer-than-zones"
-    # reported only
+    # Problems that are only reported.
     UNREADABLE_AND_LEFT_OUT = "unreadable-and-left-out"
     FEWER_THAN_ZONES_IN_USE = "fewer-than-zones-in-use"
     AUTOSCALER_BESIDE_KARPENTER = "autoscaler-beside-karpenter"
-    BOUNDS_HELD = "bounds-held"  # at an owner that the record does not let Evenkeel write
-    NEW_INTENT = "new-wish"  # new desired bounds at an owner, which are followed
-    # of a plan
+    BOUNDS_HELD = "bounds-held"  # by an owner that the record does not let Evenkeel write
+    NEW_INTENT = "new-wish"  # an owner has new desired bounds, which Evenkeel follows
+    # Problems of a plan.
     OVER_COMMITTED = "over-committed"
     OVER_OFFERED = "over-offered"
     STARVED = "starved"
-    INEFFECTIVE_ORDER = "ineffective-order"  # in an incident only
-    BLOCKED_BY_DAEMON_SETS = "blocked-by-daemon-sets"  # the same
-    # of a request for nodes
+    INEFFECTIVE_ORDER = "ineffective-order"  # reported only in an incident
+    BLOCKED_BY_DAEMON_SETS = "blocked-by-daemon-sets"  # reported only in an incident
+    # Problems of a request for nodes.
     REQUEST_BEHIND_MOVE = "request-behind-move"
     REQUEST_BEHIND_REQUEST = "request-behind-request"
     REQUEST_AWAITS_PODS = "request-awaits-pods"
     REQUEST_AWAITS_CHECK = "request-awaits-check"
-    REQUEST_EXPIRED = "request-expired"  # begun and not ended in time
+    REQUEST_EXPIRED = "request-expired"  # it has begun and did not end in time
     REQUEST_TOO_OLD = "request-too-old"
     REQUEST_UNMET = "request-unmet"
     REQUEST_POOL_GONE = "request-pool-gone"
@@ -46,7 +46,7 @@ class ProblemKind(StrEnum):
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem, with the facts that its words use."""
+    """One problem, with the facts that its sentence uses."""
 
     kind: ProblemKind
     facts: Mapping[str, Fact] = field(default_factory=dict)

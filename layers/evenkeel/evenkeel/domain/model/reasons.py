@@ -1,7 +1,7 @@
 """Reasons as values: a rule and the numbers that it worked with, never a sentence.
 
-The code of a rule makes the reason, and ``texts.english`` alone turns it into words. Code decides by the rule and the
-facts of a reason, and never parses the words.
+The code of a rule creates the reason, and only ``texts.english`` turns it into a sentence. Other code reads the rule
+and the facts of a reason, and never parses the sentence.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class Topic(StrEnum):
 
 
 class Rule(StrEnum):
-    """Every rule that gives a reason. JSON contains the value; ``topic`` is its subject."""
+    """All rules that a reason can name. JSON contains the value; ``topic`` is the subject of the reason."""
 
     topic: Topic
 
@@ -107,7 +107,7 @@ class Rule(StrEnum):
     STEP_LATE = "step-late", Topic.NOTE
     STEP_BOUND = "step-bound", Topic.NOTE
     STEP_SOURCE_GONE = "step-source-gone", Topic.NOTE
-    # converge: why no step begins, or continues
+    # converge: why no step starts, or continues
     CONVERGE_SETTLES = "converge-settles", Topic.NOTE
     CONVERGE_HELD = "converge-held", Topic.NOTE
     CONVERGE_WINDOW = "converge-window", Topic.NOTE
@@ -132,15 +132,15 @@ class Rule(StrEnum):
     CLOSED_AT_ZERO = "closed-at-zero", Topic.REQUESTED
     SHORT_PROVISION = "short-provision", Topic.NOTE
     ROLLING_SHARE = "rolling-share", Topic.NOTE
-    BOUNDS_UNREAD = "bounds-unread", Topic.NOTE  # of a whole pool
-    POOL_DRY_RUN = "pool-dry-run", Topic.NOTE  # of a whole pool, whatever the cluster's setting
+    BOUNDS_UNREAD = "bounds-unread", Topic.NOTE  # about a whole pool
+    POOL_DRY_RUN = "pool-dry-run", Topic.NOTE  # about a pool whose own setting overrides the cluster's
     POOL_LIVE = "pool-live", Topic.NOTE
     POOL_INVALID = "pool-invalid", Topic.NOTE
     FEW_MEMBERS = "few-members", Topic.NOTE
     AS_IT_SHOULD_BE = "as-it-should-be", Topic.NOTE
     NOTHING_OF_OURS = "nothing-of-ours", Topic.NOTE
     # why an object is in no pool
-    SAID = "said", Topic.NOTE  # a sentence of the adapter that reads the object
+    SAID = "said", Topic.NOTE  # its fact is a sentence from the adapter that reads the object
     IN_NO_POOL = "in-no-pool", Topic.NOTE
     TAKES_NO_PART = "takes-no-part", Topic.NOTE
     SWITCHED_OFF = "switched-off", Topic.NOTE
@@ -156,7 +156,7 @@ class Rule(StrEnum):
     RELIEF_KEEPS = "relief-keeps", Topic.NOTE
     RELIEF_ENDS = "relief-ends", Topic.NOTE
     RELIEF_LEFT = "relief-left", Topic.NOTE
-    RELIEF_NOT = "relief-not", Topic.NOTE  # why: one of the next
+    RELIEF_NOT = "relief-not", Topic.NOTE  # its fact ``why`` is one of the rules below
     RELIEF_NO_WORKER = "relief-no-worker", Topic.NOTE
     RELIEF_ZONES_DIFFER = "relief-zones-differ", Topic.NOTE
     RELIEF_NO_ZONE = "relief-no-zone", Topic.NOTE
@@ -175,12 +175,12 @@ class Rule(StrEnum):
     SHOOT_IGNORED = "shoot-ignored", Topic.NOTE
     SHOOT_CONFINED = "shoot-confined", Topic.NOTE
     SHOOT_OPERATION = "shoot-operation", Topic.NOTE
-    # inside other reasons: why there is no share of a request
+    # part of another reason: why a group gets no share of a request
     AT_ITS_MAX = "at-its-max", Topic.NOTE
     PODS_DO_NOT_FIT = "pods-do-not-fit", Topic.NOTE
     IN_STATE = "in-state", Topic.NOTE
     CPU_AND_MEMORY_UNKNOWN = "cpu-and-memory-unknown", Topic.NOTE
-    # inside Rule.STRATEGY: the deal of Balanced, and notes of Adaptive
+    # part of Rule.STRATEGY: how Balanced divides the headroom, and notes of Adaptive
     HEADROOM_PROBE = "headroom-probe", Topic.MAX
     HEADROOM_STANDS_GROWING = "headroom-stands-growing", Topic.MAX
     HEADROOM_STANDS_UNREAD = "headroom-stands-unread", Topic.MAX
@@ -194,7 +194,7 @@ class Rule(StrEnum):
     MIN_ZERO_WHILE_FENCED = "min-zero-while-fenced", Topic.MIN
     LAST_BOUNDS_STAY = "last-bounds-stay", Topic.MAX
     NO_LAST_BOUNDS = "no-last-bounds", Topic.MAX
-    # what freezes a group
+    # why a group is frozen
     OBJECT_BEING_DELETED = "object-being-deleted", Topic.STATE
     OBJECT_PAUSED = "object-paused", Topic.STATE
     CLUSTER_BEING_DELETED = "cluster-being-deleted", Topic.STATE
@@ -214,7 +214,7 @@ class Rule(StrEnum):
     TOPOLOGY_SETS_REPLICAS = "topology-sets-replicas", Topic.STATE
     POOL_PAUSED = "pool-paused", Topic.STATE
     WRITE_REFUSED = "write-refused", Topic.STATE
-    # why a group without nodes is closed, and the steps that would open it
+    # why a group at zero gets no node, and how to fix that
     UNSEEN_AT_ZERO = "unseen-at-zero", Topic.NOTE
     UNREAD_AT_ZERO = "unread-at-zero", Topic.NOTE
     UNKNOWN_AT_ZERO = "unknown-at-zero", Topic.NOTE
@@ -241,7 +241,7 @@ class Rule(StrEnum):
     WORKLOAD_UNREAD = "workload-unread", Topic.NOTE
     WORKLOADS_MIXED = "workloads-mixed", Topic.NOTE
     TWO_AUTOSCALERS = "two-autoscalers", Topic.NOTE
-    # demand: why a pod does not fit a node, in the order in which the scheduler asks
+    # demand: why a pod does not fit a node, in the order of the scheduler's filters
     CLAIM_MISSING = "claim-missing", Topic.NOTE
     CLAIM_OF_ANOTHER = "claim-of-another", Topic.NOTE
     CLAIM_GOING = "claim-going", Topic.NOTE
@@ -274,7 +274,7 @@ class Rule(StrEnum):
     ORDER_DID_NOT_HELP = "order-did-not-help", Topic.NOTE
     UNFIT_IN_POOL = "unfit-in-pool", Topic.NOTE
     FITS_NO_POOL = "fits-no-pool", Topic.NOTE
-    # demand: why a pod without a node is not counted
+    # demand: why a pending pod does not count
     POD_GOING = "pod-going", Topic.NOTE
     POD_COMES_WITH_NODE = "pod-comes-with-node", Topic.NOTE
     POD_EXPENDABLE = "pod-expendable", Topic.NOTE
@@ -286,7 +286,7 @@ class Rule(StrEnum):
     POD_NEEDS_DEVICES = "pod-needs-devices", Topic.NOTE
     POD_NEEDS_UNKNOWN = "pod-needs-unknown", Topic.NOTE
     POD_OF_UNKNOWN_VOLUME = "pod-of-unknown-volume", Topic.NOTE
-    # scale-down: why a node stays
+    # scale-down: why a node is not removed
     NODE_OF_NO_GROUP = "node-of-no-group", Topic.NOTE
     NODE_GOING = "node-going", Topic.NOTE
     NODE_STARTING = "node-starting", Topic.NOTE
@@ -306,13 +306,13 @@ class Rule(StrEnum):
     VOLUME_OF_ITS_ZONE = "volume-of-its-zone", Topic.NOTE
     POD_NOT_PLACEABLE = "pod-not-placeable", Topic.NOTE
     NO_PLACE_ELSEWHERE = "no-place-elsewhere", Topic.NOTE
-    # removal: why every machine of a group stays
+    # removal: why no machine of a group is removed
     REPLICAS_OF_OTHERS = "replicas-of-others", Topic.NOTE
     REPLICAS_CHANGE = "replicas-change", Topic.NOTE
     NO_MACHINE_CAN_BE_NAMED = "no-machine-can-be-named", Topic.NOTE
     MACHINES_AWAITED = "machines-awaited", Topic.NOTE
     MARKED_BY_OTHERS = "marked-by-others", Topic.NOTE
-    # scale-down: why an unneeded node does not go yet
+    # scale-down: why an unneeded node is not removed yet
     PODS_TOO_NEW = "pods-too-new", Topic.NOTE
     AFTER_GROWTH = "after-growth", Topic.NOTE
     AFTER_FAILURE = "after-failure", Topic.NOTE
@@ -324,7 +324,7 @@ class Rule(StrEnum):
     POOL_BUSY = "pool-busy", Topic.NOTE
 
 
-# Rules that keep replicas which no machine runs for.
+# Rules that keep replicas without a running machine.
 KEEPING = frozenset(
     {
         Rule.PRESERVED,
@@ -343,13 +343,13 @@ KEEPING = frozenset(
     }
 )
 
-# What freezes a group because its machines are being replaced.
+# Rules that freeze a group while its machines are being replaced.
 ROLLOUTS = frozenset({Rule.ROLLING_SETS, Rule.FROZEN_BY_CONTROLLER})
 
 
 @dataclass(frozen=True)
 class Reason:
-    """One rule and its facts, by the names that its words use."""
+    """One rule and its facts, by the names that its sentence uses."""
 
     rule: Rule
     facts: Mapping[str, "Fact"] = field(default_factory=dict)
@@ -360,5 +360,5 @@ class Reason:
         return cls(rule, facts)
 
 
-# After the class, so that annotations of other modules resolve without a forward reference.
+# Defined after the class, so that annotations of other modules resolve without a forward reference.
 Fact = int | str | datetime | None | Reason | tuple[Reason, ...] | tuple[str, ...]

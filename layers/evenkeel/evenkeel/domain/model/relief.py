@@ -12,47 +12,47 @@ class RefusedMaximum:
     """A maximum that the garden's API has refused, by quota or otherwise."""
 
     number: int
-    generation: int  # of the Shoot then: after a change there, the reason may be gone
+    generation: int  # of the Shoot then: once the Shoot changes, the API may accept the number
     at: datetime
     message: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Relief:
-    """The stored state of a pool with dead zones, or with a number of Evenkeel's in its Shoot.
+    """The stored state of a pool that has dead zones, or whose Shoot has a maximum from Evenkeel.
 
-    ``ours`` is stored before each write, ``last_known`` after it, so a run that ends in between leaves a known one.
-    If the users' number is there although Evenkeel's is known to have been there, they have reverted it.
+    ``ours`` is stored before each write and ``last_known`` after it. So even if a run ends between the two, Evenkeel
+    recognizes its number. If the Shoot has the users' maximum after it had Evenkeel's, users have reverted it.
     """
 
-    dead: Mapping[str, datetime] = field(default_factory=dict)  # zone -> since when it fails without a break
+    dead: Mapping[str, datetime] = field(default_factory=dict)  # zone -> since when it has failed without a break
     owner: str = ""  # OwnerRef.id of the Shoot's worker; empty: Evenkeel has never written it
     user_max: int = 0  # the users' maximum
-    ours: tuple[int, ...] = ()  # Evenkeel's numbers, written or about to be
+    ours: tuple[int, ...] = ()  # numbers that Evenkeel has written, or was about to write
     last_known: int | None = None  # the last known maximum of the Shoot
-    written_at: datetime | None = None  # of the last write, done or about to be
+    written_at: datetime | None = None  # when the last write was done, or was about to be
     restored: bool = False  # the last write restored the users' maximum
-    reverted_by_user: bool = False  # users have reverted Evenkeel's number: no new one until every zone is healthy
+    reverted_by_user: bool = False  # True: users reverted Evenkeel's number; no new one until all zones are healthy
     refused: RefusedMaximum | None = None
 
     @property
     def begun(self) -> bool:
-        """Return True if a number of Evenkeel's was written, or was about to be."""
+        """Return True if Evenkeel has written a number, or was about to write one."""
         return bool(self.owner)
 
     @property
     def is_left(self) -> bool:
-        """Return True if the Shoot may still hold a number of Evenkeel's."""
+        """Return True if the Shoot may still have a number from Evenkeel."""
         return self.begun and self.last_known != self.user_max
 
     def wanted(self, maximum: int) -> int:
-        """Return the users' maximum for one that was copied from the Shoot."""
+        """Return the users' maximum for a copy of the Shoot's maximum, which may be Evenkeel's."""
         return self.user_max if self.begun and maximum in self.ours else maximum
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReliefStep:
-    """A write of a Shoot's worker, with the relief to store before and after it."""
+    """A write of a worker's maximum in a Shoot, with the relief to store before and after it."""
 
     shoot: Shoot
     worker: str

@@ -1,4 +1,4 @@
-"""Check before a removal by name: fewer replicas must take exactly the marked machines."""
+"""The check before a removal by name: fewer replicas must delete exactly the machines that Evenkeel marks."""
 
 from collections.abc import Collection, Iterable
 
@@ -7,12 +7,12 @@ from evenkeel.domain.model.reasons import Reason, Rule
 
 
 def disagree(machines: Iterable[Machine], requested: int, ours: Collection[str]) -> Reason | None:
-    """Return why other machines would go than those that Evenkeel marks; None: no other would.
+    """Return why fewer replicas might delete machines that Evenkeel does not mark; None: they would not.
 
     Args:
         machines: All machines of a group.
         requested: Its present replicas.
-        ours: Machines that Evenkeel has marked, as stored, because some marks name no writer.
+        ours: Names of machines that Evenkeel has marked, from the state, because some marks do not name their writer.
     """
     staying = [machine for machine in machines if not machine.deleting]
     if len(staying) != requested:
@@ -22,5 +22,5 @@ def disagree(machines: Iterable[Machine], requested: int, ours: Collection[str])
 
 
 def is_marked_by_others(machine: Machine, ours: Collection[str]) -> bool:
-    """Return True if another writer has marked the machine to go first."""
+    """Return True if another writer has marked the machine to be deleted first."""
     return machine.marked and not machine.marked_by_us and machine.name not in ours

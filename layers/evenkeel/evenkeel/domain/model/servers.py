@@ -11,7 +11,7 @@ def read_server(text: object) -> str:
     """Return the address of an API server, without a slash at its end.
 
     Raises:
-        ValueError: It names the valid form, never the value, which could contain a password.
+        ValueError: The text has another form. The message omits the value, which could contain a password.
     """
     if (
         not isinstance(text, str)
@@ -24,7 +24,7 @@ def read_server(text: object) -> str:
 
 
 def own_audience(server: str) -> str:
-    """Return the audience of tokens for this server and for no other.
+    """Return the audience of tokens that only this server accepts.
 
     It depends only on the address that the token is sent to. So an attacker who registers an address gets a token that
     no other server accepts.

@@ -1,4 +1,4 @@
-"""Similarity of the nodes of two groups, for groups that make one pool."""
+"""The rule that decides whether the nodes of two groups are so similar that the groups form one pool."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from fractions import Fraction
 from evenkeel.domain.model.templates import NodeTemplate
 
 # Labels that name the place or the identity of a node. They differ between similar groups.
-# Of the lists of single clouds, only names with a prefix: others, such as "lifecycle", may have another meaning in
-# another cloud. The record can add them.
+# From the lists of single clouds, labels without a prefix, such as "lifecycle", are left out: they may have another
+# meaning in another cloud. The record can add them.
 IGNORED_LABELS = frozenset(
     {
-        # Cluster Autoscaler everywhere (processors/nodegroupset/compare_nodegroups.go)
+        # Cluster Autoscaler on every cloud (processors/nodegroupset/compare_nodegroups.go)
         "kubernetes.io/hostname",
         "topology.kubernetes.io/zone",
         "topology.kubernetes.io/region",
@@ -58,23 +58,25 @@ class Similarity:
     allocatable_ratio: Fraction = Fraction(5, 100)  # --max-allocatable-difference-ratio
     free_ratio: Fraction = Fraction(5, 100)  # --max-free-difference-ratio
     ignored_labels: frozenset[str] = frozenset()  # --balancing-ignore-label, on top of IGNORED_LABELS
-    labels: tuple[str, ...] = ()  # --balancing-label: these decide alone, nothing else is compared
+    labels: tuple[str, ...] = ()  # --balancing-label: only these are compared; empty: all properties are
 
     def similar(self, a: NodeTemplate, b: NodeTemplate) -> bool:
-        """Return True if the groups of these two nodes belong together (``IsCloudProviderNodeInfoSimilar``).
+        """Return True if the groups of these two nodes belong to one pool (``IsCloudProviderNodeInfoSimilar``).
 
-        Both have the same resources, in the same amounts, memory within its ratio. Allocatable and free of every
-        resource are within theirs. Labels are the same, except the ignored ones. Taints are not compared. With a list
-        of labels, both have all of these and their values agree (``areLabelsSame``).
+        The capacities have the same resources in the same amounts, except that memory may differ within its ratio.
+        Allocatable and free amounts may differ within theirs. Labels are equal, except the ignored ones. Taints are not
+        compared. With a list of labels, only these labels are compared: both nodes need all of them, with equal values
+        (``areLabelsSame``).
 
         Where this differs from Cluster Autoscaler:
 
-        - It compares whole nodes only. A template's allocatable is its capacity, so a group at zero is often not
-          similar to one whose node reserves something. Here allocatable and free are compared if both have them.
-        - It has no node for a group without cpu and memory, and leaves it out. So does this: such a template is
-          similar to none, itself included, unless a list of labels decides.
-        - It works in floating point and thousandths; this is exact. Up to 8 TiB they agree.
-        - Its Azure comparator treats two groups of the same agent pool as similar. This does not.
+        - Cluster Autoscaler always compares allocatable and free amounts. In its template of a group at zero,
+          allocatable equals the capacity, so the group is often not similar to one with nodes. Evenkeel compares these
+          amounts only if both nodes have them.
+        - Cluster Autoscaler leaves out a group whose cpu and memory are unknown. For Evenkeel, such a template is
+          similar to no template, not even to itself. But with a list of labels, Evenkeel compares it.
+        - Cluster Autoscaler calculates in floating point and thousandths, Evenkeel exactly. They agree up to 8 TiB.
+        - Cluster Autoscaler's Azure comparator treats two groups of one agent pool as similar. Evenkeel does not.
         """
         kind = self.kind(a)
         return kind is not None and kind == self.kind(b) and (bool(self.labels) or self.near(a, b))

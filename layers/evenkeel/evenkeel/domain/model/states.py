@@ -1,4 +1,4 @@
-"""The state stored between two checks: of a group, of a pool, of a cluster."""
+"""The state that is stored between checks, for each group, pool and cluster."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,55 +22,56 @@ class FailureHistory:
     last_failure: datetime | None = None
     failure_class: FailureClass = FailureClass.UNKNOWN
     message: str = ""
-    refused: tuple[str, ...] = ()  # machines that failed since the last success: if one runs, it was relaunched
-    ahead: tuple[datetime, ...] = ()  # failure times later than the API server's clock, counted as now
-    announced: tuple[MachineFailure, ...] = ()  # later than the receiver's clock: the next check sets their time
-    reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, to fold late ones in
+    refused: tuple[str, ...] = ()  # machines that failed since the last success; a running one was relaunched
+    ahead: tuple[datetime, ...] = ()  # known failure times that lay in the API server's future and were counted at once
+    announced: tuple[MachineFailure, ...] = ()  # failures in the receiver's future, which the next check dates
+    reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, so that a late report finds its place
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArrivalHistory:
-    """The nodes that a group waits for, and those that have come since it failed."""
+    """The nodes that a group waits for, and the nodes that have arrived since it failed."""
 
     last_success: datetime | None = None
-    running_seen: int | None = None  # running at the last check, while it is failing or in slow start
-    arrived_at: datetime | None = None  # when a node last came while the group was fenced, whenever it was launched
-    ended: tuple[datetime, ...] = ()  # early ends of fences, by a success
-    slow_start: int = 0  # machines that may be on their way since its zone delivers again; 0: any number
-    waiting_since: datetime | None = None  # first check with replicas without a node, or the last node that came
-    waiting_running: int | None = None  # running then
-    stalled_since: datetime | None = None  # frozen by a rollout in which launches fail and nodes are missing
+    running_seen: int | None = None  # running at the last check; None: the group is neither failing nor in slow start
+    arrived_at: datetime | None = None  # when a node last arrived while the group was fenced or probing
+    ended: tuple[datetime, ...] = ()  # when fences ended early, because a machine launched after the failure ran
+    slow_start: int = 0  # machines that may be on their way in slow start; 0: no slow start
+    # When the wait for nodes began: at the first check that missed some, or when the last node arrived. None: no wait.
+    waiting_since: datetime | None = None
+    waiting_running: int | None = None  # the nodes that ran at ``waiting_since``
+    stalled_since: datetime | None = None  # since when a rollout freezes the group and cannot launch missing nodes
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContestHistory:
     """The other writers that revert or refuse what Evenkeel writes to a group."""
 
-    reverts: tuple[datetime, ...] = ()  # publications that another writer reverted within the last hour
-    contested_since: datetime | None = None  # reverted too often: not written until an operator resumes
+    reverts: tuple[datetime, ...] = ()  # times of publications that another writer reverted within an hour
+    contested_since: datetime | None = None  # since when reverts are too many: no write until an operator resumes
     contested_by: str = ""
-    contested_replicas: bool = False  # the replicas are reverted, not the bounds
-    bounds_applied_by: str = ""  # manager that would revert a write: runs read it, checks rely on it
-    replicas_applied_by: str = ""
+    contested_replicas: bool = False  # True: the replicas are reverted, not the bounds
+    bounds_applied_by: str = ""  # field manager that would revert a write; runs read it, checks use the stored name
+    replicas_applied_by: str = ""  # the field manager of the replicas, likewise
     write_refused_at: datetime | None = None  # when the API last refused a write
-    write_refused: str = ""  # and why
+    write_refused: str = ""  # the message of that refusal
 
 
 @dataclass(frozen=True, kw_only=True)
 class Throttle:
-    """Other clusters' capacity reports about a group's offering (``domain.offerings.reports``): no failures."""
+    """The throttle of a group by other clusters' capacity reports (``domain.offerings.reports``): not a failure."""
 
-    throttled_requested: int | None = None  # requested when the throttle began, or less since; None: there is none
-    throttled_until: datetime | None = None  # the end of the fence that came with it
-    cleared_at: datetime | None = None  # when a machine last came in spite of a throttle
+    throttled_requested: int | None = None  # the lowest requested since the throttle began; None: no throttle
+    throttled_until: datetime | None = None  # the end of the fence by these reports; None: they do not fence
+    cleared_at: datetime | None = None  # when a new machine last ended a throttle
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupState(FailureHistory, ArrivalHistory, ContestHistory, Throttle):
-    """The stored state of one node group, flat as in a state file. All times are aware datetimes."""
+    """The stored state of one node group, as one flat object. All times are aware datetimes."""
 
-    marked: tuple[str, ...] = ()  # machines with a delete mark of Evenkeel's
-    unneeded: Mapping[str, datetime] = field(default_factory=dict)  # unneeded nodes, and since when
+    marked: tuple[str, ...] = ()  # names of machines with Evenkeel's delete mark
+    unneeded: Mapping[str, datetime] = field(default_factory=dict)  # node -> since when it is unneeded
 
     @property
     def is_frozen(self) -> bool:
@@ -78,7 +79,7 @@ class GroupState(FailureHistory, ArrivalHistory, ContestHistory, Throttle):
         return bool(self.bounds_applied_by) or (self.contested_since is not None and not self.contested_replicas)
 
     def uncontested(self) -> "GroupState":
-        """Return the state without any revert, so that the group is written again."""
+        """Return the state without reverts, so that Evenkeel writes the group again."""
         return replace(
             self,
             contested_since=None,
@@ -91,66 +92,66 @@ class GroupState(FailureHistory, ArrivalHistory, ContestHistory, Throttle):
 
     @property
     def is_failing(self) -> bool:
-        """Return True if there is no success since the last failure."""
+        """Return True if the group has failed and has had no success since."""
         return self.last_failure is not None and (self.last_success is None or self.last_success <= self.last_failure)
 
     @property
     def fence_ended(self) -> bool:
-        """Return True if a machine that was launched after the last failure runs."""
+        """Return True if the fence has ended early: a machine that was launched after the last failure runs."""
         return bool(self.ended) and self.last_failure is not None and self.ended[-1] >= self.last_failure
 
     @property
     def has_arrivals(self) -> bool:
-        """Return True if any node has come since the last failure."""
+        """Return True if any node has arrived since the last failure."""
         return self.arrived_at is not None and self.last_failure is not None and self.arrived_at > self.last_failure
 
 
-# Longer than the slowest usual loop of Cluster Autoscaler (--scan-interval 60 s): each publication is read.
+# How long a publication lasts at least, so that the slowest usual loop of Cluster Autoscaler (60 s) reads it.
 STANDS = timedelta(seconds=65)
 
-# The last nodes of a pool rotate to the next zone after 65 s, then after twice as long each time, up to this.
+# The last free nodes of a pool are offered to the next zone after 65 s, then after twice as long each time, up to this.
 _LONGEST_TURN = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """The last deal of a pool. Groups by key."""
+    """The maxima that Balanced last published for a pool. Mappings have the keys of groups."""
 
     at: datetime
-    basis: str  # its input besides the targets
-    targets: Mapping[str, int] = field(default_factory=dict)
+    basis: str  # the other input of the maxima, as one text
+    targets: Mapping[str, int] = field(default_factory=dict)  # requested replicas then
     maxima: Mapping[str, int] = field(default_factory=dict)
-    grower: str = ""  # the group that has grown last
-    turn: int = 0  # how often the last nodes have rotated since the last change
-    lent: bool = False  # most of it went to groups at their bound
+    grower: str = ""  # key of the group that grew last
+    turn: int = 0  # how often the last free nodes were offered to another zone since the pool changed
+    lent: bool = False  # True: most headroom is lent to groups that used up theirs, or where pods wait
 
     def is_for(self, other: "Publication") -> bool:
-        """Return True if the pool is unchanged between the two."""
+        """Return True if the pool is unchanged between both publications."""
         return (self.basis, self.targets) == (other.basis, other.targets)
 
     @property
     def ends_at(self) -> datetime:
-        """Return when it is over, if the pool does not change before."""
+        """Return when the publication ends, unless the pool changes earlier."""
         return self.at + min(_LONGEST_TURN, STANDS * (1 << min(self.turn, 12)))
 
 
-# How long a check that misses known groups of a pool, or their owners, waits for a second check to agree.
+# If a check misses known groups of a pool or their owners, a second check must agree after this time.
 PARTIAL_LIST_GRACE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemberSnapshot:
-    """The replicas of a pool at its last check, and since when they are unchanged. Groups by key."""
+    """The replicas of a pool at its last check, and since when they are unchanged, by key of group."""
 
     since: datetime
     requested: Mapping[str, int] = field(default_factory=dict)
-    planned: Mapping[str, int] = field(default_factory=dict)  # planned then, where that differs
-    owners: tuple[str, ...] = ()  # of the groups' numbers, by OwnerRef.id
-    few_since: datetime | None = None  # when a group or an owner was absent for the first time
+    planned: Mapping[str, int] = field(default_factory=dict)  # replicas that the check planned, where they differ
+    owners: tuple[str, ...] = ()  # owners of the groups' numbers, by OwnerRef.id
+    few_since: datetime | None = None  # when a check first missed a group or an owner; None: none is absent
 
     @property
     def second_check_at(self) -> datetime:
-        """Return when a check must agree that known groups or owners are absent."""
+        """Return the time from which a check can confirm that known groups or owners are absent."""
         assert self.few_since is not None
         return self.few_since + PARTIAL_LIST_GRACE
 
@@ -160,65 +161,67 @@ class DesiredBounds:
     """The desired bounds of an object that Evenkeel writes (``domain.model.owner_intent``)."""
 
     bounds: Bounds
-    ours: tuple[Bounds, ...] = ()  # written over it by Evenkeel, or about to be
+    ours: tuple[Bounds, ...] = ()  # bounds that Evenkeel has written over them, or was about to
 
 
-# Runs that follow one another sooner share one max_step: a conflict, a repeated message or an event is no new step.
+# Runs less than this apart share one max_step: a retry after a conflict, for example, must not add nodes again.
 STEPS_APART = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """Replicas that a pool released next to an autoscaler, until healthy zones have as many more. Groups by key."""
+    """Replicas that a pool with an autoscaler released, until healthy zones request as many more."""
 
     at: datetime
     replicas: int
-    requested: Mapping[str, int] = field(default_factory=dict)  # by the groups right after it
-    ordered: Mapping[str, int] = field(default_factory=dict)  # requested right after Evenkeel's order; empty: none yet
-    has_rest: bool = False  # a part of that order is left to later runs
-    idle_since: datetime | None = None  # since when no check has found a pod that waits for them
+    requested: Mapping[str, int] = field(default_factory=dict)  # right after the release, by key of group
+    # Requested replicas right after Evenkeel ordered the nodes itself, by key of group. Empty: it has not.
+    ordered: Mapping[str, int] = field(default_factory=dict)
+    has_rest: bool = False  # True: later runs order the rest
+    idle_since: datetime | None = None  # since when checks find no pod that waits for these nodes
 
     def untaken(self, requested: Mapping[str, int]) -> int:
-        """Return how many of the replicas no group has gained since."""
+        """Return how many of the released replicas no group has added since."""
         gained = sum(max(0, now - self.requested.get(key, 0)) for key, now in requested.items())
         return max(0, self.replicas - gained)
 
     def awaited(self, group: NodeGroup) -> int:
-        """Return how many nodes of the group are awaited since Evenkeel's order or before."""
+        """Return how many nodes of the group do not run yet, of those requested up to Evenkeel's order."""
         return max(0, min(group.requested, self.ordered.get(str(group.key), 0)) - group.running)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GrowthHistory:
-    """The last nodes that a pool was raised by."""
+    """The last additions of nodes to a pool."""
 
     grew_at: datetime | None = None  # when nodes were last requested, by pods or by people
-    added_at: datetime | None = None  # when nodes were last added under max_step,
-    added: int = 0  # and how many within STEPS_APART
+    added_at: datetime | None = None  # when a run last added nodes under max_step
+    added: int = 0  # nodes added by that run and by the runs within STEPS_APART before it
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolState(GrowthHistory):
     """The stored state of a pool."""
 
-    adopted: Mapping[str, Bounds | None] = field(default_factory=dict)  # before Evenkeel, per member; None: it had none
+    # Each member's bounds before Evenkeel, by key. None: it had no bounds.
+    adopted: Mapping[str, Bounds | None] = field(default_factory=dict)
     desired_bounds: Mapping[str, DesiredBounds] = field(default_factory=dict)  # by OwnerRef.id
-    digest: str = ""  # of the last report
+    digest: str = ""  # the digest of the last report
     move: Move | None = None  # the last move, until all its replicas are placed
     seen: MemberSnapshot | None = None
-    published: Publication | None = None  # under Balanced
+    published: Publication | None = None  # by Balanced; None: another strategy, or none yet
     held_until: datetime | None = None  # level shrink: when its last hold ends, or has ended
     convergence: ConvergenceState = field(default_factory=ConvergenceState)
     is_failing: tuple[str, ...] = ()  # groups reported as fenced, and not yet as recovered
-    zones: Mapping[str, str] = field(default_factory=dict)  # of groups whose machines alone show it, by key
+    zones: Mapping[str, str] = field(default_factory=dict)  # by key, of groups whose zone only machines show
     relief: Relief | None = None  # Gardener: dead zones, or a Shoot with a raised maximum
     release: Release | None = None  # None: every released replica is ordered again
-    closed_at: datetime | None = None  # when max was lowered to keep an autoscaler from ordering; None: it is not
-    orders: Mapping[str, PastOrder] = field(default_factory=dict)  # for pods, by a digest of both pods and node
+    closed_at: datetime | None = None  # since when a lowered max keeps an autoscaler from ordering; None: none does
+    orders: Mapping[str, PastOrder] = field(default_factory=dict)  # for pods, by digests of the pods and the node
 
     @property
     def members(self) -> frozenset[str]:
-        """Return the groups that were ever found in it, as far as known."""
+        """Return the keys of all groups that are known to have been in the pool."""
         return frozenset(self.adopted) | frozenset(self.seen.requested if self.seen else ())
 
 
@@ -229,6 +232,6 @@ class ClusterState:
     groups: Mapping[GroupKey, GroupState] = field(default_factory=dict)
     pools: Mapping[PoolId, PoolState] = field(default_factory=dict)
     zones: Mapping[str, datetime] = field(default_factory=dict)  # zone -> impaired until
-    scale_requests: tuple[ScaleRequest, ...] = ()  # not begun
-    # Other clusters' reports about offerings; None: unknown at present, so every throttle stays.
+    scale_requests: tuple[ScaleRequest, ...] = ()  # requests that no pool has begun
+    # Other clusters' reports about offerings; None: unknown now, so all throttles remain.
     offerings: Mapping[Offering, OfferingState] | None = field(default_factory=dict)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Taint(NamedTuple):
-    """A taint of a node. One per key and effect."""
+    """A taint of a node. A node has at most one taint per key and effect."""
 
     key: str
     value: str
@@ -23,12 +23,12 @@ class NodeTemplate:
 
     capacity: Mapping[str, Fraction] = field(default_factory=dict)
     allocatable: Mapping[str, Fraction] | None = None  # None: unknown
-    free: Mapping[str, Fraction] | None = None  # allocatable less the requests of daemons; None: unknown
+    free: Mapping[str, Fraction] | None = None  # allocatable minus the requests of DaemonSets; None: unknown
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
-    source: str = ""  # for people
+    source: str = ""  # where the template was read, for people
 
     @property
     def complete(self) -> bool:
-        """Return True if Cluster Autoscaler sees a group at zero with this template: it has cpu and memory."""
+        """Return True if the template has cpu and memory. Cluster Autoscaler needs both to see a group at zero."""
         return "cpu" in self.capacity and "memory" in self.capacity

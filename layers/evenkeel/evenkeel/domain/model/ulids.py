@@ -1,4 +1,4 @@
-"""ULIDs: ids that sort by time as text (github.com/ulid/spec). Time and random bytes are arguments."""
+"""ULIDs: ids that sort by time as text (github.com/ulid/spec). The caller passes the time and the random bytes."""
 
 from datetime import UTC, datetime
 
@@ -12,7 +12,7 @@ def ulid(at: datetime, random_bytes: bytes) -> str:
 
 
 def time_of(id: str) -> datetime:
-    """Return the time of the id; the year 1970 if it is no ULID."""
+    """Return the time of the id; the start of 1970 if it is no ULID."""
     try:
         milliseconds = sum(_CROCKFORD.index(char) << (5 * place) for place, char in enumerate(reversed(id[:10])))
         return datetime.fromtimestamp(milliseconds / 1000, UTC)

@@ -1,7 +1,7 @@
 """Values of annotations and records, read strictly.
 
 Cluster Autoscaler reads bounds with Go's ``strconv.Atoi``. A bound that Atoi refuses hides every node group of the
-cluster from it (clusterapi_utils.go:191-215). So this accepts no more than Atoi.
+cluster from Cluster Autoscaler (clusterapi_utils.go:191-215). So this module accepts only what Atoi accepts.
 """
 
 import re
@@ -20,21 +20,22 @@ _SHOWN = 60
 def quote(value: object) -> str:
     """Return a value for an error text: short, printable, on one line."""
     if not isinstance(value, str):
-        # A container is shortened: written out, YAML's aliases could fill the memory.
+        # Containers are shortened, because YAML's aliases could make their full text fill the memory.
         value = reprlib.repr(value) if isinstance(value, Container) else str(value)
     text = repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 4] + "...'"
 
 
-# A colour or a move of the cursor. Longer sequences only lose their control characters, so they hide no text.
+# Terminal sequences for colours and cursor moves. From other sequences, only control characters are removed, so that no
+# text is hidden.
 _SEQUENCE = re.compile(r"(?:\x1b\[|\x9b)[0-9;?]+[A-Za-z]")
 
 
 def printable(text: str) -> str:
-    """Return a text from outside in a form that is safe for a terminal or a page: one line without control characters.
+    """Return an untrusted text as one line that is safe for a terminal or a page.
 
-    White space becomes a space and half a surrogate pair a question mark. Escape sequences, control characters and
-    direction marks go.
+    A white space character becomes a space, and half a surrogate pair becomes a question mark. Escape sequences,
+    control characters and direction marks are removed.
     """
     if text.isprintable():
         return text
@@ -85,7 +86,7 @@ def read_count(value: object) -> int:
         BadValueError: not an integer, negative, or larger than ``spec.replicas`` can hold.
     """
     if isinstance(value, str) and _INTEGER.fullmatch(value):
-        # int() refuses thousands of digits, and any number that long is too large.
+        # int() raises an error for thousands of digits. A number with more than 20 characters is too large anyway.
         value = int(value) if len(value) <= 20 else (-1 if value.startswith("-") else LARGEST_COUNT + 1)
     if not isinstance(value, int) or isinstance(value, bool):
         raise BadValueError("not an integer: write a whole number of nodes")

@@ -1,4 +1,4 @@
-"""Leveling: deal out units one by one, each to the lowest bucket, in closed form."""
+"""Leveling: distribute units so that each goes to the lowest bucket, without a loop over the units."""
 
 from collections.abc import Sequence
 from math import lcm
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Bucket(NamedTuple):
-    """A receiver: its level, its room, its weight, and its order among equals."""
+    """A receiver of units: its level, the units that fit, its weight, and its place among equals."""
 
     level: int
     room: int
@@ -15,11 +15,12 @@ class Bucket(NamedTuple):
 
 
 def water_fill(buckets: Sequence[Bucket], amount: int) -> list[int]:
-    """Return the share of each bucket in ``amount``: each unit goes to the bucket that is lowest after it.
+    """Return each bucket's share of ``amount``: each unit goes to the bucket that is lowest after receiving it.
 
-    Height is (level + given) / weight; equals go by ``tie``, then by position. Units without room stay undealt. The
-    cost does not depend on ``amount``: the last full level is computed, and only the rest (less than one unit per
-    bucket) is dealt one by one. With all weights 1 this is Cluster Autoscaler's balancing rule
+    The height of a bucket is (level + units received) / weight. Buckets of equal height are ordered by ``tie``, then by
+    position. Units that fit nowhere are not distributed. The cost does not depend on ``amount``: the last full level is
+    computed, and only the remainder (less than one unit per bucket) is distributed one by one. With all weights 1 this
+    is Cluster Autoscaler's balancing rule
     (processors/nodegroupset/balancing_processor.go:79-181).
     """
     # Conditional expressions are faster than min and max: this runs twice per pool and scan.
@@ -50,9 +51,9 @@ def water_fill(buckets: Sequence[Bucket], amount: int) -> list[int]:
 
 
 def _even_height(buckets: Sequence[Bucket], room: Sequence[int], amount: int) -> tuple[int, int]:
-    """Return the last level up to which ``amount`` fills buckets of one weight, and the rest.
+    """Return the highest level up to which ``amount`` fills buckets of one weight, and the remaining units.
 
-    From edge to edge upwards: a bucket begins to fill at its level and is full at its level plus room.
+    The loop climbs from edge to edge: a bucket starts to fill at its level, and is full at its level plus room.
     """
     edges = [(bucket.level, 1) for bucket in buckets] + [
         (bucket.level + space, -1) for bucket, space in zip(buckets, room, strict=True)
@@ -69,7 +70,7 @@ def _even_height(buckets: Sequence[Bucket], room: Sequence[int], amount: int) ->
 
 
 def _weighted(buckets: Sequence[Bucket], room: Sequence[int], amount: int, unit: int) -> tuple[list[int], list[int]]:
-    """Return the share of each bucket at the last level that ``amount`` fills, by bisection, and one level above."""
+    """Return each bucket's share at the highest level that ``amount`` fills, and its share one level above."""
     shapes = [(bucket.weight, bucket.level, space) for bucket, space in zip(buckets, room, strict=True)]
 
     def given(height: int) -> list[int]:
@@ -79,7 +80,7 @@ def _weighted(buckets: Sequence[Bucket], room: Sequence[int], amount: int, unit:
             for weight, level, space in shapes
         ]
 
-    low = min(level * unit // weight for weight, level, _ in shapes)  # nothing is dealt yet
+    low = min(level * unit // weight for weight, level, _ in shapes)  # here every share is 0
     high = unit * (max(level for _, level, _ in shapes) + amount + 1)
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""The pods, nodes, volumes and disruption budgets of a workload cluster, reduced to the fields that placing reads.
+"""The pods, nodes, volumes and disruption budgets of a workload cluster, reduced to the fields that scheduling reads.
 
 Names follow the Kubernetes API. Amounts are exact, in the resource's base unit (cores, bytes, pieces).
 """
@@ -16,11 +16,11 @@ Amounts = Mapping[str, Fraction]
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 DEFAULT_SCHEDULER = "default-scheduler"
-# Profiles of kube-scheduler with the default filters. Gardener's second one only scores nodes differently
+# Names of kube-scheduler profiles with the default filters. Gardener's bin packing only scores nodes differently
 # (gardener/gardener, pkg/component/kubernetes/scheduler/templates).
 SCHEDULERS = frozenset({DEFAULT_SCHEDULER, "bin-packing-scheduler"})
 
-# The node controller's grace period is at most five minutes: then it has noticed a kubelet that stopped at once.
+# The node controller's grace period is at most this long: by then it has noticed a kubelet that stopped at once.
 FIRST_MINUTES = timedelta(minutes=5)
 
 
@@ -34,7 +34,7 @@ class Requirement:
 
 
 Selector = tuple[Requirement, ...]
-"""Requirements that all have to hold; none matches everything. None, the API's null selector, matches nothing."""
+"""Requirements that must all hold. An empty selector matches everything; None, the API's null, matches nothing."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class NodeSelectorTerm:
 
 @dataclass(frozen=True)
 class Toleration:
-    """One toleration. An empty operator is Equal; an empty key or effect matches every one."""
+    """One toleration. An empty operator is Equal; an empty key or effect matches all."""
 
     key: str = ""
     operator: str = ""
@@ -57,7 +57,7 @@ class Toleration:
 
 @dataclass(frozen=True)
 class HostPort:
-    """A host port of a container. An empty address is every address."""
+    """A host port of a container. An empty address means every address."""
 
     port: int
     protocol: str = "TCP"
@@ -71,7 +71,7 @@ class Container:
     name: str = ""
     requests: Amounts = field(default_factory=dict)
     ports: tuple[HostPort, ...] = ()
-    stays: bool = False  # an init container with restartPolicy Always: a sidecar
+    stays: bool = False  # True: a sidecar, an init container with restartPolicy Always
     running_with: Amounts | None = None  # status: resources.requests; None: no status yet
     allocated: Amounts | None = None  # status: allocatedResources
 
@@ -96,7 +96,7 @@ class PodAffinityTerm:
     key: str  # topologyKey
     selector: Selector | None
     namespaces: frozenset[str] = frozenset()
-    namespace_selector: Selector | None = None  # None with no namespaces: the pod's own
+    namespace_selector: Selector | None = None  # None without ``namespaces``: the pod's own
 
 
 @dataclass(frozen=True)
@@ -105,19 +105,19 @@ class PodVolume:
 
     name: str
     kind: str
-    claim: str = ""  # of persistentVolumeClaim, or of ephemeral: <pod>-<volume>
+    claim: str = ""  # the name of its claim; of an ephemeral volume <pod>-<volume>
     in_memory: bool = False  # emptyDir with medium Memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What the amounts that a pod requests follow from, in its spec and status."""
+    """The fields of a pod's spec and status from which its requested amounts follow."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     pod_requests: Amounts = field(default_factory=dict)  # spec.resources.requests
     pod_running_with: Amounts | None = None  # status.resources.requests of a pod with pod_requests
-    pod_allocated: Amounts | None = None  # status.allocatedResources of the same
+    pod_allocated: Amounts | None = None  # status.allocatedResources of such a pod
     overhead: Amounts = field(default_factory=dict)
     resize_infeasible: bool = False  # condition PodResizePending, reason Infeasible
 
@@ -137,7 +137,7 @@ class Needs:
     resource_claims: tuple[str, ...] = ()  # spec.resourceClaims, by name
     scheduler: str = DEFAULT_SCHEDULER
     gates: tuple[str, ...] = ()  # spec.schedulingGates, by name
-    unread: tuple[str, ...] = ()  # fields that the reader does not know and that may bind the pod to nodes
+    unread: tuple[str, ...] = ()  # unknown fields, which may restrict the pod to some nodes
 
 
 @dataclass(frozen=True)
@@ -199,15 +199,15 @@ class Node:
     created_at: datetime | None = None
     ready: bool = True
     not_ready_since: datetime | None = None  # lastTransitionTime of condition Ready; None: Ready, or unknown
-    deleting: bool = False  # the node object, or the machine behind it
-    attach_limits: Mapping[str, int] = field(default_factory=dict)  # by CSI driver; a missing one has no limit
-    group: GroupKey | None = None  # of its machine; None: none, or unknown
+    deleting: bool = False  # the node object or its machine is being deleted
+    attach_limits: Mapping[str, int] = field(default_factory=dict)  # volumes by CSI driver; not listed: no limit
+    group: GroupKey | None = None  # the group of its machine; None: none, or unknown
     machine: Machine | None = None  # None: unknown, or machines are not objects
 
     def ready_by(self, provision_timeout: timedelta) -> datetime | None:
-        """Return when a node that is not Ready has failed: at the provision timeout of its machine; None: unknown.
+        """Return when a node that is not Ready counts as failed: at its machine's provision timeout; None: unknown.
 
-        A node that registers late has five more minutes, or its timeout if that is shorter.
+        A node that registers late has at least five minutes, or the provision timeout if that is shorter.
         """
         if self.created_at is None:
             return None
@@ -222,7 +222,7 @@ class Volume:
     """A persistent volume."""
 
     name: str
-    driver: str = ""  # of CSI, after migration
+    driver: str = ""  # its CSI driver; for an in-tree volume, the driver that it migrates to
     terms: tuple[NodeSelectorTerm, ...] | None = None  # spec.nodeAffinity.required; None: every node reaches it
     labels: Mapping[str, str] = field(default_factory=dict)
     storage_class: str = ""
@@ -247,7 +247,7 @@ class Claim:
     access_modes: frozenset[str] = frozenset()
     selector: Selector = ()
     selected_node: str = ""  # annotation volume.kubernetes.io/selected-node
-    for_pod: str = ""  # the pod that controls it, by name: of ephemeral volumes
+    for_pod: str = ""  # name of the pod that controls the claim of an ephemeral volume
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -269,7 +269,7 @@ class StorageClass:
     name: str
     provisioner: str
     waits: bool = False  # volumeBindingMode WaitForFirstConsumer
-    allowed_topologies: tuple[Selector, ...] = ()  # any of them has to match; empty: everywhere
+    allowed_topologies: tuple[Selector, ...] = ()  # one of them must match; empty: everywhere
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,7 +287,7 @@ class PodDisruptionBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """One complete check of a workload cluster, in any order."""
+    """One complete reading of a workload cluster. The objects are in any order."""
 
     pods: tuple[Pod, ...] = ()
     nodes: tuple[Node, ...] = ()
@@ -297,7 +297,7 @@ class Workload:
     storage_classes: tuple[StorageClass, ...] = ()
     budgets: tuple[PodDisruptionBudget, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # name -> labels
-    autoscaler_sought: bool = False  # the check looked for an autoscaler
+    autoscaler_sought: bool = False  # True: the check looked for an autoscaler
     autoscaler_at: datetime | None = None  # when one was last seen; None: never
-    whole: bool = True  # all pods and budgets were read, as scale-down needs them
-    daemon_sets: tuple[Pod, ...] = ()  # a pod from each DaemonSet's template; empty: derived from their pods
+    whole: bool = True  # True: all pods and budgets were read, as scale-down requires
+    daemon_sets: tuple[Pod, ...] = ()  # a pod from each DaemonSet's template; empty: use their newest pods

@@ -1,1 +1,1 @@
-"""Offerings: machine types of a zone that many clusters buy."""
+"""Offerings: machine types in a zone, and the capacity reports about them that clusters share."""

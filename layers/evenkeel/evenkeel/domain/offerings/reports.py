@@ -1,19 +1,20 @@
 """Capacity reports: throttle or fence a group because of other clusters' failures, and report its own failures.
 
-A report is no failure of the group. It throttles the group: one machine more than requested at that time. The group's
-own state stores that: no rule compares the clocks of two clusters.
+A report is no failure of the group. It throttles the group: from then on the group may request one machine more than it
+requested at that time. The group's own state stores this number, so no rule compares the clocks of two clusters.
 
     first report      two reports: fenced, 5 min at most,        more run than requested    reports count again
         |             while another zone is healthy              at the first report        |
     ----*=================|-------- one machine more ------------*.........................|-----
                             throttled                             ignores reports, 5 min
 
-The first machine beyond those requested ends the throttling and answers all earlier reports, for all clusters. Then the
-group ignores reports for the length of a first backoff. So reports, however many, cost a group at most one fence and
-one machine, and it has five minutes to order the rest. Reports of one cluster cost one machine.
+When more machines run than at the first report were requested, the throttling ends. All earlier reports are answered,
+for all clusters. Then the group ignores reports for the length of a first backoff (5 min), and can order all machines
+that it needs. So any number of reports costs a group at most one fence and one order of a single machine. The reports
+of one cluster fence no group.
 
-The fence never lasts longer than a backoff after a failed launch of the group. It applies only while another group of
-the pool is healthy and has room. Reports release no stuck replicas.
+The fence lasts no longer than the first backoff that a failed launch of the group would start. It applies only while
+another group of the pool is healthy and has room. Reports release no stuck replicas.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,15 +27,15 @@ from evenkeel.domain.model.offerings import CapacityReport, Experience, Offering
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 
-# Two fence a group. With a third, the reporting clusters, too, receive two reports of others.
+# Two reports fence a group. A reporting cluster ignores its own report, so it needs a third one to receive two.
 REPORTS_KEPT = 3
-# Two clusters that cannot buy an offering show that neither of them is the cause.
+# If two clusters cannot buy an offering, the cause is in neither of them.
 REPORTS_TO_FENCE = 2
 _USUAL = BackoffPolicy()
 
 
 def merged(one: OfferingState, other: OfferingState) -> OfferingState:
-    """Return both states as one: the later report of each server, and of those the newest few without an answer.
+    """Return both states as one: the last unanswered report of each server, and of these the newest ``REPORTS_KEPT``.
 
     The result does not depend on the order or the number of merges.
     """
@@ -54,7 +55,7 @@ def _age(report: CapacityReport) -> tuple[datetime, datetime, str]:
 
 
 def standing(state: OfferingState | None, now: datetime, policy: BackoffPolicy) -> list[CapacityReport]:
-    """Return the reports that no machine has answered and that still count, the newest first."""
+    """Return the unanswered reports that are not too old, the newest first."""
     reports = [] if state is None else [report for report in state.reports.values() if not is_answered(report, state)]
     return sorted(
         (report for report in reports if not policy.is_forgotten(report.failed_at, now)), key=_age, reverse=True
@@ -73,16 +74,16 @@ def reports_about(
 
 
 def is_answered(report: CapacityReport, state: OfferingState) -> bool:
-    """Return True if a machine has come since the report."""
+    """Return True if a cluster has received a machine of the offering since the report."""
     return state.delivered_at is not None and report.failed_at <= state.delivered_at
 
 
 def changes(
     state: OfferingState, server: str, experience: Experience, now: datetime, policy: BackoffPolicy = _USUAL
 ) -> OfferingState | None:
-    """Return the state with what a server has experienced, or None if that changes nothing for any cluster.
+    """Return the state with the experience of a server, or None if it changes nothing for any cluster.
 
-    So an outage seen by ten thousand clusters writes three reports, and the next one at half of their time.
+    So ten thousand clusters in one outage store three reports, and the next one at half of their time.
     """
     after = merged(state, OfferingState(delivered_at=experience.delivered_at))
     answers = len(standing(after, now, policy)) < len(standing(state, now, policy))
@@ -108,7 +109,7 @@ def _adds(state: OfferingState, server: str, report: CapacityReport, now: dateti
 def experiences(
     groups: Iterable[NodeGroup], states: Mapping[GroupKey, GroupState], now: datetime
 ) -> dict[Offering, Experience]:
-    """Return the experiences of a cluster's groups by offering: failures, and machines that came after one."""
+    """Return a cluster's experiences by offering: its last failure, and its last machine after a failure."""
     by_offering: dict[Offering, Experience] = {}
     for group in groups:
         state = states.get(group.key)
@@ -124,7 +125,7 @@ def experiences(
 
 
 def _report(state: GroupState, now: datetime) -> CapacityReport | None:
-    """Return the last failure as a report, if the offering has failed and no machine has come since."""
+    """Return the last failure of a group as a report; None: no present failure concerns its offering."""
     if not state.is_failing or state.fence_ended or state.failure_class is not FailureClass.CAPACITY:
         return None
     if state.last_failure is None or state.backoff_until is None or is_own_affair(state.message):
@@ -133,7 +134,7 @@ def _report(state: GroupState, now: datetime) -> CapacityReport | None:
 
 
 def _delivered_at(state: GroupState) -> datetime | None:
-    """Return when a machine last came that was launched after a failure of any cluster."""
+    """Return when the group last received a machine that was launched after a failure of any cluster; None: never."""
     moments = (state.cleared_at, state.last_success, *state.ended[-1:])
     return max((at for at in moments if at is not None), default=None)
 
@@ -148,8 +149,8 @@ def apply_reports(
 ) -> GroupState | None:
     """Return the state after this check with its throttling started, lowered, ended or unchanged.
 
-    ``after`` has the group's own failures and successes. Throttling starts from the requested replicas: the first
-    machine beyond them was launched after the report.
+    ``after`` has the group's own failures and successes. Throttling stores the requested replicas: if more machines run
+    later, one of them was launched after the report.
     """
     if group.frozen_because is not None or not group.annotations.fencing_enabled or not (reports or after):
         return after
@@ -165,17 +166,21 @@ def apply_reports(
         return replace(state, cleared_at=now, throttled_requested=None, throttled_until=None)
     if not reports:
         return replace(state, throttled_requested=None, throttled_until=None)
-    until = state.throttled_until or _fenced_until(reports, now, policy)  # fenced once while throttled
+    # A throttled group is fenced once.
+    until = state.throttled_until or _fenced_until(reports, now, policy)
     lowered = replace(state, throttled_requested=min(state.throttled_requested, requested), throttled_until=until)
     return after if lowered == after else lowered
 
 
 def _has_succeeded(before: GroupState | None, after: GroupState) -> bool:
-    """Return True if this check has found a machine that was launched after a failure of the group."""
+    """Return True if this check has found a new machine that was launched after a failure of the group."""
     return before is not None and (before.last_success, before.ended) != (after.last_success, after.ended)
 
 
 def _fenced_until(reports: Sequence[CapacityReport], now: datetime, policy: BackoffPolicy) -> datetime | None:
-    """Return until when enough clusters are in backoff, but no longer than a first backoff of the group."""
+    """Return until when ``REPORTS_TO_FENCE`` clusters are in backoff, but no longer than a first backoff of the group.
+
+    None: fewer clusters are in backoff.
+    """
     ends = sorted((report.until for report in reports if report.until > now), reverse=True)
     return min(ends[REPORTS_TO_FENCE - 1], now + policy.initial) if len(ends) >= REPORTS_TO_FENCE else None

@@ -1,7 +1,7 @@
-"""The annotations ``evenkeel.dev/decision``, the last publication, and ``evenkeel.dev/adopted-bounds``.
+"""The annotations ``evenkeel.dev/decision`` (the last publication) and ``evenkeel.dev/adopted-bounds``.
 
-The decision is written in the same patch as the bounds, so the two always agree. The next check reads it back: a group
-that has grown to its offered max is *at its bound*. `kubectl get -o yaml` shows it to people.
+Evenkeel writes the decision in the same patch as the bounds, so the two always agree. The next check reads the decision
+back: a group that has grown to the max in it is *at its bound*. People see it with `kubectl get -o yaml`.
 """
 
 import json
@@ -15,7 +15,7 @@ def write_published(published: PublishedBounds, target: int, why: str) -> str:
     """Return the annotation's text: one JSON object.
 
     Args:
-        published: The values on the object after the same patch.
+        published: The values on the object after the patch that writes this annotation.
         target: The planned replicas of the group.
         why: The plan's reasons, for people.
     """
@@ -42,7 +42,7 @@ def write_adopted(bounds: Bounds | None) -> str:
 
 
 def read_adopted(text: str) -> Bounds | None:
-    """Return the bounds that a group had before Evenkeel; None: it had none.
+    """Return the bounds that a group had before Evenkeel; None: the group had no bounds.
 
     Raises:
         BadValueError: The text is unreadable. Then ``restore`` cannot write the bounds back.
@@ -61,7 +61,7 @@ def read_adopted(text: str) -> Bounds | None:
 def read_published(text: str | None) -> PublishedBounds | None:
     """Return the last publication; None: there is no annotation, or it is unreadable.
 
-    An unreadable one is no error: the group then counts as never written.
+    An unreadable annotation is no error: the group is then treated as one that Evenkeel has never written.
     """
     if not text:
         return None
@@ -74,6 +74,6 @@ def read_published(text: str | None) -> PublishedBounds | None:
     except (ValueError, TypeError, KeyError, RecursionError, BadValueError):
         return None
     if at.tzinfo is None or not 2000 < at.year < 2199:
-        return None  # not written by Evenkeel, and more than a record can hold
+        return None  # Evenkeel writes no such time, and a stored record cannot hold it
     pinned = value.get("pinned") is True
     return PublishedBounds(at=at, bounds=bounds, state=state, requested=requested, before=before, pinned=pinned)

@@ -1,4 +1,4 @@
-"""Where a capability plugs into the pipeline of a plan (``domain.rebalancing.plan``)."""
+"""The points at which a capability plugs into the pipeline of a plan (``domain.rebalancing.plan``)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class Point(Enum):
 
 
 class PoolInput(NamedTuple):
-    """What a pool is planned with besides the check. None: not known, or not requested."""
+    """The input of a pool's plan besides the check. None: the value is not known, or was not requested."""
 
     request: ScaleRequest | None = None
     advice: PoolAdvice | None = None
@@ -40,9 +40,9 @@ class PlannedPool(NamedTuple):
     """A pool with its plan."""
 
     pool: AnyPool
-    draft: PoolDraft | None  # None: the pool is left alone whole
+    draft: PoolDraft | None  # None: the plan leaves the whole pool unchanged
     plan: PoolPlan
-    check_at: list[datetime]  # when time alone may change the plan
+    check_at: list[datetime]  # times at which the plan may change only because time has passed
 
 
 Planned = Mapping[PoolId, PlannedPool]
@@ -52,13 +52,14 @@ Extension = Callable[[Plan], Plan]
 
 @dataclass(frozen=True, kw_only=True)
 class Capability:
-    """What one capability adds to a plan. The pipeline calls each function at the point that the field names."""
+    """The parts that one capability adds to a plan. Each field names the point at which the pipeline calls them."""
 
     steps: Mapping[Point, Step] = field(default_factory=dict)
-    group_state: Observer | None = None  # the state of a group to store
-    # A pool's plan with the capability's part, and when time alone may change that.
+    group_state: Observer | None = None  # returns the state of a group to store
+    # Returns a pool's plan with the capability's part, and when that part may change only because time has passed.
     pool_plan: Callable[[Check, PoolPlan], tuple[PoolPlan, datetime | None]] | None = None
-    # Once every pool is planned: the pools to plan again with their inputs, and the extension of the whole plan.
+    # Called once every pool is planned. Returns the inputs of the pools to plan again, and the extension of the whole
+    # plan.
     advise: Callable[[Check, Planned, Inputs], tuple[Inputs, Extension]] | None = None
-    # After that: the pools that have asked a question, with its answer among their inputs.
+    # Called after ``advise``. Returns the inputs of the pools whose plans ask a question, with the answer in them.
     answer: Callable[[Check, Planned, Inputs], Inputs] | None = None

@@ -1,6 +1,6 @@
-"""The journal of a pool: its state to store before the first write of a plan, and after the last.
+"""The journal of a pool: the states to store before the first write of a plan and after its last write.
 
-A run that ends in between leaves the journal open. The next check reads from the groups which steps were done
+A run that ends between the two leaves the journal open. The next check reads from the groups which steps were done
 (``domain.model.moves``).
 """
 
@@ -16,7 +16,7 @@ from evenkeel.domain.rebalancing.writes import bounds_of
 
 
 def opened(pool: PoolPlan, id: str) -> PoolState:
-    """Return the state to store before the first patch: adopted bounds, and the move that begins, under this ULID."""
+    """Return the state to store before the first patch: adopted bounds, and the move that starts, with this id."""
     state = pool.next_state
     if not pool.changes:
         return state
@@ -29,7 +29,8 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
         state = replace(state, added_at=time_of(id), added=pool.replicas.added)
     if not pool.moves:
         return state
-    if pool.convergence.step is not None:  # the step is the journal: it owes nothing to another zone
+    if pool.convergence.step is not None:
+        # A step of converge is its own journal: its move has no replicas to place in another zone.
         return replace(state, move=Move(id=id), convergence=opened_step(state.convergence, pool.convergence.step, id))
     move = Move(id=id, unplaced=pool.replicas.unplaced_before, steps=pool.moves)
     request = pool.request.current
@@ -48,19 +49,21 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
 
 
 def _desired_bounds(pool: PoolPlan) -> dict[str, DesiredBounds]:
-    """Return the desired bounds of the objects to write, with the values of Evenkeel's that may be there afterwards.
+    """Return the desired bounds of the owners to write, with the bounds of Evenkeel's that each may have afterwards.
 
-    Values from earlier writes cannot come back, because the present value was read after them.
+    Bounds of earlier writes are left out. The present bounds were read after those writes, so the earlier ones cannot
+    reappear.
     """
     desired_bounds = dict(pool.next_state.desired_bounds)
     owners = {plan.group.owner.numbers.ref.id for plan in pool.groups if plan.group.owner.numbers is not None}
-    if all(plan.group.owner.numbers is not None for plan in pool.groups):  # a recreated object is another one
+    if all(plan.group.owner.numbers is not None for plan in pool.groups):  # a recreated owner has another id
         desired_bounds = {id: desired for id, desired in desired_bounds.items() if id in owners}
     for plan in pool.changes:
         owner, desired = plan.group.owner.numbers, desired_bounds_of(plan.group, pool.next_state)
         if owner is None or not owner.takes_ours or desired is None:
             continue
-        # Pinned bounds are Evenkeel's, whatever is desired: they count until the patch has arrived.
+        # Pinned bounds are Evenkeel's, even if they equal the desired bounds. The owner may have them until the patch
+        # arrives.
         ours = [owner.bounds] if owner.bounds != desired or plan.group.ours.pinned else []
         desired_bounds[owner.ref.id] = DesiredBounds(
             bounds=desired, ours=tuple(dict.fromkeys([*ours, *bounds_of(plan)]))
@@ -69,7 +72,7 @@ def _desired_bounds(pool: PoolPlan) -> dict[str, DesiredBounds]:
 
 
 def closed(pool: PoolPlan, state: PoolState) -> PoolState:
-    """Return the state to store after the last patch: of a move only the unplaced replicas are left."""
+    """Return the state to store after the last patch. Of a move, it keeps only the unplaced replicas."""
     if not pool.mode.judged:
         return state
     if pool.mode.valid and not pool.mode.closes:

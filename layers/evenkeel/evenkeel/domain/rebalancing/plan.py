@@ -1,6 +1,6 @@
 """The pipeline of a plan: find pools, evaluate their health, assign requests, plan each pool.
 
-Capabilities plug in at the points of ``capability.Capability``. The pipeline knows none of them.
+Capabilities plug in at the points of ``capability.Capability``. The pipeline itself imports no capability.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,12 +33,13 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     stored, policy, now = check.state, check.policy, check.now
     pools, left_out = find_pools(observation.groups, policy, stored.pools)
     members = compare_pools(pools, check)
-    # A pause does not keep a pool from being restored: the operator has requested those writes.
+    # A paused pool is restored all the same, because the operator has requested those writes.
     restored = {pool.id for pool in pools if is_restored(pool.id, policy)}
     opened = {pool.id for pool in pools if is_to_be_opened(pool, policy, now)} - restored
     pools = freeze_pools(pools, policy, now, restored | opened)
     pools = without_foreign(pools, restored)
-    if policy.demand.orders:  # an autoscaler judges the nodes that it orders
+    if policy.demand.orders:
+        # Evenkeel itself evaluates the nodes that it orders. An autoscaler evaluates its own orders.
         pools = with_never_ready(pools, observation.workload)
     observers = [capability.group_state for capability in capabilities if capability.group_state is not None]
     changed = changed_states(pools, check, observers)
@@ -69,7 +70,7 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     )
     for extend in extensions:
         plan = extend(plan)
-    # The health of a group that is about to be released is not stored.
+    # The health of a group that is being restored is not stored.
     leaving = {group.key for pool in pools if pool.id in restored for group in pool.groups}
     return replace(plan, states={key: state for key, state in plan.states.items() if key not in leaving})
 
@@ -83,8 +84,8 @@ def _plan_all(
 ) -> tuple[Planned, list[Extension]]:
     """Return every pool's plan, and the capabilities' extensions of the whole plan.
 
-    Each pool is planned once without advice. Pools with advice, or with an answer to a question of their plan, are
-    planned again.
+    Each pool is planned first without advice. It is planned again if a capability has advice for it, or answers a
+    question that its plan asks.
     """
     inputs: dict[PoolId, PoolInput] = {pool.id: PoolInput(request=requests.get(pool.id)) for pool in pools}
     planned = {pool.id: planner.plan(pool, inputs[pool.id]) for pool in pools}

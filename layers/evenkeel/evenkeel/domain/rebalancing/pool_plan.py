@@ -1,4 +1,4 @@
-"""The plan of one pool: its draft, the steps, and what they come to. Some pools are left alone whole."""
+"""The plan of one pool: its draft, the steps that change it, and the result. Some pools are not changed at all."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -40,7 +40,8 @@ from evenkeel.domain.rebalancing.replicas.release import untaken
 from evenkeel.domain.rebalancing.restore import restore
 from evenkeel.domain.rebalancing.steps import opening_steps, steps_of
 
-# Cluster Autoscaler's loop is 10 s: its /scale patch that was under way has arrived by then.
+# The delay of the next check after others have changed replicas. Cluster Autoscaler's loop is 10 s: after this delay,
+# its /scale patch that was in progress has arrived.
 SECOND_CHECK = timedelta(seconds=15)
 
 
@@ -50,9 +51,9 @@ class PoolPlanner:
     Args:
         check: The check.
         members: The members of all pools, compared with the last check.
-        opened: The pools that Evenkeel stops acting on, and opens first.
+        opened: The pools that Evenkeel stops acting on. It first opens their bounds to autoscalers.
         restored: The pools that are being restored.
-        capabilities: What plugs into the plan of a pool.
+        capabilities: The capabilities that plug into the plan of a pool.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class PoolPlanner:
 
 
 def to_plan(draft: PoolDraft) -> PoolPlan:
-    """Return the plan that a draft comes to after its last step."""
+    """Return a draft as a plan, after the last step of the draft."""
     pool, (lacking, taker_due) = draft.pool, untaken(draft)
     return PoolPlan(
         id=pool.id,
@@ -176,13 +177,13 @@ def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
         notes.append(Reason.of(Rule.MAX_STEP, later=draft.replicas.later, max_step=pool.settings.max_step))
     if pool.settings.autoscaler and not any(group.owner.bounds_are_read for group in pool.groups):
         owners = {group.owner.numbers.ref.id for group in pool.groups if group.owner.numbers is not None}
-        # Zones with one owner share its numbers; a zone that is alone with its owner has them all.
+        # ``shared``: some zones have the same owner and share its numbers. Else each zone has an owner for itself.
         notes.append(Reason.of(Rule.BOUNDS_UNREAD, shared=int(len(owners) < pool.zones)))
     return tuple(notes)
 
 
 def _closes(draft: PoolDraft) -> bool:
-    """Return True if bounds keep an autoscaler from ordering once the plan is written."""
+    """Return True if the bounds of the written plan keep an autoscaler from ordering nodes."""
     was_closed = draft.pool.state.closed_at is not None
     return any(group.closes or (was_closed and stays_closed(group)) for group in draft.groups)
 
@@ -194,7 +195,7 @@ def _orders_after(draft: PoolDraft) -> Mapping[str, PastOrder] | None:
 
 
 def _left_alone(pool: AnyPool, drafts: list[Draft], rule: Rule) -> PoolPlan:
-    """Return the plan that leaves every group as it is: the pool is invalid, or too few of its members were found."""
+    """Return the plan that changes no group, for an invalid pool or a pool of which too few members were found."""
     for draft in drafts:
         draft.add_reason(rule)
     return PoolPlan(
@@ -213,7 +214,7 @@ def _left_alone(pool: AnyPool, drafts: list[Draft], rule: Rule) -> PoolPlan:
 
 
 def plan_absent(id: PoolId, snapshot: MemberSnapshot, check: Check) -> PoolPlan:
-    """Return the plan for a stored pool without a member in this check, until a second check agrees."""
+    """Return the plan of a stored pool without a member in this check. It applies until a second check agrees."""
     rule = rule_of(id, check.policy)
     return PoolPlan(
         id=id,

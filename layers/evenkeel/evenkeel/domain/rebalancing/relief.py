@@ -1,17 +1,18 @@
-"""Raising a Shoot's maximum while zones are dead, so that the healthy zones' shares suffice, and taking it back.
+"""Relief: raise a Shoot's maximum while zones are dead, so that healthy zones may grow further, and restore it later.
 
-Gardener deals a worker's maximum out to its zones (``distribute_over_zones``). Cluster-autoscaler gets the shares as
-its bounds, and every reconciliation of the Worker puts replicas back into them. So while d of n zones are dead, the
-rest stop at their shares. With R nodes left in the dead zones, a maximum suffices at which the others' shares add up to
-PoolMaximum - R. The least such maximum is at most n * ceil((PoolMaximum - R) / (n - d)), and adds up to that exactly.
+Gardener divides a worker's maximum among its zones (``distribute_over_zones``). Cluster-autoscaler gets the shares as
+its bounds, and each reconciliation of the Worker puts replicas back within them. So while d of n zones are dead, the
+healthy zones cannot grow beyond their shares. If R nodes are left in the dead zones, a maximum suffices at which the
+shares of the healthy zones add up to PoolMaximum - R. The least such maximum is at most
+n * ceil((PoolMaximum - R) / (n - d)). With it, the shares add up to exactly PoolMaximum - R.
 
-    zones            well    dead           dead for 5 min, others at their shares    well, and fits the wish
-    Shoot's maximum  [ wish ................ [ ours ....................................... [ wish ............
-                                             write, minutes                               write, minutes
+    zones            healthy   dead        dead for 5 min, others at their shares   healthy, and all nodes fit
+    Shoot's maximum  [ users' number ..... [ Evenkeel's number .................... [ users' number .......
+                                           written; takes minutes                   written; takes minutes
 
 Each write reconciles the whole Shoot and starts a new cluster-autoscaler without its backoffs. A lower maximum deletes
-every node beyond its zone's share. So Evenkeel does not write for a hiccup, nor while the healthy zones have room, and
-does not go below the maximum that keeps every node.
+every node beyond its zone's share. So Evenkeel does not write if a zone fails only briefly, or while the healthy zones
+have room. It writes no maximum that would delete a node.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -29,12 +30,12 @@ from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
 from evenkeel.domain.rebalancing.restore import is_restored
 
-# As long as the first backoff: a hiccup of a zone must not restart cluster-autoscaler. The effect of one write shows
-# within the same time, so the next one waits for it.
+# How long a zone is dead before a write, and the least time between two writes. It equals the first backoff, so that a
+# short failure does not restart cluster-autoscaler. A write takes effect within this time.
 PATIENCE = timedelta(minutes=5)
-# A raised quota does not change the Shoot, so the write is tried again.
+# After this time, Evenkeel retries a refused write: a raised quota does not change the Shoot's generation.
 _REFUSED_FOR = timedelta(hours=1)
-# A Shoot is reconciled once an hour in any case.
+# Gardener reconciles a Shoot at least once an hour. After this time, its Worker has copied the last write.
 _FOLLOWED = timedelta(hours=2)
 
 
@@ -44,18 +45,19 @@ def shares(maximum: int, zones: int) -> tuple[int, ...]:
 
 
 def least_that_keeps(replicas: Sequence[int]) -> int:
-    """Return the least maximum at which no zone's share is below its replicas; 0: there are none.
+    """Return the least maximum at which no zone's share is below its replicas; 0: there are no replicas.
 
-    share(M, i) >= r, for r >= 1, is M >= n * (r - 1) + i + 1.
+    Zone i of n has a share of at least r >= 1 if and only if the maximum is at least n * (r - 1) + i + 1.
     """
     zones = len(replicas)
     return max((zones * (count - 1) + index + 1 for index, count in enumerate(replicas) if count), default=0)
 
 
 def least_that_suffices(nodes: int, zones: int, alive: Sequence[int]) -> int:
-    """Return the least maximum at which the shares of the zones with these indices, in order, add up to these nodes.
+    """Return the least maximum at which the shares of the zones ``alive`` add up to ``nodes``.
 
-    The sum is exact, because each node more of the maximum raises one share by one.
+    ``alive`` are indices of zones in ascending order. The sum is exact, because each further node raises one share by
+    one.
     """
     if nodes <= 0:
         return 0
@@ -64,7 +66,10 @@ def least_that_suffices(nodes: int, zones: int, alive: Sequence[int]) -> int:
 
 
 def shoots_asked_for(state: ClusterState, now: datetime) -> frozenset[str]:
-    """Return the namespaces of the seed whose Shoots are needed: of pools with dead zones or a raised maximum."""
+    """Return the seed's namespaces whose Shoots a check has to read.
+
+    These are the namespaces of pools with zones that are dead for ``PATIENCE``, or with a raised maximum.
+    """
     return frozenset(
         id.namespace
         for id, pool in state.pools.items()
@@ -73,17 +78,17 @@ def shoots_asked_for(state: ClusterState, now: datetime) -> frozenset[str]:
 
 
 def relieve(check: Check, planned: PoolPlan) -> tuple[PoolPlan, datetime | None]:
-    """Return the pool's plan with the next maximum of its Shoot, and when that changes by time alone.
+    """Return the pool's plan with the next maximum of its Shoot, and when it may change only because time has passed.
 
-    Where the record does not ask for relief, and where the pool is restored, a raised maximum is taken back as soon as
-    that loses no node.
+    If the record does not enable relief, or the pool is being restored, Evenkeel restores the users' maximum as soon as
+    that deletes no node.
     """
     policy, now = check.policy, check.now
     before, restored = planned.next_state.relief, is_restored(planned.id, policy)
     on = policy.shoot_relief and not restored
     if (before is None and not on) or not (
         planned.mode.judged or restored
-    ):  # a list may be incomplete: nothing follows
+    ):  # the list of groups may be incomplete: the relief stays unchanged
         return planned, None
     relief = _watched(planned, before, check.state.groups, now, on=on)
     if relief is None:
@@ -101,18 +106,18 @@ def relieve(check: Check, planned: PoolPlan) -> tuple[PoolPlan, datetime | None]
         return _storing(planned, relief, _unknown(relief, shoot, owner)), None
     worker = shoot.worker(owner.part)
     if worker is None or (relief.begun and relief.owner != _id_of(shoot, worker)):
-        return _storing(planned, ended), None  # a recreated Shoot or worker does not have the number of the old one
+        return _storing(planned, ended), None  # a recreated Shoot or worker has no number of Evenkeel's
     return _Case(planned, shoot, worker, now, on).decide(relief)
 
 
 def refused(step: ReliefStep, message: str, now: datetime) -> Relief:
-    """Return the relief to store after the garden has refused the number, with its message."""
+    """Return the relief to store after the garden's API has refused the number with this message."""
     refusal = RefusedMaximum(number=step.maximum, generation=step.shoot.generation, at=now, message=message[:300])
     return replace(step.before, refused=refusal)
 
 
 def holds_relief(pool: PoolState) -> bool:
-    """Return True while the pool's Shoot may hold a number of Evenkeel's: until its Worker has followed."""
+    """Return True while the pool's Shoot, or the Worker that copies it, may have a number of Evenkeel's."""
     return pool.relief is not None and pool.relief.begun
 
 
@@ -146,10 +151,10 @@ def _watched(
 
 
 def _is_dead(plan: GroupPlan, state: GroupState | None) -> bool:
-    """Return True if machines of the group fail, for a reason that another zone may not have.
+    """Return True if machines of the group fail for a reason that another zone may not have.
 
-    An impaired zone may still deliver, and cluster-autoscaler, which does not know of it, may order there. So only
-    failing machines make a zone dead. A probing zone is dead until it delivers.
+    An impaired zone may still deliver machines. Cluster-autoscaler does not know that the zone is impaired, and may
+    order there. So only failing machines make a zone dead. A probing zone is dead until it delivers a machine.
     """
     fails = state is not None and state.is_failing and state.failure_class.moves_elsewhere
     return fails and plan.state in (State.FENCED, State.PROBING)
@@ -160,7 +165,7 @@ def _ripe(relief: Relief, now: datetime) -> frozenset[str]:
 
 
 def _only_owner(planned: PoolPlan) -> OwnerRef | None:
-    """Return the worker of all groups of the pool; None: there is none, or more than one."""
+    """Return the one worker that all groups of the pool belong to; None: there is none, or more than one."""
     owners = {
         plan.group.owner.numbers.ref
         if plan.group.owner.numbers is not None and plan.group.owner.allowed_replicas is not None
@@ -171,14 +176,14 @@ def _only_owner(planned: PoolPlan) -> OwnerRef | None:
 
 
 def _copied(planned: PoolPlan) -> int:
-    """Return the maximum of the Worker, which limits replicas."""
+    """Return the maximum that the Worker has copied from the Shoot. It limits replicas."""
     return next(
         (plan.group.owner.numbers.bounds.max for plan in planned.groups if plan.group.owner.numbers is not None), 0
     )
 
 
 def _has_followed(relief: Relief, copied: int, now: datetime) -> bool:
-    """Return True if an unreadable Shoot holds no number of Evenkeel's any more, as its Worker shows."""
+    """Return True if the Worker shows that its unreadable Shoot no longer has a number of Evenkeel's."""
     written_at = relief.written_at
     return copied not in relief.ours and (written_at is None or now - written_at >= _FOLLOWED)
 
@@ -208,7 +213,7 @@ class _Case:
         return f"spec.provider.workers[{self.worker.name}].maximum of {self.shoot.ref}"
 
     def decide(self, relief: Relief) -> tuple[PoolPlan, datetime | None]:
-        """Return the pool's plan with the next write, and when that changes by time alone."""
+        """Return the pool's plan with the next write, and when it may change only because time has passed."""
         relief, problems = self._with_found(relief)
         if self._is_over(relief):
             relief = Relief(dead=relief.dead)
@@ -230,22 +235,24 @@ class _Case:
         )
 
     def _next(self, relief: Relief) -> datetime | None:
-        """Return when a write is due that only waits for the one before."""
+        """Return when the next write no longer has to wait for the effect of the last one; None: it need not wait."""
         due = None if relief.written_at is None else relief.written_at + PATIENCE
         return due if due is not None and due > self.now else None
 
     def _with_found(self, relief: Relief) -> tuple[Relief, list[Problem]]:
-        """Return the relief after reading the Shoot, with the report of a new wish."""
+        """Return the relief after reading the Shoot, and a report if users have changed the maximum."""
         found = self.worker.maximum
         if not relief.begun or found == relief.last_known:
             return relief, []
         if found == relief.user_max:
-            # Evenkeel's number was never seen there: a run ended before its write. Else the number was reverted.
+            # If an earlier check saw Evenkeel's number there, users have reverted it. Else a run ended before its
+            # write.
             reverted_by_user = relief.reverted_by_user or relief.last_known is not None
             return replace(relief, last_known=found, reverted_by_user=reverted_by_user, restored=False), []
         if found in relief.ours:
             return replace(relief, last_known=found, restored=False), []
-        # A new maximum is followed. The patience with dead zones starts anew, because a person takes care of the Shoot.
+        # Evenkeel follows a new maximum of the users. The wait for dead zones starts anew: a person is working on the
+        # Shoot.
         dead = dict.fromkeys(relief.dead, self.now)
         renewed = replace(
             relief, user_max=found, last_known=found, dead=dead, restored=False, reverted_by_user=False, refused=None
@@ -254,17 +261,18 @@ class _Case:
         return renewed, [report]
 
     def _is_over(self, relief: Relief) -> bool:
-        """Return True if no number of Evenkeel's is left, at the Shoot or in the Worker, which follows it."""
+        """Return True if neither the Shoot nor the Worker that copies it has a number of Evenkeel's any more."""
         if not relief.begun or self.worker.maximum != relief.user_max or self._copied in relief.ours:
             return False
-        return not (relief.dead and (relief.reverted_by_user or relief.refused))  # that counts until every zone is well
+        # Until every zone is healthy, Evenkeel remembers that users reverted its number, or that the garden refused it.
+        return not (relief.dead and (relief.reverted_by_user or relief.refused))
 
     @property
     def _copied(self) -> int:
         return _copied(self.planned)
 
     def _wanted(self, relief: Relief) -> tuple[int | None, Reason | None]:
-        """Return the number to write, and why; None: the maximum stays."""
+        """Return the maximum to write (None: it stays unchanged), and the reason."""
         replicas = self._replicas
         if replicas is None:
             return None, Reason.of(Rule.RELIEF_NOT, why=Reason.of(Rule.RELIEF_ZONES_DIFFER))
@@ -285,7 +293,7 @@ class _Case:
         return relief.user_max, Reason.of(Rule.RELIEF_ENDS, place=self.place, number=found, wish=relief.user_max)
 
     def _raised(self, relief: Relief, replicas: Sequence[int], ripe: Collection[str]) -> tuple[int | None, Reason]:
-        """Return the maximum that lets the healthy zones carry the pool, and why; None: the maximum stays."""
+        """Return the maximum with which the healthy zones can run the whole pool (None: no change), and the reason."""
         found, zones = self.worker.maximum, len(replicas)
         user_max = relief.user_max if relief.begun else found
         pool_max = user_max if self.planned.max is None else min(user_max, self.planned.max)
@@ -300,7 +308,7 @@ class _Case:
         useless = self._no_use(relief, user_max, pool_max, replicas, left)
         if useless is not None:
             return None, standing or Reason.of(Rule.RELIEF_NOT, why=useless)
-        # The number does not fall while a zone is dead, because it may be needed again.
+        # Evenkeel does not lower its number while a zone is dead, because it may need the number again.
         alive = [index for index in range(zones) if index not in left]
         enough = least_that_suffices(pool_max - sum(left.values()), zones, alive)
         number = min(LARGEST_COUNT, max(found, enough, least_that_keeps(replicas)))
@@ -316,11 +324,12 @@ class _Case:
     def _no_use(
         self, relief: Relief, user_max: int, pool_max: int, replicas: Sequence[int], left: Mapping[int, int]
     ) -> Reason | None:
-        """Return why a higher maximum would not help, or is not wanted; None: it would."""
+        """Return why a higher maximum would not help, or is not wanted; None: it would help."""
         if relief.reverted_by_user:
             return Reason.of(Rule.RELIEF_PUT_BACK)
         if self.worker.minimum >= user_max:
-            # Cluster-autoscaler does not scale its groups. If all workers are like that, there is no autoscaler.
+            # Cluster-autoscaler does not scale a worker whose minimum is its maximum. If all workers are like this,
+            # there is no autoscaler.
             return Reason.of(Rule.RELIEF_FIXED)
         healthy = [plan for plan in self.planned.groups if plan.state is State.HEALTHY]
         if not healthy:
@@ -337,13 +346,13 @@ class _Case:
         return None
 
     def _is_tried(self, plan: GroupPlan) -> bool:
-        """Return True if a machine is on its way to a zone whose backoff is over: it may deliver again."""
+        """Return True if a machine is on its way to a zone whose backoff is over: the zone may deliver again."""
         coming = plan.group.on_its_way(self.now, plan.provision_timeout)
         return plan.state is State.PROBING and coming > 0
 
     @property
     def _replicas(self) -> tuple[int, ...] | None:
-        """Return the replicas of the worker's zones, in its order; None: its zones and the groups do not match."""
+        """Return the replicas of each zone, in the worker's order; None: the zones and the groups do not match."""
         counts = dict.fromkeys(self.worker.zones, 0)
         zones = [plan.group.identity.zone for plan in self.planned.groups]
         if len(counts) != len(self.worker.zones) or len(set(zones)) != len(zones) or not set(zones) <= set(counts):
@@ -353,9 +362,10 @@ class _Case:
         return tuple(counts.values())
 
     def _is_urgent(self, relief: Relief) -> bool:
-        """Return True if Evenkeel has lowered the number, and the Worker has not followed yet.
+        """Return True if Evenkeel has restored the users' maximum, and the Worker has not copied it yet.
 
-        Until it does, and cluster-autoscaler after it, nodes may come that the lower number would delete.
+        Until the Worker and then cluster-autoscaler have it, new nodes may register that the lower maximum would
+        delete.
         """
         return relief.restored and self.worker.maximum == relief.user_max and self._copied in relief.ours
 
@@ -363,7 +373,7 @@ class _Case:
         """Return why the number cannot be written now; None: it can."""
         if self.shoot.obstacle is not None:
             return self.shoot.obstacle
-        # A raise that an interrupted run never wrote is no reason to wait.
+        # If an interrupted run stored a raise but never wrote it, there is no effect to wait for.
         happened = relief.restored or self.worker.maximum != relief.user_max
         recently = happened and relief.written_at is not None and self.now - relief.written_at < PATIENCE
         if (recently or not self.shoot.observed) and not self._is_urgent(relief):
@@ -378,14 +388,14 @@ class _Case:
         return None
 
     def _step(self, relief: Relief, number: int) -> ReliefStep:
-        """Return the write: the relief stores the number as Evenkeel's before it, and as written after it."""
+        """Return the write, with the relief to store before it and after it."""
         found = self.worker.maximum
         begun = relief if relief.begun else replace(relief, owner=_id_of(self.shoot, self.worker), user_max=found)
         is_ours = number != begun.user_max
         before = replace(
             begun,
             ours=tuple(dict.fromkeys((*begun.ours, number))) if is_ours else begun.ours,
-            # Until the write arrives, the users' maximum is still there: that is no revert.
+            # Until the write arrives, the Shoot has the users' maximum. The next check must not read that as a revert.
             last_known=begun.last_known if is_ours and found != begun.user_max else None if is_ours else number,
             written_at=self.now,
             restored=not is_ours,

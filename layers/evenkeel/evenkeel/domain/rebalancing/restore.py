@@ -1,6 +1,7 @@
-"""Restoring: each group gets its adopted bounds back, and loses Evenkeel's annotations. Replicas stay.
+"""Restore: write the adopted bounds of each group back and remove Evenkeel's annotations. Replicas do not change.
 
-A restore is a plan, with the same safety pass, order of writes, lease and record. A second run plans nothing.
+A restore is a plan like any other, with the same safety pass, order of writes, lease and record. A second restore
+changes nothing.
 """
 
 from collections.abc import Collection, Iterable
@@ -18,7 +19,7 @@ from evenkeel.domain.rebalancing.bounds.safety import safe_bounds
 
 
 class Restoring(Protocol):
-    """A policy, or the record that it is made from."""
+    """A policy, or the cluster record from which a policy is made."""
 
     @property
     def restoring(self) -> bool:
@@ -37,8 +38,8 @@ def is_restored(id: PoolId, restoring: Restoring) -> bool:
 def restore(planned: PoolPlan, observation: Observation, *, whole: bool) -> PoolPlan:
     """Return the pool's plan with its groups restored.
 
-    Not ``whole``: only those whose bounds the record does not let Evenkeel write any more. An interrupted move is ended
-    first, as planned, because a restore removes the ids that show its progress.
+    If ``whole``, all groups are restored. Else only the groups are restored whose bounds the record no longer lets
+    Evenkeel write. A move in progress is completed first, because a restore removes the ids that show its progress.
     """
     move, begun = planned.next_state.move, planned.request.current is not None
     unplaced = move.still_unplaced(observation.groups) if move else 0
@@ -72,9 +73,9 @@ def _is_held(group: NodeGroup) -> bool:
 def with_left_groups(
     pools: Iterable[PoolPlan], observation: Observation, state: ClusterState, policy: Policy
 ) -> tuple[PoolPlan, ...]:
-    """Return the plans, with the groups restored that carry Evenkeel's bounds and have left their pool.
+    """Return the plans, with a restore of each group that has left its pool and still has a value of Evenkeel's.
 
-    Else they would keep their last bounds: a max of 0, if they were fenced.
+    Without the restore, such a group would keep its last bounds: a max of 0, if it was fenced.
     """
     plans = {pool.id: pool for pool in pools}
     planned = {plan.group.key for pool in plans.values() for plan in pool.groups}
@@ -82,7 +83,7 @@ def with_left_groups(
     for group in sorted(strays, key=lambda group: group.key):
         pool = _former_pool(group, observation, state, policy)
         pool = plans.get(pool.id, pool)
-        if pool.mode.opens:  # Evenkeel stops acting on it
+        if pool.mode.opens:  # Evenkeel stops acting on this pool
             continue
         plan = GroupPlan(group=group, state=State.HEALTHY, requested=group.requested, bounds=group.bounds, reasons=())
         plans[pool.id] = replace(pool, groups=(*pool.groups, _restored(plan, pool.next_state)))
@@ -90,7 +91,7 @@ def with_left_groups(
 
 
 def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState, policy: Policy) -> PoolPlan:
-    """Return the pool that stores the group's adopted bounds; else a pool with the group alone."""
+    """Return the plan of the pool that stores the group's adopted bounds; else of a pool with this group alone."""
     key = group.key
     own = PoolId(key.flavour, key.namespace, group.identity.cluster, key.name)
     id = next((id for id, pool in state.pools.items() if str(key) in pool.adopted), own)
@@ -107,7 +108,7 @@ def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState
 
 
 def carries_ours(group: NodeGroup) -> bool:
-    """Return True if a value of Evenkeel's is still on the group."""
+    """Return True if the group still has a value that Evenkeel has written."""
     return group.has_ours_with_bounds or group.ours.move is not None or group.options.short_provision is not None
 
 

@@ -26,7 +26,8 @@ from evenkeel.domain.rebalancing.replicas.requests import begin_request, carry_o
 def steps_of(strategy: Strategy, capabilities: Sequence[Capability]) -> tuple[Step, ...]:
     """Return the steps of a pool, in order: replicas, bounds, report, stored state.
 
-    A strategy that publishes minima sizes first: the nodes that reach those minima then need no second order.
+    If a strategy publishes minima, bounds are sized first. Nodes that are then ordered for these minima also count for
+    PoolMinimum, and are not ordered twice.
     """
     replicas = carry_out_request, *_steps_at(Point.REPLICAS, capabilities)
     sized = (
@@ -56,7 +57,7 @@ def steps_of(strategy: Strategy, capabilities: Sequence[Capability]) -> tuple[St
 
 
 def opening_steps(capabilities: Sequence[Capability]) -> tuple[Step, ...]:
-    """Return the steps of a pool that Evenkeel stops acting on: its replicas stay, its bounds open to autoscalers."""
+    """Return the steps of a pool that Evenkeel stops acting on: replicas stay, and bounds open to autoscalers."""
     bounds = _steps_at(Point.BOUNDS, capabilities)
     return (recall_release, size, *bounds, publish, shorten_provision_time, note, report, remember)
 
@@ -88,7 +89,7 @@ def _max_changes(draft: Draft) -> bool:
 
 
 def report(pool: PoolDraft) -> None:
-    """Add the problems that the plan leaves, after the warnings of the pool itself."""
+    """Add the warnings of the pool itself, and then the problems that remain after the plan."""
     requested, pool_max = pool.requested, pool.pool.max
     pool.problems += pool.pool.warnings
     if requested > pool.surged_max:
@@ -109,7 +110,7 @@ def report(pool: PoolDraft) -> None:
 
 
 def remember(pool: PoolDraft) -> None:
-    """Store the planned replicas with their time, and note when time alone may change the plan."""
+    """Store the planned replicas, and add the times at which the plan may change only because time has passed."""
     planned = {draft.key: draft.requested for draft in pool.groups if draft.requested != draft.group.requested}
     since = pool.now if planned and planned != pool.snapshot.planned else pool.snapshot.since
     pool.snapshot = replace(pool.snapshot, planned=planned, since=since)
@@ -117,9 +118,10 @@ def remember(pool: PoolDraft) -> None:
         pool.check_at.append(pool.replicas.unchanged_since + pool.pool.standstill)
     pool.check_at += [draft.fence_ends + timedelta(seconds=1) for draft in pool.groups if draft.fence_ends is not None]
     if pool.replicas.later and pool.added_lately and pool.pool.state.added_at is not None:
-        pool.check_at.append(pool.pool.state.added_at + STEPS_APART)  # after what this plan adds, a second check comes
+        # Nodes that this plan itself adds need no time here: a second check follows its writes.
+        pool.check_at.append(pool.pool.state.added_at + STEPS_APART)
     elif pool.request.later and not pool.replicas.added:
-        pool.check_at.append(pool.now + STEPS_APART)  # only the journal is closed
+        pool.check_at.append(pool.now + STEPS_APART)  # this plan adds no node: it only closes the journal
     if pool.bounds.deal_ends is not None:
         pool.check_at.append(pool.bounds.deal_ends)
     if pool.bounds.held_until is not None and pool.now < pool.bounds.held_until:

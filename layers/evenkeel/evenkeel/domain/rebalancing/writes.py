@@ -1,11 +1,13 @@
-"""From a plan to patches, in an order that is safe at every moment between two of them.
+"""The patches of a plan, in an order that is safe at every moment between two patches.
 
-Bounds, replicas and Evenkeel's annotation on one object go in one patch. On OpenShift and under a ClusterClass they are
-on two objects. Then the bounds are first widened for both the old and the new replicas, and narrowed after the replicas
-were written. So at every instant max >= requested and 0 <= min <= max.
+If bounds, replicas and Evenkeel's annotation are on one object, one patch writes them all. On OpenShift and under a
+ClusterClass, bounds and replicas are on two objects. Then Evenkeel first widens the bounds for both the old and the new
+replicas. Evenkeel narrows the bounds after it has written the replicas. So at every instant max >= requested and
+0 <= min <= max.
 
-HyperShift's operator lowers replicas to a NodePool's max, so there one patch of the NodePool makes a release. A move
-keeps two patches: its id has to be written with the replicas, or an interrupted run would give them up twice.
+HyperShift's operator lowers replicas to a NodePool's max, so a release there needs only one patch, of the NodePool. A
+move still needs two patches: its id has to be written with the replicas, or an interrupted run would give them up
+twice.
 """
 
 from collections.abc import Iterable
@@ -17,28 +19,33 @@ from evenkeel.domain.model.plans import GroupPlan
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """One write to one object. None leaves that part as it is; without either it writes an autoscaler's options.
+    """One write to one object. Bounds or replicas that are None stay unchanged.
 
-    With both, if they are on two objects, the bounds are written, and the owner lowers the replicas.
+    If both are None, the patch writes an autoscaler's options. If both are set and are on two objects, the patch writes
+    only the bounds, and their owner lowers the replicas.
     """
 
     plan: GroupPlan
     bounds: Bounds | None = None
     requested: int | None = None
-    leaves: bool = False  # remove Evenkeel's annotations, and bounds too if there were none before
+    leaves: bool = False  # remove Evenkeel's annotations, and also the bounds if the group had none before Evenkeel
     pins: bool = False  # the bounds are written so that their owner holds replicas at max
 
     @property
     def lowers_requested(self) -> bool:
-        """Return True if machines will go: those without a node are marked first."""
+        """Return True if machines will be deleted.
+
+        Delete marks are set before the patch, on machines without a node first.
+        """
         return self.requested is not None and self.requested < self.plan.group.requested
 
 
 def in_safe_order(changes: Iterable[GroupPlan]) -> list[GroupPlan]:
-    """Return fences and shrinks first, then growth, so that the sum of the maxima never rises above old and new.
+    """Return the changes in the order of their writes: fences and reductions first, then growth.
 
-    In a move, groups that give replicas up come before those that take them on. An interrupted move may owe replicas,
-    which the next plan places; it must not have ordered them twice.
+    So the sum of the maxima never exceeds the larger of the sums before and after the plan. In a move, groups that give
+    replicas up are before groups that take them on. So an interrupted move may leave replicas unplaced, which the next
+    plan places, but it never orders them twice.
     """
 
     def order(plan: GroupPlan) -> tuple[bool, int, int, str]:
@@ -54,27 +61,28 @@ def _added_room(plan: GroupPlan) -> int:
 
 
 def grows(plan: GroupPlan) -> bool:
-    """Return True if a group's room or replicas grow: it is written after all of its pool that shrink."""
+    """Return True if a group's max or replicas rise. It is then written after all groups of its pool that shrink."""
     more = widens(plan) or plan.requested > plan.group.requested
     return not plan.leaves and plan.journal_delta >= 0 and more
 
 
 def widens(plan: GroupPlan) -> bool:
-    """Return True if the max of the group rises: it is written after all of its pool whose max falls."""
+    """Return True if the max of the group rises. It is then written after all groups of its pool whose max falls."""
     return _added_room(plan) > 0
 
 
 def fence_first(plan: GroupPlan) -> Patch | None:
-    """Return the fence of a group that gives up replicas, for which machines have to be marked before; None: none.
+    """Return the patch that fences a group before its machines are marked and its replicas lowered; None: not needed.
 
-    Bounds need no marks. With max at the present replicas, no autoscaler orders there while the marks are set.
+    Only the patch of replicas has to wait for the marks. With max at the present replicas, no autoscaler orders
+    machines in the group while the marks are set.
     """
     group = plan.group
     gives_up = plan.state is State.FENCED and plan.requested < group.requested
     if not gives_up or plan.bounds is None or group.owner.bounds_held:
         return None
     if group.ours.pinned or _owner_lowers(plan):
-        return None  # that is a fence already; or one patch is both
+        return None  # pinned bounds are a fence already; if the owner lowers replicas, one patch does both
     bounds = Bounds(min(plan.bounds.min, group.requested), max(group.requested, plan.bounds.max))
     wide = group.bounds is None or group.bounds.max > bounds.max or group.bounds.min > bounds.min
     return Patch(plan=plan, bounds=bounds) if wide else None
@@ -83,8 +91,9 @@ def fence_first(plan: GroupPlan) -> Patch | None:
 def patches(plan: GroupPlan) -> list[Patch]:
     """Return the patches of one group, in order.
 
-    On two objects, Cluster Autoscaler reads the bounds that the owner's controller has copied to the scalable. The list
-    ends before replicas that the copy does not allow yet, and the next check continues.
+    If bounds and replicas are on two objects, Cluster Autoscaler reads the bounds that the owner's controller has
+    copied to the scalable. If the copied bounds do not allow the new replicas yet, the list ends before their patch.
+    The next check then continues.
     """
     group = plan.group
     if plan.leaves:
@@ -107,7 +116,8 @@ def patches(plan: GroupPlan) -> list[Patch]:
     if old is not None and new is not None:
         numbers = (requested, group.requested)
         wide = Bounds(min(old.min, new.min, *numbers), max(old.max, new.max, *numbers))
-        if wide != group.bounds or group.ours.pinned:  # pinned, replicas that are written would be put back
+        if wide != group.bounds or group.ours.pinned:
+            # While bounds are pinned, their owner would revert the replicas that Evenkeel writes.
             steps.append(Patch(plan=plan, bounds=wide))
     if group.owner.copied is not None and not group.owner.copied.min <= requested <= group.owner.copied.max:
         return steps
@@ -118,18 +128,18 @@ def patches(plan: GroupPlan) -> list[Patch]:
 
 
 def _owner_lowers(plan: GroupPlan) -> bool:
-    """Return True if the owner lowers the replicas once it has the bounds."""
+    """Return True if the owner itself lowers the replicas once the bounds are written."""
     lowers = plan.group.owner.lowers_replicas and plan.lowers_requested and not plan.journal_delta
     return lowers and plan.bounds is not None and plan.bounds.max == plan.requested
 
 
 def bounds_of(plan: GroupPlan) -> list[Bounds]:
-    """Return all bounds that the owner may hold while the group is written, and after that."""
+    """Return all bounds that the owner may have while the group is being written, and afterwards."""
     fence = fence_first(plan)
     return [patch.bounds for patch in (*([fence] if fence else []), *patches(plan)) if patch.bounds is not None]
 
 
 def is_complete(plan: GroupPlan) -> bool:
-    """Return True if ``patches`` reaches the plan; else an owner's controller has to copy bounds first."""
+    """Return True if ``patches`` completes the plan; else an owner's controller has to copy bounds first."""
     steps = patches(plan)
     return plan.requested == plan.group.requested or plan.leaves or any(patch.requested is not None for patch in steps)

@@ -1,4 +1,4 @@
-"""Readiness: what the decisions of a dry run have shown, and what keeps the cluster from going live."""
+"""Readiness: the results of a dry run, and the hindrances that keep a cluster from going live."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,58 +8,58 @@ from enum import StrEnum
 
 from evenkeel.domain.model.states import GroupState
 
-# The default time that a dry run must last.
+# How long a dry run must last by default.
 NEEDED = timedelta(days=3)
-# As many changes by others make a write contested.
+# A group whose bounds others change this often would be contested.
 REWRITTEN_TOO_OFTEN = 3
-# Patches of one node group in a day: one every five minutes. A pool at rest needs far fewer.
+# The most patches of a node group per day: one every five minutes. A steady pool needs far fewer.
 RESTLESS = 288
 
 
 class Hindrance(StrEnum):
-    """What keeps a cluster from going live. The value is a JSON key."""
+    """The reasons that keep a cluster from going live. The value is a JSON key."""
 
     IN_TROUBLE = "in-trouble"
-    UNREAD = "not-read"  # by the check that the operator requested
+    UNREAD = "not-read"  # the check that the operator requested could not read it
     PAUSED = "paused"
     RESTORING = "being-restored"
     NO_POOLS = "no-pools"
     TOO_SHORT = "too-short"
-    PUT_BACK = "put-back"  # another controller applies these fields and would revert them
-    WRITTEN_BY_OTHERS = "written-by-others"  # the bounds kept changing although Evenkeel did not write them
+    PUT_BACK = "put-back"  # another controller applies fields that Evenkeel writes, and would revert them
+    WRITTEN_BY_OTHERS = "written-by-others"  # another writer changes the bounds again and again
     RESTLESS = "restless"
     RIGHTS = "rights-missing"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PastDecision:
-    """A past decision about one pool. Groups by key."""
+    """A past decision about one pool. Groups are named by key."""
 
     at: datetime
     dry_run: bool
-    planned: tuple[str, ...] = ()  # would be written
-    found: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)  # min and max at that time
+    planned: tuple[str, ...] = ()  # the groups that the plan would have written
+    found: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)  # group -> min and max then
 
 
 @dataclass(frozen=True, kw_only=True)
 class DryRun:
-    """What a dry run has shown in the requested time. Groups by key."""
+    """The results of a dry run in the requested time. Groups are named by key."""
 
-    since: datetime  # from when it counts
-    days: float
+    since: datetime  # the start of the dry run, or of the requested time if that is later
+    days: float  # its length
     decisions: int = 0
-    patches: int = 0  # that would have been written
-    groups: int = 0  # in any decision
-    rewritten: Mapping[str, int] = field(default_factory=dict)  # changes of their bounds by others
-    put_back: Mapping[str, str] = field(default_factory=dict)  # who would revert Evenkeel's
+    patches: int = 0  # the number of patches that would have been written
+    groups: int = 0  # the number of groups in its decisions
+    rewritten: Mapping[str, int] = field(default_factory=dict)  # group -> how often other writers changed its bounds
+    put_back: Mapping[str, str] = field(default_factory=dict)  # group -> the writer that would revert Evenkeel's values
 
     @property
     def patches_per_day(self) -> float:
-        """Return the average. A dry run counts as an hour at least: a first plan is no trend."""
+        """Return the average number of patches per day. A dry run of less than an hour counts as an hour."""
         return self.patches / max(self.days, 1 / 24)
 
     def hindrances(self, needed: timedelta) -> list[Hindrance]:
-        """Return what keeps the cluster from going live. ``needed``: the time that a dry run must last."""
+        """Return the results that keep the cluster from going live. ``needed`` is how long a dry run must last."""
         return [
             hindrance
             for hindrance, is_so in {
@@ -79,11 +79,11 @@ def dry_run_of(
     begin: datetime,
     now: datetime,
 ) -> DryRun:
-    """Return what a dry run has shown since ``begin``.
+    """Return the results of a dry run since ``begin``.
 
     Args:
-        decisions: Since then, the oldest first.
-        begun: Times before which there was no dry run: the cluster was registered, or a pause ended.
+        decisions: The decisions since ``begin``, the oldest first.
+        begun: When the dry run started or continued: the cluster was registered, or a pause ended.
         states: The stored state of node groups, by key.
         begin: The start of the requested time.
         now: The time.

@@ -1,10 +1,10 @@
-"""Rollout: clusters go live in waves. A wave without incidents is followed by the next; another one is rolled back.
+"""Rollout: clusters go live in waves. The next wave follows a wave without incidents. A wave with one is rolled back.
 
     switching ──► watching ──► switching the next ... ──► done
-        └────────────┴──► halting (those of the wave go back) ──► halted
+        └────────────┴──► halting (the wave is rolled back) ──► halted
 
-Each phase may run twice, also in parallel. A wave is stored before its clusters go live, and a rollback concerns the
-clusters whose record has the id of the rollout.
+The work of a phase may run twice, also in parallel. A wave is stored before its clusters go live. A rollback changes
+only clusters whose record has the id of the rollout.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,11 +15,12 @@ from math import ceil
 
 from evenkeel.domain.model.incidents import ClusterHealth, IncidentKind
 
-# A wave is rolled back if it is not checked within so long after its soak time.
+# How long after the soak time the clusters of a wave must be checked. Otherwise the wave is rolled back.
 LONGEST_WAIT = timedelta(minutes=30)
-# The first check of a wave comes within so long. A node that is missing then is an incident ``trouble_after`` later.
+# How long the first check of a wave may take to start. A node that is missing then is an incident after
+# ``trouble_after``.
 _FIRST_CHECK = timedelta(minutes=1)
-# A cluster of a wave that was not read for so long is paused or unreachable: the soak starts again.
+# A cluster that was not read for this long is paused or unreachable. The soak of its wave then starts again.
 READ_WITHIN = timedelta(minutes=5)
 
 
@@ -39,7 +40,7 @@ class Phase(StrEnum):
 
 
 class LeftOut(StrEnum):
-    """Why a cluster did not go live with its wave."""
+    """The reasons why a cluster did not go live with its wave."""
 
     GONE = "not-registered"
     UNREADABLE = "invalid-record"
@@ -52,7 +53,7 @@ class LeftOut(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Halt:
-    """The cause of a halt: an incident of a live cluster, or an operator if no cluster is named."""
+    """The cause of a halt: an incident of a live cluster. If ``cluster`` is empty, an operator halted the rollout."""
 
     cluster: str = ""
     kind: IncidentKind | None = None
@@ -61,7 +62,7 @@ class Halt:
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutCallers:
-    """The callers that began and halted a rollout, as given, with their reasons."""
+    """The callers that started and halted a rollout, as they named themselves, with their reasons."""
 
     halts: tuple[Halt, ...] = ()
     by: str = ""
@@ -72,24 +73,24 @@ class RolloutCallers:
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout(RolloutCallers):
-    """A rollout of a stack. There is one at a time."""
+    """A rollout of a stack. A stack has one rollout at a time."""
 
     id: str
-    at: datetime  # when it was begun
-    size: int  # clusters per wave
-    soak: timedelta  # the least time that a wave must be live without an incident
+    at: datetime  # when it started
+    size: int  # the most clusters in a wave
+    soak: timedelta  # the least time for which a wave must be live without an incident
     phase: Phase
-    since: datetime  # when the phase began
+    since: datetime  # when the phase started
     waiting: tuple[str, ...] = ()  # clusters of later waves, in order
-    wave: tuple[str, ...] = ()  # the present one
-    read_since: datetime | None = None  # since when each cluster of the wave is live and read; None: one is not
-    number: int = 0  # of the present wave, from 1 on
-    trouble_after: timedelta | None = None  # the largest of the wave's clusters; before the first wave, of all
-    proven: tuple[str, ...] = ()  # clusters of earlier waves: they stay live
-    left_out: Mapping[str, LeftOut] = field(default_factory=dict)
+    wave: tuple[str, ...] = ()  # clusters of the present wave
+    read_since: datetime | None = None  # since when all clusters of the wave are live and read; None: some are not
+    number: int = 0  # the number of the present wave, from 1 on
+    trouble_after: timedelta | None = None  # the largest value in the wave; before the first wave, in all clusters
+    proven: tuple[str, ...] = ()  # clusters of earlier waves, which remain live
+    left_out: Mapping[str, LeftOut] = field(default_factory=dict)  # clusters that did not go live, with the reason
 
     def with_wave(self, wave: tuple[str, ...], left_out: Mapping[str, LeftOut], now: datetime) -> "Rollout":
-        """Return the rollout with its next wave. If that is empty, another one is chosen at once."""
+        """Return the rollout with ``wave`` as its next wave. If that is empty, another wave is chosen at once."""
         taken = {*wave, *left_out}
         waiting = tuple(cluster for cluster in self.waiting if cluster not in taken)
         return replace(
@@ -106,7 +107,7 @@ class Rollout(RolloutCallers):
         )
 
     def is_repeated_by(self, begun: "Rollout") -> bool:
-        """Return True if a new rollout repeats this one, because the caller lost the first answer."""
+        """Return True if a new rollout is the same as this one: its caller did not receive the first answer."""
         members = tuple(cluster for cluster in begun.waiting if cluster not in self.left_out)
         known = {*self.proven, *self.wave, *self.waiting, *self.left_out}
         is_same = (self.proven + self.wave + self.waiting, known) == (members, set(begun.waiting))
@@ -114,15 +115,15 @@ class Rollout(RolloutCallers):
         return goes_on and is_same and (self.size, self.soak) == (begun.size, begun.soak)
 
     def in_phase(self, phase: Phase, now: datetime) -> "Rollout":
-        """Return the rollout in this phase from ``now`` on."""
+        """Return the rollout with this phase, which starts now."""
         return replace(self, phase=phase, since=now)
 
     def halting(self, halts: Iterable[Halt], now: datetime, by: str = "", reason: str = "") -> "Rollout":
-        """Return the rollout halting: no other cluster goes live, and the present wave is rolled back."""
+        """Return the rollout in phase halting: no other cluster goes live, and the present wave is rolled back."""
         return replace(self.in_phase(Phase.HALTING, now), halts=tuple(halts), halted_by=by, halt_reason=reason)
 
     def incidents(self, cluster_healths: Mapping[str, ClusterHealth]) -> tuple[Halt, ...]:
-        """Return the incidents of its live clusters. None of these had an incident when its wave started."""
+        """Return the incidents of its live clusters. None of them had one when its wave started."""
         known = [(id, cluster_healths[id].incidents) for id in (*self.wave, *self.proven) if id in cluster_healths]
         return tuple(
             Halt(cluster=id, kind=incidents[0].kind, pool=incidents[0].pool) for id, incidents in known if incidents
@@ -130,33 +131,33 @@ class Rollout(RolloutCallers):
 
     @property
     def soak_time(self) -> timedelta:
-        """Return the soak time: the soak, or longer if the clusters need it to open an incident."""
+        """Return the soak time: the soak, or longer if the wave's clusters open incidents later than that."""
         return self.soak if self.trouble_after is None else max(self.soak, self.trouble_after + _FIRST_CHECK)
 
     def watched(self, unread: Collection[str], trouble_after: timedelta | None, now: datetime) -> "Rollout":
-        """Return the rollout with the start of its soak. These clusters of the wave are not read."""
+        """Return the rollout with its soak running, or stopped if clusters of the wave are ``unread``."""
         return replace(self, read_since=None if unread else self.read_since or now, trouble_after=trouble_after)
 
     def unread(
         self, checked_at: Mapping[str, datetime], counted: Collection[str], now: datetime, within: timedelta
     ) -> tuple[str, ...]:
-        """Return the counted clusters of the wave that were not read since they went live, or not within this time."""
+        """Return the ``counted`` clusters that were not read since the wave went live, or not ``within`` this time."""
         oldest = max(self.since, now - within)
         return tuple(id for id in self.wave if id in counted and (id not in checked_at or checked_at[id] <= oldest))
 
     def unseen(self, checked_at: Mapping[str, datetime], trouble_after: Mapping[str, timedelta]) -> tuple[str, ...]:
-        """Return the clusters of the wave that were not read late enough to show an incident.
+        """Return the clusters of the wave whose last check was too early to show an incident.
 
         Args:
             checked_at: When each cluster was last read.
-            trouble_after: Of each cluster that counts: the delay until a missing node is an incident.
+            trouble_after: For each cluster that counts, the delay until a missing node is an incident.
         """
         begun = self.read_since or self.since
         late = {id: begun + after + _FIRST_CHECK for id, after in trouble_after.items()}
         return tuple(id for id in self.wave if id in late and (id not in checked_at or checked_at[id] < late[id]))
 
     def has_soaked(self, now: datetime) -> bool:
-        """Return True if the soak of the wave is over. It starts once each cluster was read live."""
+        """Return True if the soak of the wave is over. It starts when each cluster was read after it went live."""
         return not self.wave or (self.read_since is not None and now >= self.read_since + self.soak_time)
 
     def waited_too_long(self, now: datetime) -> bool:
@@ -165,7 +166,7 @@ class Rollout(RolloutCallers):
 
 
 def wave_size(text: str, clusters: int) -> int | None:
-    """Return the number of ``5%`` of so many clusters, or of ``5``; None if the text is neither."""
+    """Return the size of a wave that a text such as ``5%`` or ``5`` describes; None if the text has another form."""
     number = text.removesuffix("%")
     if not (number.isascii() and number.isdigit() and len(number) <= 5) or int(number) < 1:
         return None
@@ -175,5 +176,5 @@ def wave_size(text: str, clusters: int) -> int | None:
 
 
 def unread_halts(clusters: Collection[str]) -> tuple[Halt, ...]:
-    """Return the halts of clusters that were not checked."""
+    """Return the causes of a halt for clusters that were not checked."""
     return tuple(Halt(cluster=id, kind=IncidentKind.STOPPED) for id in clusters)

@@ -19,10 +19,10 @@ class _Launch(EventPart):
 
 
 def _failure(event: Mapping[str, Any]) -> InboundEvent:
-    """Return a failure of a cluster: its Auto Scaling groups are in the same zones as its node groups.
+    """Return the failure of a cluster, whose Auto Scaling groups are in the same zones as its node groups.
 
-    The event has the group's name and no tags. By custom, and always in EKS after ``eks-``, the name begins with that
-    of a cluster or of a node pool. So every beginning of it is tried, the longest first.
+    The event has no tags, only the name of the Auto Scaling group. By custom, this name begins with the name of a
+    cluster or a node pool; on EKS always, after ``eks-``. So every beginning of it is tried, the longest first.
     """
     envelope = read_model(Envelope, event, "Auto Scaling event")
     detail = read_model(_Launch, event.get("detail"), "Auto Scaling event: detail")

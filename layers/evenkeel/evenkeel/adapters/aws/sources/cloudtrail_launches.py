@@ -1,4 +1,4 @@
-"""Failed launches of EC2 instances, as CloudTrail records them. They need a trail of management events."""
+"""Failed launches of EC2 instances, as CloudTrail records them. The account needs a trail of management events."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from evenkeel.application.rebalancing.events import Failure, InboundEvent
 from evenkeel.domain.model.values import quote
 from evenkeel.validation import read_model
 
-# kubernetes.io/cluster/<name>: machine-controller-manager, OpenShift, EKS; the other is CAPA's own.
+# The tags that name a cluster. CAPA sets the first; machine-controller-manager, OpenShift and EKS set the second.
 _CLUSTER_TAGS = ("sigs.k8s.io/cluster-api-provider-aws/cluster/", "kubernetes.io/cluster/")
 
 
@@ -39,13 +39,13 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
 
 
 def _inside(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the parameters. Those of CreateFleet are one level down, under the name of the request."""
+    """Return the parameters. CreateFleet has them one level down, under the name of the request."""
     inner = request.get("CreateFleetRequest")
     return inner if isinstance(inner, Mapping) else request
 
 
 def _fleet_errors(detail: CloudTrailCall) -> Iterator[tuple[str, str]]:
-    """Return the errors of CreateFleet: its answer has them, also if it has launched a part."""
+    """Return the errors of CreateFleet. Its answer has errors even if it has launched some instances."""
     answer = (detail.responseElements or {}).get("CreateFleetResponse")
     errors = answer.get("errorSet") if isinstance(answer, Mapping) else None
     items = errors.get("item") if isinstance(errors, Mapping) else None

@@ -1,4 +1,4 @@
-"""Events that look like failures and are none. The template has no rule for them, but another rule may send them."""
+"""Events that look like failures but are not. The template has no rule for them, but another rule may send them."""
 
 from evenkeel.adapters.aws.signals import Parser, Rows, ignored
 

@@ -1,7 +1,7 @@
 """Kubernetes Events as kubernetes-event-exporter sends them (its pkg/kube/event.go).
 
-The Event's own fields, clusterName, and the involved object with its labels and owners, where the exporter looks them
-up (omitLookup: false).
+They have the Event's own fields, clusterName, and the involved object. Its labels and owners are set if the exporter
+looks them up (omitLookup: false).
 """
 
 import re
@@ -19,7 +19,7 @@ from evenkeel.domain.model.failures import FailureClass, classify
 from evenkeel.domain.model.values import quote
 from evenkeel.validation import Count, KubernetesName, Moment, read_model
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # of a Kubernetes object
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # the name of a Kubernetes object
 
 
 class _Owner(EventPart):
@@ -59,7 +59,7 @@ class _KubernetesEvent(EventPart):
         return value[:8192] if isinstance(value, str) else value  # the beginning has the cause
 
 
-# The reasons that controllers of all flavours give if a machine, or its object, could not be created.
+# The reasons that controllers of all flavours report if a machine, or its object, could not be created.
 REASONS = {
     "FailedCreate",  # CAPA's AWSMachine, OpenShift's Machine, every MachineSet
     "FailedCreateMachine",
@@ -69,7 +69,7 @@ REASONS = {
     "CreateError",
     "CreateFailed",
 }
-_FAILED_SCHEDULING = "FailedScheduling"  # of the scheduler
+_FAILED_SCHEDULING = "FailedScheduling"  # the scheduler's reason
 _FLAVOUR_OF = {group: flavour for flavour in FLAVOURS.values() for group in (flavour.group, *flavour.provider_groups)}
 
 
@@ -96,8 +96,8 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
         return ignored("no failure", f"kubernetes event: {quote(subject)} reports no failed machine")
     if not detail.clusterName:
         return _nameless()
-    # An unknown message may concern only the machine's object (a webhook, a timeout of the API server). The check that
-    # it requests reads the machines' status, which shows a failure of the provider.
+    # An unknown message may concern only the machine's object (a webhook, a timeout of the API server). So the
+    # event only requests a check, which reads the machines' status: this shows a failure of the provider.
     clear = classify(detail.reason, detail.message) is not FailureClass.UNKNOWN
     return replace(
         failure,
@@ -115,23 +115,23 @@ def _nameless() -> InboundEvent:
 
 
 def _scalable(flavour: Flavour, involved: _Involved) -> str | None:
-    """Return the scalable that the object is or belongs to; None if its labels and owners do not name it."""
+    """Return the name of the scalable that the object is or belongs to; None if its labels and owners have none."""
     if involved.kind == "MachineDeployment":
         return involved.name
     labels = involved.labels or {}
-    for label in flavour.machines.labels.values():  # the outermost first
+    for label in flavour.machines.labels.values():  # from the outermost object inwards
         if label in labels:
-            # Cluster API writes a hash if the name is too long for a label; then the check finds the group.
+            # If the name is too long for a label, Cluster API writes a hash. The check then finds the group.
             return labels[label] if _NAME.fullmatch(labels[label]) else None
     owners = {owner.kind: owner.name for owner in involved.ownerReferences or () if owner.controller is not False}
     owner = owners.get("MachineDeployment") or (owners.get("MachineSet") if flavour.is_of_sets else None)
     if owner:
         return owner if _NAME.fullmatch(owner) else None
-    # A MachineSet without an owner is a scalable. The exporter sends owners only together with labels.
+    # A MachineSet without an owner is a scalable. Without labels the event has no owners either.
     return involved.name if involved.kind == "MachineSet" and (labels or flavour.is_of_sets) else None
 
 
-# The exporter's source and detail-type are free text in its configuration: the source must say what it is.
+# Source and detail-type are free text in the exporter's configuration. Only these sources are accepted.
 ROWS: Rows = {
     ("kubernetes-event-exporter", "*"): _failure,
     ("evenkeel.kubernetes*", "*"): _failure,

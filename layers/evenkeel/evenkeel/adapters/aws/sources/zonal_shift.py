@@ -1,7 +1,7 @@
 """ARC's zonal shifts and autoshifts: AWS or an operator of the account moves traffic away from a zone.
 
-Experiments of FIS count, because they affect the whole zone. Practice runs do not. ARC's events have no end: only the
-calls that start or extend a manual shift have it, as CloudTrail records them.
+FIS experiments fence the zone, because they affect the whole zone. Practice runs do not. ARC's events do not state when
+a shift ends. Only the API calls that start or extend a manual shift do, as CloudTrail records them.
 """
 
 import re
@@ -41,7 +41,7 @@ def _shift(source: str, *, impaired: bool) -> Parser:
             region=envelope.region,
             impaired=impaired,
             at=envelope.time,
-            until=None,  # RecordZoneShift knows the longest
+            until=None,  # RecordZoneShift limits the duration
             by=source,
             id=envelope.id,
         )

@@ -1,1 +1,1 @@
-"""How a cluster is reached: addresses, credentials and tokens."""
+"""Access to clusters: addresses, credentials and tokens."""

@@ -1,6 +1,7 @@
-"""The function's identity by AWS STS: tokens for API servers that trust its issuer, and roles of other accounts.
+"""The function's identity from AWS STS: tokens for API servers that trust its issuer, and roles of other accounts.
 
-Clusters with the same need share an answer. Of an error only its code is reported: its text can quote the request.
+Clusters that need the same token or role share one answer. An error is reported by its code alone, because its text can
+quote the request.
 """
 
 import threading
@@ -16,19 +17,20 @@ from evenkeel.adapters.kubernetes.access.ttl_cache import Shared
 from evenkeel.application.errors import AccessError
 from evenkeel.domain.model.servers import own_audience
 
-# Two tries, for throttling, within the eight seconds of a check.
+# Timeouts in seconds. With them, two attempts fit into the eight seconds of a check: the second is for throttling.
 AWS_SECONDS = {"connect_timeout": 1.5, "read_timeout": 2}
-# A function has one botocore session, which is not thread-safe for creating clients and finding credentials.
+# Guards the one botocore session of a function: it is not thread-safe for creating clients and finding credentials.
 MAKING = threading.Lock()
 
-_ALGORITHM = "ES384"  # a token of 1.1 KB, and not 1.3 KB, with every request
-# A token for one server is as short as a run allows; a shared one saves calls.
+_ALGORITHM = "ES384"  # every request carries a token: 1.1 KB instead of 1.3 KB
+# Lifetimes. A token for one server has the shortest lifetime that a run allows. A longer, shared token saves calls.
 _OWN_SECONDS = 300
 _SHARED_SECONDS = 900
-_SHORTEST_SECONDS = 60  # the minimum of STS
-# A token is used for four fifths of its time. The rest covers clock differences and a check under way.
+_SHORTEST_SECONDS = 60  # the shortest lifetime that STS accepts
+# A token is used for four fifths of its lifetime. The last fifth covers clock differences and a check that is running.
 _USED = 0.8
-# STS limits a role that assumes a role to an hour. An EKS token is used for ten minutes after its signing.
+# STS limits a session to one hour where a role assumes a role. The session is cached for less time, because an EKS
+# token that it signs is used for ten minutes.
 _ROLE_SECONDS = 3600
 _ROLE_KEPT = timedelta(minutes=45)
 _SESSION_NAME = "evenkeel"
@@ -48,7 +50,7 @@ _ROLE_PROBLEMS = {
 
 
 class AwsIdentity:
-    """STS, with cached answers, for many threads."""
+    """Requests tokens and roles from STS, and caches the answers for many threads."""
 
     def __init__(self, session: Callable[[], Any], now: Callable[[], datetime]) -> None:
         """``session``: returns the botocore session."""
@@ -69,7 +71,7 @@ class AwsIdentity:
         with MAKING:
             if key in self._clients:
                 return self._clients[key]
-            if len(self._clients) >= _MOST_CLIENTS:  # each role needs new ones every hour
+            if len(self._clients) >= _MOST_CLIENTS:  # each role needs new clients every hour
                 self._clients.clear()
             config = Config(**AWS_SECONDS, retries={"mode": "standard", "total_max_attempts": 2})
             self._clients[key] = redacting(
@@ -92,11 +94,11 @@ class AwsIdentity:
         if not hasattr(client, "get_web_identity_token"):
             raise AccessError("this boto3 knows no sts:GetWebIdentityToken: botocore 1.41.0 or newer is needed")
         what, code = f"sts:GetWebIdentityToken for audience {audience}", ""
-        # A role's session can have less time left than a token would have.
+        # The session of the function's role may end before a token would. Then a shorter token is requested.
         for length in dict.fromkeys((seconds, _SHORTEST_SECONDS)):
             token, code = _asked(what, partial(_token_of, client, audience, length))
             if token is not None:
-                # By the function's own clock: with a wrong one, Expiration would be misread.
+                # Counted from now, and not until Expiration, which a wrong clock of the function would misread.
                 return str(token), timedelta(seconds=length * _USED)
             if code != "SessionDurationEscalationException":
                 break
@@ -125,7 +127,7 @@ def _token_of(client: Any, audience: str, seconds: int) -> Any:
 
 
 def _asked(what: str, call: Callable[[], Any]) -> tuple[Any, str]:
-    """Return the answer, or AWS's code of a refusal. Raises AccessError where AWS did not answer."""
+    """Return the answer and "", or None and AWS's code of the refusal. Raises AccessError where AWS did not answer."""
     from botocore.exceptions import ClientError
 
     try:

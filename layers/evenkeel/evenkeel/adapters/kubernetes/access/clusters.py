@@ -36,11 +36,13 @@ from evenkeel.application.ports import Clock, Remaining
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.record import ClusterRecord
 
-# An endpoint and a certificate are 3 KB. A cluster that was created anew under its name has another endpoint.
+# How long an EKS endpoint with its certificate (3 KB) is cached. A cluster that is deleted and created again under the
+# same name gets another endpoint.
 _EKS_PLACE_KEPT = timedelta(hours=6)
-_MAX_PLACES = 10_000  # 6 MB of served versions
-# Clusters whose connections are kept, 50 KB each: a function may open 1,024 files. A run opens up to sixteen
-# connections to a cluster, a check opens one; fifty new clusters and the clients of AWS need some more.
+_MAX_PLACES = 10_000  # the largest number of cached endpoints, and of cached lists of served versions (6 MB)
+# How many clusters keep their connections, in a function for runs and in one for checks. A cluster needs 50 KB. A
+# function may open 1,024 files: a run opens up to sixteen connections to a cluster, a check opens one. Fifty new
+# clusters and the AWS clients need some more.
 _MAX_WRITTEN = 32
 _MAX_CHECKED = 600
 _SECRET = Kind("", ("v1",), "Secret", "secrets")
@@ -50,17 +52,17 @@ _Opened = tuple[_AnyAccess, str, KubernetesApi]
 
 
 class RecordedClusters:
-    """Opens clusters for many threads at once, each with another cluster.
+    """Opens clusters for many threads at once, where each thread has its own cluster.
 
-    Connections are kept while a function lives and access stays the same.
+    A connection is kept while the function lives and the access to the cluster does not change.
 
     Args:
         session: Returns the botocore session, for EKS and STS.
         secret: Returns a secret's text by name; ``fresh`` bypasses any cache. Raises AccessError.
-        clock: For waiting, and for the age of tokens.
-        writes: False for checks, which have another identity that may only list.
-        allow_loopback: Clusters may be on this machine: for the sandbox, never in a deployed stack.
-        vault: Keeps tokens of ServiceAccounts; None: the stack has no key for them.
+        clock: Used to wait, and to compute the age of tokens.
+        writes: False for checks, whose identity may only list.
+        allow_loopback: True: clusters may be on this machine. Only the sandbox sets this.
+        vault: Stores tokens of ServiceAccounts. None: the stack has no key to encrypt them.
     """
 
     def __init__(
@@ -121,13 +123,13 @@ class RecordedClusters:
         return KubernetesWorkload(api, entry, remaining, flavours=record.flavours, alone=alone)
 
     def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:
-        """Return the zone names by AWS's zone ids: one full check, and a list of nodes."""
+        """Return the zone names by AWS zone id. Reads the whole cluster, then lists its machines and nodes."""
         cluster = self.open(record, remaining)
         cluster.observe()
         return cluster.zone_ids()
 
     def refused(self, record: ClusterRecord, remaining: Remaining, *, writes: bool) -> Sequence[str]:
-        """Return the rights, as sentences, that the record needs and the identity does not have."""
+        """Return a sentence for each right that the record needs and the identity does not have."""
         missing = [*self.open(record, remaining).refused(writes=writes)]
         stage = record.demand_stage
         if stage is not DemandStage.OFF:
@@ -135,11 +137,11 @@ class RecordedClusters:
         return list(dict.fromkeys(missing))
 
     def autoscaler_at(self, record: ClusterRecord, remaining: Remaining) -> datetime | None:
-        """Return when a cluster-autoscaler last showed a sign of life in the workload cluster."""
+        """Return when a cluster-autoscaler of the workload cluster last renewed its lease or wrote its status."""
         return self.open_workload(record, remaining).autoscaler_at()
 
     def needs_run(self, record: ClusterRecord) -> bool:
-        """Return True where a token is due for renewal, which only a run may do. Raises AccessError."""
+        """Return True where a token is due for renewal: only a run may renew it. Raises AccessError."""
         relief = record.shoot_relief
         accesses = {record.id: record.access} | ({_garden_name(record): relief.garden} if relief else {})
         return any(
@@ -148,7 +150,7 @@ class RecordedClusters:
         )
 
     def _garden_of(self, record: ClusterRecord, remaining: Remaining) -> Callable[[], Garden] | None:
-        """Return the function that opens the garden of a seed, where the record requests relief."""
+        """Return the function that opens the garden of a seed; None where the record does not request relief."""
         relief = record.shoot_relief
         access = None if relief is None else relief.garden
         if relief is None or access is None:
@@ -157,7 +159,7 @@ class RecordedClusters:
 
     def _connected(self, name: str, access: Access, remaining: Remaining) -> KubernetesApi:
         opened = self._opened.get(name)
-        # An EKS cluster that does not answer may have been created anew under its name.
+        # An EKS cluster that does not answer may have been deleted and created again under the same name.
         if opened is not None and isinstance(access, EksAccess) and not opened[2].reached:
             self._described.drop(access)
             self._opened.drop(name)
@@ -167,13 +169,16 @@ class RecordedClusters:
         return api
 
     def _text_of(self, access: _AnyAccess) -> str:
-        """Return the kubeconfig. A rotated secret brings another server and certificate along, not only a token."""
+        """Return the kubeconfig, or an empty text where access needs none.
+
+        It is read each time: a rotated secret can change the server and the certificate, not only the token.
+        """
         return self._secret(access.secret, False) if isinstance(access, KubeconfigAccess) else ""
 
     def _kept_or_opened(
         self, room: Room[str, _Opened], key: str, name: str, access: _AnyAccess, text: str
     ) -> KubernetesApi:
-        """Return the kept API while access and its secret's text are the same, else a new one."""
+        """Return the kept API while access and kubeconfig are unchanged, else a new API."""
         opened = room.get(key)
         if opened is None or opened[:2] != (access, text):
             where = f"cluster {name}"
@@ -185,7 +190,7 @@ class RecordedClusters:
         return opened[2]
 
     def _way(self, name: str, access: _AnyAccess, text: str, where: str) -> tuple[Connection, Credential]:
-        """Return the connection and the credential of each way of access."""
+        """Return the connection and the credential for this kind of access."""
         match access:
             case EksAccess():
                 arn = access.role(writes=self._writes)
@@ -206,7 +211,10 @@ class RecordedClusters:
                 return connection, KubeconfigCredential(connection.token, lambda: connection.token)
 
     def _served_by(self, connection: Connection) -> dict[str, list[str]]:
-        """Return the versions that a server has reported. Kept for more clusters than connections: saves a request."""
+        """Return the API versions that a server has reported.
+
+        They are cached for more clusters than connections are, because this saves each of them a request.
+        """
         place = (connection.server, sha256(connection.ca.encode()).digest())
         served = self._served.get(place)
         if served is None:
@@ -222,7 +230,10 @@ class RecordedClusters:
         )
 
     def _eks_place(self, access: EksAccess, where: str, role: Callable[[Any], Any] | None) -> Connection:
-        """Return the cluster's endpoint. Kept for more clusters than connections, to ask AWS once for each."""
+        """Return the connection to an EKS cluster.
+
+        Endpoints are cached for more clusters than connections are, because this saves requests to AWS.
+        """
         place, now = self._described.get(access), self._clock.now()
         if place is None or now >= place[1]:
             client = self._identity.client("eks", access.region, role(None) if role else None)
@@ -232,7 +243,7 @@ class RecordedClusters:
 
 
 def _garden_name(record: ClusterRecord) -> str:
-    """Return the name of a seed's garden, which also keys its tokens. No cluster has such an id."""
+    """Return the name of a seed's garden, which is also the key of its tokens. No cluster id has this form."""
     return f"{record.id}/garden"
 
 
@@ -255,6 +266,6 @@ def _secret_of(api: KubernetesApi, access: SecretAccess, remaining: Remaining) -
 
 
 def _recorded(access: AwsOidcAccess | ServiceAccountAccess, where: str) -> Connection:
-    """Return the connection to a server whose address the record has."""
+    """Return the connection to a server whose address and certificate authority are in the record."""
     ca_place = f"{where}: access.ca_data"
     return Connection(server=access.endpoint, ca=pem(base64.b64decode(access.ca_data), ca_place), ca_place=ca_place)

@@ -1,6 +1,6 @@
-"""The connection that each way of access results in, and the client for it.
+"""The connection to a cluster, which is the result of each kind of access, and the client of a connection.
 
-Errors of libraries can quote a secret. So an AccessError quotes no value, and is raised without the library's error.
+A library's error can quote a secret. So an AccessError quotes no value, and has no reference to the library's error.
 """
 
 import base64
@@ -26,21 +26,21 @@ def redacting(
     errors: type[Exception] | tuple[type[Exception], ...],
     failure: str | Callable[[Any], AccessError],
 ) -> _T:
-    """Return the call's result; where it raises one of these errors, raise the failure alone."""
+    """Return the call's result. Where the call raises one of these errors, raise ``failure`` without that error."""
     try:
         return call()
     except errors as error:
         problem = AccessError(failure) if isinstance(failure, str) else failure(error)
-    raise problem  # outside of the except, so that the library's error is not its context
+    raise problem  # outside of the except block, so that the library's error is not its ``__context__``
 
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
-    """An API server, its authority, and static credentials."""
+    """An API server, its certificate authority, and static credentials."""
 
     server: str
-    ca: str = field(repr=False)  # PEM, which creating the client verifies
-    ca_place: str  # the field that a person has to correct
+    ca: str = field(repr=False)  # PEM; ``api_client`` verifies it
+    ca_place: str  # the field to correct where ``ca`` is not valid
     token: str | None = field(default=None, repr=False)
     certificate: bytes | None = field(default=None, repr=False)  # PEM
     key: bytes | None = field(default=None, repr=False)
@@ -80,7 +80,7 @@ def api_client(connection: Connection, where: str, *, allow_loopback: bool = Fal
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes, where: str) -> None:
-    """Load a client certificate. The ssl module reads files only: private ones, deleted at once."""
+    """Load a client certificate. The ssl module reads only files, so private files are written and then deleted."""
     files = [_write_file(certificate), _write_file(key)]
     problem = f"{where}: client-certificate-data and client-key-data are no PEM certificate with its open key"
     try:

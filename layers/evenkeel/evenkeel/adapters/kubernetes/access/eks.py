@@ -1,4 +1,4 @@
-"""Access to EKS: AWS names endpoint and authority, and a presigned STS request is the token."""
+"""Access to EKS: AWS reports the endpoint and the certificate authority, and a presigned STS request is the token."""
 
 import base64
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from evenkeel.adapters.kubernetes.access.connection import Connection, checked_s
 from evenkeel.application.errors import AccessError
 
 # EKS accepts a token for 15 minutes after its signing, whatever its URL says
-# (aws-iam-authenticator pkg/token/token.go). A fresh one costs no call.
+# (aws-iam-authenticator pkg/token/token.go). Signing a token sends no request.
 _TOKEN_KEPT = timedelta(minutes=10)
 _URL_SECONDS = 60
 _PROBLEMS = {
@@ -24,10 +24,10 @@ _PROBLEMS = {
 
 
 def describe_eks(client: Any, access: EksAccess, where: str) -> Connection:
-    """Return the endpoint and authority of an EKS cluster, from AWS (eks:DescribeCluster) and never from a record.
+    """Return the endpoint and authority of an EKS cluster: from AWS (eks:DescribeCluster), never from a record.
 
     Raises:
-        AccessError: no such cluster, not to be seen, or not up yet.
+        AccessError: the cluster does not exist, must not be described, or has no endpoint yet.
     """
     name = f"{where}: EKS cluster {access.name} in {access.region}"
 
@@ -49,23 +49,23 @@ def describe_eks(client: Any, access: EksAccess, where: str) -> Connection:
 
 
 class EksCredential:
-    """Signs tokens for EKS: ``sts:GetCallerIdentity``, regional, with the cluster's name among the signed headers."""
+    """Signs tokens for EKS: a regional request ``sts:GetCallerIdentity`` whose signed headers name the cluster."""
 
     def __init__(
         self, access: EksAccess, session: Any, now: Callable[[], datetime], role: Callable[[Any], Any] | None = None
     ) -> None:
-        """``session``: botocore's. ``role``: returns a role's credentials, other ones than it is given."""
+        """``session``: of botocore. ``role``: returns credentials of a role that differ from its argument."""
         self._access = access
         self._session = session
         self._now = now
         self._role = role
-        self._signer: Any = None  # of the last token
+        self._signer: Any = None  # the credentials that signed the last token
         self._cached: tuple[str, datetime] | None = None
 
     def token(self, *, fresh: bool) -> str | None:
-        """Return ``k8s-aws-v1.`` and the URL in base64. Raises AccessError where there are no AWS credentials."""
+        """Return ``k8s-aws-v1.`` and the signed URL in base64. Raises AccessError where AWS credentials are missing."""
         if fresh or self._cached is None or self._now() >= self._cached[1]:
-            refused = self._signer if fresh else None  # a role's sessions may have been revoked
+            refused = self._signer if fresh else None  # the role's session may have been revoked
             self._cached = (self._presign(refused), self._now() + _TOKEN_KEPT)
         return self._cached[0]
 
@@ -87,7 +87,7 @@ class EksCredential:
         self._signer = credentials = self._credentials(refused)
         if credentials is None:
             raise AccessError("no AWS credentials to sign the EKS token with")
-        # An explicit host: neither AWS_ENDPOINT_URL nor the global endpoint can replace it.
+        # The host is explicit, so that neither AWS_ENDPOINT_URL nor the global endpoint replaces it.
         suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
         request = {
             "method": "GET",

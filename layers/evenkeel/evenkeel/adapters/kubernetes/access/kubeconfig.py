@@ -1,6 +1,6 @@
-"""Reads a kubeconfig from a secret: inline data only.
+"""Reads a kubeconfig from a secret. Accepts only inline data.
 
-A kubeconfig can also run programs (``exec``), name files and switch verification off; those fields are refused.
+A kubeconfig can also run programs (``exec``), name files and switch verification off. Such fields are refused.
 """
 
 import re
@@ -12,10 +12,10 @@ from evenkeel.adapters.kubernetes.access.connection import Connection, checked_s
 from evenkeel.application.errors import AccessError
 from evenkeel.domain.model.values import quote
 
-# The largest secret of Secrets Manager.
+# In characters: the size of the largest secret in Secrets Manager.
 _LONGEST_TOKEN = 65_536
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,253}")
-IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")  # fields of a user
+IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")  # fields of a user that request another identity
 REFUSED = {
     "exec": "it would run a program",
     "auth-provider": "it would run a plug-in",
@@ -35,7 +35,8 @@ def read_kubeconfig(text: str, where: str, context: str | None = None) -> Connec
     """Return the connection of a kubeconfig's context.
 
     Raises:
-        AccessError: unreadable, incomplete, not https, or with a field that is refused. Never quotes the secret.
+        AccessError: the kubeconfig is unreadable or incomplete, has a refused field, or its server is not https. The
+            error never quotes the secret.
     """
     config = redacting(lambda: read_document(text), UnreadableError, lambda error: AccessError(f"{where}: {error}"))
     if not isinstance(config, Mapping):
@@ -78,7 +79,7 @@ def read_token(value: object, where: str) -> str | None:
     """Return a bearer token for a header, without a newline at its end; None where there is none.
 
     Raises:
-        AccessError: describes what is wrong with the token, without quoting it.
+        AccessError: the token is not valid in a header. The error does not quote the token.
     """
     if value is None or value == "":
         return None
@@ -113,7 +114,7 @@ def _data(fields: Mapping[str, Any], name: str, where: str) -> bytes | None:
 
 
 class KubeconfigCredential:
-    """A static token. A fresh one is read from its source again."""
+    """A static token. A request for a fresh token reads its source again."""
 
     def __init__(self, token: str | None, read: Callable[[], str | None]) -> None:
         self._token = token

@@ -1,8 +1,8 @@
-"""A ServiceAccount whose token is renewed: for API servers that cannot trust another issuer.
+"""A ServiceAccount whose token Evenkeel renews, for API servers that cannot trust another issuer.
 
 The record has the first token, encrypted. After half of a token's life, a run requests two new tokens, for its own
-account and for the read-only one, and stores both encrypted. It revokes none: a crash or a parallel run leaves valid
-tokens behind.
+account and for the read-only account, and stores both encrypted. The run revokes no token, so each token remains valid
+after a crash and during a parallel run.
 """
 
 import base64
@@ -27,7 +27,7 @@ _log = logging.getLogger("evenkeel.kubernetes")
 # The admission policy limits the first account; the second may only list (deploy/kubernetes/rbac-service-account.yaml).
 WRITER, LOOKER = "evenkeel", "evenkeel-readers"
 _LIFE = timedelta(days=1)
-# Decrypted tokens stay in memory, so that a check reads neither the table nor KMS.
+# How long a decrypted token is cached in memory, so that a check needs neither the table nor KMS.
 _KEPT = timedelta(hours=6)
 _EXPIRES = "expirationTimestamp"
 _REMEDY = "encrypt a new one and register the cluster again (docs/guides/access.md)"
@@ -39,11 +39,11 @@ class Token:
 
     text: str = field(repr=False)
     expires: datetime
-    due: datetime  # half of its life: a run renews it
+    due: datetime  # after half of the token's life; from then on, a run renews it
 
 
 class ServiceAccountCredential:
-    """The token of one cluster, for writes or for checks. ``tokens``: the decrypted ones of all clusters."""
+    """The token of one cluster, for writes or for checks. ``tokens``: the cached tokens of all clusters, decrypted."""
 
     def __init__(
         self,
@@ -73,15 +73,15 @@ class ServiceAccountCredential:
         return self._last.text
 
     def is_due(self) -> bool:
-        """Return True where a run has to renew it. Raises AccessError."""
+        """Return True where a run has to renew the token. Raises AccessError."""
         known = self._current(None)
-        # The cached token may be hours old, and renewed since by another function.
+        # The cached token may be hours old. Another function may have renewed it since.
         return self._now() >= known.due and self._now() >= self._current(known).due
 
     def renew(self, api: KubernetesApi, remaining: Remaining) -> None:
-        """Renew the tokens of both accounts that are due. A failure is logged: half of their life remains.
+        """Renew the due tokens of both accounts. A failure is only logged, because half of a token's life remains.
 
-        Raises AccessError where no valid token can request them.
+        Raises AccessError where there is no valid token to request new tokens with.
         """
         if not self._writes:
             return
@@ -126,7 +126,7 @@ class ServiceAccountCredential:
     def _load(self) -> Token:
         server = self._access.endpoint
         stored = self._vault.load(self._cluster, writes=self._writes)
-        # A run needs a valid one; the record's first token may last longer.
+        # A run needs a valid token. Where the stored token has expired, the record's first token may still be valid.
         if stored is not None and stored.seed == self._seed and not (self._writes and self._now() >= stored.expires):
             text = self._vault.unseal(stored.sealed, server, writes=self._writes)
             return Token(text=text, expires=stored.expires, due=stored.due)
@@ -136,7 +136,7 @@ class ServiceAccountCredential:
 
 
 def _first(text: str, now: datetime) -> Token:
-    """Return the record's token with the times in its claims; without these it is due at once."""
+    """Return the record's token with the times in its claims. A token without these claims is due at once."""
     try:
         part = text.split(".")[1]
         claims: Any = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))

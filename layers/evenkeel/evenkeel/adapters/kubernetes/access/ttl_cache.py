@@ -9,11 +9,11 @@ from typing import Generic, TypeVar
 from evenkeel.application.errors import AccessError, AccessUnavailableError
 
 _T = TypeVar("_T")
-# A thread waits for another's request as long as a check lasts. After that, the other one counts as dead.
+# How long a thread waits for another thread's request: the time of a check. After it, the request counts as failed.
 _WAIT = timedelta(seconds=8)
-# Fifty clusters do not request it in turn, each for seconds, while the service is away.
+# A failure is cached, so that fifty clusters do not wait in turn, each for seconds, for a service that does not answer.
 _FAILURE_KEPT = timedelta(seconds=10)
-# Above this number, expired entries are removed.
+# From this number of entries on, a new entry first removes the expired ones.
 _MANY = 256
 
 
@@ -28,7 +28,7 @@ class _Entry(Generic[_T]):
         self.until = now + _WAIT
         self.done = threading.Event()
         self.value: _T | None = None
-        # Creates an error per waiting thread: a traceback grows each time that its error is raised.
+        # Creates a new error for each waiting thread: raising one error several times would extend its traceback.
         self.failure: Callable[[], AccessError] = _unanswered
 
     def is_over(self, now: datetime, refused: _T | None) -> bool:
@@ -36,7 +36,7 @@ class _Entry(Generic[_T]):
 
 
 class Shared(Generic[_T]):
-    """Answers by key. A slow key blocks no other key."""
+    """Cached answers by key. A slow request for one key does not block other keys."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -44,12 +44,12 @@ class Shared(Generic[_T]):
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, fetch: Callable[[], tuple[_T, timedelta]], refused: _T | None = None) -> _T:
-        """Return the cached value, or that of ``fetch``, which also returns how long to keep it.
+        """Return the cached value, else the value of ``fetch``, which also returns how long to keep it.
 
-        ``refused``: a value that a service has refused; any other one is returned.
+        ``refused``: a value that a service has refused. Where it is the cached value, a new value is fetched.
 
         Raises:
-            AccessError: ``fetch`` raised it, in this thread or another; or it took too long.
+            AccessError: ``fetch`` raised it, in this thread or in another one, or ``fetch`` took too long.
         """
         with self._lock:
             now = self._now()

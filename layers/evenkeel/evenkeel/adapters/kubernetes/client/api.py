@@ -1,7 +1,7 @@
-"""Requests to one API server: pages, patches, delays that it requests, and one fresh credential.
+"""Sends requests to one API server. Reads lists by page, and repeats a refused request once with a fresh token.
 
 ``ApiClient.call_api`` provides TLS, connections and the undecoded answer. Redirects and the transport's retries are
-off: a redirect would carry the token away, and a retried patch could be sent twice.
+off: a redirect would send the token to another server, and a retry could send a patch twice.
 """
 
 import logging
@@ -42,32 +42,32 @@ from evenkeel.domain.model.groups import CLOCKS_AGREE
 
 _log = logging.getLogger("evenkeel.kubernetes")
 
-# A whole request with its answer. A check has less time; a run starts no patch with less.
+# The limit of one request with its answer. A whole check has less time. A run with less time left starts no patch.
 _REQUEST_SECONDS = 13.0
 # client-go's page size.
 PAGE = 500
-# Retries while an API server under load requests a delay; client-go's number.
+# The number of retries while an API server under load requests a delay, as in client-go.
 _PATIENCE = 3
 _USER_AGENT = "evenkeel"
 _MERGE_PATCH = "application/merge-patch+json"
-_APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
+_APPLY_PATCH = "application/apply-patch+yaml"  # a JSON text is valid YAML
 _BY_US = "fieldManager=evenkeel"
-# The files with the rights of checks and runs in every cluster.
+# The files that grant the rights of checks and runs in every cluster.
 RIGHTS = "deploy/kubernetes/rbac.yaml and rbac-readers.yaml"
 _JSON = "application/json"
 _PLAIN = {"Accept": _JSON}
-# Requests metadata alone; a server that cannot omit the rest sends it.
+# Requests metadata alone. A server that cannot do this sends whole objects.
 _METADATA = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSON}"
-# A text with this many characters of a token quotes it.
+# A text that contains this many consecutive characters of a token is treated as a quotation of the token.
 _PART = 8
 # Visible ASCII. The HTTP library refuses other tokens with an error that quotes them.
 _TOKEN = re.compile(r"[!-~]+")
-# A larger difference is more likely a proxy's mistake than the clock of an API server.
+# A larger difference probably comes from a proxy, and not from the API server's clock.
 _LARGEST_SKEW = timedelta(hours=1)
-# Of five answers one may be wrong. With more, several servers with different clocks answer.
+# Of five answers, one may have a wrong time. If more do, several servers with different clocks answer.
 _ANSWERS_TO_AGREE = 5
 _ANSWERS_KEPT = 15
-# Sixteen parallel writers may each have renewed theirs.
+# Each of sixteen parallel writers may have renewed its token.
 _TOKENS_KEPT = 16
 
 
@@ -89,7 +89,7 @@ class Credential(Protocol):
 
 
 class KubernetesApi:
-    """One API server with its connections. Holds no object of a check."""
+    """One API server with its connections. It keeps no object of a check."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class KubernetesApi:
         clock: Clock,
         served: dict[str, list[str]] | None = None,
     ) -> None:
-        """``credential`` None: the client's configuration has it. ``served``: known versions by API group, extended."""
+        """``credential`` None: ``client`` has the token. ``served``: known versions by API group, to be extended."""
         self.name = name
         self._client = client
         self.credential = self._credential = credential
@@ -107,17 +107,23 @@ class KubernetesApi:
         self._skews: deque[timedelta] = deque(maxlen=_ANSWERS_KEPT)  # of the answers since the check began
         self._reported = ""  # the last log line about the server's clock
         self._served: dict[str, list[str]] = {} if served is None else served
-        self._tokens_sent: tuple[str, ...] = ()  # the tokens that were last sent: two at a time while one is renewed
-        self.reached = True  # by the last request
+        self._tokens_sent: tuple[str, ...] = ()  # the tokens that were last sent: several while a token is renewed
+        self.reached = True  # False: the last request got no answer
 
     @property
     def clock_skew(self) -> timedelta:
-        """Return the server's clock minus the function's; zero where they agree, or the answers do not."""
+        """Return the server's clock minus the function's clock.
+
+        Zero where the clocks agree, where the answers disagree, or where the difference is above an hour.
+        """
         skew = self._agreed_skew() or timedelta(0)
         return skew if CLOCKS_AGREE < abs(skew) <= _LARGEST_SKEW else timedelta(0)
 
     def _agreed_skew(self) -> timedelta | None:
-        """Return the median difference of five answers or more; None unless four of five are within 30 s of it."""
+        """Return the median clock difference of five or more answers.
+
+        None where fewer answers exist, or fewer than four fifths of them are within 30 s of the median.
+        """
         skews = sorted(self._skews)
         if len(skews) < _ANSWERS_TO_AGREE:
             return None
@@ -130,7 +136,7 @@ class KubernetesApi:
         self._skews.clear()
 
     def confirm_clock(self, remaining: Remaining) -> None:
-        """Request more answers where few have come and one differs from the function's clock: one may be wrong."""
+        """Request answers until there are five, where one differs from the function's clock: one may be wrong."""
         try:
             for _ in range(_ANSWERS_TO_AGREE - len(self._skews)):
                 if all(abs(skew) <= CLOCKS_AGREE for skew in self._skews):
@@ -141,7 +147,7 @@ class KubernetesApi:
         self._report_clock()
 
     def _report_clock(self) -> None:
-        """Log once that the server's time is not used."""
+        """Log that the server's time is not used, once for each reason."""
         agreed, problem = self._agreed_skew(), ""
         if agreed is not None and abs(agreed) > _LARGEST_SKEW:
             problem = "the Date of its answers is more than 1 h off: check the clocks of its API servers and proxies"
@@ -156,7 +162,7 @@ class KubernetesApi:
         return self._clock.now() + self.clock_skew
 
     def _headers_of(self, response: Any) -> dict[str, str]:
-        """Return an answer's headers, and keep the skew of its Date."""
+        """Return an answer's headers, and store how far its Date is from the function's clock."""
         headers = {name.lower(): value for name, value in dict(response.getheaders() or {}).items()}
         answered_at = _time_of(headers)
         if answered_at is not None:
@@ -173,17 +179,17 @@ class KubernetesApi:
         allowance: Allowance | None = None,
         metadata_only: bool = False,
     ) -> ReceivedList | None:
-        """Return every page of a list; None where the API does not serve it, or (optional) forbids it.
+        """Return every page of a list; None where the API does not serve the list, or forbids an ``optional`` one.
 
         Args:
-            selector: By labels.
-            optional: It may be forbidden.
-            allowance: Of a quick check, which reads the API server's cache, and receives no more than this.
-            metadata_only: Requests nothing but metadata of the objects.
+            selector: A label selector.
+            optional: True: return None where the list is forbidden.
+            allowance: The limit of a quick check, which reads the API server's cache. None: a full check.
+            metadata_only: True: request only the metadata of the objects.
 
         Raises:
-            TooLargeError: it holds more than may be received.
-            ClusterUnavailableError: a page failed. Half a list is never returned.
+            TooLargeError: the list is larger than the limit.
+            ClusterUnavailableError: a page failed. An incomplete list is never returned.
         """
         pages: list[bytes] = []
         query: dict[str, str] = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
@@ -193,7 +199,7 @@ class KubernetesApi:
         accept = _METADATA if metadata_only else _JSON
         for page in self._pages(path, query, remaining, limit, accept):
             if page.status == 404 and not pages:
-                # The version is served no more: the next check reads the served ones again.
+                # The server no longer serves this version. The next check reads the served versions again.
                 self._served.pop(path.split("/")[2], None)
                 return None
             if page.status == 403 and optional and not pages:
@@ -206,16 +212,16 @@ class KubernetesApi:
     def each_page(
         self, path: str, remaining: Remaining, allowance: Allowance | None, fields: str = "", *, rights: str
     ) -> Iterator[bytes]:
-        """Yield the pages of a list, of any length, for a caller that reads each and keeps none.
+        """Yield the pages of a list of any length, for a caller that keeps no page.
 
         Args:
-            allowance: Of all pages together; None: one of a whole list for each page.
+            allowance: The limit of all pages together. None: each page may be as large as a whole list.
             fields: A field selector.
-            rights: The file that allows listing it.
+            rights: The file that grants the right to list it, for the error.
 
         Raises:
-            TooLargeError: it holds more than may be received.
-            ClusterUnavailableError: a page failed, or is not served; the pages before it are half a list.
+            TooLargeError: the answers are larger than the limit.
+            ClusterUnavailableError: a page failed or is not served. The pages before it are an incomplete list.
         """
         query = {"limit": str(PAGE)} | ({"fieldSelector": fields} if fields else {})
         for page in self._pages(path, query, remaining, allowance, _JSON):
@@ -226,23 +232,23 @@ class KubernetesApi:
     def _pages(
         self, path: str, query: dict[str, str], remaining: Remaining, allowance: Allowance | None, accept: str
     ) -> Iterator[Answer]:
-        """Yield each page, up to one that failed. ``allowance`` None: each page has its own."""
+        """Yield each page; a page that failed is the last. ``allowance`` None: each page has a limit of its own."""
         while True:
             page = self._call("GET", f"{path}?{urlencode(query)}", remaining, None, allowance, {"Accept": accept})
             yield page
             continuation = continuation_of(page.text) or "" if page.status == 200 else ""
             if not isinstance(continuation, str) or (continuation and continuation == query.get("continue")):
-                # The same page again would never end.
+                # To request the same page again would never end.
                 raise ClusterUnavailableError(f"GET {path} of {self.name}: metadata.continue leads nowhere")
             if not continuation:
                 return
             query["continue"] = continuation
-            query.pop("resourceVersion", None)  # the continuation has that of the first page
+            query.pop("resourceVersion", None)  # the continue token names the first page's
 
     def served(self, group: str, remaining: Remaining) -> list[str]:
-        """Return the served versions of an API group, empty where it is not served. Cached once it is."""
+        """Return the served versions of an API group; empty where it is not served, which is not cached."""
         served = self._served.get(group)
-        if not served:  # two threads may both request it
+        if not served:  # two threads may both send the request
             served = self._served[group] = self._versions(group, remaining)
         return served
 
@@ -256,7 +262,7 @@ class KubernetesApi:
         versions = body.get("versions")
         if not isinstance(versions, list) or not all(isinstance(entry, dict) for entry in versions):
             raise ClusterUnavailableError(f"GET {path} of {self.name}: the answer is no API group")
-        return [intern(str(entry.get("version"))) for entry in versions]  # ten thousand servers have the same
+        return [intern(str(entry.get("version"))) for entry in versions]  # ten thousand servers share these texts
 
     def patch(
         self,
@@ -270,11 +276,11 @@ class KubernetesApi:
     ) -> dict[str, Any]:
         """Send a merge patch, or (``applies``) a server-side apply with force, and return the resulting object.
 
-        The answer to a stale ``metadata.resourceVersion`` is 409. (A JSON patch whose ``test`` fails gets 422, like a
-        validation error.)
+        The API server answers a stale ``metadata.resourceVersion`` with 409. It would answer a JSON patch whose
+        ``test`` fails with 422, like a validation error.
 
         Args:
-            rights: The files that allow it.
+            rights: The files that grant the right to write the object, for the error.
             dry_run: The API server checks rights, rules and admission, and writes nothing.
 
         Raises:
@@ -286,8 +292,8 @@ class KubernetesApi:
         if answer.status == 200:
             return patched
         if dry_run and answer.status == 400:
-            return {}  # a webhook supports no dry run; the patch itself will show its answer
-        # 404 and 409: deleted, or changed, since it was read.
+            return {}  # a webhook supports no dry run; only the patch itself shows its answer
+        # The object was deleted (404) or changed (409) since it was read.
         errors = {404: ConflictError, 409: ConflictError, 403: ForbiddenError}
         rejected = RejectedError if 400 <= answer.status < 500 else ClusterUnavailableError
         raise errors.get(answer.status, rejected)(self._describe(answer, rights))
@@ -302,7 +308,7 @@ class KubernetesApi:
         raise self._unusable(answer)
 
     def create(self, path: str, body: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
-        """Return a new object. Raises RejectedError, also where the name is taken, or ClusterUnavailableError."""
+        """Create an object and return it. Raises RejectedError, also where it exists, or ClusterUnavailableError."""
         answer, item = self._ask("POST", f"{path}?{_BY_US}", remaining, body)
         if answer.status in (200, 201, 202):
             return item
@@ -310,9 +316,9 @@ class KubernetesApi:
         raise error(self._describe(answer))
 
     def allows(self, right: Mapping[str, str], remaining: Remaining) -> bool:
-        """Return True where the identity has a right: verb, group, resource, namespace (empty: all), maybe a name.
+        """Return True where the identity has a right: verb, group, resource, namespace (empty: all), optionally a name.
 
-        Every known identity may request that. Raises AccessRefusedError, ClusterUnavailableError.
+        Every authenticated identity may ask this. Raises AccessRefusedError, ClusterUnavailableError.
         """
         review = {
             "apiVersion": "authorization.k8s.io/v1",
@@ -332,14 +338,14 @@ class KubernetesApi:
 
     def _describe(self, answer: Answer, rights: str = RIGHTS) -> str:
         hint, text = "", str(get_path(read_json(answer.text), ("message",)) or "")
-        if answer.status == 403 and not text.startswith("admission webhook "):  # no right is missing there
+        if answer.status == 403 and not text.startswith("admission webhook "):  # not a missing right
             hint = f" (apply {rights}, and map this identity to its group)"
         elif answer.status == 401:
             hint = " (the credential is not accepted, also after a fresh one)"
         return f"{answer.method} {answer.path} of {self.name}: {answer.status} {self._redacted(text)}{hint}"
 
     def _redacted(self, text: str) -> str:
-        """Return a server's or library's text on one short line, unless it quotes the token, as some proxies do."""
+        """Return a server's or library's text as one short line. Withholds one that quotes a token, as proxies may."""
         line = " ".join(text.split())[:300]
         for token in self._tokens_sent:
             size = min(_PART, len(token))
@@ -356,7 +362,7 @@ class KubernetesApi:
         body: Mapping[str, Any] | None = None,
         form: str = _JSON,
     ) -> tuple[Answer, dict[str, Any]]:
-        """Return an answer that is not a list, with its fields. ``form``: the content type of the body."""
+        """Send a request, except for a list; return the answer and its fields. ``form``: the body's content type."""
         headers = _PLAIN if body is None else {**_PLAIN, "Content-Type": form}
         answer = self._call(method, path, remaining, body, headers=headers)
         fields = read_json(answer.text)
@@ -400,7 +406,7 @@ class KubernetesApi:
         allowance: Allowance,
         headers: dict[str, str],
     ) -> Answer:
-        """Send one request, and return its whole answer, within the time that is left."""
+        """Send one request, and return its whole answer, within the remaining time."""
         plain = path.partition("?")[0]
         seconds = min(remaining(), _REQUEST_SECONDS)
         if seconds <= 0:
@@ -422,11 +428,11 @@ class KubernetesApi:
             failed = TooLargeError(f"{method} {plain} of {self.name}: the answer is not usable: {error}")
         except UnusableAnswerError as error:
             failed = ClusterUnavailableError(f"{method} {plain} of {self.name}: the answer is not usable: {error}")
-        except ApiException as error:  # of TLS
+        except ApiException as error:  # an error of TLS
             reason = str(error.reason).partition("\n")[2]
             failed = ClusterUnavailableError(f"{self.name}: {self._redacted(reason)}")
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            # A timeout while the request is being sent is wrapped by the library.
+            # The library wraps a timeout that occurs while the request is sent.
             late = any(
                 isinstance(cause, TimeoutError | urllib3.exceptions.TimeoutError) for cause in (error, *error.args)
             )
@@ -438,9 +444,9 @@ class KubernetesApi:
             self.reached = True
             return Answer(method, plain, response.status, self._headers_of(response), text)
         try:
-            raise failed  # outside of the except: the library's error could quote a header
+            raise failed  # outside of the except block, without the library's error: that could quote a header
         finally:
-            del failed  # its traceback refers to this frame, which keeps all pages in memory
+            del failed  # the error's traceback refers to this frame, and would keep all pages in memory
 
     def _headers(self, headers: Mapping[str, str], *, fresh: bool) -> dict[str, str]:
         value = self._authorization(fresh=fresh)
@@ -448,7 +454,7 @@ class KubernetesApi:
         return {**headers, "Accept-Encoding": "gzip", "User-Agent": _USER_AGENT, **authorization}
 
     def _authorization(self, *, fresh: bool) -> str | None:
-        """Return the header's value; None where a client certificate is used."""
+        """Return the value of header Authorization; None where a client certificate is used."""
         if self._credential is not None:
             token = self._credential.token(fresh=fresh)
             value = None if token is None else f"Bearer {token}"
@@ -463,7 +469,7 @@ class KubernetesApi:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
-    """Return the seconds to wait: one where the server names none."""
+    """Return the seconds to wait as the server requests; 1 where it names no number."""
     try:
         return max(0.0, float(headers.get("retry-after") or "1"))
     except ValueError:
@@ -471,7 +477,7 @@ def _retry_after(headers: Mapping[str, str]) -> float:
 
 
 def _time_of(headers: Mapping[str, str]) -> datetime | None:
-    """Return the time of an answer: Date, plus Age where a cache kept it; None without one."""
+    """Return the time of an answer: its Date, plus its Age where it comes from a cache; None without a Date."""
     age = headers.get("age", "").strip()
     try:
         date = parsedate_to_datetime(headers.get("date", ""))

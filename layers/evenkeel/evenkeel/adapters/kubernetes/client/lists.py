@@ -1,7 +1,7 @@
-"""Lists as they were received, decoded later or not at all.
+"""Lists as the API server has sent them. They are decoded only where their objects are needed.
 
-A quick check spends most of its time on JSON, and needs little of it: it skips ``metadata.managedFields``, and lists
-that are unchanged.
+A quick check spends most of its time on decoding JSON, and needs few fields. So it skips ``metadata.managedFields``,
+and does not decode unchanged lists.
 """
 
 import json
@@ -17,10 +17,10 @@ from msgspec.json import Decoder
 from evenkeel.adapters.kubernetes.objects import name_of
 from evenkeel.application.errors import ClusterUnavailableError
 
-# An escape of half a surrogate pair; most come in pairs, which are valid.
+# The escape of half a surrogate pair. Most halves are in valid pairs.
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
-# After the objects, a list of custom resources has its kind, its version and its continuation: an API server sorts
-# fields by name.
+# The bytes after the objects in a list of custom resources. An API server sorts fields by name, so the list's kind and
+# its metadata (resourceVersion, continue) follow ``items``.
 _BEHIND_OBJECTS = b'],"kind":'
 _LONGEST_END = 4096
 
@@ -43,7 +43,7 @@ class _Object(TypedDict, total=False):
     metadata: _Metadata
     spec: Any
     status: Any
-    # Of a MachineClass.
+    # Fields of a MachineClass.
     nodeTemplate: Any
     provider: Any
     providerSpec: Any
@@ -73,7 +73,7 @@ class _Versions(Struct):
     items: list[_Versioned]
 
 
-# The memory of an empty list, with its place in another.
+# The memory of an empty list and of the reference to it.
 _VALUE_BYTES = 64
 _whole_list = Decoder().decode
 _list_itself = Decoder(_ListItself).decode
@@ -84,24 +84,24 @@ _versions = Decoder(_Versions).decode
 
 @dataclass(frozen=True)
 class ReceivedList:
-    """Every page of a list, not decoded."""
+    """All pages of a list, not decoded."""
 
     source: str  # the request and the API server
     pages: tuple[bytes, ...]
-    whole: bool = True  # False: of a quick check, which skips fields
+    whole: bool = True  # False: from a quick check, which decodes only the fields that it needs
 
     @property
     def size(self) -> int:
-        """Return its bytes."""
+        """Return the size in bytes."""
         return sum(len(page) for page in self.pages)
 
     @property
     def weight(self) -> int:
-        """Return its bytes in memory once decoded, roughly: far above its size where it is all brackets."""
+        """Return the approximate bytes in memory once decoded. Many brackets in a list need far more than its size."""
         return max(self.size, sum(_VALUE_BYTES * (page.count(b"[") + page.count(b"{")) for page in self.pages))
 
     def objects(self) -> list[dict[str, Any]]:
-        """Return its objects. Raises ClusterUnavailableError where a page is no list of objects."""
+        """Return the objects of the list. Raises ClusterUnavailableError where a page is no list of objects."""
         objects: list[dict[str, Any]] = []
         for page in self.pages:
             answer = _decoded(_whole_list if self.whole else _needed_fields, page)
@@ -113,14 +113,14 @@ class ReceivedList:
             kind, version = str(answer.get("kind", "")).removesuffix("List"), answer.get("apiVersion")
             # Items of a list have no kind in some API versions.
             objects += [{"apiVersion": version, "kind": kind, **item} for item in items]
-        # The store sorts by namespace and name; the watch cache of a server before 1.27 does not.
+        # etcd returns objects by namespace and name; the watch cache of an API server before 1.27 has no order.
         return objects if self.whole else sorted(objects, key=name_of)
 
 
 def fingerprint_of(lists: Iterable[ReceivedList], settings: str) -> bytes | None:
-    """Return a fingerprint of settings and objects, without the lists' own versions.
+    """Return a fingerprint of settings and objects. The resourceVersions of the lists do not change it.
 
-    None where a list's own fields are not separable from its objects.
+    None where the list's own fields cannot be separated from its objects.
     """
     digest = sha256(settings.encode())
     for received in lists:
@@ -137,9 +137,9 @@ def fingerprint_of(lists: Iterable[ReceivedList], settings: str) -> bytes | None
 
 
 def versions_of(lists: Iterable[ReceivedList]) -> str | None:
-    """Return a fingerprint of the objects' uids and versions: every write changes it.
+    """Return a fingerprint of the objects' uids and resourceVersions: every write changes it.
 
-    It does not depend on pages, order and skipped fields. None where an object has no version.
+    It does not depend on pages, order and skipped fields. None where an object has no resourceVersion.
     """
     versions: list[str] = []
     for received in lists:
@@ -153,7 +153,7 @@ def versions_of(lists: Iterable[ReceivedList]) -> str | None:
 
 
 def continuation_of(page: bytes) -> Any:
-    """Return the token of the next page, of any type; empty or None on the last page."""
+    """Return the continue token, which may have any type; empty or None on the last page."""
     parts = _split(page)
     own_fields = parts[1] if parts is not None else _decoded(_list_itself, page) or {}
     metadata = own_fields.get("metadata") or {}
@@ -161,10 +161,10 @@ def continuation_of(page: bytes) -> Any:
 
 
 def _split(page: bytes) -> tuple[memoryview, dict[str, Any]] | None:
-    """Return a page's objects and its own fields; None where these do not come last.
+    """Return the bytes of a page's objects, and the list's own fields; None where these fields are not at the end.
 
-    The match is at the outermost level. Within a text its quotation marks would be escaped; further in, the rest of the
-    page would not be one JSON object.
+    The matched bytes are at the outermost level. Inside a string, their quotation marks would be escaped. At an inner
+    level, the remaining bytes would not be one JSON object.
     """
     cut = page.rfind(_BEHIND_OBJECTS, max(0, len(page) - _LONGEST_END))
     if cut < 0:
@@ -177,16 +177,16 @@ def _split(page: bytes) -> tuple[memoryview, dict[str, Any]] | None:
 
 
 def _decoded(decode: Callable[[bytes], Any], page: bytes) -> dict[str, Any] | None:
-    """Return the fields of a page; empty where it is another type, None where it is no JSON."""
+    """Return the fields of a page; empty where the page is another type than an object, None where it is no JSON."""
     try:
         answer = decode(page)
-    except (DecodeError, UnicodeError, RecursionError):  # invalid, or only unusual: read as any other answer
+    except (DecodeError, UnicodeError, RecursionError):  # invalid JSON, or JSON that only ``json`` decodes
         answer = read_json(page)
     return answer if isinstance(answer, dict) or answer is None else {}
 
 
 def read_json(text: bytes) -> Any:
-    """Return a decoded answer of any type; an empty one has no fields. None where it is no JSON."""
+    """Return an answer decoded from JSON, of any type; a dict for an empty answer, None where it is no JSON."""
     try:
         answer = json.loads(text) if text else {}
         return _without_halves(answer) if _HALF_CHARACTER.search(text) else answer
@@ -195,7 +195,7 @@ def read_json(text: bytes) -> Any:
 
 
 def _without_halves(value: Any) -> Any:
-    """Replace half surrogate pairs, which are valid in JSON and not in UTF-8."""
+    """Return the value with each half surrogate pair replaced: it is valid in JSON, but not in UTF-8."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, list):

@@ -1,7 +1,7 @@
 """The transport to one API server, with limits of time and size.
 
-One byte a second renews a deadline per read for ever. So the timeout covers all parts of a request together, and the
-size counts after unpacking.
+A server that sends one byte a second never exceeds a timeout per read. So one timeout covers the whole request. The
+limit of size applies to the decompressed answer.
 """
 
 import socket
@@ -18,54 +18,55 @@ from urllib3.util.ssl_ import create_urllib3_context
 
 from evenkeel.adapters.addresses import connect
 
-# For DNS, TCP and TLS.
+# The limit for DNS, TCP and TLS.
 CONNECT_SECONDS = 3.0
-# Of all pages of a list: some eighteen thousand of the sandbox's node groups, with 3.5 KB and 162 values each.
+# The limit of all pages of a list: about 18,000 node groups of the sandbox, with 3.5 KB and 162 values each.
 MOST_BYTES = 64 * 2**20
-# Of all lists of a cluster that is checked with up to fifty others: some six hundred node groups.
+# The limit of all lists of a cluster that is checked in parallel with up to fifty others: about 600 node groups.
 MOST_BYTES_BESIDE_OTHERS = 4 * 2**20
-# Memory per byte of JSON differs by a factor of thirty. This many values take up to 300 of 512 MB.
+# The memory per byte of JSON varies by a factor of thirty, so the number of values has a limit, too. So many values
+# need up to 300 MB of the function's 512 MB.
 MOST_VALUES = 3_000_000
 _CHUNK = 2**16
-# Kept connections: parallel writes need one TLS handshake each.
+# The number of connections that are kept, so that parallel writes need only one TLS handshake each.
 _MAX_CONNECTIONS = 16
 
 
 class UnusableAnswerError(Exception):
-    """An answer that is too large, or not packed as requested."""
+    """An answer that is too large, or not compressed as requested."""
 
 
 class TooMuchError(UnusableAnswerError):
-    """An answer above its allowance."""
+    """An answer that exceeds its allowance."""
 
 
 class Allowance:
-    """The bytes and values that may still be received, of one list or of several."""
+    """The number of bytes and of values that may still be received, for one list or for several lists."""
 
     def __init__(self, size: int = MOST_BYTES, values: int = MOST_VALUES) -> None:
         self._size, self._values = size, values
         self.size_left, self._values_left = size, values
-        # A value takes at least two bytes: itself and a separator.
+        # A value needs at least two bytes: itself and a separator. So a low limit of bytes also limits values.
         self._is_counted = size > 2 * values
 
     def take(self, piece: bytes) -> None:
-        """Count a piece. Raises TooMuchError."""
+        """Subtract a piece of an answer. Raises TooMuchError where the allowance is exceeded."""
         self.size_left -= len(piece)
         if self.size_left < 0:
             raise TooMuchError(f"it is larger than {self._size // 2**20} MiB")
         if not self._is_counted:
             return
-        # In JSON, each value but the first follows one of these.
+        # In JSON, one of these characters is before each value, or before its name; only the first value has none.
         self._values_left -= len(piece) - len(piece.translate(None, b",[{"))
         if self._values_left < 0:
             raise TooMuchError(f"it holds more than {self._values} values")
 
 
 def read_body(response: urllib3.BaseHTTPResponse, allowance: Allowance) -> bytes:
-    """Return the body, unpacked piece by piece and never beyond the allowance.
+    """Return the body. It is decompressed piece by piece, and never beyond the allowance.
 
     Raises:
-        UnusableAnswerError: too large, or packed by another method than gzip.
+        UnusableAnswerError: the body is too large, or compressed by another method than gzip.
         urllib3.exceptions.HTTPError: the connection broke, or timed out.
     """
     whole = bytearray()
@@ -93,7 +94,7 @@ def read_body(response: urllib3.BaseHTTPResponse, allowance: Allowance) -> bytes
 
 
 class _TimedSocket(ssl.SSLSocket):
-    """A socket whose timeout covers all pieces until the next timeout is set, not each piece."""
+    """A socket whose timeout limits all reads and writes together, until a new timeout is set."""
 
     _until: float | None = None
 
@@ -118,7 +119,7 @@ class _TimedSocket(ssl.SSLSocket):
 
 
 def tls_context(ca: str) -> ssl.SSLContext:
-    """Return a context that trusts this authority alone. Raises ssl.SSLError or ValueError where it is none."""
+    """Return a TLS context that trusts only this authority. Raises ssl.SSLError or ValueError where it is not valid."""
     context = create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
     context.sslsocket_class = _TimedSocket
     context.check_hostname = True
@@ -127,14 +128,14 @@ def tls_context(ca: str) -> ssl.SSLContext:
 
 
 class _Connection(HTTPSConnection):
-    """Connects to addresses that a cluster may have. The time to connect counts as the request's."""
+    """Connects only to addresses that a cluster may have. The timeout of a request includes the time to connect."""
 
     to_loopback = False
 
     def connect(self) -> None:
         begun = monotonic()
         super().connect()
-        if self.timeout is not None:  # the rest is for the request
+        if self.timeout is not None:  # the request has only the remaining time
             self.timeout = max(0.001, self.timeout - (monotonic() - begun))
 
     def _new_conn(self) -> socket.socket:

@@ -1,4 +1,4 @@
-"""The machine APIs that Evenkeel reads and writes: one file for each, and its line here."""
+"""The machine APIs that Evenkeel reads and writes: one file and one entry of ``FLAVOURS`` for each."""
 
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.flavours.cluster_api import CLUSTER_API

@@ -1,4 +1,4 @@
-"""The facts that each flavour states of its machine API. A flavour that omits a required one cannot be constructed."""
+"""The facts that each flavour declares about its machine API. A flavour without a required fact cannot be created."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,17 +30,17 @@ _OURS = "evenkeel"
 
 
 class Joined(NamedTuple):
-    """How far a machine has come."""
+    """The state of a machine's node."""
 
     has_node: bool
-    ready: bool  # False where its node is reported unhealthy
+    ready: bool  # False: the node is reported unhealthy
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The object, in the group's own namespace, that describes a group's nodes."""
+    """A reference to the object, in the group's namespace, that describes the group's nodes."""
 
-    kind: Kind  # without versions: any that is served
+    kind: Kind  # a kind without versions means any served version
     name: str
 
     def __str__(self) -> str:
@@ -49,32 +49,32 @@ class Reference:
 
 @dataclass(frozen=True, kw_only=True)
 class InstancePool:
-    """A kind of scalable whose machines are the cloud's own, such as an auto-scaling group.
+    """A kind of scalable whose machines the cloud manages, such as an Auto Scaling group.
 
-    The provider chooses the machine that goes when replicas fall, and reports machines only once they exist. So none
-    of them has failed, and lowering replicas could remove a node.
+    When replicas fall, the provider chooses the machine that is deleted. It reports a machine only once that exists. So
+    no reported machine has failed, and to lower replicas could remove a running node.
     """
 
     kind: str
     domains: Path  # the zones that it spans
     members: Path  # its machines
     nodes: Path  # the machines that have joined
-    left_out: Callable[[Object], Reason | None]  # why it is no node group, although it has bounds
+    left_out: Callable[[Object], Reason | None]  # returns why an object with bounds is no node group; else None
 
 
 class DeleteMark(NamedTuple):
-    """The annotation that makes a machine go first."""
+    """The annotation on a machine that makes its controller delete that machine first."""
 
     annotation: str
     value: str = _OURS
 
     @property
     def is_ours(self) -> bool:
-        """Return True where any value marks, so that Evenkeel's own value names its author."""
+        """Return True where any value is a mark. Then Evenkeel's value names Evenkeel as the author."""
         return self.value == _OURS
 
     def marks(self, machine: Object) -> bool:
-        """Return True where the machine goes first."""
+        """Return True where the controller deletes this machine first."""
         value = annotations_of(machine).get(self.annotation)
         return bool(value) if self.is_ours else value == self.value
 
@@ -85,21 +85,22 @@ class DeleteMark(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Machines:
-    """How the API's machines are found and read."""
+    """The facts that Evenkeel needs to find and read the API's machines."""
 
     kind: Kind
-    labels: Mapping[str, str]  # kind of scalable -> label of its machines; without one, machines name a controller
+    # Kind of scalable -> the label by which its machines name it. Without a label, they name it as their controller.
+    labels: Mapping[str, str]
     mark: DeleteMark
     joined: Callable[[Object], Joined]
     launched_at: Callable[[Object], datetime | None]  # when the provider last launched a machine
     failure: Callable[[Object], MachineFailure | None]  # the provider's answer to a launch that failed
-    is_preserved: Callable[[Object, datetime], bool] | None = None  # it stays when replicas fall, marked or not
+    is_preserved: Callable[[Object, datetime], bool] | None = None  # True: kept when replicas fall, even if marked
     preserved_failed: Path | None = None  # the scalable's count of preserved machines that have failed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Autoscaler:
-    """How Cluster Autoscaler handles the API's groups. The first five are annotations with a group's options."""
+    """How Cluster Autoscaler handles the API's groups. The first five fields are annotations with a group's options."""
 
     provision_timeout: str
     unneeded_time: str
@@ -108,8 +109,8 @@ class Autoscaler:
     gpu_utilization_threshold: str
     keeps_options: bool = True  # False: the API's controllers remove options that they have not set
     status_name: str = "{kind}/{namespace}/{name}"  # a group's name in cluster-autoscaler-status
-    namespace: str | None = None  # of the autoscaler that comes with the API; None: kube-system
-    discovers_groups: bool = True  # False: its flags name the groups
+    namespace: str | None = None  # the namespace of the API's own autoscaler; None: kube-system
+    discovers_groups: bool = True  # False: the autoscaler's flags name the groups
 
     @classmethod
     def of_group(cls, group: str, namespace: str | None = None) -> "Autoscaler":
@@ -129,44 +130,48 @@ class Autoscaler:
 class Owners:
     """The classes that read the owners of bounds, replicas and the cluster's size."""
 
-    bounds: tuple[type[BoundsOwner], ...]  # the first that claims a scalable; the last one, Annotations, claims all
+    # In order: the first class that claims a scalable owns its bounds. The last class, Annotations, claims all.
+    bounds: tuple[type[BoundsOwner], ...]
     replicas: type[ReplicasOwner] | None = None
     cap: type[CapOwner] | None = None
-    former_keys: BoundKeys | None = None  # annotations of an API that groups may come from; no autoscaler reads them
+    # The annotations of bounds in an API that groups may have been moved from. No autoscaler reads them here.
+    former_keys: BoundKeys | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupPaths:
-    """Where a scalable names its pool, cluster and zone."""
+    """The paths in a scalable of its pool, its cluster and its zone."""
 
     zones: tuple[Path, ...]
     clusters: tuple[Path, ...] = ()
     pool_label: str | None = None
-    pools: tuple[Path, ...] = ()  # of the pool's name, besides the label
+    pools: tuple[Path, ...] = ()  # further paths of the pool's name, besides the label
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTemplateSource:
     """An object, other than the scalable, that describes its nodes."""
 
-    path: Path  # of the scalable's reference to it
+    path: Path  # the path of the scalable's reference to the object
     reference: Callable[[Any], Reference | None]  # None where the reference cannot be followed
-    holds: Callable[[str, str, str], bool]  # True where an API group, version and kind is such an object
+    holds: Callable[[str, str, str], bool]  # True where objects of this API group, version and kind describe nodes
     read: Callable[[Object, Reading], NodeTemplate]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Nodes:
-    """What a group's nodes look like, and how the cloud sells them."""
+    """The sources of a group's node template, and of the offering that the group buys."""
 
     template: NodeTemplateSource | None = None
-    bought: Callable[[Object], Bought | None]  # read from the template's object; without one, from the scalable
-    labels: Path  # labels that its nodes get
-    label_domains: tuple[str, ...] = ()  # only labels of these domains; with a leading dot, of those below; empty: all
+    bought: Callable[[Object], Bought | None]  # reads the template's object or, without ``template``, the scalable
+    labels: Path  # the path of the labels that nodes get
+    # Only labels of these domains reach nodes. A leading dot includes the domains below. Empty: all labels do.
+    label_domains: tuple[str, ...] = ()
     taints: Path = ("spec", "template", "spec", "taints")
-    # Annotation after capacity.cluster-autoscaler.kubernetes.io/ -> its older name, and the function that reads it.
+    # The end of an annotation's name, after capacity.cluster-autoscaler.kubernetes.io/ -> the annotation's older name,
+    # and the function that reads its value.
     older_capacity: Mapping[str, tuple[str, Callable[[object], Fraction]]] = field(default_factory=dict)
-    gpu: str | None = None  # the resource that GPUs count as, where no annotation names one
+    gpu: str | None = None  # the resource name of GPUs, where no annotation names one
 
 
 FreezeRule = Callable[[Scalable], Reason | None]
@@ -181,10 +186,10 @@ class Flavour:
     group: str
     provider_groups: tuple[str, ...] = ()  # API groups of its providers' objects
     scalables: tuple[Kind, ...]
-    instance_pool: InstancePool | None = None  # one of the scalables
-    cluster: Kind | None = None  # the workload cluster's object, which pauses its groups
-    absent_replicas: int | None  # the meaning of a missing spec.replicas; None: not defaulted yet
-    freeze_rules: tuple[FreezeRule, ...]  # the first reason counts
+    instance_pool: InstancePool | None = None  # the kind among ``scalables`` that is an instance pool
+    cluster: Kind | None = None  # the kind of the workload cluster's object, which can pause the cluster's groups
+    absent_replicas: int | None  # the number that a missing spec.replicas means; None: its default is not set yet
+    freeze_rules: tuple[FreezeRule, ...]  # in order; the first reason is used
     owners: Owners
     paths: GroupPaths
     machines: Machines
@@ -193,7 +198,7 @@ class Flavour:
 
     @property
     def is_of_sets(self) -> bool:
-        """Return True where every MachineSet is a node group, also one with an owner."""
+        """Return True where the API has no MachineDeployment: every MachineSet is a node group, also an owned one."""
         return all(kind.kind != "MachineDeployment" for kind in self.scalables)
 
     @property
@@ -203,12 +208,12 @@ class Flavour:
 
     @property
     def min_key(self) -> str:
-        """Return the annotation that Cluster Autoscaler reads a group's min from."""
+        """Return the annotation from which Cluster Autoscaler reads a group's min."""
         return self.bound_keys.min
 
     @property
     def max_key(self) -> str:
-        """Return the annotation that Cluster Autoscaler reads a group's max from."""
+        """Return the annotation from which Cluster Autoscaler reads a group's max."""
         return self.bound_keys.max
 
     @property
@@ -220,14 +225,14 @@ class Flavour:
 
     @property
     def copies(self) -> tuple[Kind, ...]:
-        """Return the kinds that repeat what companions say. They are read from files only; no check lists them."""
+        """Return the kinds that repeat numbers of the companions. Only files are read for them: no check lists them."""
         owner = self.owners.replicas
         kinds = (owner.copy_kind, owner.source_kind) if owner else ()
         return tuple(kind for kind in kinds if kind is not None)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """Return every kind that a check lists, machines aside."""
+        """Return every kind that a check lists, except machines."""
         return self.scalables + self.companions
 
 
@@ -238,20 +243,21 @@ def bound_keys_of(group: str) -> BoundKeys:
 
 
 def being_deleted(scalable: Scalable) -> Reason | None:
-    """Freeze a scalable that is being deleted, in every API."""
+    """Return the reason to freeze a scalable that is being deleted; else None."""
     return Reason.of(Rule.OBJECT_BEING_DELETED) if is_being_deleted(scalable.item) else None
 
 
 def paused(scalable: Scalable) -> Reason | None:
-    """Freeze a scalable whose controller is paused."""
+    """Return the reason to freeze a scalable whose reconciliation is paused; else None."""
     is_paused = get_path(scalable.item, ("spec", "paused")) is True or "cluster.x-k8s.io/paused" in scalable.annotations
     return Reason.of(Rule.OBJECT_PAUSED) if is_paused else None
 
 
 def rolling(scalable: Scalable) -> Reason | None:
-    """Freeze a MachineDeployment of which more than one MachineSet has machines: a rollout.
+    """Return the reason to freeze a MachineDeployment during a rollout; else None.
 
-    Cluster Autoscaler recognizes it the same way (clusterapi_nodegroup.go:531-587).
+    A rollout is in progress while more than one of its MachineSets has machines. Cluster Autoscaler applies the same
+    rule (clusterapi_nodegroup.go:531-587).
     """
     replicas = (("spec", "replicas"), ("status", "replicas"))
     holding = sum(any(get_path(item, path) for path in replicas) for item in scalable.sets)
@@ -259,7 +265,7 @@ def rolling(scalable: Scalable) -> Reason | None:
 
 
 def joined_by_node_ref(machine: Object) -> Joined:
-    """Read a machine that names its node, and whose condition NodeHealthy describes it."""
+    """Return the state of a machine's node, from the machine's nodeRef and its condition NodeHealthy."""
     health = condition_of(machine, ("status", "conditions"), "NodeHealthy")
     return Joined(
         has_node=get_path(machine, ("status", "nodeRef", "name")) is not None,

@@ -52,12 +52,12 @@ from evenkeel.domain.model.values import quote
 
 _CAPI = "cluster.x-k8s.io"
 _VERSIONS = ("v1beta2", "v1beta1")
-# The places of v1beta1's conditions: in objects of v1beta2, and of v1beta1.
+# The paths of v1beta1 conditions: in v1beta2 objects, and in v1beta1 objects.
 _STATUSES = (("status", "deprecated", "v1beta1"), ("status",))
 _REPLICAS_MANAGED_BY = f"{_CAPI}/replicas-managed-by"
 _DOMAINS = ("spec", "failureDomains")
 _ZONE_PATHS = (("spec", "template", "spec", "failureDomain"), (*TEMPLATE_LABELS, ZONE_LABEL))
-# A reference names the kind to list, so only templates of a named API group are read.
+# The kind to list comes from a reference. So its API group and kind must match the patterns of machine templates.
 _GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+", re.ASCII)
 _VERSION = re.compile(r"v[0-9]+([a-z]+[0-9]+)?", re.ASCII)
 _TEMPLATE = re.compile(r"[A-Z][A-Za-z0-9]*MachineTemplate", re.ASCII)
@@ -75,8 +75,9 @@ def _cluster_paused(scalable: Scalable) -> Reason | None:
 def _pool_left_out(pool: Object) -> Reason | None:
     """Return the reason why a MachinePool is no node group, or None.
 
-    With replicas managed elsewhere, its provider overwrites them with the cloud's number (cluster-api-provider-aws
-    exp/controllers/awsmachinepool_controller.go). Any value but "false" means that (cluster-api util/annotations).
+    Where another controller manages replicas, the provider overwrites them with the cloud's number
+    (cluster-api-provider-aws exp/controllers/awsmachinepool_controller.go). Any value of the annotation but "false"
+    means that (cluster-api util/annotations).
     """
     manager = annotations_of(pool).get(_REPLICAS_MANAGED_BY)
     if manager is not None and manager != "false":
@@ -101,10 +102,10 @@ def _launched_at(machine: Object) -> datetime | None:
 
 
 def _failure(machine: Object) -> MachineFailure | None:
-    """Return the failure in the infrastructure's condition, which the Machine mirrors.
+    """Return the failure in failureMessage, else in condition InfrastructureReady, a copy of the provider's condition.
 
-    CAPA mirrors InstanceProvisionFailed with the EC2 error and sets no failureMessage
-    (controllers/awsmachine_controller.go:577-581). ``NotReady`` alone also holds for a young machine.
+    CAPA reports InstanceProvisionFailed with the EC2 error there, and sets no failureMessage
+    (controllers/awsmachine_controller.go:577-581). The reason ``NotReady`` alone is no failure: a new machine has it.
     """
     for status in _STATUSES:
         message = get_path(machine, (*status, "failureMessage"))
@@ -125,21 +126,21 @@ def _is_template(group: str, _version: str, kind: str) -> bool:
 
 
 def _reference(value: Any) -> Reference | None:
-    """Read a reference in either style of Cluster API."""
+    """Return the reference to a machine template, in the format of v1beta1 or v1beta2; else None."""
     kind, name = get_path(value, ("kind",)), get_path(value, ("name",))
     if not isinstance(kind, str) or not isinstance(name, str) or not name:
         return None
-    group, _, version = str(value.get("apiVersion") or "").rpartition("/")  # v1beta1: an ObjectReference
+    group, _, version = str(value.get("apiVersion") or "").rpartition("/")  # v1beta1 has an ObjectReference
     group = value.get("apiGroup") or group
     if not isinstance(group, str) or not _is_template(group, version, kind):
         return None
-    # Cluster API's contract with its providers: the plural is the kind in lower case and an s.
+    # By Cluster API's contract with its providers, the plural is the kind in lower case with an "s" at its end.
     versions = (version,) if _VERSION.fullmatch(version) else ()
     return Reference(Kind(group, versions, kind, f"{kind.lower()}s", optional=True), name)
 
 
 def _node_template(template: Object, reading: Reading) -> NodeTemplate:
-    """Read an infrastructure template's ``status``."""
+    """Return the node template in the ``status`` of an infrastructure template."""
     kind = str(template.get("kind"))
     info = string_map(get_path(template, ("status", "nodeInfo")))
     labels = {ARCH_LABEL: info.get("architecture"), OS_LABEL: info.get("operatingSystem")}
@@ -158,14 +159,14 @@ CLUSTER_API = Flavour(
     scalables=(
         Kind(_CAPI, _VERSIONS, "MachineDeployment", "machinedeployments"),
         Kind(_CAPI, _VERSIONS, "MachineSet", "machinesets"),
-        # Some installations omit its definition, and roles from before Evenkeel do not name it.
+        # Some installations do not have this CRD, and older roles do not allow listing it.
         Kind(_CAPI, _VERSIONS, "MachinePool", "machinepools", optional=True, may_be_refused=True),
     ),
     instance_pool=InstancePool(
         kind="MachinePool",
         domains=_DOMAINS,
         members=("spec", "providerIDList"),
-        # Not status.readyReplicas: in v1beta2, without Machines, that counts all machines, joined or not
+        # Not status.readyReplicas: in v1beta2, for a pool without Machines, it also counts machines before they join
         # (cluster-api core/reconcilers/machinepool/machinepool_controller_status.go).
         nodes=("status", "nodeRefs"),
         left_out=_pool_left_out,
@@ -175,8 +176,8 @@ CLUSTER_API = Flavour(
     freeze_rules=(being_deleted, paused, _cluster_paused, rolling),
     owners=Owners(
         bounds=(NodePool, ClusterTopology, KarpenterMember, Annotations),
-        # OpenShift's move to Cluster API copies them unchanged, and the autoscaler then reads Cluster API's
-        # (cluster-capi-operator pkg/conversion/mapi2capi/util.go).
+        # OpenShift's migration to Cluster API copies these annotations unchanged. The autoscaler then reads only those
+        # of Cluster API (cluster-capi-operator pkg/conversion/mapi2capi/util.go).
         former_keys=bound_keys_of("machine.openshift.io"),
     ),
     paths=GroupPaths(
@@ -204,7 +205,7 @@ CLUSTER_API = Flavour(
         ),
         bought=by_infrastructure_template,
         labels=TEMPLATE_LABELS,
-        # The labels that Cluster API copies to nodes (internal/util/managed labels, GetManagedLabels).
+        # The domains of the labels that Cluster API copies to nodes (internal/util/managed labels, GetManagedLabels).
         label_domains=("node-role.kubernetes.io", ".node-restriction.kubernetes.io", ".node.cluster.x-k8s.io"),
     ),
 )

@@ -48,7 +48,7 @@ _NODE_LABELS: Path = ("spec", "template", "spec", "nodeTemplate", "metadata", "l
 _POOL_LABEL = "worker.gardener.cloud/pool"
 _MACHINE_CLASS = Kind(_MCM, ("v1alpha1",), "MachineClass", "machineclasses")
 # An annotation of a machine, or of its node, preserves a failed machine (pkg/util/provider/machineutils/utils.go). The
-# node's wins: its controller copies it to the machine, and removes the machine's own
+# node's annotation wins: the machine controller copies it to the machine, and removes the machine's own annotation
 # (updatePreserveAnnotationOnMachine in pkg/util/provider/machinecontroller/machine.go).
 _ASKS_TO_PRESERVE = ("now", "when-failed", "auto-preserved")
 _PRESERVE = "node.machine.sapcloud.io/preserve"
@@ -69,14 +69,14 @@ def _frozen_by_label(scalable: Scalable) -> Reason | None:
 
 
 def _joined(machine: Object) -> Joined:
-    # The node label exists before the node has joined; the phase says if it has
+    # The node label exists before the node has joined. Only the phase shows that it has joined
     # (machine-controller-manager pkg/util/provider/machinecontroller/machine_util.go).
     phase = get_path(machine, ("status", "currentStatus", "phase"))
     return Joined(has_node=phase in ("Running", "Unknown"), ready=phase != "Unknown")
 
 
 def _creation(machine: Object, state: str) -> Object | None:
-    """Return the machine's last operation where that is a creation in this state."""
+    """Return the machine's last operation where it is a creation in this state; else None."""
     operation = mapping(get_path(machine, ("status", "lastOperation")))
     return operation if (operation.get("type"), operation.get("state")) == ("Create", state) else None
 
@@ -89,8 +89,8 @@ def _launched_at(machine: Object) -> datetime | None:
 def _failure(machine: Object) -> MachineFailure | None:
     """Return the provider's failure to create the machine.
 
-    machine-controller-manager rewrites a similar status after 30 minutes only (isMachineStatusSimilar): its time is
-    that of the first failure.
+    machine-controller-manager does not rewrite a similar status for 30 minutes (isMachineStatusSimilar). So the time in
+    the status is that of the first failure.
     """
     operation = _creation(machine, "Failed")
     if operation is None:
@@ -99,10 +99,10 @@ def _failure(machine: Object) -> MachineFailure | None:
 
 
 def _is_preserved(machine: Object, now: datetime) -> bool:
-    """Return True where Gardener preserves the machine, running or failed.
+    """Return True where Gardener preserves the machine, which may run or have failed.
 
-    An annotation requests it; a time of expiry puts it into effect, and ends it
-    (machine-controller-manager pkg/controller/machineset.go, shouldFailedMachineBeTerminated).
+    An annotation requests preservation. It is in effect from the moment that the status has an expiry time until that
+    time (machine-controller-manager pkg/controller/machineset.go, shouldFailedMachineBeTerminated).
     """
     status = mapping(get_path(machine, ("status", "currentStatus")))
     expires = status.get("preserveExpiryTime")
@@ -111,7 +111,7 @@ def _is_preserved(machine: Object, now: datetime) -> bool:
         return until is not None and until > now
     if status.get("phase") != "Failed":
         return False
-    annotations = annotations_of(machine)  # requested, and not in effect yet
+    annotations = annotations_of(machine)  # preservation is requested, and not yet in effect
     return (annotations.get(_PRESERVE_OF_NODE) or annotations.get(_PRESERVE)) in _ASKS_TO_PRESERVE
 
 
@@ -123,7 +123,7 @@ def _reference(value: Any) -> Reference | None:
 
 
 def _node_template(machine_class: Object, reading: Reading) -> NodeTemplate:
-    """Read a MachineClass (gardener/autoscaler mcm_manager.go, GetMachineDeploymentNodeTemplate)."""
+    """Return a MachineClass's node template (gardener/autoscaler mcm_manager.go, GetMachineDeploymentNodeTemplate)."""
     reading = reading.of("MachineClass", machine_class)
     template = mapping(machine_class.get("nodeTemplate"))
     capacity = {
@@ -152,7 +152,7 @@ GARDENER = Flavour(
         Kind(_MCM, ("v1alpha1",), "MachineDeployment", "machinedeployments"),
         Kind(_MCM, ("v1alpha1",), "MachineSet", "machinesets"),
     ),
-    absent_replicas=0,  # int32 with omitempty: a zero is left out
+    absent_replicas=0,  # an int32 with omitempty: JSON omits a zero
     freeze_rules=(being_deleted, paused, _frozen_by_condition, rolling, _frozen_by_label),
     owners=Owners(bounds=(Annotations,), replicas=Worker),
     paths=GroupPaths(
@@ -180,7 +180,7 @@ GARDENER = Flavour(
         unready_time=f"{_AUTOSCALER}/scale-down-unready-time",
         utilization_threshold=f"{_AUTOSCALER}/scale-down-utilization-threshold",
         gpu_utilization_threshold=f"{_AUTOSCALER}/scale-down-gpu-utilization-threshold",
-        # The Worker's controller sets all five of these or deletes them (genericactuator/actuator_reconcile.go).
+        # The Worker's controller sets or deletes all five options (genericactuator/actuator_reconcile.go).
         keeps_options=False,
         status_name="{namespace}.{name}",
         discovers_groups=False,

@@ -42,11 +42,11 @@ _NODE_LABELS = ("spec", "template", "spec", "metadata", "labels")
 
 
 def authority_of(machine_set: Object) -> str | None:
-    """Return the API that a MachineSet is written through, MachineAPI or ClusterAPI; None while that changes.
+    """Return the API in which a MachineSet is written, MachineAPI or ClusterAPI; None during a migration.
 
-    Cluster Autoscaler reads spec, admission reads status (openshift/kubernetes-autoscaler openshift_utils.go;
-    cluster-capi-operator admission-policies). An empty status becomes that of spec
-    (machineset_migration_controller.go).
+    Cluster Autoscaler reads ``spec.authoritativeAPI``, admission policies read the field in ``status``
+    (openshift/kubernetes-autoscaler openshift_utils.go; cluster-capi-operator admission-policies). A controller copies
+    the field from spec to an empty status (machineset_migration_controller.go).
     """
     wanted, current = (get_path(machine_set, (place, "authoritativeAPI")) or "" for place in ("spec", "status"))
     if wanted in ("", MACHINE_API) and current in ("", MACHINE_API):
@@ -65,7 +65,7 @@ def _owned_by_another_api(scalable: Scalable) -> Reason | None:
 
 
 def _creation(machine: Object, status: str) -> Object | None:
-    """Return the provider's condition MachineCreation where it has this status."""
+    """Return the provider's condition MachineCreation where it has this status; else None."""
     condition = condition_of(machine, ("status", "providerStatus", "conditions"), "MachineCreation")
     return condition if condition is not None and condition.get("status") == status else None
 
@@ -76,10 +76,11 @@ def _launched_at(machine: Object) -> datetime | None:
 
 
 def _failure(machine: Object) -> MachineFailure | None:
-    """Return ``errorReason`` where the provider's answer is final, else its condition MachineCreation.
+    """Return the failure in ``errorReason`` where it is final, else in the provider's condition MachineCreation.
 
-    InsufficientInstanceCapacity is a 5xx: the phase stays Provisioning, and only the condition shows it
-    (machine-api-provider-aws pkg/actuators/machine/instances.go:552-579, utils.go:396-411).
+    AWS answers InsufficientInstanceCapacity with a 5xx, which is not final. So the phase remains Provisioning, and only
+    the condition shows the failure (machine-api-provider-aws pkg/actuators/machine/instances.go:552-579,
+    utils.go:396-411).
     """
     message = get_path(machine, ("status", "errorMessage"))
     if message is not None:
@@ -109,19 +110,19 @@ OPENSHIFT = Flavour(
     machines=Machines(
         kind=Kind(_MAPI, ("v1beta1",), "Machine", "machines"),
         labels={"MachineSet": f"{_MAPI}/cluster-api-machineset"},
-        # Must not be empty. The older cluster-api-delete-machine counts under delete policy Oldest only
-        # (machine-api-operator pkg/controller/machineset/delete_policy.go), so it is no mark to rely on.
+        # The value must not be empty. Evenkeel does not use the older cluster-api-delete-machine, which has an effect
+        # only under delete policy Oldest (machine-api-operator pkg/controller/machineset/delete_policy.go).
         mark=DeleteMark(f"{_MAPI}/delete-machine"),
         joined=joined_by_node_ref,
         launched_at=_launched_at,
         failure=_failure,
     ),
-    # The namespace: cluster-autoscaler-operator pkg/controller/clusterautoscaler.
+    # Source of the namespace: cluster-autoscaler-operator pkg/controller/clusterautoscaler.
     autoscaler=Autoscaler.of_group(_MAPI, namespace="openshift-machine-api"),
     nodes=Nodes(
         bought=lambda scalable: by_provider_spec(get_path(scalable, _PROVIDER_VALUE)),
         labels=_NODE_LABELS,
-        # The operator copies them to the newer names, its autoscaler reads both (openshift_utils.go:70-87).
+        # The operator copies these values to the newer names; its autoscaler reads both (openshift_utils.go:70-87).
         older_capacity={
             "cpu": (f"{_MAPI}/vCPU", read_amount),
             "memory": (f"{_MAPI}/memoryMb", lambda value: read_pieces(value) * 2**20),  # in MiB, despite its name

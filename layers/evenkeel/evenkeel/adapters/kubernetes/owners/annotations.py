@@ -8,7 +8,7 @@ MEMBER = "node.cluster.x-k8s.io/karpenter-member"
 
 
 class Annotations(BoundsOwner):
-    """Claims every scalable: the last of a flavour's owners."""
+    """Claims every scalable, so it is the last of a flavour's owners."""
 
     def claim(self, scalable: Scalable, reading: Reading) -> Claim:
         """Return the bounds in the scalable's own annotations."""
@@ -16,10 +16,10 @@ class Annotations(BoundsOwner):
 
 
 class KarpenterMember(BoundsOwner):
-    """Claims MachineDeployments that karpenter-provider-cluster-api orders machines from, by their label.
+    """Claims MachineDeployments with the label by which karpenter-provider-cluster-api orders machines from them.
 
-    The provider reads max alone, and writes replicas. Lowering them would remove machines that it has claimed
-    (pkg/cloudprovider/cloudprovider.go, pkg/providers/machinedeployment).
+    The provider reads only max, and writes replicas itself. To lower replicas would remove machines that the provider
+    has claimed (pkg/cloudprovider/cloudprovider.go, pkg/providers/machinedeployment).
     """
 
     max_only = True
@@ -32,5 +32,5 @@ class KarpenterMember(BoundsOwner):
         return self.claim_of(only_max, reading)._replace(annotations=scalable.annotations, minimum=0)
 
     def bounds_annotations(self, bounds: Bounds | None) -> dict[str, str | None]:
-        """Return the annotation of max alone; None removes it."""
+        """Return the annotation of max alone; a value of None removes it."""
         return {self.keys.max: str(bounds.max) if bounds else None}

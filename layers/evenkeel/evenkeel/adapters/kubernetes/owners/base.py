@@ -1,4 +1,4 @@
-"""The interface of owners of bounds, replicas and sizes. A check makes one instance, of the objects that it listed."""
+"""The interfaces of owners of bounds, replicas and sizes. A check creates each owner from the objects that it lists."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,30 +11,30 @@ from evenkeel.domain.model.values import read_count
 
 
 class BoundKeys(NamedTuple):
-    """The annotations that Cluster Autoscaler reads a group's bounds from (clusterapi_utils.go:326-342)."""
+    """The annotations from which Cluster Autoscaler reads a group's bounds (clusterapi_utils.go:326-342)."""
 
     min: str
     max: str
 
 
 class Claim(NamedTuple):
-    """The bounds of a scalable, as their owner has them."""
+    """The bounds of a scalable, as read from their owner."""
 
     owner: "BoundsOwner"
-    path: Path  # of max in managedFields
-    annotations: Mapping[str, Any]  # of the object that has the bounds, Evenkeel's own among them
+    path: Path  # the path of max in managedFields
+    annotations: Mapping[str, Any]  # all annotations of the object that has the bounds, with Evenkeel's
     minimum: int | None
     maximum: int | None
     has_bounds: bool
-    # The following are set where the bounds are on another object than the scalable.
+    # The fields below are set where another object than the scalable has the bounds.
     object: Object | None = None
     ref: OwnerRef | None = None
-    fields: tuple[str, str] = ("", "")  # of min and max, as a person writes them
-    labels: Mapping[str, str] = {}  # where pools are also chosen by its labels
+    fields: tuple[str, str] = ("", "")  # the fields of min and max, as people write them
+    labels: Mapping[str, str] = {}  # labels of that object which count as labels of the group
     zone: str | None = None
-    least_min: int = 0  # the least min that it accepts
-    pinning: Pinning | None = None  # it can hold replicas, out of reach of an autoscaler
-    pinned: bool = False  # it does, at Evenkeel's request
+    least_min: int = 0  # the lowest min that the owner accepts
+    pinning: Pinning | None = None  # set where the owner can fix replicas, so that no autoscaler changes them
+    pinned: bool = False  # True: the owner has fixed replicas, as Evenkeel requested
 
 
 def ref_of(kind: Kind, item: Object, part: str = "") -> OwnerRef:
@@ -47,19 +47,19 @@ def ref_of(kind: Kind, item: Object, part: str = "") -> OwnerRef:
 class BoundsOwner(ABC):
     """Reads and writes the bounds of node groups."""
 
-    kind: ClassVar[Kind | None] = None  # of its objects; None: the scalable itself
-    rights: ClassVar[str] = ""  # the files that allow writing it; empty: the usual ones
-    least_max: ClassVar[int] = 0  # the least max that it accepts
-    lowers_replicas: ClassVar[bool] = False  # the controller that copies its max lowers replicas to it
-    max_only: ClassVar[bool] = False  # it has no min, and its controller writes replicas
+    kind: ClassVar[Kind | None] = None  # the kind of its objects; None: the scalable itself
+    rights: ClassVar[str] = ""  # the files that grant the right to write it; empty: the same as for scalables
+    least_max: ClassVar[int] = 0  # the lowest max that the owner accepts
+    lowers_replicas: ClassVar[bool] = False  # True: the controller that copies max lowers replicas to max
+    max_only: ClassVar[bool] = False  # True: the owner has no min, and its controller writes replicas
 
     def __init__(self, keys: BoundKeys, items: Sequence[Object]) -> None:
-        """``items``: all objects of its kind."""
+        """``items``: all objects of the owner's kind."""
         self.keys = keys
 
     @abstractmethod
     def claim(self, scalable: Scalable, reading: Reading) -> Claim | None:
-        """Return the scalable's bounds, or None where another owner has them. Adds bad values to the reading."""
+        """Return the scalable's bounds, or None where another owner has them. Adds a fault for each bad value."""
 
     def frozen(self, scalable: Scalable) -> Reason | None:
         """Return the reason why the scalable must not be written now, or None."""
@@ -78,18 +78,18 @@ class BoundsOwner(ABC):
         )
 
     def bounds_annotations(self, bounds: Bounds | None) -> dict[str, str | None]:
-        """Return the annotations for these bounds; None removes them."""
+        """Return the annotations for these bounds; ``bounds`` None removes the annotations."""
         low, high = (str(bounds.min), str(bounds.max)) if bounds else (None, None)
         return {self.keys.min: low, self.keys.max: high}
 
     def patch(
         self, item: Object, scalable: Object, annotations: Mapping[str, str | None], bounds: Bounds | None
     ) -> dict[str, Any]:
-        """Return a merge patch of its object with these annotations, and with bounds that are no annotations."""
+        """Return a merge patch of the owner's object: these annotations, and bounds that are in other fields."""
         return {"metadata": {"annotations": annotations}}
 
     def pin(self, replicas: int) -> dict[str, Any]:
-        """Return the ``spec`` of a merge patch that holds replicas, for an owner with a ``pinning``."""
+        """Return the ``spec`` of a merge patch that fixes replicas. Only owners with a ``pinning`` implement it."""
         raise NotImplementedError
 
 
@@ -115,24 +115,24 @@ class BoundsInSpec(BoundsOwner):
 class AppliedBounds(BoundsOwner):
     """Keeps the bounds in an object that another tool applies.
 
-    Where the record allows it, Evenkeel writes by server-side apply with force, which takes the fields from the tool.
-    A merge patch puts the former values back: it removes Evenkeel's fields, also those with a second manager.
+    Where the record allows it, Evenkeel writes by server-side apply with force, which takes the fields over from the
+    tool. A merge patch restores the former values: it removes Evenkeel's fields, also those with a second manager.
     """
 
     @abstractmethod
     def applied(self, item: Object, scalable: Object, annotations: Mapping[str, str]) -> dict[str, Any]:
-        """Return the body of the apply, from ``spec`` on: these annotations, and all that were applied before.
+        """Return the body of the apply, except for metadata: these annotations, and all that Evenkeel applied before.
 
-        An omitted field that was applied before is removed (sigs.k8s.io/structured-merge-diff).
+        The API server removes a field that was applied before and is now omitted (sigs.k8s.io/structured-merge-diff).
         """
 
 
 class ReplicasOwner(ABC):
-    """Reads the range that another controller keeps replicas in."""
+    """Reads the range within which another controller keeps replicas."""
 
     kind: ClassVar[Kind]
-    copy_kind: ClassVar[Kind | None] = None  # repeats it, and is read from files only: too large for checks
-    source_kind: ClassVar[Kind | None] = None  # in another cluster; its numbers are copied; read from files only
+    copy_kind: ClassVar[Kind | None] = None  # repeats the numbers; read from files only, as it is too large for checks
+    source_kind: ClassVar[Kind | None] = None  # the source of the numbers, in another cluster; read from files only
 
     @abstractmethod
     def __init__(self, items: Iterable[Object], copies: Iterable[Object]) -> None:
@@ -140,7 +140,7 @@ class ReplicasOwner(ABC):
 
     @abstractmethod
     def numbers(self, namespace: str, pool: str) -> OwnerNumbers | None:
-        """Return the numbers of a pool, by its name in the owner's API; None where it has none."""
+        """Return the numbers of a pool, by its name in the owner's API; None for an unknown pool."""
 
     @abstractmethod
     def zone(self, namespace: str, pool: str, index: int) -> str | None:
@@ -148,15 +148,15 @@ class ReplicasOwner(ABC):
 
     @abstractmethod
     def range(self, namespace: str, pool: str, zone: str) -> Bounds | None:
-        """Return the replicas that its controller accepts, or None where it accepts all."""
+        """Return the range of replicas that the owner's controller accepts, or None where it accepts any number."""
 
     @abstractmethod
     def frozen(self, groups: Iterable[NodeGroup]) -> Mapping[GroupKey, Reason]:
-        """Return the groups that must not be written now, judged from all groups together, with the reasons."""
+        """Return the groups that must not be written now, with the reasons. The rule needs all groups together."""
 
 
 class CapOwner(ABC):
-    """Reads the largest number of nodes of a whole cluster."""
+    """Reads the maximum number of nodes of a whole cluster."""
 
     kind: ClassVar[Kind]
 

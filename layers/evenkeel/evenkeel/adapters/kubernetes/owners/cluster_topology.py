@@ -1,8 +1,8 @@
 """A Cluster's topology: it owns the bounds of MachineDeployments that come from a ClusterClass.
 
-The topology controller copies annotations of an entry in ``spec.topology.workers.machineDeployments`` to its
-MachineDeployment, and overwrites others there. So Evenkeel writes those bounds to the Cluster, and replicas to the
-MachineDeployment. Bounds that the entry does not name belong to the MachineDeployment.
+The topology controller copies the annotations of an entry in ``spec.topology.workers.machineDeployments`` to the
+entry's MachineDeployment, and overwrites other values there. So Evenkeel writes these bounds to the Cluster, and
+replicas to the MachineDeployment. Where the entry names no bounds, the MachineDeployment owns its bounds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,14 +30,14 @@ _ENTRIES: Path = ("spec", "topology", "workers", "machineDeployments")
 
 
 class ClusterTopology(AppliedBounds):
-    """Claims MachineDeployments that carry the label of a ClusterClass, whose entry in their Cluster names bounds."""
+    """Claims MachineDeployments with the label of a ClusterClass, where their entry in the Cluster names bounds."""
 
     kind = Kind("cluster.x-k8s.io", ("v1beta2", "v1beta1"), "Cluster", "clusters")
     rights = "deploy/kubernetes/cluster-api/rbac-topology.yaml and admission-policy-topology.yaml"
 
     def __init__(self, keys: BoundKeys, items: Sequence[Object]) -> None:
         super().__init__(keys, items)
-        # Of two entries with one name the first counts; the API allows no two.
+        # Of two entries with one name, the first one is used. The API does not allow two.
         self._entries = {
             (*name_of(cluster), name): entry
             for cluster in items
@@ -55,7 +55,8 @@ class ClusterTopology(AppliedBounds):
             return None
         annotations = annotations_of(entry)
         if self.keys.min not in annotations and self.keys.max not in annotations:
-            return None  # bounds on the MachineDeployment last; of the ClusterClass, its managedFields show them
+            # Bounds on the MachineDeployment are not overwritten. Its managedFields show those of a ClusterClass.
+            return None
         name = str(entry.get("name"))
         place = f"{'.'.join(_ENTRIES)}[{name}].metadata.annotations"
         return self.claim_of(annotations, reading)._replace(
@@ -75,7 +76,7 @@ class ClusterTopology(AppliedBounds):
         return None if entry.get("replicas") is None else Reason.of(Rule.TOPOLOGY_SETS_REPLICAS)
 
     def applied(self, item: Object, scalable: Object, annotations: Mapping[str, str]) -> dict[str, Any]:
-        """Return the apply's body: annotations that Evenkeel applied before, and these on the scalable's entry."""
+        """Return the body of the apply: the annotations applied before, and the new ones on the scalable's entry."""
         wanted = get_path(scalable, ("metadata", "labels", TOPOLOGY_NAME))
         entries = []
         for entry in entries_of(item, _ENTRIES):
@@ -90,7 +91,7 @@ class ClusterTopology(AppliedBounds):
     def patch(
         self, item: Object, scalable: Object, annotations: Mapping[str, str | None], bounds: Bounds | None
     ) -> dict[str, Any]:
-        """Return the whole list with one entry's annotations changed: a merge patch replaces lists."""
+        """Return a merge patch with all entries, because it replaces the list. One entry has changed annotations."""
         name = get_path(scalable, ("metadata", "labels", TOPOLOGY_NAME))
         entries: list[Any] = []
         for entry in get_path(item, _ENTRIES):

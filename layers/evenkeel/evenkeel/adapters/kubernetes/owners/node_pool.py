@@ -1,9 +1,9 @@
-"""HyperShift's NodePool: it owns the bounds of the MachineDeployment or MachineSet that its operator makes of it.
+"""HyperShift's NodePool: it owns the bounds of the MachineDeployment or MachineSet that its operator creates from it.
 
 The operator overwrites bounds and replicas of the scalable at any event (hypershift-operator
 controllers/nodepool/capi.go, setMachineDeploymentReplicas), so Evenkeel writes the NodePool. A max below replicas
-lowers them. ``spec.replicas`` instead of ``spec.autoScaling`` holds that number and hides the group from the
-autoscaler: the only fence at 0. One NodePool is one zone.
+lowers replicas. ``spec.replicas`` instead of ``spec.autoScaling`` fixes the number, and hides the group from the
+autoscaler. That is the only way to fence a group at 0 nodes. One NodePool is one zone.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ from evenkeel.domain.rebalancing.annotations import read_published
 
 # The operator's annotation of the scalable and its machines: <namespace>/<name> of the NodePool.
 MADE_FROM = "hypershift.openshift.io/nodePool"
-# The paths of a zone (api/hypershift/v1beta1/azure.go, gcp.go, openstack.go). On AWS a NodePool names a subnet.
+# The paths of a zone (api/hypershift/v1beta1/azure.go, gcp.go, openstack.go). On AWS, a NodePool names a subnet.
 _ZONES: tuple[Path, ...] = (
     ("spec", "platform", "azure", "availabilityZone"),
     ("spec", "platform", "gcp", "zone"),
@@ -63,7 +63,7 @@ class NodePool(BoundsInSpec):
     def __init__(self, keys: BoundKeys, items: Sequence[Object]) -> None:
         super().__init__(keys, items)
         self._items = {"/".join(name_of(item)): item for item in items}
-        scaled: dict[str, set[str]] = {}  # by hosted cluster
+        scaled: dict[str, set[str]] = {}  # ids of the NodePools with autoScaling, by hosted cluster
         for item in items:
             if get_path(item, _SCALING) is not None and not is_being_deleted(item):
                 scaled.setdefault(_hosted_cluster(item), set()).add(ref_of(self.kind, item).id)
@@ -73,7 +73,7 @@ class NodePool(BoundsInSpec):
         return self._items.get(str(scalable.annotations.get(MADE_FROM)))
 
     def claim(self, scalable: Scalable, reading: Reading) -> Claim | None:
-        """Return the bounds in the scalable's NodePool, or None if that was not read."""
+        """Return the bounds in the scalable's NodePool, or None if the NodePool was not read."""
         item = self._item(scalable)
         if item is None:
             return None
@@ -103,7 +103,7 @@ class NodePool(BoundsInSpec):
         )
 
     def frozen(self, scalable: Scalable) -> Reason | None:
-        """Return the reason if the NodePool is unread or paused, or sets replicas not pinned by Evenkeel; else None."""
+        """Return the reason if the NodePool is unread, paused, or has replicas that others have set; else None."""
         if MADE_FROM not in scalable.annotations:
             return None
         item = self._item(scalable)
@@ -130,7 +130,7 @@ def _hosted_cluster(item: Object) -> str:
 
 
 def _pinned(item: Object) -> Bounds | None:
-    """Return the bounds that Evenkeel pinned as replicas, or None where the replicas are another number."""
+    """Return the bounds that Evenkeel has fixed as replicas, or None where the replicas are another number."""
     replicas, decision = get_path(item, _REPLICAS), get_path(item, ("metadata", "annotations", DECISION))
     if replicas is None or get_path(item, _SCALING) is not None or not isinstance(decision, str):
         return None
@@ -141,10 +141,10 @@ def _pinned(item: Object) -> Bounds | None:
 
 
 def _is_paused(item: Object) -> bool:
-    """Return True where its operator ignores it, judged without a clock.
+    """Return True where the operator ignores the NodePool. The result does not depend on a clock.
 
-    A time is over once the operator reports that for the current generation (support/util, ProcessPausedUntilField).
-    A false value of Go's ParseBool pauses nothing.
+    A time in ``spec.pausedUntil`` is over once the operator reports so for the current generation (support/util,
+    ProcessPausedUntilField). A value that Go's ParseBool reads as false does not pause.
     """
     until = get_path(item, _UNTIL)
     if until is None or str(until).lower() in ("false", "f", "0"):

@@ -30,7 +30,7 @@ _NODES = ("spec", "resourceLimits", "maxNodesTotal")
 
 
 class MachineAutoscaler(BoundsInSpec):
-    """Claims the MachineSet that ``spec.scaleTargetRef`` names, in its own namespace."""
+    """Claims the MachineSet that ``spec.scaleTargetRef`` of a MachineAutoscaler names, in the same namespace."""
 
     kind = Kind(_AUTOSCALING, ("v1beta1",), "MachineAutoscaler", "machineautoscalers", optional=True)
     least_max = 1  # a webhook refuses spec.maxReplicas below 1
@@ -77,7 +77,7 @@ class MachineAutoscaler(BoundsInSpec):
 
 
 class ClusterAutoscaler(CapOwner):
-    """Reads ``spec.resourceLimits.maxNodesTotal`` (clusterautoscaler_types.go:43-125). It is never written."""
+    """Reads ``spec.resourceLimits.maxNodesTotal`` (clusterautoscaler_types.go:43-125). Evenkeel never writes it."""
 
     kind = Kind(
         _AUTOSCALING,
@@ -90,7 +90,7 @@ class ClusterAutoscaler(CapOwner):
     )
 
     def cap(self, items: Iterable[Object]) -> NodeCap | None:
-        """Return the lowest limit above 0, or None. Skips values that are no count."""
+        """Return the lowest limit above 0, or None. Skips a value that is no count."""
         caps = []
         for item in items:
             try:

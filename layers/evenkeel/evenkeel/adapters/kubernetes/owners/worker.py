@@ -1,7 +1,7 @@
-"""Gardener's Worker: its pools have the numbers, and each reconciliation moves replicas into the zones' shares.
+"""Gardener's Worker: its pools have a minimum and a maximum. Each reconciliation moves replicas into each zone's share.
 
-Source: extensions/pkg/controller/worker/genericactuator/actuator_reconcile.go:243-273. It is never written: gardenlet
-replaces its pools with the Shoot's at each reconciliation.
+Source: extensions/pkg/controller/worker/genericactuator/actuator_reconcile.go:243-273. Evenkeel never writes a Worker,
+because gardenlet replaces its pools with those of the Shoot at each reconciliation.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
 
 SHOOT = Kind("core.gardener.cloud", ("v1beta1",), "Shoot", "shoots")
 _EXTENSIONS = "extensions.gardener.cloud"
-# The Shoot's own list in the seed's Cluster, which has the namespace's name and holds the CloudProfile too
+# The Shoot's list of workers in the seed's Cluster. The Cluster has the namespace's name, and contains the CloudProfile
 # (pkg/apis/extensions/v1alpha1/types_cluster.go).
 _WORKERS = ("spec", "shoot", "spec", "provider", "workers")
 _BESIDES = (
@@ -27,7 +27,7 @@ _BESIDES = (
 
 
 class Worker(ReplicasOwner):
-    """The numbers and the ranges of a namespace's pools."""
+    """Reads the numbers of pools, and the ranges of replicas in their zones."""
 
     kind = Kind(_EXTENSIONS, ("v1alpha1",), "Worker", "workers", optional=True)
     copy_kind = Kind(_EXTENSIONS, ("v1alpha1",), "Cluster", "clusters", optional=True)
@@ -39,7 +39,7 @@ class Worker(ReplicasOwner):
         self._ranges: dict[tuple[str, str, str], Bounds] = {}
         for item in copies:
             self._add(item, name_of(item)[1], _WORKERS, shoot_of(item))
-        for item in items:  # last: the Worker's numbers are in effect
+        for item in items:  # after the copies, because the Worker's numbers are in effect
             self._add(item, name_of(item)[0], ("spec", "pools"), ref_of(self.kind, item))
 
     def _add(self, item: Object, namespace: str, path: tuple[str, ...], ref: OwnerRef) -> None:
@@ -47,7 +47,7 @@ class Worker(ReplicasOwner):
             pool = read_worker(entry)
             if pool is None or pool.minimum > pool.maximum:  # Gardener refuses such bounds
                 continue
-            # As in the Shoot, where a person changes it.
+            # The name of the field in the Shoot, where people change it.
             field = f"{'.'.join(path).removeprefix('spec.shoot.')}[{pool.name}]"
             self._zones[namespace, pool.name] = pool.zones
             self._numbers[namespace, pool.name] = OwnerNumbers(
@@ -77,9 +77,9 @@ class Worker(ReplicasOwner):
         return self._ranges.get((namespace, pool, zone))
 
     def frozen(self, groups: Iterable[NodeGroup]) -> Mapping[GroupKey, Reason]:
-        """Return the groups of hibernated shoots: no replicas at all, although their Worker's minimum is above zero.
+        """Return the groups of hibernated Shoots: none has replicas, although the Worker's minimum is above 0.
 
-        Raising them to PoolMinimum would wake the shoot.
+        To raise replicas to PoolMinimum would wake the Shoot.
         """
         pools: dict[tuple[str, str | None], list[NodeGroup]] = {}
         for group in groups:
@@ -115,6 +115,6 @@ def _besides(pool: Object) -> tuple[tuple[str, str], ...]:
 
 
 def shoot_of(cluster: Object) -> OwnerRef:
-    """Return the Shoot that a Cluster of the seed holds a copy of."""
+    """Return the reference to the Shoot that a seed's Cluster has a copy of."""
     shoot = get_path(cluster, ("spec", "shoot"))
     return ref_of(SHOOT, mapping(shoot))

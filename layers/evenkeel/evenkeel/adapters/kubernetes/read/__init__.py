@@ -1,1 +1,1 @@
-"""From API objects as JSON to the domain's values. Pure."""
+"""Reads API objects in JSON into the domain's values. Pure."""

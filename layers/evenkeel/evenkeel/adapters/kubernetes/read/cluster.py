@@ -1,4 +1,4 @@
-"""Reads the node groups of a cluster: one check."""
+"""Reads the node groups of a cluster for one check."""
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -56,12 +56,12 @@ _log = logging.getLogger("evenkeel.kubernetes")
 
 @dataclass(kw_only=True)
 class ClusterObjects:
-    """The objects of one check. Writes keep machines current."""
+    """The objects of one check. Each write updates ``machines``."""
 
     members: dict[GroupKey, GroupObjects]
-    machines: dict[GroupKey, list[Object]]  # of the groups whose machines were listed
+    machines: dict[GroupKey, list[Object]]  # machines of the groups whose machines were listed
     skipped: tuple[Skipped, ...]
-    fingerprints: Mapping[str, str]  # of the groups' lists, by place; empty where the lists have none
+    fingerprints: Mapping[str, str]  # fingerprints of the groups' lists; empty where one is unknown
 
 
 class ClusterReader:
@@ -85,17 +85,17 @@ class ClusterReader:
             api, policy.namespaces, remaining, None if list_cache is None else Allowance(max_bytes)
         )
         self._rules = policy.policy().pools
-        # Pending pods are tried on nodes of every group, and so are pods that a release left without nodes.
+        # Evenkeel tests pending pods on nodes of every group. It also tests pods that have no nodes after a release.
         views = isinstance(policy, ClusterRecord) and policy.workload is not None
         self._has_demand = policy.demand_stage is not DemandStage.OFF
         self._tries_pods = self._has_demand or bool(views and policy.policy().settings.autoscaler)
 
     def read(self, with_machines_of: Collection[GroupKey] = (), buyer: Buyer | None = None) -> ClusterObjects:
-        """List every kind of every flavour, then machines, templates and nodes where they are needed.
+        """Return the cluster's objects: all kinds of all flavours; machines, templates and nodes where needed.
 
         Args:
-            with_machines_of: Groups whose machines are listed, also where every node is there.
-            buyer: Reads the offerings of groups with failed machines, and of those that other clusters' reports affect.
+            with_machines_of: Groups whose machines are listed even if all their nodes run.
+            buyer: Reads offerings of groups with failed machines, and of groups that other clusters' reports affect.
         """
         self._api.begin_check()
         members: list[GroupObjects] = []
@@ -129,7 +129,7 @@ class ClusterReader:
         )
 
     def _autoscaler_status(self) -> str:
-        """Return the text of cluster-autoscaler-status; empty where the record names no place, or it is unreadable."""
+        """Return the text of cluster-autoscaler-status; empty if it is unreadable or the record names no namespace."""
         namespace = self._policy.autoscaler_status
         if namespace is None:
             return ""
@@ -162,7 +162,7 @@ class ClusterReader:
         }
 
     def is_unchanged(self, fingerprints: Mapping[str, str]) -> bool:
-        """Return True where lists of metadata have these fingerprints. An unknown place counts as a change."""
+        """Return True where the lists still have these fingerprints. A list of an unknown kind counts as changed."""
         for place, fingerprint in fingerprints.items():
             name, _, rest = place.partition("/")
             scalable, _, version = rest.partition("/")
@@ -184,7 +184,7 @@ class ClusterReader:
         named: Collection[GroupKey],
         machines: dict[GroupKey, list[Object]],
     ) -> list[GroupObjects]:
-        """Return the groups, with machines where one may be waiting for its node, or the group is named."""
+        """Return the groups. A group in ``named``, or with a machine that may wait for its node, gets its machines."""
 
         def needs_machines(group: NodeGroup) -> bool:
             is_complete = group.requested == group.running and group.identity.zone is not None
@@ -209,8 +209,8 @@ class ClusterReader:
     ) -> list[GroupObjects]:
         """Return the groups with node templates and offerings.
 
-        Other objects are listed only where an empty group has no cpu and memory itself, where groups are compared, or
-        where a group's offering is needed.
+        Other objects are listed in three cases only: an empty group does not name cpu and memory, groups are compared
+        for similarity, or a group's offering is needed.
         """
         similar = self._policy.discovered_pools
 
@@ -250,7 +250,7 @@ class ClusterReader:
         return templates, {key for key, items in lists.items() if items is not None}
 
     def _running_nodes(self, flavour: Flavour, groups: list[GroupObjects]) -> dict[GroupKey, Object]:
-        """Return a running node of each group, where the same API serves the workload cluster's nodes."""
+        """Return a running node of each group, where this API server also serves the workload cluster's nodes."""
         nodes = self.lister.list_if_allowed(NODE)
         if nodes is None:
             _log.warning("%s: nodes may not be listed, so templates describe them", self._api.name)
@@ -272,7 +272,7 @@ class ClusterReader:
         ]
 
     def nodes(self, objects: ClusterObjects) -> Mapping[str, MachineNode]:
-        """Return the nodes of the groups, and list the machines that the check did not."""
+        """Return the nodes of the groups. Lists the machines that the check did not list."""
         nodes: dict[str, MachineNode] = {}
         for flavour, members in _by_flavour(objects):
             unlisted = [
@@ -288,7 +288,7 @@ class ClusterReader:
         return nodes
 
     def zone_ids(self, objects: ClusterObjects) -> Mapping[str, str]:
-        """Return the zone names by AWS's zone ids, as running nodes of the groups have them as labels."""
+        """Return the zone names by AWS zone id, from the labels of the groups' running nodes."""
         names: dict[str, str] = {}
         for flavour, members in _by_flavour(objects):
             for labels in map(labels_of, self._running_nodes(flavour, members).values()):

@@ -1,7 +1,7 @@
 """Counts each OpenShift MachineSet once while it exists in both Machine API and Cluster API. Pure.
 
 During OpenShift's move to Cluster API, its cluster-capi-operator keeps a copy of each MachineSet in the other API,
-under the same name. It copies labels too, so both would be in one pool, and it refuses writes to the copy.
+under the same name. The operator also copies labels, so both would be in one pool. It refuses writes to the copy.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ from evenkeel.adapters.kubernetes.read.groups import GroupObjects
 from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.reasons import Reason, Rule
 
-# The flavour, kind and namespace of either API (cluster-capi-operator admission-policies/default).
+# The flavour, kind and namespace of MachineSets in each API (cluster-capi-operator admission-policies/default).
 _IN_MACHINE_API = ("openshift", "MachineSet", "openshift-machine-api")
 _IN_CLUSTER_API = ("cluster-api", "MachineSet", "openshift-cluster-api")
 
@@ -20,8 +20,9 @@ _IN_CLUSTER_API = ("cluster-api", "MachineSet", "openshift-cluster-api")
 def counted_once(members: Iterable[GroupObjects]) -> tuple[list[GroupObjects], list[Skipped]]:
     """Return the groups without copies, and the copies with the reasons.
 
-    A pool moves as a whole: while one of its MachineSets is Machine API's, its copies in Cluster API are skipped. Those
-    that have moved are counted and not written. Otherwise there would be two pools, each with PoolMaximum.
+    A pool moves as a whole: while Machine API owns one of its MachineSets, all copies in Cluster API are skipped.
+    Meanwhile, MachineSets that have moved are counted in Machine API, and not written. Otherwise there would be two
+    pools, each with PoolMaximum.
     """
     members = list(members)
     copies = {member.group.key.name: member.group for member in members if _place(member) == _IN_CLUSTER_API}

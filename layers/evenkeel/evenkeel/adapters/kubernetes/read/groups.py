@@ -78,8 +78,8 @@ class GroupObjects:
     group: NodeGroup
     scalable: Object
     owner: BoundsOwner
-    owner_object: Object | None = None  # with the bounds, where that is not the scalable
-    copied_maximum: bool = False  # its pool-max is on the owner's object too, whose controller copies it
+    owner_object: Object | None = None  # the object that has the bounds; None: the scalable has them
+    copied_maximum: bool = False  # True: the owner's controller copies pool-max from the owner's object
 
 
 @dataclass(kw_only=True)
@@ -97,7 +97,7 @@ class Listing:
 def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tuple[list[GroupObjects], list[Skipped]]:
     """Return the node groups among a flavour's objects, and the skipped scalables with the reasons.
 
-    ``running`` is that of the status; ``with_machines`` counts machines where it differs from ``requested``.
+    ``running`` is the number in the status. Where it differs from ``requested``, ``with_machines`` counts machines.
     """
     flavour, reader = listing.flavour, _GroupReader(listing)
     groups: dict[GroupKey, GroupObjects] = {}
@@ -106,7 +106,7 @@ def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tupl
         for item in listing.of(kind.kind):
             controller = controller_of(item)
             if controller and controller.kind == "MachineDeployment":
-                continue  # a part of that group
+                continue  # a part of that MachineDeployment's group
             scalable = reader.scalable(kind.kind, item)
             key = GroupKey(flavour.name, scalable.namespace, scalable.name)
             reason = _skipped_because(flavour, scalable, discoveries)
@@ -133,7 +133,7 @@ class _GroupReader:
 
     def __init__(self, listing: Listing) -> None:
         self._flavour = flavour = listing.flavour
-        self._sets: dict[tuple[str, str], list[Object]] = {}  # by namespace and MachineDeployment
+        self._sets: dict[tuple[str, str], list[Object]] = {}  # MachineSets by namespace and MachineDeployment
         for item in listing.of("MachineSet"):
             controller = controller_of(item)
             if controller and controller.kind == "MachineDeployment":
@@ -153,7 +153,7 @@ class _GroupReader:
             self._replicas_owner = owners.replicas(listing.of(owners.replicas.kind.kind), copies)
 
     def scalable(self, kind: str, item: Object) -> Scalable:
-        """Return the scalable with the objects around it."""
+        """Return the scalable with its related objects."""
         namespace, name = name_of(item)
         clusters = (get_path(item, path) for path in self._flavour.paths.clusters)
         cluster = next((text for text in clusters if isinstance(text, str)), "")
@@ -256,7 +256,7 @@ class _GroupReader:
         )
 
     def frozen_together(self, groups: list[GroupObjects]) -> list[GroupObjects]:
-        """Freeze the groups that the owner of the replicas freezes, judging from all of them."""
+        """Return the groups, frozen where the owner of replicas says so. Its rule needs all groups together."""
         reasons = self._replicas_owner.frozen(member.group for member in groups) if self._replicas_owner else {}
         if not reasons:
             return groups
@@ -280,7 +280,7 @@ def _written_by_us(scalable: Scalable, claim: Claim, reading: Reading) -> Writte
 def _field_managers(scalable: Scalable, claim: Claim) -> FieldManagers:
     holder = scalable.item if claim.object is None else claim.object
     return FieldManagers(
-        # A forced apply takes the fields from any other applier.
+        # Evenkeel's forced apply takes the fields over from any other manager.
         bounds_applied_by="" if isinstance(claim.owner, AppliedBounds) else controller_of_field(holder, claim.path),
         replicas_applied_by=controller_of_field(scalable.item, _REPLICAS),
         bounds_by=last_writer(holder, claim.path) or UNNAMED,
@@ -293,7 +293,7 @@ def _read_weight(text: object) -> tuple[int | None, int]:
     return (percent, 1) if percent else (None, read_weight(text))
 
 
-# Field of ``Annotations``, annotation, and the function that reads it.
+# A field of ``Annotations``, the name of its annotation, and the function that reads the value.
 _SETTINGS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("weight", OWN + "weight", _read_weight),
     ("zone_min", OWN + "zone-min", read_count),
@@ -322,7 +322,7 @@ def _annotations(annotations: Mapping[str, Any], reading: Reading) -> Annotation
 
 
 def _bounds(claim: Claim, reading: Reading) -> Bounds | None:
-    """Return the bounds, or None where there are none, or the scalable has a fault."""
+    """Return the bounds, or None where the owner has none or the scalable has a fault."""
     if not claim.has_bounds or reading.faults:
         return None
     # Cluster Autoscaler reads a missing bound as 0 (clusterapi_utils.go:191-215).
@@ -335,7 +335,7 @@ def _bounds(claim: Claim, reading: Reading) -> Bounds | None:
 
 
 def _note_lost_bounds(flavour: Flavour, claim: Claim, annotations: Mapping[str, Any], reading: Reading) -> None:
-    """Add a note where only annotations of a former API have bounds: the autoscaler does not see the group."""
+    """Add a note where only the former API's annotations have bounds, so that no autoscaler sees the group."""
     former = flavour.owners.former_keys
     if former is None or claim.has_bounds:
         return
@@ -352,7 +352,7 @@ def _note_lost_bounds(flavour: Flavour, claim: Claim, annotations: Mapping[str, 
 def _note_unknown_controllers(flavour: Flavour, scalable: Scalable, claim: Claim, reading: Reading) -> None:
     """Add a note for each unknown kind that controls the scalable or the owner of its bounds.
 
-    The group stays writable: managedFields show which controller declares a field, and puts it back.
+    The group remains writable: managedFields show which controller applies a field, and so restores it.
     """
     controlled = [(scalable.kind, scalable.item)]
     if claim.object is not None and claim.ref is not None:
@@ -365,7 +365,7 @@ def _note_unknown_controllers(flavour: Flavour, scalable: Scalable, claim: Claim
             f"a kind that Evenkeel does not know, which controls a {kind} here: if it sets bounds or replicas there, "
             "set them on it, and leave its groups out by the record's discovery; else all is well"
         )
-        # Equal for all that it controls, so a pool reports it once.
+        # The note is the same for all objects of this controller, so a pool reports it once.
         controlling = Reading(name=quote(f"{controller.kind} {controller.name}")[1:-1], notes=reading.notes)
         controlling.note("apiVersion", quote(controller.api_version), problem)
 
@@ -393,7 +393,7 @@ def _own_pool(flavour: Flavour, scalable: Scalable) -> str | None:
 
 
 def _owner_numbers(claim: Claim, bounds: Bounds | None) -> OwnerNumbers | None:
-    """Return the numbers of the bounds' owner, where that is not the scalable."""
+    """Return the numbers of the object that owns the bounds, or None where that is the scalable."""
     if claim.ref is None or claim.object is None or bounds is None:
         return None
     low, high = claim.fields
@@ -419,7 +419,10 @@ def _copied_bounds(flavour: Flavour, annotations: Mapping[str, Any]) -> Bounds |
 def _option(
     name: str, annotations: Mapping[str, Any], reading: Reading, reader: Callable[[str], _Value]
 ) -> _Value | None:
-    """Return a group's option of Cluster Autoscaler. It takes the default for a bad value, so that is only a note."""
+    """Return a group's option of Cluster Autoscaler.
+
+    A bad value causes a note and not a fault, because the autoscaler then uses its default.
+    """
     value = annotations.get(name)
     try:
         return None if value is None else reader(str(value).lower())
@@ -431,8 +434,8 @@ def _option(
 def _autoscaler_options(flavour: Flavour, annotations: Mapping[str, Any], reading: Reading) -> AutoscalerOptions:
     """Return the group's options of the autoscaler.
 
-    The provision time is Evenkeel's where ``evenkeel.dev/provision-time`` has the same value; then it is no setting to
-    respect.
+    Evenkeel has set the provision timeout where ``evenkeel.dev/provision-time`` has the same value. Then it is not
+    returned as an option of the group.
     """
     names = flavour.autoscaler
     current, ours = annotations.get(names.provision_timeout), annotations.get(PROVISION_TIME)
@@ -457,7 +460,7 @@ def _duration(value: object) -> timedelta:
 
 
 def _read_wait(text: str) -> timedelta:
-    """Return how long to wait for a machine. With no time at all, every machine would be late at once."""
+    """Return how long to wait for a machine. Raises BadValueError for 0, with which each machine is late at once."""
     if not (time := read_duration(text)):
         raise BadValueError("a machine needs some time to become a node: write a duration such as 15m")
     return time
@@ -479,7 +482,7 @@ def _text(annotations: Mapping[str, Any], name: str) -> str | None:
 
 
 def _status(flavour: Flavour, scalable: Scalable) -> tuple[int, GroupStatus]:
-    """Return the running machines, and what else the scalable's status says of its machines."""
+    """Return the number of running machines, and the other facts about machines in the scalable's status."""
     item, pool = scalable.item, flavour.instance_pool
     if pool is None or pool.kind != scalable.kind:
         path = flavour.machines.preserved_failed
@@ -489,18 +492,18 @@ def _status(flavour: Flavour, scalable: Scalable) -> tuple[int, GroupStatus]:
         len(set(map(str, entries))) if isinstance(entries := get_path(item, path), list) else 0
         for path in (pool.members, pool.nodes)
     )
-    # References to nodes outlive their machines for a while.
+    # A reference to a node may remain for a while after its machine is deleted.
     return min(launched, nodes), GroupStatus(launched=launched)
 
 
 def _count(item: Object, path: Path) -> int:
-    """Return a count of a status; 0 where it is missing or none."""
+    """Return a count in a status; 0 where it is missing or not a positive number."""
     count = get_path(item, path)
     return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 0
 
 
 def _rolling(item: Object, reading: Reading) -> Rolling | None:
-    """Return the numbers of a rolling update, in either place of the API versions."""
+    """Return maxSurge and maxUnavailable of a rolling update, from the path of either API version; else None."""
     for path in (("spec", "strategy", "rollingUpdate"), ("spec", "rollout", "strategy", "rollingUpdate")):
         update = get_path(item, path)
         if isinstance(update, dict) and "maxSurge" in update and "maxUnavailable" in update:

@@ -1,4 +1,4 @@
-"""Keeps node groups of a warm function between checks, while their lists are unchanged."""
+"""Caches node groups between the checks of a warm function, while their lists are unchanged."""
 
 import threading
 from collections import OrderedDict
@@ -9,7 +9,7 @@ from evenkeel.adapters.kubernetes.client.lists import ReceivedList, fingerprint_
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects
 from evenkeel.domain.model.observations import Skipped
 
-# Of received lists, by their weight. Their groups take about as much memory.
+# The limit of the weight of all cached lists. Their groups need about as much memory.
 MOST_BYTES = 160 * 2**20
 
 ReadGroups = tuple[list[GroupObjects], list[Skipped]]
@@ -22,15 +22,15 @@ class _Entry(NamedTuple):
 
 
 class ListCache:
-    """Caches the groups of clusters, and reads one cluster at a time: reading takes the most memory.
+    """Caches the groups of clusters, and reads one cluster at a time: reading needs the most memory.
 
-    Groups follow from lists and settings alone, so equal bytes mean equal groups.
+    Groups depend on lists and settings alone. So equal bytes result in equal groups.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._turn = threading.Lock()
-        # By cluster and flavour, the last used last.
+        # By cluster and flavour. The most recently used entry is last.
         self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
         self._size = 0
 
@@ -41,9 +41,9 @@ class ListCache:
         settings: object,
         read: Callable[[], ReadGroups],
     ) -> ReadGroups:
-        """Return the groups of cluster and flavour: cached, or those of ``read``, whose errors pass through.
+        """Return the groups of a cluster and flavour: from the cache, else from ``read``, which may raise errors.
 
-        The ``repr`` of the settings tells different ones apart.
+        Settings are equal where their ``repr`` is equal.
         """
         fingerprint = fingerprint_of(lists, repr(settings))
         with self._turn:

@@ -13,9 +13,9 @@ from evenkeel.application.ports import Remaining
 from evenkeel.domain.model.groups import NodeGroup
 
 Lists = dict[str, list[ReceivedList]]
-"""By kind, one list for each namespace."""
+"""The lists by kind: one list for each namespace."""
 
-# A selector of this many names stays well below the 8 KB that proxies allow a URL.
+# A selector with this many names is well below 8 KB, the limit of proxies for a URL.
 _NAMES_PER_SELECTOR = 50
 
 
@@ -35,14 +35,14 @@ class ObjectLister:
         self.refused: set[Kind] = set()  # kinds that the check omits, because listing them is forbidden
 
     def version(self, kind: Kind) -> str | None:
-        """Return the version to use: the only one that is known, or the first that is served."""
+        """Return the version to use: the kind's only version, or its first version that the server serves."""
         if len(kind.versions) == 1:
             return kind.versions[0]
         served = self._api.served(kind.group, self._remaining)
         return next((version for version in kind.versions if version in served), None)
 
     def list_flavour(self, flavour: Flavour) -> Lists | None:
-        """Return all objects of a flavour, machines aside; None where the cluster does not serve it."""
+        """Return all objects of a flavour except machines; None where the cluster does not serve the flavour."""
         lists: Lists = {}
         for kind in flavour.kinds:
             if kind.named_by and not _is_named(kind, lists):
@@ -58,8 +58,8 @@ class ObjectLister:
         """Return all objects of a kind; None where the cluster does not serve it.
 
         Raises:
-            ClusterUnavailableError: also where the kind is served and its list was not found. No objects would mean
-                that no other object owns these bounds.
+            ClusterUnavailableError: also where the kind is served and its list was not found. An empty list would mean
+                that the scalables own their bounds.
         """
         version = self.version(kind)
         lists = self.list_version(kind, version) if version else None
@@ -68,14 +68,14 @@ class ObjectLister:
         return lists
 
     def list_version(self, kind: Kind, version: str, *, metadata_only: bool = False) -> list[ReceivedList] | None:
-        """Return one list for each namespace of the record; None where one is not found."""
+        """Return one list for each namespace of the record; None where a list is not found or is refused."""
         lists: list[ReceivedList] = []
         for namespace in (self._namespaces if kind.namespaced else ()) or (None,):
             path = kind.path(version, namespace)
             received = self._list_path(path, optional=kind.may_be_refused, metadata_only=metadata_only)
             if received is None and kind.may_be_refused:
                 try:
-                    received = self._list_path(path)  # distinguishes not found from forbidden
+                    received = self._list_path(path)  # this request distinguishes not found from forbidden
                 except AccessRefusedError:
                     self.refused.add(kind)
             if received is None:
@@ -91,7 +91,7 @@ class ObjectLister:
         )
 
     def _check_absence(self, kind: Kind) -> None:
-        """Raise ClusterUnavailableError unless discovery, too, does not have a kind that was not found."""
+        """Raise ClusterUnavailableError unless API discovery confirms that the cluster does not serve the kind."""
         groups = self._discovered("/apis", "groups")
         if groups is not None and kind.group not in groups:
             return
@@ -112,7 +112,7 @@ class ObjectLister:
         return {str(get_path(entry, ("name",))) for entry in entries} if isinstance(entries, list) else None
 
     def list_if_allowed(self, kind: Kind) -> list[Object] | None:
-        """Return all objects of a kind, in the first served version that has it; None where none has, or no right."""
+        """Return all objects of a kind, in the first served version that has it; None where not served or forbidden."""
         preferred = self.version(kind) if kind.versions else None
         for version in [preferred] if preferred else self._api.served(kind.group, self._remaining):
             objects: list[Object] = []
@@ -151,6 +151,6 @@ class ObjectLister:
 
 
 def _is_named(kind: Kind, lists: Lists) -> bool:
-    """Return True where a list contains the text that names a kind which few clusters have."""
+    """Return True where a list contains ``kind.named_by``, the sign of a kind that few clusters have."""
     text = kind.named_by.encode()
     return any(text in page for of_kind in lists.values() for received in of_kind for page in received.pages)

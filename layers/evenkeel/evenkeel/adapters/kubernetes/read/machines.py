@@ -25,8 +25,8 @@ from evenkeel.domain.model.groups import GroupKey, Machine, MachineFailure, Node
 # The cloud's id of an instance: aws:///<zone>/<instance> (cloud-provider-aws), gce://<project>/<zone>/<instance>.
 _PROVIDER_ID = re.compile(r"(?:aws:///|gce://[^/]+/)(?P<zone>[^/]+)/[^/]+", re.ASCII)
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
-# The autoscaler's own request for nodes failed: the API server was away, or its bounds forbade it
-# (core/scaleup/orchestrator/executor.go, IncreaseSize). That is no failure of the zone.
+# The error code where the autoscaler's own request for nodes failed: the API server did not answer, or bounds forbade
+# the request (core/scaleup/orchestrator/executor.go, IncreaseSize). This is no failure of the zone.
 _OWN_REQUEST_FAILED = "cloudProviderError"
 
 ScalableId = tuple[str, str, str]
@@ -57,7 +57,7 @@ def read_machine(flavour: Flavour, item: Object, now: datetime) -> Machine:
 def nodes_of(
     flavour: Flavour, group: GroupKey, scalable: Object, items: Iterable[Object], now: datetime
 ) -> dict[str, MachineNode]:
-    """Return the nodes of a group's machines, by each name that the machines or an instance pool give them."""
+    """Return the nodes of a group by each of their names and provider ids, from its machines or instance pool."""
     nodes = dict.fromkeys(_node_names(scalable), MachineNode(group=group, deleting=is_being_deleted(scalable)))
     for item in items:
         machine = read_machine(flavour, item, now)
@@ -109,14 +109,14 @@ def scalables_of(flavour: Flavour, machine: Object) -> list[ScalableId]:
 
 
 def with_machines(group: NodeGroup, machines: Iterable[Machine]) -> NodeGroup:
-    """Return the group with its machines, and running counted from them: those with a node that are not going.
+    """Return the group with its machines. ``running`` counts machines that have a node and are not being deleted.
 
-    The status is the second source: a list by label misses relabelled machines, and a running node must not be given up
-    because the list missed it.
+    The status is the second source of ``running``. A list by label misses relabelled machines, and Evenkeel must not
+    give up a running node that the list has missed.
     """
     listed = tuple(machines)
     if group.status.launched is not None and not listed:
-        return group  # an instance pool has machines only where its provider makes some
+        return group  # an instance pool has Machines only where its provider creates them
     running = sum(machine.has_node and not machine.deleting for machine in listed)
     zones = {machine.zone for machine in listed if machine.zone is not None}
     common = next(iter(zones)) if len(zones) == 1 else None
@@ -133,7 +133,7 @@ def with_machines(group: NodeGroup, machines: Iterable[Machine]) -> NodeGroup:
 
 
 def _zone_of(machine: Object) -> str | None:
-    """Return a machine's zone: as its API names it, else as its provider id does."""
+    """Return a machine's zone: from its failure domain, else from its provider id."""
     for path in (("spec", "failureDomain"), ("status", "failureDomain")):
         if isinstance(domain := get_path(machine, path), str) and domain:
             return domain
@@ -142,9 +142,9 @@ def _zone_of(machine: Object) -> str | None:
 
 
 def with_autoscaler_status(members: list[GroupObjects], flavour: Flavour, status: str) -> list[GroupObjects]:
-    """Return the groups with the backoff that ConfigMap ``cluster-autoscaler-status`` reports of them.
+    """Return the groups, with the backoffs that ConfigMap ``cluster-autoscaler-status`` reports.
 
-    A group without one may still fail: the autoscaler's timeout often causes no backoff.
+    A group without a backoff may still fail: a node that exceeds the autoscaler's timeout often causes no backoff.
     """
     failures = _backoffs(status) if status else {}
 
@@ -162,7 +162,7 @@ def with_autoscaler_status(members: list[GroupObjects], flavour: Flavour, status
 
 
 def _backoffs(status: str) -> dict[str, MachineFailure]:
-    """Return the failures by the autoscaler's name of the group."""
+    """Return the failures of groups, by the name that the autoscaler gives a group."""
     try:
         document = yaml.safe_load(status)
     except (yaml.YAMLError, RecursionError, ValueError):  # ValueError: a date that does not exist

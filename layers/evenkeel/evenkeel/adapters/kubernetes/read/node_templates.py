@@ -1,9 +1,9 @@
-"""Reads node templates: what the nodes of a group look like. Pure.
+"""Reads node templates, which describe the nodes of a group. Pure.
 
-The sources, strongest first: annotations ``capacity.cluster-autoscaler.kubernetes.io/*``, field by field; a running
-node of the group; the scalable's labels and taints with the object that its flavour names. Cluster Autoscaler reads the
-same (cloudprovider/clusterapi clusterapi_unstructured.go: Labels, Taints, InstanceCapacity; OpenShift's
-cloudprovider/openshift).
+For each field, the first of these sources is used: annotations ``capacity.cluster-autoscaler.kubernetes.io/*``; a
+running node of the group; the scalable's labels and taints, with the template object that the scalable refers to.
+Cluster Autoscaler reads the same sources (cloudprovider/clusterapi clusterapi_unstructured.go: Labels, Taints,
+InstanceCapacity; OpenShift's cloudprovider/openshift).
 """
 
 from collections import defaultdict
@@ -36,13 +36,14 @@ from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.model.values import Fault, quote
 from evenkeel.domain.rebalancing.membership.templates import merged, read_labels, read_taints
 
-# What Cluster Autoscaler reads of a group's nodes (cloudprovider/clusterapi/clusterapi_utils.go:35-44).
+# The prefix of annotations by which Cluster Autoscaler reads a group's node template
+# (cloudprovider/clusterapi/clusterapi_utils.go:35-44).
 CAPACITY = "capacity.cluster-autoscaler.kubernetes.io/"
-# Of each annotation, which can hold a hundred thousand entries.
+# The largest number of notes about one annotation, which can contain a hundred thousand entries.
 _MAX_NOTES = 3
 # Cluster Autoscaler's defaults (clusterapi_nodegroup.go, buildGenericLabels; defaultMaxPods).
 _USUAL = NodeTemplate(capacity={"pods": Fraction(110)}, labels={ARCH_LABEL: "amd64", OS_LABEL: "linux"})
-# Taints that describe one node's state, and not the next node.
+# The prefixes of taints that describe the present state of one node. A new node of the group does not have them.
 _PASSING = (
     "node.kubernetes.io/",
     "node.cloudprovider.kubernetes.io/",
@@ -50,7 +51,7 @@ _PASSING = (
     "DeletionCandidateOfClusterAutoscaler",
     "cloud.google.com/impending-node-termination",
 )
-# Annotation after CAPACITY, resource, and the function that reads the amount.
+# The end of an annotation's name, after CAPACITY; the resource; and the function that reads the amount.
 _AMOUNTS: tuple[tuple[str, str, Callable[[object], Fraction]], ...] = (
     ("cpu", "cpu", read_amount),
     ("memory", "memory", read_amount),
@@ -69,7 +70,8 @@ class NodeSources:
 
     # By API group, kind, namespace and name.
     templates: Mapping[tuple[str, str, str, str], Object] = field(default_factory=dict)
-    kinds: Collection[tuple[str, str]] = ()  # API group and kind of complete lists: a missing object does not exist
+    # API group and kind of each complete list. An object that such a list does not contain does not exist.
+    kinds: Collection[tuple[str, str]] = ()
     nodes: Mapping[GroupKey, Object] = field(default_factory=dict)  # a running node of the group
 
 
@@ -85,11 +87,11 @@ def template_of(flavour: Flavour, scalable: Object) -> Reference | None:
 
 
 def described(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> GroupObjects:
-    """Return the group with its node template, and the reason why it is closed where it has no nodes."""
+    """Return the group with its node template. Sets ``closed_because`` for an empty group without cpu and memory."""
     reading = Reading(name=f"{member.group.identity.kind} {member.group.key.namespace}/{member.group.key.name}")
     template = _annotated(member.scalable, flavour, reading)
-    blind = bool(reading.faults)  # with one bad amount, Cluster Autoscaler takes none
-    # A group is described again once more objects are read.
+    blind = bool(reading.faults)  # where one amount is bad, Cluster Autoscaler uses no amount
+    # This function is called again for a group once more objects are read, so notes that exist are not repeated.
     group = replace(
         member.group,
         unreadable=replace(
@@ -110,7 +112,7 @@ def described(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> G
     closed = is_empty(member) and (blind or not template.complete)
     if not is_known and not closed and not reading.faults:
         return member
-    # No further source exists: there is no other object, or it was read, or its kind's complete list does not have it.
+    # True: the scalable refers to no template object, or that object was read, or a complete list does not contain it.
     stated = get_path(member.scalable, flavour.nodes.template.path) if flavour.nodes.template else None
     listed = reference is not None and (reference.kind.group, reference.kind.kind) in sources.kinds
     is_certain = stated is None or source is not None or listed
@@ -130,7 +132,7 @@ def described(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> G
 def with_offerings(
     members: Iterable[GroupObjects], asked: Collection[GroupKey], flavour: Flavour, sources: NodeSources, buyer: Buyer
 ) -> list[GroupObjects]:
-    """Return the groups, with the offering of each group in ``asked``, where it is fully known."""
+    """Return the groups, with the offering of each group in ``asked`` where that offering is fully known."""
     return [
         replace(
             member,
@@ -162,7 +164,7 @@ def _source_of(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> 
 
 
 def _annotated(scalable: Object, flavour: Flavour, reading: Reading) -> NodeTemplate:
-    """Return the template in annotations. Entries that are no labels or taints become notes."""
+    """Return the node template in annotations. An entry that is no label or taint becomes a note."""
     annotations = annotations_of(scalable)
     capacity = _annotated_capacity(flavour, annotations, reading)
     labels, odd_labels = read_labels(_text(annotations.get(f"{CAPACITY}labels")))
@@ -178,18 +180,18 @@ def _annotated(scalable: Object, flavour: Flavour, reading: Reading) -> NodeTemp
 
 
 def is_empty(member: GroupObjects) -> bool:
-    """Return True where the group has no nodes and wants none. Only such a group can be closed."""
+    """Return True where the group has no nodes and requests none. Only such a group can have ``closed_because``."""
     return member.group.requested == 0 and member.group.running == 0
 
 
 def is_unseen(member: GroupObjects) -> bool:
-    """Return True where the group has no node, and no object gives its nodes' cpu and memory."""
+    """Return True where the group has no node, and no object names the cpu and memory of its nodes."""
     template = member.group.template.node
     return member.group.running == 0 and (template is None or not template.complete)
 
 
 def needs_template(member: GroupObjects) -> bool:
-    """Return True where only another object shows if Cluster Autoscaler sees the group, which has no nodes."""
+    """Return True for an empty group where only its template object can show if Cluster Autoscaler sees the group."""
     group = member.group
     complete = group.template.node is not None and group.template.node.complete
     return group.template.closed_because is not None and group.frozen_because is None and not complete
@@ -198,7 +200,7 @@ def needs_template(member: GroupObjects) -> bool:
 def running_nodes(
     flavour: Flavour, groups: Iterable[GroupObjects], machines: Iterable[Object], nodes: Iterable[Object]
 ) -> dict[GroupKey, Object]:
-    """Return a ready node of each group that has one: the first by name, so that checks agree.
+    """Return a ready node of each group that has one: the first by name, so that all checks choose the same node.
 
     A node and its machine have the same ``spec.providerID``.
     """
@@ -258,7 +260,7 @@ def _of_scalable(scalable: Object, flavour: Flavour) -> NodeTemplate:
 
 
 def _is_below(prefix: str, domain: str) -> bool:
-    """Return True where a label's prefix is the domain or, for a domain with a leading dot, below it."""
+    """Return True where a label's prefix is the domain. With a leading dot, the domain includes those below it."""
     return f".{prefix}".endswith(domain) if domain.startswith(".") else prefix == domain
 
 
@@ -283,7 +285,7 @@ def _of_node(node: Object, reading: Reading) -> NodeTemplate:
 
 
 def _closed_because(template: NodeTemplate, faults: list[Fault], unseen: bool, unread: Reference | None) -> Reason:
-    """Return the reason why a group without nodes is closed, with the annotation that would open it."""
+    """Return the reason why an empty group must not grow, with the annotations that would let it grow."""
     unreadable = {fault.field for fault in faults}
     missing = tuple(
         CAPACITY + resource

@@ -1,6 +1,6 @@
-"""Reads pods as placing needs them. Fields that nothing reads are not decoded.
+"""Reads the fields of pods that scheduling needs. Other fields are not decoded.
 
-Pods of one template share their ``Needs``: a cluster has thousands of pods, and some hundred templates.
+Pods of one template share one ``Needs``: a cluster has thousands of pods, and some hundred templates.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,9 +35,10 @@ from evenkeel.domain.rebalancing.membership.quantities import read_duration
 
 _NO_MOMENT = datetime(2000, 1, 1, tzinfo=UTC)
 _SAFE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
-# Volumes whose names matter: claims of ephemeral ones, and local ones that may be lost.
+# Kinds of volumes whose names are read: they name the claims of ephemeral volumes, and local volumes that may be lost.
 _NAMED_VOLUMES = frozenset({"persistentVolumeClaim", "ephemeral", "emptyDir", "hostPath"})
-# Fields of a pod's spec that are read here, or bind it to no node (core/v1 types.go, PodSpec of Kubernetes 1.36).
+# Fields of a pod's spec that are read here, or that do not restrict the pod to some nodes (core/v1 types.go, PodSpec of
+# Kubernetes 1.36).
 _KNOWN = frozenset(
     {
         *("affinity", "containers", "initContainers", "nodeName", "nodeSelector", "overhead", "priority"),
@@ -50,7 +51,7 @@ _KNOWN = frozenset(
         *("setHostnameAsFQDN", "shareProcessNamespace", "subdomain"),
     }
 )
-_Fields = Mapping[str, Any]  # by name, the known fields below; None: those are not checked
+_Fields = Mapping[str, Any]  # name of a field -> the known fields below it; None: these are not checked
 _REQUIRED, _PREFERRED = (f"{how}DuringSchedulingIgnoredDuringExecution" for how in ("required", "preferred"))
 _RESOURCES: _Fields = dict.fromkeys(("requests", "limits", "claims"))
 _SELECTOR: _Fields = dict.fromkeys(("matchLabels", "matchExpressions"))
@@ -62,7 +63,7 @@ _POD_TERMS: _Fields = {
         "namespaceSelector": _SELECTOR,
     },
 }
-# The known fields below these fields of the spec.
+# The known fields below ``affinity`` and ``topologySpreadConstraints``.
 _KNOWN_AFFINITY: _Fields = {
     "nodeAffinity": {
         _PREFERRED: None,
@@ -80,7 +81,7 @@ _NULL = Raw(b"null")
 
 
 class Shape(Struct, gc=False, rename="camel"):
-    """The fields that are read of an object."""
+    """The fields that Evenkeel reads of an object."""
 
 
 class OwnerShape(Shape):
@@ -208,7 +209,7 @@ class _Named(Shape):
 
 
 class _Spec(Shape):
-    """Raw fields are decoded once for all equal specs."""
+    """A pod's spec. Its raw fields are decoded once for all equal specs."""
 
     node_name: str = ""
     priority: int | None = None
@@ -251,7 +252,7 @@ class _Status(Shape):
 
 
 class PodShape(Shape):
-    """A pod, whose spec is read once for all equal ones."""
+    """A pod. ``Pods`` decodes its spec."""
 
     metadata: PodMetadata
     spec: Raw
@@ -268,12 +269,12 @@ _encode = msgspec.json.encode
 
 
 class Pods:
-    """Reads pods one after the other. Equal ones share their needs and labels."""
+    """Reads pods one after the other. Pods with equal needs or equal labels share them."""
 
     def __init__(self) -> None:
         self._needs: dict[object, Needs] = {}
         self._labels: dict[object, Mapping[str, str]] = {}
-        self.weight = 0  # bytes that are kept, roughly
+        self.weight = 0  # the approximate bytes of the shared needs and labels
 
     def read(self, shape: PodShape) -> Pod:
         """Return the pod. Raises msgspec.ValidationError, BadValueError."""
@@ -312,11 +313,11 @@ class Pods:
 
     def _needs_of(self, spec: _Spec, status: _Status, pod: str, unread: tuple[str, ...]) -> Needs:
         volumes = tuple(_volume(entry, pod) for entry in spec.volumes or ())
-        # The rest of the spec is the template's, and equal for all of its pods.
+        # Without these fields, the specs of all pods of one template are equal.
         spec.volumes, spec.node_name, spec.priority, spec.termination_grace_period_seconds = None, "", None, None
         statuses = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
         running = {one.name: one for one in statuses if one.resources is not None or one.allocated_resources}
-        # Only a pod with requests as a whole is resized as a whole. All others share their needs.
+        # Only a pod with pod-level requests has a pod-level resize. Without it, pods of one template share their needs.
         whole = (status.resources, status.allocated_resources) if _resources(spec.resources) else (None, None)
         asked, taken = _encode(spec), _encode([*(running[name] for name in sorted(running)), whole])
         infeasible = _is_infeasible(status)
@@ -371,7 +372,7 @@ def _needs(spec: _Spec, volumes: tuple[PodVolume, ...], unread: tuple[str, ...],
 
 
 def _unread(spec: _Spec, spreads: Iterable[_Spread]) -> Iterator[str]:
-    """Yield the paths of unknown fields below the spec, which may bind the pod to a node."""
+    """Yield the paths of unknown fields below the spec, which may restrict the pod to some nodes."""
     yield from _unknown(_plain(spec.affinity), _KNOWN_AFFINITY, "affinity")
     yield from _unknown(_plain(spec.topology_spread_constraints), _KNOWN_SPREAD, "topologySpreadConstraints")
     if any(one.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway") for one in spreads):
@@ -383,7 +384,7 @@ def _unread(spec: _Spec, spreads: Iterable[_Spread]) -> Iterator[str]:
 
 
 def _unknown(value: Any, known: _Fields, path: str) -> Iterator[str]:
-    """Yield the paths of a value's fields that are not known. A null field is absent."""
+    """Yield the paths of a value's fields that are not known. A field with null counts as absent."""
     if isinstance(value, list):
         for item in value:
             yield from _unknown(item, known, f"{path}[]")
@@ -451,7 +452,7 @@ def _volume(entry: Mapping[str, Any], pod: str) -> PodVolume:
     source = source if isinstance(source, dict) else {}
     claim = str(source.get("claimName", "")) if kind == "persistentVolumeClaim" else ""
     return PodVolume(
-        name=name if kind in _NAMED_VOLUMES else "",  # other names are random, as of ServiceAccount tokens
+        name=name if kind in _NAMED_VOLUMES else "",  # other names are random, such as those of ServiceAccount tokens
         kind=kind,
         claim=f"{pod}-{name}" if kind == "ephemeral" else claim,
         in_memory=kind == "emptyDir" and source.get("medium") == "Memory",
@@ -472,15 +473,15 @@ def _is_infeasible(status: _Status) -> bool:
 def _delay(annotations: PodAnnotations | None) -> timedelta:
     try:
         return read_duration(annotations.delay) if annotations and annotations.delay else timedelta(0)
-    except BadValueError:  # Cluster Autoscaler ignores it, too
+    except BadValueError:  # Cluster Autoscaler ignores a bad value, too
         return timedelta(0)
 
 
-# ---------------------------------------------------------------- fields that other kinds have as well
+# ---------------------------------------------------------------- fields that other kinds also have
 
 
 def utc(moment: datetime | None) -> datetime | None:
-    """Return a time with its zone: UTC where it names none."""
+    """Return a time with a time zone: UTC where it names none."""
     return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
 
 
@@ -499,7 +500,7 @@ _amount = lru_cache(maxsize=4096)(read_amount)
 
 
 def selector(shape: SelectorShape | None) -> Selector | None:
-    """Return a selector. None matches nothing, an empty one matches everything."""
+    """Return a selector. None matches nothing, an empty selector matches everything."""
     if shape is None:
         return None
     equal = (Requirement(key, "In", (value,)) for key, value in sorted((shape.match_labels or {}).items()))

@@ -10,7 +10,7 @@ from evenkeel.record import ClusterPolicy
 
 
 def missing_rights(api: KubernetesApi, policy: ClusterPolicy, remaining: Remaining, *, writes: bool) -> Sequence[str]:
-    """Return the rights, as sentences, that a check or (``writes``) a run needs and does not have."""
+    """Return a sentence for each right that a check lacks or, where ``writes`` is True, that a run lacks."""
     rights: list[dict[str, str]] = []
     served = [FLAVOURS[name] for name in policy.flavours if api.served(FLAVOURS[name].group, remaining)]
     if not served:

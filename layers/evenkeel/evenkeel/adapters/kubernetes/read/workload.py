@@ -1,4 +1,4 @@
-"""Reads a workload cluster page by page. Each page is reduced to the fields of placing before the next request."""
+"""Reads a workload cluster page by page. Each page is reduced to the fields that scheduling needs before the next."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,13 +35,13 @@ from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Workload
 
 RIGHTS = "deploy/kubernetes/rbac-workload.yaml"
-# Pods of a cluster that is read in parallel with others.
+# The largest number of pods of a cluster that is read in parallel with others.
 _BESIDE_OTHERS = 2_000
-# Equal pods share their needs: thirty thousand pods of five hundred templates need half a megabyte.
+# The limit of the bytes of pods' needs. Equal pods share them: 30,000 pods of 500 templates need half a megabyte.
 _MOST_KEPT = 32 * 2**20
 # cluster-autoscaler's default namespace.
 _KUBE_SYSTEM = "kube-system"
-# Its lease and status, and every kind that is listed: deploy/kubernetes/rbac-workload.yaml.
+# The autoscaler's lease and status, and every kind that is listed. deploy/kubernetes/rbac-workload.yaml has the rights.
 _SIGNS = (
     {"group": "coordination.k8s.io", "resource": "leases", "name": "cluster-autoscaler"},
     {"group": "", "resource": "configmaps", "name": "cluster-autoscaler-status"},
@@ -66,7 +66,7 @@ class _List(Struct, Generic[_Shape]):
 
 
 class KubernetesWorkload:
-    """``WorkloadCluster`` of one API server, for one check."""
+    """Implements ``WorkloadCluster`` for one API server and one check."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class KubernetesWorkload:
         self._pods = Pods()
 
     def read(self, machines: Callable[[], Mapping[str, MachineNode]], *, judges_nodes: bool) -> Workload:
-        """Return the workload. Pending pods come first: a pod that is bound meanwhile is read twice, not missed."""
+        """Return the workload. Pending pods are read first, so that a pod that is bound meanwhile is not missed."""
         pods: dict[str, Pod] = {}
         if not judges_nodes:
             self._read_pods("spec.nodeName=", pods)
@@ -109,7 +109,7 @@ class KubernetesWorkload:
         return workload
 
     def refused(self, *, orders: bool) -> Sequence[str]:
-        """Return the missing rights, as sentences; ``orders``: also to read the autoscaler's lease and status."""
+        """Return a sentence for each missing right. ``orders``: also for the autoscaler's lease and status."""
         rights = [{"group": group, "resource": plural, "verb": "list", "namespace": ""} for group, plural in _LISTED]
         if orders:
             places = self._autoscaler_namespaces
@@ -117,7 +117,7 @@ class KubernetesWorkload:
         return [described_right(right) for right in rights if not self._api.allows(right, self._remaining)]
 
     def autoscaler_at(self) -> datetime | None:
-        """Return when a cluster-autoscaler last renewed its lease or wrote its status, as far as they are readable."""
+        """Return when a cluster-autoscaler last renewed its lease or wrote its status; None if both are unreadable."""
         times = []
         for place in (f"namespaces/{name}" for name in self._autoscaler_namespaces):
             lease = self._api.get(f"/apis/coordination.k8s.io/v1/{place}/leases/cluster-autoscaler", self._remaining)
@@ -155,7 +155,7 @@ class KubernetesWorkload:
         return tuple(nodes)
 
     def _daemon_sets(self) -> tuple[Pod, ...]:
-        """Return a pod of each DaemonSet; none where listing them is forbidden: then their pods show them."""
+        """Return a pod of each DaemonSet. Empty where listing is forbidden: then only their running pods are known."""
         try:
             listed = self._list(
                 "/apis/apps/v1/daemonsets",
@@ -178,7 +178,7 @@ class KubernetesWorkload:
         return TooLargeError(f"{self._api.name}: it has more than {most} {plural}: raise workload.most_{plural}")
 
     def _with_volumes(self, workload: Workload) -> Workload:
-        """Return the workload with volumes, which are read only where a pod has any."""
+        """Return the workload with the objects of volumes. They are read only where a pod has a claim."""
         storage = "/apis/storage.k8s.io/v1"
         limits = dict(self._list(f"{storage}/csinodes", CsiNodeShape, CsiNodeShape.read))
         return replace(
@@ -195,16 +195,17 @@ class KubernetesWorkload:
     ) -> Iterator[_Value]:
         """Yield every object of a kind, and keep no page.
 
-        Raises ClusterUnavailableError, also where an object does not fit its kind: half a list is never used.
+        Raises ClusterUnavailableError, also where an object is not valid: an incomplete list is never used.
         """
         decode, count = _decoder(shape), 0
-        # A page of pods shrinks to a hundredth; of other kinds most is kept.
+        # Only a hundredth of a page of pods is kept, so each page has its own limit. Of other kinds, most of a page is
+        # kept, so all pages share one limit.
         allowance = None if fields else Allowance()
         try:
             for page in self._api.each_page(path, self._remaining, allowance, fields, rights=RIGHTS):
                 for item in decode(page).items:
                     count += 1
-                    if count > self._most_pods + 1:  # of any kind: a cluster has the most of pods
+                    if count > self._most_pods + 1:  # of any kind: pods are the most numerous
                         raise TooLargeError(f"GET {path} of {self._api.name}: more than {self._most_pods} objects")
                     yield read(item)
             return

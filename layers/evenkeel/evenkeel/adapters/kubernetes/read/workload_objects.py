@@ -1,4 +1,4 @@
-"""Reads nodes, volumes, claims, budgets and DaemonSets as placing needs them."""
+"""Reads the fields of nodes, volumes, claims, budgets and DaemonSets that scheduling needs."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -35,7 +35,8 @@ from evenkeel.domain.model.workload import (
     Volume,
 )
 
-# In-tree volumes: field, provisioner, and the driver that serves them now (k8s.io/csi-translation-lib, plugins).
+# In-tree volumes: the field, the provisioner, and the CSI driver that serves them now (k8s.io/csi-translation-lib,
+# plugins).
 _IN_TREE = (
     ("aws_elastic_block_store", "aws-ebs", "ebs.csi.aws.com"),
     ("gce_persistent_disk", "gce-pd", "pd.csi.storage.gke.io"),
@@ -77,7 +78,7 @@ class NodeShape(Shape):
     status: _NodeStatus | None = None
 
     def read(self, machines: Mapping[str, MachineNode]) -> Node:
-        """Return a node, with its group where a machine has its name or id. Raises BadValueError."""
+        """Return a node, with its group where a machine has the node's name or id. Raises BadValueError."""
         metadata, spec, status = self.metadata, self.spec or _NodeSpec(), self.status or _NodeStatus()
         disabled = (metadata.annotations or {}).get(KEPT)
         conditions = [one for one in status.conditions or () if one.type == "Ready"]
@@ -166,7 +167,7 @@ class _AttachmentSpec(Shape):
 
 
 class AttachmentShape(Shape):
-    """A VolumeAttachment. Without a persistent volume it is of an inline volume, which counts by its pod."""
+    """A VolumeAttachment. If it names no persistent volume, it is of an inline volume, which is counted by its pod."""
 
     metadata: Metadata
     spec: _AttachmentSpec
@@ -222,7 +223,7 @@ class _Topology(Shape):
 
 
 class ClassShape(Shape):
-    """A storage class, whose fields are outside of a spec."""
+    """A storage class. Its fields are at the top level: it has no ``spec``."""
 
     metadata: Metadata
     provisioner: str = ""
@@ -262,7 +263,7 @@ class CsiNodeShape(Shape):
     spec: _CsiSpec | None = None
 
     def read(self) -> tuple[str, Mapping[str, int]]:
-        """Return a node's name, and the largest number of volumes by driver. A driver without one has no limit."""
+        """Return a node's name, and the largest number of volumes by driver. A driver without a number has no limit."""
         drivers = (self.spec.drivers if self.spec else None) or ()
         limits = {one.name: None if one.allocatable is None else one.allocatable.count for one in drivers}
         return self.metadata.name, {name: limit for name, limit in limits.items() if limit is not None}
@@ -282,7 +283,7 @@ class BudgetShape(Shape):
     status: _BudgetStatus | None = None
 
     def read(self) -> PodDisruptionBudget:
-        """Return a budget. Before its controller has counted, it allows nothing."""
+        """Return a budget. It allows no disruption until its controller has counted its pods."""
         return PodDisruptionBudget(
             namespace=self.metadata.namespace,
             name=self.metadata.name,
@@ -318,7 +319,7 @@ class DaemonSetShape(Shape):
     spec: _DaemonSetSpec
 
     def as_pod(self) -> PodShape:
-        """Return a pod as its controller creates it, before it is bound to a node."""
+        """Return a pod of the DaemonSet as its controller creates it, before the pod is bound to a node."""
         template = self.spec.template.metadata or _TemplateMetadata()
         metadata = PodMetadata(
             name=self.metadata.name,

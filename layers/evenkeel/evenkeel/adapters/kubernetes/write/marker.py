@@ -1,4 +1,4 @@
-"""Marks the machines that go first when replicas fall, and removes the marks."""
+"""Marks the machines that are deleted first when replicas fall, and removes the marks."""
 
 from collections.abc import Collection, Iterable
 
@@ -20,7 +20,7 @@ from evenkeel.texts.english import sentence
 
 
 class Marker:
-    """Writes the delete marks of one check's machines."""
+    """Writes the delete marks of the machines that one check has listed."""
 
     def __init__(
         self, api: KubernetesApi, objects: ClusterObjects, lister: ObjectLister, patcher: Patcher, remaining: Remaining
@@ -32,7 +32,7 @@ class Marker:
         self._remaining = remaining
 
     def candidates(self, patch: Patch) -> tuple[str, ...]:
-        """Return the names of the machines that will go, in order (``domain.rebalancing.replicas.deletion``)."""
+        """Return the names of the machines to delete, in order (``domain.rebalancing.replicas.deletion``)."""
         if patch.plan.removal.machines:
             return self._named(patch.plan)
         group, requested = patch.plan.group, patch.requested or 0
@@ -47,7 +47,7 @@ class Marker:
         )
         preserved = sum(machine.preserved for machine in staying)
         if preserved and len(names) < min(group.requested, len(staying)) - requested:
-            # Preserved machines go last, so another one, or one of them, would go.
+            # Preserved machines are deleted last. So a machine outside ``names``, or a preserved one, would be deleted.
             raise RejectedError(
                 f"{group.key}: {preserved} of its {len(staying)} machines are preserved, so spec.replicas {requested} "
                 "would take others than it should: give back less, or end their preservation"
@@ -55,7 +55,7 @@ class Marker:
         return names
 
     def _named(self, plan: GroupPlan) -> tuple[str, ...]:
-        """Return the machines that the plan names. Raises ConflictError where one is gone or preserved."""
+        """Return the machines that the plan names. Raises ConflictError where one is deleted or preserved by now."""
         staying = {machine.ref: machine for machine, _ in self._staying(plan.group)}
         for ref in plan.removal.machines:
             machine = staying.get(ref)
@@ -65,10 +65,10 @@ class Marker:
         return tuple(ref.name for ref in plan.removal.machines)
 
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
-        """Mark these machines, and remove Evenkeel's marks from the others.
+        """Mark these machines, and remove Evenkeel's marks from the group's other machines.
 
-        Each mark carries the machine's resourceVersion: a machine that has become a node is a conflict, and the next
-        run plans with it. Machines that are marked already are listed again for the same reason.
+        Each patch contains the machine's resourceVersion. So a machine that has joined meanwhile causes a conflict, and
+        the next run plans with its node. Machines with a mark need no patch, so they are listed again to detect this.
         """
         group, mark = patch.plan.group, FLAVOURS[patch.plan.group.key.flavour].machines.mark
         if names:
@@ -79,7 +79,8 @@ class Marker:
             if reason is not None:
                 raise ConflictError(f"{group.key}: {sentence(reason)}")
         for machine, item in staying:
-            # Gardener's mark names no author. Left on a node, it would remove that node instead of a named machine.
+            # Gardener's mark does not name its author. A mark that remains on a machine would delete that machine
+            # instead of one in ``names``.
             is_ours = mark.is_ours or machine.name in ours
             if machine.name not in names and is_ours and mark.is_set_on(item):
                 self._set_mark(group, item, None)
@@ -92,7 +93,7 @@ class Marker:
                 self._set_mark(group, item, mark.value)
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
-        """Remove Evenkeel's marks from these machines; return False while one of the group's machines must still go."""
+        """Remove Evenkeel's marks from these machines. Return False, and remove none, while the group has a surplus."""
         mark, staying = FLAVOURS[group.key.flavour].machines.mark, self._staying(group)
         if not no_surplus((machine for machine, _ in staying), group.requested):
             return False
@@ -102,7 +103,7 @@ class Marker:
         return True
 
     def _check_unchanged(self, group: NodeGroup, machines: Iterable[Machine]) -> None:
-        """Raise ConflictError where one of these machines has joined, is going, or is preserved, since it was read."""
+        """Raise ConflictError where the node, deletion or preservation of a machine has changed since it was read."""
         flavour, now = FLAVOURS[group.key.flavour], self._api.now()
         listed = [read_machine(flavour, item, now) for item in self._list(group)]
         newest = {machine.name: machine for machine in listed if not machine.deleting}
@@ -119,7 +120,7 @@ class Marker:
             raise ConflictError(f"machine {machine.name} of {group.key} {change} since it was read")
 
     def _staying(self, group: NodeGroup) -> list[tuple[Machine, Object]]:
-        """Return a group's machines that are not being deleted. Lists them where the check did not."""
+        """Return a group's machines that are not being deleted. Lists machines where the check did not list them."""
         flavour, now = FLAVOURS[group.key.flavour], self._api.now()
         if group.key not in self._objects.machines:
             self._objects.machines[group.key] = self._list(group)
@@ -137,6 +138,6 @@ class Marker:
         metadata = {"resourceVersion": resource_version(item), "annotations": {api.mark.annotation: value}}
         path = api.kind.path(version, *name_of(item))
         answer = self._api.patch(path, {"metadata": metadata}, self._remaining)
-        # A second mark of the run needs the new resourceVersion.
+        # A second patch of this machine in the run needs the new resourceVersion.
         machines = self._objects.machines
         machines[group.key] = [answer if machine is item else machine for machine in machines[group.key]]

@@ -26,11 +26,11 @@ from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.rebalancing.writes import Patch
 
 Annotations = dict[str, str | None]
-"""Of a merge patch: None removes the annotation."""
+"""The annotations of a merge patch: None removes an annotation."""
 
 
 class Patcher:
-    """Patches the objects of one check. Each patch carries the resourceVersion of the last answer."""
+    """Patches the objects of one check. Each patch contains the resourceVersion of the last answer about the object."""
 
     def __init__(self, api: KubernetesApi, remaining: Remaining, *, write_topology: bool) -> None:
         self._api = api
@@ -39,7 +39,7 @@ class Patcher:
         self._answers: dict[str, Object] = {}  # patched objects by identity; several groups can share one owner
 
     def apply(self, member: GroupObjects, patch: Patch, decision: str, adopted: str, move: str | None) -> None:
-        """Write bounds, replicas and annotations, to each object that has them."""
+        """Write bounds, replicas and annotations, each to the object that has them."""
         has_owner = member.owner_object is not None
         if patch.leaves and has_owner:
             self._leave_both(member, patch)
@@ -65,14 +65,14 @@ class Patcher:
             self._patch_scalable(member, annotations)
 
     def _write_replicas(self, member: GroupObjects, patch: Patch, move: str | None) -> None:
-        """Write replicas, the move and the autoscaler's options. The other annotations are with the bounds."""
+        """Write replicas, the move and the autoscaler's options. The other annotations are written with bounds."""
         annotations = self._options(member, patch.plan)
         if patch.requested is not None and move is not None:
             annotations[MOVE] = move
         self._patch_scalable(member, annotations, patch.requested)
 
     def _write_all(self, member: GroupObjects, patch: Patch, decision: str, adopted: str, move: str | None) -> None:
-        """Write everything to the scalable."""
+        """Write bounds, replicas and all annotations to the scalable, in one patch."""
         annotations: Annotations = {DECISION: None if patch.leaves else decision}
         if patch.leaves or (patch.bounds is not None and not patch.plan.group.ours.has_adopted):
             annotations[ADOPTED] = None if patch.leaves else adopted
@@ -88,21 +88,21 @@ class Patcher:
         self._patch(member, item, body)
 
     def _options(self, member: GroupObjects, plan: GroupPlan) -> Annotations:
-        """Return the change of the provision timeout on the scalable. An option of another author is left unchanged."""
+        """Return the annotations that change the scalable's provision timeout, unless others have set that timeout."""
         if not plan.changes_options:
             return {}
         name = FLAVOURS[plan.group.key.flavour].autoscaler.provision_timeout
         current = annotations_of(self._newest(member.scalable))
         value = None if plan.short_provision is None else f"{int(plan.short_provision.total_seconds())}s"
-        if current.get(name) == current.get(PROVISION_TIME):  # Evenkeel's, or both missing
+        if current.get(name) == current.get(PROVISION_TIME):  # Evenkeel has set the timeout, or both are missing
             return {PROVISION_TIME: value, name: value}
         return {PROVISION_TIME: None} if PROVISION_TIME in current else {}
 
     def _check_replicas(self, member: GroupObjects) -> None:
         """Raise ConflictError where the scalable's replicas have changed since they were read.
 
-        The owner's resourceVersion does not show that. A max below newly ordered replicas would remove running nodes
-        (HyperShift), or stop scale-down until the next check.
+        The owner's resourceVersion does not show such a change. A max below newly ordered replicas would remove running
+        nodes (HyperShift), or stop scale-down until the next check.
         """
         item, path = self._newest(member.scalable), ("spec", "replicas")
         newest = self._api.get(_path_of(member, item), self._remaining)
@@ -119,17 +119,17 @@ class Patcher:
             self._patch_scalable(member, annotations)
 
     def write_owner_numbers(self, member: GroupObjects, bounds: Bounds) -> None:
-        """Write the bounds to their owner, without Evenkeel's annotations."""
+        """Write the bounds to the object that owns them, without Evenkeel's annotations."""
         if member.owner_object is None:
             raise RejectedError(f"{member.group.key} has no owner that is written")
         self.write_owner(member, member.owner.bounds_annotations(bounds), bounds)
 
     def check_owner(self, member: GroupObjects, plan: GroupPlan) -> None:
-        """Send the owner's patch as a dry run, where Evenkeel may have no right to write the owner.
+        """Send the owner's patch as a dry run, if the right to write the owner is one that Evenkeel may not have.
 
         Raises RejectedError, ConflictError.
         """
-        # The record, not a right, decides on AppliedBounds.
+        # For AppliedBounds, the record decides if Evenkeel writes the owner, not a right.
         needs_right = member.owner.rights and not isinstance(member.owner, AppliedBounds)
         if needs_right and member.owner_object is not None and plan.bounds is not None and plan.publishes:
             self.write_owner(member, {}, plan.bounds, pins=plan.pins, dry_run=True)
@@ -144,7 +144,7 @@ class Patcher:
         pins: bool = False,
         dry_run: bool = False,
     ) -> None:
-        """Write annotations and bounds to their owner. ``pins``: replicas instead of bounds."""
+        """Write annotations and bounds to the owner of the bounds. ``pins``: write fixed replicas instead of bounds."""
         key, owner = member.group.key, member.owner
         item = self._newest(member.owner_object or member.scalable)
         if isinstance(owner, AppliedBounds) and not leaves:
@@ -178,7 +178,7 @@ class Patcher:
         applies: bool = False,
         dry_run: bool = False,
     ) -> None:
-        """Send a merge patch, or a server-side apply with force; uid and resourceVersion keep it from creating."""
+        """Send a merge patch, or a server-side apply with force. With uid and resourceVersion, it creates no object."""
         kind, version = _kind_of(member, item)
         namespace, name = name_of(item)
         identifying = {"kind": kind.kind, "apiVersion": f"{kind.group}/{version}"}
@@ -199,13 +199,13 @@ class Patcher:
 
 
 def identity(item: Object) -> str:
-    """Return API group, kind, namespace and name. The versions of a group serve the same object."""
+    """Return API group, kind, namespace and name. All versions of a group serve the same object."""
     group = str(item.get("apiVersion")).partition("/")[0]
     return "/".join((group, str(item.get("kind")), *name_of(item)))
 
 
 def resource_version(item: Object) -> str:
-    """Return the object's resourceVersion. Without it a patch would overwrite newer changes: raises RejectedError."""
+    """Return the object's resourceVersion. Raises RejectedError without one: a patch could overwrite newer changes."""
     version = get_path(item, ("metadata", "resourceVersion"))
     if not isinstance(version, str) or not version:
         raise RejectedError(f"{identity(item)} has no metadata.resourceVersion: not written")
@@ -224,6 +224,6 @@ def _path_of(member: GroupObjects, item: Object) -> str:
 
 
 def _narrows(patch: Patch, bounds: Bounds) -> bool:
-    """Return True where the owner's max falls below its own or the scalable's, or replicas are pinned."""
+    """Return True where replicas are fixed, or the new max is below the present max or the requested replicas."""
     group = patch.plan.group
     return patch.pins or group.bounds is None or bounds.max < max(group.bounds.max, group.requested)

@@ -1,4 +1,4 @@
-"""Writes Kubernetes Events, and the status into a ConfigMap. A failure is logged, and blocks no run."""
+"""Writes Kubernetes Events, and the status into a ConfigMap. A failure is logged, and does not block a run."""
 
 import logging
 
@@ -12,7 +12,7 @@ from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import rfc3339, sentences
 
 _EVENT = Kind("", ("v1",), "Event", "events")
-# The patches of further pools need the last seconds of an invocation more than events do.
+# With less time left, neither events nor the status are written: patches of other pools need these seconds more.
 _SPARE_SECONDS = 30
 _STATUS_ENTRY = "evenkeel.json"
 _STATUS_RIGHTS = "deploy/kubernetes/rbac-status.yaml"
@@ -20,7 +20,7 @@ _EVENT_REASONS = {
     State.HEALTHY: "Rebalanced",
     State.FENCED: "Fenced",
     State.PROBING: "Probing",
-    State.FROZEN: "Frozen",  # never written, but for completeness of the table
+    State.FROZEN: "Frozen",  # a frozen group is never written; the entry completes the table
 }
 _log = logging.getLogger("evenkeel.kubernetes")
 
@@ -28,13 +28,13 @@ _log = logging.getLogger("evenkeel.kubernetes")
 def emit_event(
     api: KubernetesApi, scalable: Object, plan: GroupPlan, decision: str, remaining: Remaining, *, dry_run: bool
 ) -> None:
-    """Create an event about the scalable. Its name carries the decision's id, so the API server refuses a second."""
+    """Create an Event about the scalable. Its name has the decision's id, so the API server refuses a duplicate."""
     if remaining() < _SPARE_SECONDS:
         return
     namespace, name = name_of(scalable)
     moment = rfc3339(api.now())
     reason = "Restored" if plan.leaves else _EVENT_REASONS[plan.state]
-    message = printable("; ".join(sentences(plan.reasons)))  # kubectl describe shows it in a terminal
+    message = printable("; ".join(sentences(plan.reasons)))  # kubectl describe prints the message to a terminal
     event = {
         "apiVersion": "v1",
         "kind": "Event",

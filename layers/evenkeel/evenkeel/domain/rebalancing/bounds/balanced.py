@@ -1,9 +1,9 @@
-"""Balanced, Evenkeel's default strategy: it deals out the headroom of a pool once, to where it can be used.
+"""Balanced, Evenkeel's default strategy: it divides a pool's headroom among the groups that can use it.
 
-The maxima add up to PoolMaximum, so no number of autoscaler loops can pass it. A deal lasts long enough for every loop
-to read it. A zone that has used up its offer gets a loan if the other zones are unchanged meanwhile, because only that
-zone can serve the demand. The pool stores its last deal for that (``Publication``). With a workload view, headroom goes
-to the zones that pods wait for, and no offer rotates.
+The maxima add up to PoolMaximum, so autoscalers cannot exceed it. Each division, called a deal, is published long
+enough for every autoscaler loop to read it. A group that has used up its headroom gets a loan if the other groups are
+unchanged: then only its zone can serve the demand. To detect this, the pool stores its last deal (``Publication``).
+With a workload view, headroom goes to the zones that pods wait for, and does not rotate.
 
 The steps are numbered as in docs/guides/strategies.md.
 """
@@ -21,7 +21,7 @@ from evenkeel.domain.model.water_fill import Bucket, water_fill
 
 
 def _balanced(pool: PoolDraft) -> list[Size]:
-    """Return the size of every group, unchanged where the pool is unchanged. The draft gets the deal to store."""
+    """Return the size of every group, and set the deal to store in the draft."""
     deal = _Deal(pool.pool.max, pool.groups)
     last = pool.pool.state.published
     targets = {draft.key: draft.requested for draft in pool.groups}
@@ -54,9 +54,10 @@ def _balanced(pool: PoolDraft) -> list[Size]:
 def _after_change(
     pool: PoolDraft, deal: "_Deal", last: Publication, fresh: Publication
 ) -> tuple[Publication, datetime | None]:
-    """Lend to the groups at their bound, or level out anew, after a change of requested.
+    """Return the deal after a change of requested replicas: a loan to the groups at their bound, or a new leveling.
 
-    Until the other groups are unchanged for long enough, the deal stays: the second value is the end of that time.
+    Before a loan, the replicas must be unchanged for ``standstill``. Until then the last deal remains, and the second
+    value is the end of that time.
     """
     guesses = pool.awaited is None and not deal.is_scarce
     at_bound = deal.at_their_bound(last) if guesses else []
@@ -72,7 +73,10 @@ def _after_change(
 
 
 def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication, fresh: Publication) -> tuple["_Deal", Publication]:
-    """Keep the deal of an unchanged pool until it has been read. An unused loan then ends, or the last nodes rotate."""
+    """Return the deal of an unchanged pool: the last one, until every autoscaler loop has read it.
+
+    After that, an unused loan ends, or the last nodes of the headroom go to the next group.
+    """
     if pool.now < last.ends_at:
         deal.level_out(last.grower, last.turn)
         if not deal.is_as(last):
@@ -80,17 +84,17 @@ def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication, fresh: Publi
             deal.keep(last, Reason.of(Rule.HEADROOM_STANDS_UNREAD))
         return deal, last
     if last.lent and pool.awaited:
-        # Pods still wait for it, so it stays while it serves them.
+        # Pods still wait for the loan. It remains while it serves them.
         deal.keep(last, Reason.of(Rule.HEADROOM_AWAITED))
         return deal, last
     if last.lent or not deal.is_scarce:
-        # An unused loan goes back. Else the same pool gets the same deal.
+        # An unused loan ends. Without a loan, the unchanged pool keeps its deal.
         deal.level_out(last.grower, 0)
         return deal, replace(fresh, grower=last.grower) if last.lent else last
     if pool.awaited is not None:
-        deal.level_out(last.grower, last.turn)  # no pod waits for the last nodes
+        deal.level_out(last.grower, last.turn)  # no pod waits for the last nodes: no rotation
         return deal, last
-    # The last nodes are not used where they are.
+    # The group with the last nodes does not use them: the next group gets them.
     deal.level_out(last.grower, last.turn + 1)
     return deal, replace(fresh, grower=last.grower, turn=last.turn + 1)
 
@@ -103,17 +107,18 @@ class _Share:
     def __init__(self, draft: Draft, pool_max: int) -> None:
         cap = draft.cap
         self.draft, self.target = draft, draft.requested
-        # A group whose bounds are held is sized as if frozen; one without a fence as if healthy.
+        # A group with held bounds is sized as if frozen. With fencing disabled, a fenced or probing group is sized as
+        # if healthy.
         unfenced = not draft.group.annotations.fencing_enabled and draft.state in (State.FENCED, State.PROBING)
         self.state = State.FROZEN if draft.group.owner.bounds_held else State.HEALTHY if unfenced else draft.state
-        # How far it may grow beyond its target. Without a cap, never less than the headroom.
+        # How many nodes the group may grow beyond its target. Without a cap, only the headroom limits it.
         self.cap = pool_max if cap is None else cap - draft.requested
         self.extra = draft.kept_room
         self.steps: list[Reason] = []
 
     @property
     def basis(self) -> str:
-        """Return the input of a deal besides the group's target."""
+        """Return what a deal depends on in this group, apart from its target."""
         draft, group, state = self.draft, self.draft.group, self.state
         probe = draft.probe if state is State.PROBING else ""
         room = group.bounds.max if state is State.FROZEN and group.bounds is not None else ""
@@ -121,11 +126,11 @@ class _Share:
 
     @property
     def growth(self) -> int:
-        """Return how far it may grow at once: a probing group by one machine."""
+        """Return the number of nodes that the group may grow at once: at most 1 if it is probing."""
         return self.cap if self.state is State.HEALTHY else self.draft.probe
 
     def bucket(self, level: int, room: int, weight: int = 1) -> Bucket:
-        """Return the group as a receiver of units."""
+        """Return the group as a bucket for ``water_fill``."""
         return Bucket(level=level, room=room, weight=weight, tie=self.draft.tie)
 
 
@@ -135,8 +140,8 @@ class _Deal:
     def __init__(self, pool_max: int, drafts: Sequence[Draft]) -> None:
         self._shares = [_Share(draft, pool_max) for draft in drafts]
         live = [share for share in self._shares if share.state is not State.FROZEN]
-        # 1. The headroom. A frozen group keeps its bounds, so its room is reserved. An owner that accepts no max of 0
-        # takes its one node first, or the sum would pass PoolMaximum.
+        # 1. The headroom. A frozen group keeps its bounds, so its room is reserved. If an owner does not accept max 0,
+        # its group gets that node first. Otherwise the maxima could add up to more than PoolMaximum.
         self._left = max(0, pool_max - sum([share.target + share.extra for share in self._shares]))
         self._headroom = self._left
         for share in live:
@@ -146,7 +151,7 @@ class _Deal:
                 self._left -= nodes
         self._healthy = [share for share in live if share.state is State.HEALTHY and share.cap > 0]
         self._smallest_first = sorted(live, key=lambda share: (share.target, share.draft.tie))
-        # 2. A probe is one machine. (A fenced group gets nothing: its max is its target.)
+        # 2. A probing group gets one machine. A fenced group gets none: its max is its target.
         probing = [share for share in self._smallest_first if share.state is State.PROBING and share.draft.probe > 0]
         self._probing = [share for share in probing if share.cap > 0 and not share.extra]
         self.is_scarce = 0 < self._left < len(self._healthy) + len(self._probing)
@@ -163,23 +168,26 @@ class _Deal:
             share.steps.append(reason)
 
     def _fill(self, shares: Sequence[_Share], buckets: Sequence[Bucket], rule: Rule) -> None:
-        """Deal out all that is left, leveled over the buckets of these shares."""
+        """Distribute the remaining headroom evenly over these shares. Each has its own bucket."""
         reason = Reason.of(rule)
         for share, nodes in zip(shares, water_fill(buckets, self._left), strict=True):
             self._give(share, nodes, reason)
 
     def keep(self, last: Publication, reason: Reason) -> None:
-        """3. Keep the published maxima, as far as there is headroom for them."""
+        """3. Keep the published maxima, as far as the headroom suffices."""
         for share in self._healthy + self._probing:
             self._give(share, last.maxima.get(share.draft.key, 0) - share.target - share.extra, reason)
 
     def is_as(self, last: Publication) -> bool:
-        """Return True if this deal has the published maxima."""
+        """Return True if this deal has the same maxima as the last one."""
         shares = self._healthy + self._probing
         return all(share.target + share.extra == last.maxima.get(share.draft.key) for share in shares)
 
     def at_their_bound(self, last: Publication) -> list[_Share]:
-        """Return the groups that have used up their offer, if others with headroom are unchanged; else none."""
+        """Return the groups that have used up their headroom.
+
+        Return none unless all other groups are unchanged and at least one of them has headroom.
+        """
         used_up = []
         others = False
         for share in self._shares:
@@ -195,11 +203,11 @@ class _Deal:
         return used_up if others else []
 
     def serves(self, awaited: Mapping[str, int]) -> bool:
-        """Return True if every group has the nodes that pods wait for there, as far as it may have them."""
+        """Return True if each group has headroom for the pods that wait for it, as far as the group may grow."""
         return not self._short(awaited)
 
     def serve(self, awaited: Mapping[str, int]) -> None:
-        """4. Give each group the nodes that pods wait for there; leveled, if headroom does not suffice for all."""
+        """4. Give each group headroom for the pods that wait for it. If it does not suffice for all, level it."""
         short = self._short(awaited)
         self._fill(
             [share for share, _ in short], [share.bucket(0, nodes) for share, nodes in short], Rule.HEADROOM_AWAITED
@@ -211,13 +219,13 @@ class _Deal:
         return [(share, nodes - share.extra) for share, nodes in wanted if nodes > share.extra]
 
     def lend(self, at_bound: Sequence[_Share]) -> None:
-        """4. Lend all of the headroom but one node for each other healthy group."""
+        """4. Lend the headroom to these groups, except one node for each other healthy group."""
         self._one_each(set(self._healthy) - set(at_bound))
         self._fill(at_bound, [share.bucket(0, share.cap - share.extra) for share in at_bound], Rule.HEADROOM_LENT)
-        self._level_rest()  # if their caps leave some
+        self._level_rest()  # what remains because of the groups' caps
 
     def level_out(self, grower: str, turn: int) -> None:
-        """5 and 6. Deal the last nodes to one group after the other; else one each, and level the rest."""
+        """5 and 6. Give each healthy group one node, and level the rest. Scarce headroom goes to the groups in turn."""
         if self.is_scarce:
             self._last_nodes(grower, turn)
             return
@@ -252,7 +260,7 @@ class _Deal:
             self._fill(self._healthy, buckets, Rule.HEADROOM_LEVELLED)
 
     def sizes(self, pool_min: int) -> list[Size]:
-        """7. Return the sizes, with PoolMinimum leveled over the groups, each min at most its replicas."""
+        """7. Return the sizes. PoolMinimum is leveled over the groups, and no min is above the group's replicas."""
         minima, buckets = [], []
         for share in self._shares:
             group, low, room = share.draft.group, share.draft.zone_share, 0

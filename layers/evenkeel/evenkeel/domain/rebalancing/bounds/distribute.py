@@ -10,9 +10,12 @@ from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, read_coun
 
 
 def distribute_over_zones(zone_index: int, size: int, zones: int) -> int:
-    """Return the share of the zone at ``zone_index`` (0-based) of ``size`` nodes in ``zones`` zones.
+    """Return how many of ``size`` nodes the zone at ``zone_index`` (0-based) gets, with ``zones`` zones.
 
-    The remainder goes to the first zones, one each. Raises ValueError for an index outside the zones.
+    The remainder goes to the first zones, one node each.
+
+    Raises:
+        ValueError: ``zone_index`` is outside the zones.
     """
     if not 0 <= zone_index < zones:
         raise ValueError(f"zone index {zone_index} is outside 0..{zones - 1}")
@@ -20,13 +23,13 @@ def distribute_over_zones(zone_index: int, size: int, zones: int) -> int:
 
 
 def distribute_percent_over_zones(zone_index: int, percent: int, zones: int, total: int) -> int:
-    """Return a percentage, weighted by the zone's share of ``total`` and rounded up, as Gardener does.
+    """Return one zone's percentage, weighted by its share of ``total`` and rounded up, as Gardener does.
 
-    An evenly divisible total leaves the percentage as it is: 20 % of 6 nodes in 3 zones is 20 % in each.
+    If ``total`` is divisible by ``zones``, the percentage is unchanged: 20 % of 6 nodes in 3 zones is 20 % in each.
     """
     if total % zones == 0:
         return percent
-    # ceil(share / (total / zones) * percent), in integers so that no float rounds it up once more
+    # ceil(share / (total / zones) * percent), in integers: an inexact float could round up by one more
     return -(-distribute_over_zones(zone_index, total, zones) * zones * percent // total)
 
 
@@ -39,8 +42,8 @@ def _share(value: int | str, zone_index: int, zones: int, total: int) -> int | s
 def distribute_rolling(pool: Rolling, zone_index: int, zones: int, *, pool_min: int, pool_max: int) -> Rolling:
     """Return the share of a pool's ``maxSurge`` and ``maxUnavailable`` that one zone gets.
 
-    PoolMaximum weighs surge, and PoolMinimum unavailability, as in Gardener. That matters for percentages only. Plans
-    report the shares and never write them: both shares can be 0, and such a rolling update never moves.
+    As in Gardener, PoolMaximum weighs a percentage of surge, and PoolMinimum one of unavailability. Plans report the
+    shares and never write them, because a rolling update with both shares 0 makes no progress.
     """
     return Rolling(
         _share(pool.max_surge, zone_index, zones, pool_max), _share(pool.max_unavailable, zone_index, zones, pool_min)
@@ -48,9 +51,9 @@ def distribute_rolling(pool: Rolling, zone_index: int, zones: int, *, pool_min: 
 
 
 def pool_rolling(members: list[Rolling]) -> Rolling | None:
-    """Return a pool's rolling-update numbers from its members': counts add up, a percentage must be the same in all.
+    """Return a pool's rolling-update numbers: the sum of its members' counts, or the percentage of every member.
 
-    None: members mix the two forms or differ in the percentage.
+    Return None if members mix counts and percentages, or differ in the percentage.
     """
 
     def total(values: list[int | str]) -> int | str | None:
@@ -63,7 +66,7 @@ def pool_rolling(members: list[Rolling]) -> Rolling | None:
 
 
 def share_rolling(pool: PoolDraft) -> None:
-    """Set each group's share of the pool's rolling-update numbers, if all members have some."""
+    """Set each group's share of the pool's rolling-update numbers, if all members have such numbers."""
     members = [draft.group.status.rolling for draft in pool.groups if draft.group.status.rolling is not None]
     total = pool_rolling(members) if len(members) == len(pool.groups) else None
     if total is None:
@@ -77,7 +80,7 @@ def read_int_or_percent(value: object) -> int | str:
     """Return Kubernetes' IntOrString as rolling updates use it: a count, or a percentage such as ``"25%"``.
 
     Raises:
-        BadValueError: neither.
+        BadValueError: The value is neither.
     """
     if isinstance(value, str) and value.endswith("%"):
         try:

@@ -1,7 +1,7 @@
-"""Exact fences: those of groups whose owner holds replicas itself, at 0 too, because no autoscaler scales them.
+"""Exact fences: the owner of a group holds its replicas, even at 0, and no autoscaler scales the group.
 
-HyperShift's operator stops the autoscaler of a workload cluster in which no owner leaves replicas to it
-(hostedcluster_controller.go). So one owner always does, and the fence of that group is its max.
+HyperShift's operator stops a workload cluster's autoscaler if the autoscaler scales none of its groups
+(hostedcluster_controller.go). So it must keep at least one group, and only that group's max is its fence.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from evenkeel.domain.model.pools import AnyPool
 
 
 def with_exact_fences(pools: list[AnyPool], fenced: Iterable[NodeGroup]) -> list[AnyPool]:
-    """Return the pools with those groups marked whose owners are to hold replicas: such a fence needs no max of 1."""
+    """Return the pools, with ``may_be_pinned`` on each group whose owner is to hold its replicas. Its max may be 0."""
     able = [group for pool in pools for group in pool.groups if group.owner.pinning is not None]
     exact = exact_fences(fenced, [group for group in able if group.ours.pinned and group.frozen_because is None])
     if not exact:
@@ -30,8 +30,8 @@ def exact_fences(fenced: Iterable[NodeGroup], pinned: Iterable[NodeGroup]) -> fr
     """Return the groups whose owners are to hold their replicas.
 
     Args:
-        fenced: All groups that are to get no growth.
-        pinned: All groups that are pinned now. Those that are not fenced are about to be released.
+        fenced: All groups that must not grow.
+        pinned: All groups whose replicas are held now. Those not in ``fenced`` go back to the autoscaler.
     """
     candidates: dict[str, list[NodeGroup]] = {}
     for group in fenced:
@@ -51,7 +51,8 @@ def exact_fences(fenced: Iterable[NodeGroup], pinned: Iterable[NodeGroup]) -> fr
 def _without_last(groups: list[NodeGroup], *, is_released: bool) -> list[NodeGroup]:
     """Return the groups of one workload cluster that may be pinned.
 
-    The one left out is scaled now, so that no group is pinned before another has been released.
+    These are all groups, if the autoscaler scales another one. Otherwise one group is left out, if possible one that is
+    not pinned now. So no group is pinned before another has been released.
     """
     owners = {group.owner.numbers.ref.id for group in groups if group.owner.numbers is not None}
     if any(group.owner.pinning is not None and group.owner.pinning.scaled - owners for group in groups):

@@ -1,7 +1,7 @@
-"""The sizing strategies of GEP-24: from a pool's numbers and its groups' counts to (min, max) per group.
+"""The sizing strategies of GEP-24: they compute (min, max) of each group of a pool.
 
-They work on the counted nodes, so that they reproduce the published scans. The fence and the safety pass come after
-(``safety``). Balanced, which works on targets and stores its last deal, has its own module.
+They count nodes as GEP-24 does (``Draft.counted``), so they reproduce its published scans. ``safety`` applies fences
+and makes the bounds safe afterwards. Balanced has its own module: it uses targets, and stores its last deal.
 
 Sources: GEP-24 section 3.1 (Lax-Greedy; Adaptive in its last revision) and 3.2 (Backward-Compatible).
 """
@@ -26,16 +26,16 @@ def _why(pool: PoolDraft, **facts: Fact) -> Reason:
 
 
 def _lax_greedy(pool: PoolDraft) -> list[Size]:
-    """Return PoolMaximum less the nodes of the others, without PoolMinimum. GEP-24 3.1, first revisions."""
+    """Return min 0, and as max PoolMaximum less the nodes of the other groups (GEP-24 3.1, first revisions)."""
     pool_max, others = pool.pool.max, _others(pool.groups)
     return [Size(0, pool_max - nodes, _why(pool, maximum=pool_max, elsewhere=nodes)) for nodes in others]
 
 
 def _backward_compatible(pool: PoolDraft) -> list[Size]:
-    """Return Gardener's static split. GEP-24 3.2.
+    """Return Gardener's static split (GEP-24 3.2).
 
-    If PoolMaximum is smaller than the number of zones, the shares above zero go to healthy zones, first to those with
-    nodes.
+    If PoolMaximum is smaller than the number of zones, some zones get a max of 0. Healthy zones then have priority,
+    and among them those with nodes.
     """
     pool_min, pool_max, drafts = pool.pool.min, pool.pool.max, pool.groups
     zones = len(drafts)
@@ -54,10 +54,10 @@ def _backward_compatible(pool: PoolDraft) -> list[Size]:
 
 
 def _adaptive(pool: PoolDraft) -> list[Size]:
-    """Return the max of Lax-Greedy, and PoolMinimum shared out; others carry the minima of fenced zones. GEP-24, last.
+    """Return Lax-Greedy's max and a share of PoolMinimum; other zones carry a fenced zone's min (GEP-24, last).
 
-    Three open points are decided here. Nodes that run in fenced zones count for PoolMinimum. A min is at most its max;
-    groups with room get the rest. With every zone fenced the last bounds stay.
+    Three rules fill gaps of GEP-24. Nodes that run in fenced zones count toward PoolMinimum. No min is above its max;
+    groups with room get the rest. If every zone is fenced, the last bounds remain.
     """
     drafts, pool_max = pool.groups, pool.pool.max
     open_zones = [i for i, draft in enumerate(drafts) if draft.state is not State.FENCED]
@@ -85,7 +85,7 @@ def _adaptive(pool: PoolDraft) -> list[Size]:
 
 
 def _carried_minima(pool: PoolDraft, open_zones: Sequence[int]) -> list[int]:
-    """Return each zone's share of PoolMinimum. The others carry the shares that fenced zones cannot hold."""
+    """Return each zone's share of PoolMinimum. Unfenced zones also carry the nodes that fenced zones lack."""
     drafts = pool.groups
     shares = [distribute_over_zones(i, pool.pool.min, len(drafts)) for i in range(len(drafts))]
     fenced = set(range(len(drafts))) - set(open_zones)
@@ -113,7 +113,7 @@ LAX_GREEDY = Strategy(
 )
 BACKWARD_COMPATIBLE = Strategy(
     name="Backward-Compatible",
-    aliases=("Equitable",),  # GEP-24's first name of it
+    aliases=("Equitable",),  # GEP-24's first name for this strategy
     size=_backward_compatible,
     publishes_minima=True,
     adds_up=True,

@@ -1,8 +1,8 @@
-"""Published bounds, whatever the strategy: every cap on growth, and then the safety pass. Both are only here.
+"""The bounds to publish, for every strategy: this module alone applies caps on growth and makes bounds safe.
 
-Cluster Autoscaler reads bounds every ten seconds, and one bad bound hides every node group of the cluster from it
-(clusterapi_controller.go:804-808). A max below replicas stops scale-down for good (kubernetes/autoscaler#9395). A min
-above replicas refuses small growth (kubernetes/autoscaler#4942).
+Cluster Autoscaler reads bounds every ten seconds. A single bad bound hides every node group of the cluster from it
+(clusterapi_controller.go:804-808). A max below replicas stops scale-down for good (kubernetes/autoscaler#9395). With a
+min above replicas, the autoscaler refuses small growth (kubernetes/autoscaler#4942).
 """
 
 from evenkeel.domain.model.choices import Size
@@ -12,14 +12,14 @@ from evenkeel.domain.model.reasons import Fact, Reason, Rule
 
 
 def size(pool: PoolDraft) -> None:
-    """Let the pool's strategy size each of its groups."""
+    """Set the size of each group, as the pool's strategy computes it."""
     pool.bounds.sizes = pool.pool.settings.strategy.size(pool)
 
 
 def publish(pool: PoolDraft) -> None:
-    """Set the bounds of each group: the strategy's, less every cap on growth, and made safe.
+    """Set the bounds of each group: the strategy's bounds, limited by every cap on growth and made safe.
 
-    The bounds of a frozen group, and held ones, stay.
+    The bounds of a frozen group, and bounds that are held, do not change.
     """
     for draft, proposal in zip(pool.groups, pool.bounds.sizes, strict=True):
         if draft.state is State.FROZEN:
@@ -42,7 +42,7 @@ def publish(pool: PoolDraft) -> None:
 
 
 def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
-    """Return the strategy's max, cut by everything that keeps the group from growing, but never below requested."""
+    """Return the strategy's max, lowered to the tightest limit on the group's growth, but never below its replicas."""
     group, maximum = draft.group, proposal.max
     if draft.state is State.FENCED and group.annotations.fencing_enabled:
         maximum = draft.requested
@@ -64,7 +64,7 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
         }
         maximum = _cut(draft, maximum, cap, rule, **facts.get(rule, {}))
     if pool.pool.settings.strategy.adds_up and draft.journal_delta < 0 and group.bounds is not None:
-        # Its patch comes first, before any that lowers a max.
+        # This group's patch is written before other groups lower their max. So it must not raise its own max.
         maximum = _cut(draft, maximum, group.bounds.max, Rule.GIVES_UP_FIRST)
     return maximum
 
@@ -78,7 +78,10 @@ def _cut(draft: Draft, maximum: int, cap: int, rule: Rule, **facts: Fact) -> int
 
 
 def _closing_rule(pool: PoolDraft, draft: Draft) -> Rule | None:
-    """Return why no autoscaler may order in the group; None: it may. In a pool that opens, it always may."""
+    """Return why no autoscaler may order nodes in the group; None: one may.
+
+    In a pool that is opened to autoscalers (paused or in dry run), one always may.
+    """
     if pool.opens:
         return None
     if pool.pool.settings.autoscaler and _has_moved_machines_coming(pool, draft):
@@ -87,7 +90,7 @@ def _closing_rule(pool: PoolDraft, draft: Draft) -> Rule | None:
 
 
 def stays_closed(draft: Draft) -> bool:
-    """Return True if what keeps the group from being written will end, and its max leaves no room until then."""
+    """Return True if the group cannot be written for now, and its present max leaves no room for growth."""
     group = draft.group
     if group.frozen_because is None or group.bounds is None or not group.owner.bounds_are_read:
         return False
@@ -95,7 +98,10 @@ def stays_closed(draft: Draft) -> bool:
 
 
 def _closed(pool: PoolDraft, draft: Draft, rule: Rule) -> int:
-    """Return requested, and what pods want beyond the machines on their way: an autoscaler can order just that."""
+    """Return the max of a closed group: its replicas, and the nodes that pods need beyond upcoming machines.
+
+    An autoscaler can order exactly these nodes.
+    """
     more = pool.release.open_for.get(draft.key, 0)
     if more:
         draft.add_reason(Rule.OPEN_FOR_PODS, nodes=more)
@@ -108,10 +114,10 @@ def _closed(pool: PoolDraft, draft: Draft, rule: Rule) -> int:
 
 
 def _has_moved_machines_coming(pool: PoolDraft, draft: Draft) -> bool:
-    """Return True while machines that Evenkeel ordered here for another zone are on their way.
+    """Return True while machines that Evenkeel moved here from another zone are upcoming.
 
-    Cluster Autoscaler does not count what it did not order (clusterstate.go:1126-1139). With room left, it would order
-    them again.
+    Cluster Autoscaler does not count machines that it did not order (clusterstate.go:1126-1139). If max left room, it
+    would order them again.
     """
     if draft.journal_delta > 0:
         return True
@@ -123,10 +129,10 @@ def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) ->
     """Return bounds that may be published for a group, and a reason for each change.
 
     Args:
-        minimum: The min to publish; may be negative or too large.
-        maximum: The max to publish; may be negative.
-        group: Its owner may accept no max, or no min, below some number (an OpenShift MachineAutoscaler: max 1).
-        requested: Replicas of the group after the same patch, >= 0.
+        minimum: The proposed min; may be negative or too large.
+        maximum: The proposed max; may be negative.
+        group: The group. Its owner may require a least max or min (an OpenShift MachineAutoscaler: max 1).
+        requested: The replicas that the same patch requests, >= 0.
     """
     reasons = []
     if group.owner.max_only:
@@ -147,10 +153,10 @@ def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) ->
 
 
 def shorten_provision_time(pool: PoolDraft) -> None:
-    """Set the record's provision time for suspect groups, and remove it from the others. A user's own value stays.
+    """Set the record's provision time for suspect groups, and remove it from the others. A user's own value remains.
 
-    It is no fence: Cluster Autoscaler may choose the group again. But each try then costs minutes instead of a quarter
-    of an hour, above all where max cannot be 0 or the bounds are held.
+    This is no fence: Cluster Autoscaler may choose the group again. But each attempt then takes minutes instead of a
+    quarter of an hour. It matters most where max cannot be 0 or the bounds are held.
     """
     wanted = pool.pool.settings.suspect_provision_time if pool.pool.settings.autoscaler else None
     for draft in pool.groups:

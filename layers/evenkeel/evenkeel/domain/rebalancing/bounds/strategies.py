@@ -1,4 +1,4 @@
-"""The sizing strategies of a pool. A new one is one object, and an entry here."""
+"""The sizing strategies of a pool. To add one, define a ``Strategy`` and list it here."""
 
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.values import BadValueError
@@ -13,10 +13,10 @@ def _folded(name: str) -> str:
 
 
 def read_strategy(value: object) -> Strategy:
-    """Return a strategy from its name or an alias, in any case, with or without hyphens.
+    """Return the strategy with this name or alias. Case, hyphens and underscores do not matter.
 
     Raises:
-        BadValueError: no such strategy.
+        BadValueError: No strategy has this name.
     """
     for strategy in STRATEGIES:
         if _folded(str(value)) in map(_folded, (strategy.name, *strategy.aliases)):

@@ -1,19 +1,20 @@
-"""Backoff per node group: closed -> fenced -> probing -> closed, or fenced again for twice as long.
+"""Backoff per node group: healthy -> fenced -> probing -> healthy, or fenced again for twice as long.
 
 Constants and rules are Cluster Autoscaler's (utils/backoff/exponential_backoff.go:75-131), with two differences. The
-state outlives the process. A failure inside a running backoff changes nothing, so doubled and late reports of one
-failure cannot lengthen it.
+state is stored, so it outlives the process. A failure during a backoff changes nothing, so doubled and late reports of
+one failure cannot lengthen the backoff.
 
-The state is a fold over the *set* of failure times, in whatever order and however often they arrive. A late report
-never brings an end forward.
+The state follows from the *set* of failure times, in whatever order and however often they are reported. A late report
+never ends a backoff earlier.
 
-    failure      until          not one more      success, or
-       |  5 min    |  probing   failure: healthy  3 h of silence
-    ---*===========|------------...---------------------------->
-    healthy  fenced  at most one more machine
+    failure      end of backoff             a success, or 3 h without a failure
+       |   5 min    |                          |
+    ---*============|--------------------------|--------------->
+    healthy  fenced   probing: one more          healthy
+                      machine at most
 
 A machine that was launched after the last failure and has become a node ends the fence early: the zone delivers
-again. A machine that was already on its way when the failure happened does not.
+again. A machine that was already on its way when the failure happened does not end the fence.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,12 +26,13 @@ from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 
-# 3 h of backoffs of at least 5 min are 36, so this holds every start and plenty of reports between them.
+# The number of reports to keep. 3 h have at most 36 backoffs of 5 min or more, so the start of each is kept, and many
+# reports between them.
 _KEPT = 64
 _AHEAD_KEPT = 16
 
 
-def record_failure(  # noqa: PLR0913  three facts of a failure, the state and policy that it meets, and two options
+def record_failure(  # noqa: PLR0913  three facts of a failure, the group's state and policy, and two options
     state: GroupState,
     at: datetime,
     failure_class: FailureClass,
@@ -40,11 +42,11 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the state and po
     now: datetime | None = None,
     overrides: bool = False,
 ) -> GroupState:
-    """Return the state after a failure that happened ``at``, which may be long ago or already known.
+    """Return the state after a failure at the time ``at``, which may be long ago or already known.
 
-    A failure that is older than the last success, or that falls into a known backoff, changes nothing. One from the
-    future of ``now`` counts as now, once. A timeout or an unknown failure replaces a quota or configuration failure
-    only after a success, or if it ``overrides``.
+    A failure before the last success, or during a known backoff, changes nothing. A failure with a time after ``now``
+    counts once, with the time ``now``. A timeout or an unknown failure replaces a quota or configuration failure only
+    after a success, or with ``overrides``.
     """
     ahead = state.ahead
     if at in ahead:
@@ -55,19 +57,21 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the state and po
     earlier = state.reports or ((state.last_failure,) if state.last_failure is not None else ())
     if at in earlier or (deliveries and at <= max(deliveries)):
         return state if ahead == state.ahead else replace(state, ahead=ahead)
-    # Counted failures without a kept report (too many, or a record written by hand) came before.
+    # Counted failures without a kept report happened earlier: there were too many, or a person wrote the record.
     unreported = max(0, state.failures - _fold(earlier, 0, policy, state.ended)[0]) if earlier else 0
     failures, until, reports = _fold({*earlier, at}, unreported, policy, state.ended)
     if state.backoff_until is not None:
-        until = max(until, state.backoff_until)  # a late report may begin an earlier backoff; it never shortens one
+        # A late report may start an earlier backoff, but never shortens a backoff.
+        until = max(until, state.backoff_until)
     newest = state.last_failure is None or at > state.last_failure
     reason = state.failure_class
     keeps_reason = not overrides and state.is_failing and failure_class.is_vague and not reason.moves_elsewhere
-    # The cloud's own reason replaces a timeout, even if it arrives late.
+    # The cloud's own reason replaces a timeout, even if the cloud reports it late.
     adds_reason = not newest and state.is_failing and reason.is_vague and not failure_class.is_vague
     replaces_reason = (newest and not keeps_reason) or adds_reason
     if newest and state.slow_start:
-        state = replace(state, slow_start=0, running_seen=None)  # nodes are counted anew, as after every failure
+        # After every failure, the count of new nodes starts anew.
+        state = replace(state, slow_start=0, running_seen=None)
     return replace(
         state,
         failures=failures,
@@ -91,7 +95,7 @@ def _fold(
         if until is not None:
             start = starts[-1]
             until = min((end for end in ended if start <= end <= until and end < at), default=until)
-        if until is not None and at <= until:  # the end belongs to the backoff, as in Cluster Autoscaler
+        if until is not None and at <= until:  # a backoff includes its last moment, as in Cluster Autoscaler
             inside.append(at)
             last = at
             continue
@@ -113,8 +117,9 @@ def observe_running(
 ) -> GroupState:
     """Return the state after a check that found ``running`` machines with a node.
 
-    ``fresh`` of them were launched after the last failure; None: the machines were not listed. One such machine ends a
-    fence early, and the group is probing. One more running machine is a success, and the group is healthy.
+    ``fresh`` of these machines were launched after the last failure; None: the machines were not listed. One fresh
+    machine ends a fence early: the group is then probing. One further machine with a node is a success: the group is
+    then healthy.
     """
     if state_at(state, now, None, policy) is State.HEALTHY:
         return state
@@ -132,7 +137,7 @@ def observe_running(
 
 
 def state_at(state: GroupState | None, now: datetime, impaired_until: datetime | None, policy: BackoffPolicy) -> State:
-    """Return healthy, fenced or probing. An impaired zone fences every group in it, whatever its own state."""
+    """Return healthy, fenced or probing. An impaired zone fences every group in it, whatever the group's own state."""
     if impaired_until is not None and now < impaired_until:
         return State.FENCED
     if state is None or state.last_failure is None or policy.is_forgotten(state.last_failure, now):

@@ -1,7 +1,7 @@
-"""Nodes that registered and were never Ready: each counts as a machine that has not come.
+"""Nodes that registered and were never Ready: each counts as a machine without a node.
 
-The API server says since when a node is not Ready, so only its first minutes count: later, it is no matter of
-provisioning.
+A Node reports since when it is not Ready. If that is after its first minutes, the node was Ready before, and its
+failure is not one of provisioning.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from evenkeel.domain.model.workload import FIRST_MINUTES, Node, Workload
 
 
 def with_never_ready(pools: Sequence[AnyPool], workload: Workload | None) -> list[AnyPool]:
-    """Return the pools, with the nodes of each group that were never Ready, as far as nodes were read."""
+    """Return the pools. If nodes were read, the status of each group lists its nodes that were never Ready."""
     nodes: dict[GroupKey, list[Node]] = {}
     for node in workload.nodes if workload is not None else ():
         if node.group is not None and was_never_ready(node):

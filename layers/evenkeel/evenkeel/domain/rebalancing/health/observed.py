@@ -1,8 +1,9 @@
-"""The health of a group after one check: the failures that events report, and those that no event reports.
+"""The health of a group after one check: from failures that events report, and from failures that only a check finds.
 
-A machine's status reports a failure. A node that does not come in time is a failure too. Its time counts from the first
-check that misses it, because machine-controller-manager leaves an unchanged status alone for 30 minutes. A new running
-machine is a success. A frozen group is not evaluated: in a rolling update machines wait by design.
+A machine's status may report a failure. A node that does not register in time counts as a failure, too. The wait starts
+with the first check that misses the node, because machine-controller-manager does not rewrite an unchanged status for
+30 minutes. A new machine with a node is a success. A frozen group is not evaluated: in a rolling update, machines wait
+by design.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,24 +20,25 @@ from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.rebalancing.health.backoff import observe_running, record_failure, state_at
 from evenkeel.domain.rebalancing.health.slow_start import count_arrivals
 
-# Three reverts within an hour are no edit: another writer owns the field, a GitOps tool or a controller.
+# Three reverts within an hour are no edit by hand: another writer owns the field, such as a GitOps tool or a
+# controller.
 CONTEST_REVERTS = 3
 CONTEST_WITHIN = timedelta(hours=1)
 
-# Events of one failure repeat.
+# The number of announced failures to keep per group. It is small, because events of one failure repeat.
 _ANNOUNCED_KEPT = 4
 
-# Names of failed machines, per group: enough to recognize most of those that are launched again.
+# The number of names of failed machines to keep per group: enough to recognize most machines that are relaunched.
 _REFUSED_KEPT = 100
 
 
 _State = GroupState | None
-# The state of a group from the check, its pool, itself, its stored state and its state so far.
+# Returns a group's new state. Arguments: check, pool, group, the stored state, and the state so far in this check.
 Observer = Callable[[Check, AnyPool, NodeGroup, _State, _State], _State]
 
 
 def changed_states(pools: Iterable[AnyPool], check: Check, observers: Sequence[Observer]) -> dict[GroupKey, GroupState]:
-    """Return the states of groups that this check changes."""
+    """Return the group states that this check changes."""
     stored, now = check.state, check.now
     changed: dict[GroupKey, GroupState] = {}
     for pool in pools:
@@ -68,16 +70,16 @@ def observe_health(
     provision_timeout: timedelta,
     of_sets: Sequence[GroupState] = (),
 ) -> GroupState | None:
-    """Return the state after this check; None, or the very same, if nothing has changed.
+    """Return the state after this check. If nothing has changed, it is the same object, or None.
 
-    ``of_sets`` are the states of the group's MachineSets: their failures are the group's.
+    ``of_sets`` are the states of the group's MachineSets. Their failures count as failures of the group.
     """
     put_back = _bounds_put_back(group) or _replicas_put_back(group)
     is_event = (
         group.waiting or put_back or group.status.autoscaler_failure is not None or of_sets or group.status.never_ready
     )
     if group.frozen_because is not None:
-        # Its clock stops, because the zone does not cause the wait of a rolling update.
+        # The clock of waiting replicas stops: in a rolling update, replicas do not wait because of the zone.
         frozen = state if state is None or state.waiting_since is None else _not_waiting(state)
         return _stalled(group, frozen, now, provision_timeout)
     if state is None and not is_event:
@@ -98,7 +100,7 @@ def observe_health(
             after = record_failure(after, at, kind, message, policy, now=now)
     if after.is_failing and state_at(after, now, None, backoff) is not State.HEALTHY:
         after = _with_refused(group, after)
-        if after.running_seen is None:  # failed in this check: nodes that come from now on count
+        if after.running_seen is None:  # it failed in this check: nodes that register from now on are new
             after = replace(after, running_seen=group.delivered)
     return state if after == before else after
 
@@ -106,9 +108,9 @@ def observe_health(
 def _stalled(
     group: NodeGroup, state: GroupState | None, now: datetime, provision_timeout: timedelta
 ) -> GroupState | None:
-    """Return the state with the clock of a stalled rollout: launches fail and nodes are missing.
+    """Return the state with the time since when a rollout is stalled: launches fail, and nodes are missing.
 
-    It is only reported. The failures count once the rollout has ended.
+    Evenkeel only reports a stalled rollout. The failures count once the rollout has ended.
     """
     refused = [machine.failure for machine in group.refused_machines if machine.failure is not None]
     rolls = group.frozen_because is not None and group.frozen_because.rule in ROLLOUTS
@@ -125,9 +127,9 @@ def _stalled(
 
 
 def announce_failure(state: GroupState, failure: MachineFailure) -> GroupState:
-    """Return the state with a failure from the future of the receiver's clock. The next check dates it.
+    """Return the state with a failure whose time is later than the receiver's clock. The next check sets its time.
 
-    Only a check has the API server's time. Dated by a slow clock, the fence would be over at once.
+    Only a check has the API server's time. If a slow clock set the time of the failure, the fence would end at once.
     """
     known = [failure.at for failure in state.announced]
     if failure.at in known or failure.at in state.ahead or len(known) >= _ANNOUNCED_KEPT:
@@ -136,9 +138,9 @@ def announce_failure(state: GroupState, failure: MachineFailure) -> GroupState:
 
 
 def observe_appliers(group: NodeGroup, state: GroupState | None) -> GroupState | None:
-    """Return the state with the managers that apply the group's fields and would revert them, if they were read.
+    """Return the state with the field managers that apply the group's fields and would revert Evenkeel's writes.
 
-    A run reads them before it writes; a check relies on the last run.
+    A run reads these managers before it writes. A check does not read them, and keeps those that the last run found.
     """
     bounds, replicas = group.managers.bounds_applied_by, group.managers.replicas_applied_by
     if bounds is None and replicas is None:
@@ -162,9 +164,9 @@ def _failures(
 ) -> Iterator[tuple[datetime, FailureClass, str, BackoffPolicy]]:
     """Yield the failures of machines, autoscaler, events, never-Ready nodes and MachineSets, with their backoff.
 
-    Each never-Ready node has its own failure time, so one node is one failure, however long it stays. The backoff
-    neither doubles nor outlasts the provision timeout, because each try takes that timeout already. So a fixed
-    bootstrap is seen soon.
+    Each never-Ready node has its own failure time, so one node is one failure, however long it exists. The backoff for
+    such nodes neither doubles nor outlasts the provision timeout, because each try already takes that timeout. So
+    Evenkeel soon detects that a broken bootstrap is fixed.
     """
     reported = [(machine.failure, machine.created_at) for machine in group.refused_machines]
     undated = [(failure, None) for failure in (group.status.autoscaler_failure, *before.announced)]
@@ -183,10 +185,10 @@ def _failures(
 
 
 def _launched_since(group: NodeGroup, state: GroupState, now: datetime) -> int | None:
-    """Return how many machines with a node were launched, or relaunched, after the last failure; None: not listed.
+    """Return how many machines with a node were launched or relaunched after the last failure; None: not listed.
 
-    A machine that has failed and runs was relaunched. Of the others only the creation time counts: the time at which
-    the provider finished does not show when the machine was requested.
+    A machine that failed before and has a node now was relaunched. For all other machines only the creation time
+    counts: the time at which the provider finished does not show when the machine was requested.
     """
     if group.machines is None or state.last_failure is None:
         return None
@@ -215,7 +217,7 @@ def _bounds_put_back(group: NodeGroup) -> bool:
 
 
 def _replicas_put_back(group: NodeGroup) -> bool:
-    """Return True if the replicas are the same again as before Evenkeel's last write."""
+    """Return True if the replicas are back at their number before Evenkeel's last write."""
     wrote = group.ours.published
     return wrote is not None and wrote.before is not None and group.requested == wrote.before != wrote.requested
 
@@ -240,9 +242,9 @@ def _put_back(group: NodeGroup, state: GroupState, now: datetime) -> GroupState:
 def _time_waited(
     group: NodeGroup, state: GroupState, now: datetime, provision_timeout: timedelta
 ) -> tuple[GroupState, bool]:
-    """Return the state with its clock of waiting replicas, and whether they have waited for too long.
+    """Return the state with the clock of waiting replicas, and whether they have waited for the provision timeout.
 
-    Every node that comes restarts the clock, and so does the end of the wait.
+    The clock restarts whenever a node registers, and when the timeout is reached.
     """
     if not group.waiting:
         return (state if state.waiting_since is None else _not_waiting(state)), False
@@ -258,7 +260,8 @@ def _time_waited(
 def _late_failure(group: NodeGroup, provision_timeout: timedelta) -> tuple[FailureClass, str]:
     """Return the class and the message of the failure that replicas have waited for too long.
 
-    A quota or configuration failure that the machines report stays the class, however long they wait.
+    If a machine reports a quota or configuration failure, the class is that failure's class, however long replicas
+    wait.
     """
     minutes = int(provision_timeout.total_seconds() // 60)
     kind, message = FailureClass.TIMEOUT, f"no node within {minutes} min for {group.waiting} of its replicas"

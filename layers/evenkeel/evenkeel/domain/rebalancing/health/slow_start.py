@@ -1,11 +1,12 @@
 """Slow start: how many machines may be on their way to a zone that delivers again.
 
-A probe shows that a zone gives one machine, not that it gives thirty. Refused orders keep pods from the zones that
-deliver, and fence the zone for twice as long. So the number doubles with each machine that comes:
+A probe shows that a zone delivers one machine, not that it delivers thirty. Refused orders keep pods waiting that other
+zones could run, and fence the zone for twice as long. So the number rises by one for each machine that becomes a node.
+It doubles when all of them do:
 
     fence    probe: 1     2      4      8    as many as the pool may still grow by
     ------|-----------*------*------*------*---------------->
-                      each * a machine that has come; a failure at any time: fenced again
+                      *: all machines on their way have become nodes; a failure at any time fences again
 """
 
 from dataclasses import replace
@@ -22,13 +23,13 @@ def count_arrivals(
 ) -> GroupState:
     """Return the state with the number of machines that may be on their way in slow start.
 
-    Slow start ends when that number reaches what the pool could order, and is forgotten with the failure.
+    Slow start ends when this number reaches the nodes that the pool could order, or when the failure is forgotten.
 
     Args:
         pool: The group's pool.
         group: The group. While it is frozen, nothing is counted.
         before: The stored state.
-        after: The same with the failures and successes of this check.
+        after: The state with this check's failures and successes.
         now: The time.
     """
     ended = before is not None and before.is_failing and not after.is_failing
@@ -44,7 +45,7 @@ def count_arrivals(
 
 
 def _could_be_ordered(pool: AnyPool) -> int:
-    """Return how many more nodes the pool may request; of an invalid pool that is unknown."""
+    """Return how many more nodes the pool may request; for an invalid pool, the largest count."""
     if not isinstance(pool, Pool):
         return LARGEST_COUNT
     return max(0, pool.max - sum([group.requested for group in pool.groups]))

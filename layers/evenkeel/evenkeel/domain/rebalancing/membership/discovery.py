@@ -1,8 +1,9 @@
-"""Cluster Autoscaler's auto-discovery strings, for the same settings in Evenkeel and the autoscaler.
+"""Cluster Autoscaler's auto-discovery strings, so that Evenkeel accepts the same settings as the autoscaler.
 
-Upstream reads ``clusterapi:namespace=ns,clusterName=c,label=value``
+Cluster Autoscaler reads ``clusterapi:namespace=ns,clusterName=c,label=value``
 (cloudprovider/clusterapi/clusterapi_autodiscovery.go:37-75). GEP-24 section 2 defines
-``mcm:k8s.io/cluster-autoscaler/<shoot>``. It names a shoot, whose machine objects live in one namespace of the seed.
+``mcm:k8s.io/cluster-autoscaler/<shoot>``. That string names a shoot, whose machine objects are in one namespace of the
+seed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +18,7 @@ _PROVIDERS = {"clusterapi": ("cluster-api", "openshift"), "mcm": ("gardener",)}
 
 @dataclass(frozen=True, kw_only=True)
 class Discovery:
-    """The objects that one string selects; None and empty select everything."""
+    """The objects that one string selects. A field that is None or empty matches every object."""
 
     flavours: tuple[str, ...]
     namespace: str | None = None
@@ -43,12 +44,12 @@ class Discovery:
             if not equals or not key:
                 raise BadValueError("write clusterapi:namespace=...,clusterName=...,label=value")
             parts[key] = value
-        # An empty namespace or clusterName selects nothing; an empty label is one without a value.
+        # An empty namespace or clusterName matches every object. An empty label matches a label without a value.
         namespace, cluster = parts.pop("namespace", "") or None, parts.pop("clusterName", "") or None
         return cls(flavours=flavours, namespace=namespace, cluster=cluster, labels=parts)
 
     def matches(self, *, flavour: str, namespace: str, cluster: str, labels: Mapping[str, str]) -> bool:
-        """Return True if an autoscaler with this string would see the object."""
+        """Return True if an autoscaler with this string would discover the object."""
         if flavour not in self.flavours:
             return False
         if self.shoot is not None:
@@ -65,7 +66,7 @@ class Discovery:
 def discovered(
     discoveries: Iterable[Discovery], *, flavour: str, namespace: str, cluster: str, labels: Mapping[str, str]
 ) -> bool:
-    """Return True if any of the strings matches. Without strings for its flavour, every object is discovered."""
+    """Return True if any string matches the object, or if there is no string for its flavour."""
     mine = [discovery for discovery in discoveries if flavour in discovery.flavours]
     return not mine or any(
         discovery.matches(flavour=flavour, namespace=namespace, cluster=cluster, labels=labels) for discovery in mine

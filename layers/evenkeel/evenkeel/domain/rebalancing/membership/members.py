@@ -1,4 +1,4 @@
-"""The members of a pool compared with the last check: absent ones, and changes by others."""
+"""The members of a pool compared with the last check: absent members, and replicas that others have changed."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,30 +14,32 @@ from evenkeel.domain.model.states import PARTIAL_LIST_GRACE, MemberSnapshot, Poo
 class Comparison(NamedTuple):
     """A pool's replicas, compared with the last check."""
 
-    snapshot: MemberSnapshot  # to store
-    others_changed: bool  # others have changed requested
-    grower: str  # the group that they raised most
+    snapshot: MemberSnapshot  # the snapshot to store
+    others_changed: bool  # others have changed the replicas of a group
+    grower: str  # key of the group that others have raised most; empty: none
 
 
 @dataclass(frozen=True)
 class FoundMembers:
     """The members of all pools, compared with the last check."""
 
-    few: Mapping[PoolId, MemberSnapshot]  # pools with absent members: what to store until a second check agrees
-    absent: Mapping[PoolId, MemberSnapshot]  # the same for stored pools without a member in this check
-    complete: Mapping[PoolId, Comparison]  # of the other pools
+    # Of pools with absent members: the snapshot to store until a second check agrees.
+    few: Mapping[PoolId, MemberSnapshot]
+    # The same snapshot, of stored pools without any member in this check.
+    absent: Mapping[PoolId, MemberSnapshot]
+    complete: Mapping[PoolId, Comparison]  # of all other valid pools
 
     @property
     def groups(self) -> dict[PoolId, frozenset[str]]:
-        """The known groups, by key, of each pool that has absent members."""
+        """Return the keys of the known groups of each pool that has absent members."""
         return {id: frozenset(snapshot.requested) for id, snapshot in (*self.few.items(), *self.absent.items())}
 
 
 def compare_pools(pools: Iterable[AnyPool], check: Check) -> FoundMembers:
     """Return the members of all pools, compared with the last check.
 
-    A list may be incomplete, or empty by mistake: a second check, one ``PARTIAL_LIST_GRACE`` later, must agree that a
-    member is absent.
+    A list of groups may be incomplete, or empty by mistake. So a second check, ``PARTIAL_LIST_GRACE`` after the first,
+    must agree that a member is absent.
     """
     names, now = _names_in(check.observation), check.now
     few, complete, present = {}, {}, set[PoolId | None]()
@@ -67,7 +69,7 @@ def _names_in(observation: Observation) -> frozenset[str]:
 def _few_members(pool: Pool, names: frozenset[str], now: datetime) -> MemberSnapshot | None:
     """Return the snapshot to store while a known group or owner is absent, or half of the groups have left the pool.
 
-    None: no group is absent, or the second check agreed.
+    None: no member is absent, or the second check agrees.
     """
     before = pool.state.seen
     if before is None:
@@ -88,7 +90,7 @@ def _absent_members(state: PoolState, names: frozenset[str], now: datetime) -> M
 
 
 def _waiting(before: MemberSnapshot, now: datetime) -> MemberSnapshot | None:
-    """Return the snapshot with the time of the first check that missed groups; None: the second check is over."""
+    """Return the snapshot with the time of the first check that missed members; None: this is the second check."""
     since = before.few_since or now
     return None if now >= since + PARTIAL_LIST_GRACE else replace(before, few_since=since)
 

@@ -1,7 +1,7 @@
 """The sources of a pool's numbers, the fix of a PoolMaximum below the number of zones, and the weights of zones.
 
-Sources, in this order: annotations of members, the record, the owners of the members' numbers, the sum of the adopted
-bounds.
+The sources in order of precedence: annotations of members, the record, the owners of the members' numbers, the sum of
+the adopted bounds.
 """
 
 from collections.abc import Sequence
@@ -24,13 +24,13 @@ class NumberSources(NamedTuple):
     """The objects that may hold a pool's numbers."""
 
     groups: Sequence[NodeGroup]
-    rule: PoolRule  # of the record; an empty one where it has none
+    rule: PoolRule  # the pool's rule in the record; an empty rule if there is none
     state: PoolState
     readable: bool  # False: a value of a member cannot be read, so a sum would be too small
 
 
 def find_origin(field: str, annotated: int | None, ruled: int | None, sources: NumberSources) -> Origin | None:
-    """Return the origin and the value of ``POOL_MIN`` or ``POOL_MAX``; None: it has no source.
+    """Return the origin and the value of ``POOL_MIN`` or ``POOL_MAX``; None: the number has no source.
 
     Args:
         field: ``POOL_MIN`` or ``POOL_MAX``.
@@ -73,7 +73,7 @@ def _summed(field: str, sources: NumberSources) -> Origin | None:
     total = sum(share.desired for share in shares.values()) + sum(bound for _, bound in adopted)
     return Origin(
         field=field,
-        value=min(LARGEST_COUNT, total),  # more could be published, but never read back
+        value=min(LARGEST_COUNT, total),  # a larger value could be written, but not read back
         source=Source.OWNER if shares else Source.ADOPTION,
         groups=tuple(group for group, _ in adopted),
         owners=tuple(shares.values()),
@@ -90,10 +90,10 @@ def _cut(origin: Origin | None, sources: NumberSources) -> Origin | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A new PoolMaximum, at the one place that holds it: a member, an owner, else the record's entry."""
+    """A new PoolMaximum in the one object that has it: a member, an owner or the record's entry."""
 
-    group: NodeGroup | None = None  # whose annotation it is
-    owner: OwnerNumbers | None = None  # whose number it is; with several, the one that is changed
+    group: NodeGroup | None = None  # the member whose annotation changes
+    owner: OwnerNumbers | None = None  # the owner whose number changes
     rule: PoolRule | None = None
     before: int | None
     after: int
@@ -102,14 +102,14 @@ class Change:
 class Unfixable(StrEnum):
     """Why a fault in a pool's numbers needs a person."""
 
-    AMBIGUOUS = "ambiguous"  # the right value is not known
-    FROZEN = "frozen"  # the object that holds the number is not written
-    CUT = "cut"  # the cluster may have no more nodes
+    AMBIGUOUS = "ambiguous"  # Evenkeel does not know the right value
+    FROZEN = "frozen"  # Evenkeel may not write the object with the number
+    CUT = "cut"  # the cluster's limit of nodes cuts the number
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fix:
-    """The changes that make a pool's numbers valid; else why that needs a person."""
+    """The changes that make a pool's numbers valid; else the cause why only a person can fix them."""
 
     changes: tuple[Change, ...] = ()
     unfixable: Unfixable | None = None
@@ -117,7 +117,7 @@ class Fix:
 
 
 def fix_for(pool: AnyPool) -> Fix:
-    """Return PoolMaximum := number of zones, if nothing else is wrong with a pool; other faults need a person."""
+    """Return the fix that raises PoolMaximum to the number of zones. Any other fault of the pool needs a person."""
     problems = pool.problems if isinstance(pool, InvalidPool) else ()
     if any(problem.kind is not ProblemKind.FEWER_THAN_ZONES for problem in problems):
         return Fix(unfixable=Unfixable.AMBIGUOUS)
@@ -136,9 +136,10 @@ def fix_for(pool: AnyPool) -> Fix:
 
 
 def _annotation_fix(pool: AnyPool, holders: Sequence[NodeGroup]) -> Fix:
-    """Return the fix on the members with the annotation.
+    """Return the fix of the members' annotations.
 
-    No object holds a sum of bounds: then one member gets the annotation, which takes precedence over the sum.
+    If PoolMaximum is a sum of adopted bounds, no object stores it. Then one member gets the annotation, which takes
+    precedence over the sum.
     """
     frozen = [group for group in holders or pool.groups if group.frozen_because is not None]
     if frozen and (holders or len(frozen) == len(pool.groups)):
@@ -152,8 +153,8 @@ def _annotation_fix(pool: AnyPool, holders: Sequence[NodeGroup]) -> Fix:
 def with_shares(groups: Sequence[NodeGroup]) -> tuple[tuple[NodeGroup, ...], list[Problem]]:
     """Return the groups with integer weights in the ratio of their percentages.
 
-    Groups without a percentage share the rest by their weights. If all groups have one, the sum may be below 100. A sum
-    above 100, or without a rest for the others, is a problem.
+    Groups without a percentage divide the remaining percentage by their weights. If all groups have a percentage, the
+    sum may be below 100. A sum above 100 is a problem. So is a sum of 100 if a group has no percentage.
     """
     named = [group.annotations.weight_percent for group in groups if group.annotations.weight_percent is not None]
     if not named:

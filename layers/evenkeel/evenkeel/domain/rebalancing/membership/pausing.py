@@ -1,4 +1,4 @@
-"""Paused pools: Evenkeel reads and counts them, and never writes them."""
+"""Paused pools: Evenkeel reads and counts their groups, but does not write them."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -19,7 +19,7 @@ def lasts(until: datetime | None, now: datetime) -> bool:
 
 
 def still_paused(paused: Mapping[str, datetime | None], now: datetime) -> dict[str, datetime | None]:
-    """Return the entries, by pool's name or id, whose pause is not over."""
+    """Return the entries, by name or id of the pool, whose pause is not over."""
     return {name: until for name, until in paused.items() if lasts(until, now)}
 
 
@@ -30,7 +30,7 @@ def _ends(pool: PoolId, paused: Mapping[str, datetime | None], now: datetime) ->
 def is_to_be_opened(pool: AnyPool, policy: Policy, now: datetime) -> bool:
     """Return True if Evenkeel stops acting on a pool whose bounds keep an autoscaler from ordering.
 
-    It opens first: else the pool could not grow until Evenkeel acts on it again.
+    Evenkeel first opens the bounds of such a pool. Else the pool could not grow until Evenkeel acts on it again.
     """
     if pool.state.closed_at is None or not isinstance(pool, Pool):
         return False
@@ -39,7 +39,7 @@ def is_to_be_opened(pool: AnyPool, policy: Policy, now: datetime) -> bool:
 
 
 def freeze_pools(pools: Iterable[AnyPool], policy: Policy, now: datetime, without: Collection[PoolId]) -> list[AnyPool]:
-    """Return the pools, with the groups of paused ones frozen, but not of those ``without``."""
+    """Return the pools, with the groups of paused pools frozen. Pools in ``without`` are not frozen."""
     return [pool if pool.id in without else freeze_paused(pool, policy.paused, now) for pool in pools]
 
 

@@ -1,8 +1,9 @@
 """The pools of a cluster: their node groups and their numbers.
 
-The first of these assigns a group to a pool: label ``evenkeel.dev/pool``, the flavour's own pool label, a selector in
-the cluster record, similarity. Settings: annotation on any member, else the record. Numbers:
-the same, else the owners of the members' numbers (``numbers``), else the sums of the adopted bounds.
+The first of these that a group has names its pool: label ``evenkeel.dev/pool``, the flavour's own pool label, a
+selector in the cluster record, similarity. A pool's settings come from an annotation on any member, else from the
+record. So do its numbers. Else these come from the owners of the members' numbers (``numbers``), else from the sums of
+the adopted bounds.
 """
 
 from collections import Counter
@@ -32,7 +33,7 @@ from evenkeel.domain.rebalancing.membership.similarity import find_sets
 def find_pools(
     groups: Sequence[NodeGroup], policy: Policy, states: Mapping[PoolId, PoolState]
 ) -> tuple[list[AnyPool], list[Skipped]]:
-    """Return all pools, by id, and the groups that are in none, each with the reason."""
+    """Return all pools, sorted by id, and the groups that are in no pool, each with the reason."""
     members: dict[PoolId, list[NodeGroup]] = {}
     unassigned: list[NodeGroup] = []
     for group in groups:
@@ -61,9 +62,10 @@ def find_pools(
 
 
 def _in_known_zones(groups: Sequence[NodeGroup], state: PoolState) -> tuple[Sequence[NodeGroup], PoolState]:
-    """Return the groups and the state. A group whose zone only its machines show keeps the zone of its last machine.
+    """Return the groups with their zones, and the state that stores zones.
 
-    Else a group that an autoscaler empties would make its pool invalid.
+    If only its machines show the zone of a group, the group keeps the zone of its last machine. Else a group that an
+    autoscaler scales to zero would make its pool invalid.
     """
     zones: dict[str, str] = {}
     placed = []
@@ -80,10 +82,10 @@ def _in_known_zones(groups: Sequence[NodeGroup], state: PoolState) -> tuple[Sequ
 def _states_of(
     members: Mapping[PoolId, Sequence[NodeGroup]], states: Mapping[PoolId, PoolState]
 ) -> dict[PoolId, tuple[PoolState, PoolId | None]]:
-    """Return the stored state of each pool, and the former name under which its members have found it.
+    """Return the stored state of each pool, with the former id under which it is stored; None: under its present id.
 
-    A former name is one that no pool has now. Its state goes to the pool with most of its members. A pool that has got
-    an old name back may have an older state there than under the name it had meanwhile: the later one counts.
+    A former id is one that no pool has now. Its state belongs to the pool with most of its members. A pool may get an
+    old id back, under which an older state is stored. Then the pool keeps the later of its two states.
     """
     stored: dict[PoolId, tuple[PoolState, PoolId | None]] = {id: (states[id], None) for id in members if id in states}
     if stored.keys() == states.keys():
@@ -104,7 +106,7 @@ def _states_of(
 
 
 def _is_later(state: PoolState, other: PoolState) -> bool:
-    """Return True if both are of the same groups, and this one was seen later."""
+    """Return True if both states have mostly the same groups, and ``state`` is the later one."""
     same = 2 * len(state.members & other.members) > len(other.members)
     return same and state.seen is not None and (other.seen is None or state.seen.since > other.seen.since)
 
@@ -114,16 +116,17 @@ def _skipped(group: NodeGroup, reason: Reason) -> Skipped:
 
 
 def _in_none(group: NodeGroup, reason: Reason) -> Skipped:
-    faults = tuple(str(fault) for fault in group.unreadable.faults)  # a misspelled label may be why it is in none
+    # A misspelled label may be why the group is in no pool.
+    faults = tuple(str(fault) for fault in group.unreadable.faults)
     return _skipped(group, Reason.of(Rule.IN_NO_POOL, why=reason, faults=faults))
 
 
 def _by_similarity(
     groups: Iterable[NodeGroup], rule: Similarity, taken_ids: Collection[PoolId], states: Mapping[PoolId, PoolState]
 ) -> tuple[dict[PoolId, list[NodeGroup]], list[Skipped]]:
-    """Return the pools of groups with similar nodes, and the groups in none.
+    """Return the pools of groups with similar nodes, and the groups in no pool.
 
-    A pool is named after its first member, and keeps that name while any of its former members is left.
+    A pool is named after its first member. It keeps that name while it has any of its former members.
     """
     places: dict[tuple[str, str, str], dict[GroupKey, NodeGroup]] = {}
     skipped = []
@@ -162,7 +165,7 @@ def _obstacle(group: NodeGroup, rule: Similarity) -> Reason | None:
         return Reason.of(Rule.TEMPLATE_UNREADABLE, faults=tuple(str(fault) for fault in group.template.faults))
     bounds = group.ours.adopted if group.ours.has_adopted else group.bounds
     if (bounds is None or bounds.max == 0) and group.annotations.pool_max is None and not group.unreadable.faults:
-        # No value says that it may grow; Cluster Autoscaler does not balance it either.
+        # No value allows the group to grow. Cluster Autoscaler does not balance such a group either.
         return Reason.of(Rule.NO_BOUNDS)
     if not rule.labels and not (group.template.node is not None and group.template.node.complete):
         return Reason.of(Rule.NO_CPU_AND_MEMORY)
@@ -170,13 +173,16 @@ def _obstacle(group: NodeGroup, rule: Similarity) -> Reason | None:
 
 
 def _by_zone(groups: Sequence[NodeGroup]) -> tuple[NodeGroup, ...]:
-    """Return the groups by zone index if all names have one, else by zone name. Never in the order of a list."""
+    """Return the groups sorted by zone index if all names have one, else by zone name.
+
+    The order of a list has no effect.
+    """
     if all(group.identity.zone_index is not None for group in groups):
         return tuple(sorted(groups, key=lambda group: (group.identity.zone_index, group.key)))
     return tuple(sorted(groups, key=lambda group: (group.identity.zone or "", group.key)))
 
 
-# Annotations on which the members have to agree, by the field of NodeGroup that holds the value.
+# Annotations on which the members have to agree, by the field of ``group.annotations`` with the value.
 _ANNOTATIONS = {
     "pool_min": POOL_MIN,
     "pool_max": POOL_MAX,
@@ -186,12 +192,12 @@ _ANNOTATIONS = {
     "max_step": "evenkeel.dev/max-step",
     "dry_run": "evenkeel.dev/dry-run",
 }
-# Settings of the annotations, else of the record's rule for the pool, else of the whole record.
+# Settings from annotations, else from the record's rule for the pool, else from the whole record.
 _SETTINGS = ("strategy", "on_failure", "level", "max_step", "backoff", "provision_timeout")
 
 
 class _Candidate(NamedTuple):
-    """The groups of one pool, with the input of the pool's numbers."""
+    """The groups of one pool, and the input for its numbers and settings."""
 
     id: PoolId
     groups: tuple[NodeGroup, ...]  # by zone
@@ -200,7 +206,7 @@ class _Candidate(NamedTuple):
     known_as: PoolId | None
 
     def annotated(self, problems: list[Problem]) -> dict[str, Any]:
-        """Return the annotated values by field. A problem is added for each that differs between members."""
+        """Return the annotated values by field. Add a problem for each value that differs between members."""
         found = {}
         for field, annotation in _ANNOTATIONS.items():
             values: dict[Any, NodeGroup] = {}
@@ -216,7 +222,10 @@ class _Candidate(NamedTuple):
 
 
 def _pool(candidate: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | Reason:
-    """Return the pool, valid or not; a reason: its groups do not participate, without a number or a desired node."""
+    """Return the pool, valid or not, or the reason why its groups do not participate.
+
+    Groups do not participate without a PoolMaximum. Empty groups do not participate if their owners want no node.
+    """
     pool, new_intents = _with_new_intents(candidate)
     rule = rule_of(pool.id, pool.policy) or PoolRule(name=pool.id.name)
     problems = [
@@ -247,7 +256,10 @@ def _pool(candidate: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | R
 
 
 def _dry_run(pool: _Candidate, rule: PoolRule, annotated: bool | None) -> bool | None:
-    """Return the pool's own setting; None: it has none. One member that says true, or is unreadable, is enough."""
+    """Return the pool's own dry-run setting; None: it has none.
+
+    One member with true, or with an unreadable value, is enough for True.
+    """
     field = _ANNOTATIONS["dry_run"]
     is_held = any(
         group.annotations.dry_run or any(fault.field == field for fault in group.unreadable.faults)
@@ -257,15 +269,16 @@ def _dry_run(pool: _Candidate, rule: PoolRule, annotated: bool | None) -> bool |
 
 
 def _with_new_intents(pool: _Candidate) -> tuple[_Candidate, list[Problem]]:
-    """Return the pool with the new desired bounds of owners in its state, and a problem that reports each.
+    """Return the pool with the new desired bounds of owners in its state, and a problem that reports each of them.
 
-    Bounds that are no revert of Evenkeel's count as if Evenkeel had never published any.
+    If an owner's bounds are neither Evenkeel's nor a revert of them, the group is planned as if Evenkeel had published
+    none.
     """
     reports, desired_bounds, groups = [], dict(pool.state.desired_bounds), []
     for group in pool.groups:
         owner, published = group.owner.numbers, group.ours.published
         if group.owner.bounds_held and owner is not None and not owner.takes_ours:
-            desired_bounds.pop(owner.ref.id, None)  # no value of Evenkeel's is there any more
+            desired_bounds.pop(owner.ref.id, None)  # the owner has no value of Evenkeel's any more
         if owner is not None and is_new_intent(group, pool.state):
             bounds = owner.bounds
             desired_bounds[owner.ref.id] = DesiredBounds(bounds=bounds)
@@ -303,7 +316,10 @@ def _unreadable(kind: ProblemKind, fault: Fault) -> Problem:
 def _check_numbers(
     pool: _Candidate, pool_min: int | None, top: Origin | None, problems: list[Problem], warnings: list[Problem]
 ) -> None:
-    """Add the problems of numbers and zones. A pool in use with fewer nodes than zones gets a warning only."""
+    """Add the problems of numbers and zones.
+
+    In a pool in use, a PoolMaximum below the number of zones is only a warning.
+    """
     pool_max = None if top is None else top.value
     if not problems and pool_min is not None and pool_max is not None and pool_min > pool_max:
         problems.append(Problem.of(ProblemKind.MIN_ABOVE_MAX, minimum=pool_min, maximum=pool_max))
@@ -323,7 +339,7 @@ def _check_numbers(
         in_use = (
             pool.state.adopted
             or any(group.bounds is not None or group.requested for group in pool.groups)
-            or (top is not None and top.source is Source.OWNER)  # it accepts such a number
+            or (top is not None and top.source is Source.OWNER)  # the owner accepts fewer nodes than zones
         )
         kind = ProblemKind.FEWER_THAN_ZONES_IN_USE if in_use else ProblemKind.FEWER_THAN_ZONES
         (warnings if in_use else problems).append(Problem.of(kind, maximum=pool_max, zones=zones))
@@ -334,13 +350,13 @@ def _members(
 ) -> dict[str, Any]:
     """Return the fields of ``Members``, except origins and warnings."""
     policy, move = pool.policy, pool.state.move
-    # From all groups of the cluster: a step that was done counts also if the group has left the pool since.
+    # All groups of the cluster are read, because a group may have left the pool after its step was done.
     unplaced = move.still_unplaced(all_groups) if move else 0
     request = None
     if move and move.request:
         request = ScaleRequest(id=move.request, nodes=unplaced, at=time_of(move.id), only=move.only, later=move.later)
         if request.is_of_plan:
-            # Its done part is on its way, and counts. For the rest, the same pods ask again, or do not.
+            # The nodes that it has added are in requested already. The next plan decides anew about the others.
             request = replace(request, nodes=0)
     requested = [at for name, at in policy.convergence_requested.items() if is_called(pool.id, [name])]
     of_pool = {name: annotated.get(name) or getattr(rule, name) for name in _SETTINGS}

@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(.*)", re.ASCII | re.DOT
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,9})", re.ASCII)
 _MISTAKEN_UNIT = re.compile(r"([kmgtpe])(i?)b?", re.ASCII | re.IGNORECASE)
 _BYTES = ("b", "byte", "bytes")
-_LONGEST = 1000  # characters, and powers of ten: a longer one is no amount, and costs memory
+_LONGEST = 1000  # the most characters, and the largest power of ten: more is no amount, and would cost memory
 _DURATION = re.compile(r"\+?((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|\u00b5s|\u03bcs|ms|s|m|h))+", re.ASCII)
 _DURATION_PART = re.compile(r"([0-9.]+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)", re.ASCII)
 
@@ -45,13 +45,13 @@ _HELP = "not a quantity: write a number with or without a unit, such as 4, 500m,
 def read_quantity(value: object) -> Fraction:
     """Return an amount in its resource's base unit (cores, bytes, pieces), from an annotation or a field.
 
-    It follows apimachinery's ``ParseQuantity`` (pkg/api/resource/quantity.go). Suffixes are n u m k M G T P E, Ki to
-    Ei, and powers of ten. Digits below a billionth are rounded away from zero. The most with a binary suffix is 2^63-1.
-    A number of JSON or YAML is read like its text. Unlike the parser, this refuses a quantity without a digit, and more
-    than 1,000 characters or powers of ten.
+    The rules are those of apimachinery's ``ParseQuantity`` (pkg/api/resource/quantity.go). Suffixes are n u m k M G T P
+    E, Ki to Ei, and powers of ten. Digits below a billionth are rounded away from zero. An amount with a binary suffix
+    is at most 2^63-1. A JSON or YAML number is read like its text. Unlike ``ParseQuantity``, this function refuses a
+    quantity without a digit, more than 1,000 characters, and powers of ten beyond 1,000.
 
     Raises:
-        BadValueError: The value is no quantity. The text proposes the probable one.
+        BadValueError: The value is no quantity. The message proposes the quantity that was probably meant.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise BadValueError(_HELP)
@@ -90,7 +90,7 @@ def read_duration(value: object) -> timedelta:
 
 
 def _factor(text: str, number: str, suffix: str) -> Fraction:
-    """Return the factor of a suffix. ``1E`` is a suffix, ``1E3`` a power of ten."""
+    """Return the factor of a suffix. In ``1E``, the E is a suffix; in ``1E3``, it is a power of ten."""
     factor = _DECIMAL.get(suffix) or _BINARY.get(suffix)
     if factor:
         return factor

@@ -19,8 +19,8 @@ K = TypeVar("K", bound=_Ordered)
 class _Set(Generic[K]):
     """Groups of one kind that are all similar to one another.
 
-    A group that is near the least and the most of every amount in it is near everything between. So two comparisons
-    replace one with every member.
+    If a group is similar to the smallest and to the largest amounts in the set, it is similar to every member. So two
+    comparisons are enough.
     """
 
     def __init__(self, key: K, template: NodeTemplate) -> None:
@@ -37,7 +37,7 @@ class _Set(Generic[K]):
 
 
 def _extreme(pick: Callable[[Fraction, Fraction], Fraction], a: NodeTemplate, b: NodeTemplate) -> NodeTemplate:
-    """Return a template with the lesser, or the larger, of every amount in which two near nodes may differ."""
+    """Return a template with the smaller or larger (``pick``) of each amount in which similar nodes may differ."""
 
     def picked(a: Mapping[str, Fraction] | None, b: Mapping[str, Fraction] | None) -> Mapping[str, Fraction] | None:
         if a is None or b is None:
@@ -52,13 +52,13 @@ def _extreme(pick: Callable[[Fraction, Fraction], Fraction], a: NodeTemplate, b:
 
 
 def find_sets(templates: Mapping[K, NodeTemplate], rule: Similarity) -> list[tuple[K, ...]]:
-    """Return the groups in sets, each in exactly one. Sets and members are in the order of their keys.
+    """Return the groups in sets, each group in exactly one set. Sets and members are sorted by key.
 
-    "Similar" is no equivalence: of three groups the first may be similar to the second and the second to the third,
-    but not the first to the third. Cluster Autoscaler compares anew for each group that it grows; a pool needs one
-    answer. Here all members of a set are similar to one another. Within a kind (labels and exact amounts), each group
-    joins the first set that it fits, from the least memory up, equals by allocatable and free. Names do not count. If
-    similarity is an equivalence, the sets are its classes.
+    Similarity is not transitive: of three groups, the first may be similar to the second and the second to the third,
+    but not the first to the third. Cluster Autoscaler compares anew for each group that it grows, but a pool needs
+    fixed members. So all members of a set are similar to one another. Groups of one kind have the same labels and the
+    same exact amounts. They are sorted by memory, then by allocatable and free, and each joins the first set that it
+    fits. Names have no effect. If similarity is transitive, the sets are its equivalence classes.
     """
     kinds: dict[Hashable, list[K]] = defaultdict(list)
     sets: list[list[K]] = []
@@ -78,7 +78,7 @@ def _sets_of_one_kind(templates: Mapping[K, NodeTemplate], rule: Similarity) -> 
     open_: list[_Set[K]] = []
     for key in sorted(templates, key=lambda key: _amounts(templates[key])):
         template = templates[key]
-        # Memory only grows from here: a set whose least is too far below stays so.
+        # Later groups have no less memory. So a set that has too little memory for this group has too little for them.
         open_ = [candidate for candidate in open_ if rule.near_in_memory(candidate.least, template)]
         home = next((candidate for candidate in open_ if candidate.takes(template, rule)), None)
         if home is None:
@@ -91,7 +91,7 @@ def _sets_of_one_kind(templates: Mapping[K, NodeTemplate], rule: Similarity) -> 
 
 
 def _amounts(template: NodeTemplate) -> Any:
-    """Return the sort key of the groups of a kind. Equals fit the same sets."""
+    """Return the sort key of a group within its kind. Groups with equal keys fit the same sets."""
     return (
         template.capacity["memory"],
         sorted((template.allocatable or {}).items()),

@@ -8,7 +8,7 @@ from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.model.values import quote
 
 # The syntax of names and values of labels and taints (apimachinery, pkg/util/validation: IsQualifiedName,
-# IsValidLabelValue). Other names can be on no node.
+# IsValidLabelValue). No node can have other names.
 _NAME = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 _PREFIX = r"(?=[^/]{1,253}/)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*/"
 _KEY = re.compile(f"({_PREFIX})?{_NAME}", re.ASCII)
@@ -18,10 +18,10 @@ _WRITE_TAINTS = f"write key=value:Effect, Effect one of {', '.join(_EFFECTS)}"
 
 
 def merged(stronger: NodeTemplate, weaker: NodeTemplate) -> NodeTemplate:
-    """Return both in one. The stronger wins, resource by resource, label by label, and taints by key and effect.
+    """Return both templates as one. Where both have a value, it is the value of ``stronger``.
 
-    The order is Cluster Autoscaler's: annotations win over everything else (clusterapi_unstructured.go, Labels,
-    Taints and InstanceCapacity).
+    Values are compared by resource, by label, and by key and effect of a taint. The precedence is Cluster Autoscaler's:
+    annotations override everything else (clusterapi_unstructured.go, Labels, Taints and InstanceCapacity).
     """
     return NodeTemplate(
         capacity={**weaker.capacity, **stronger.capacity},
@@ -36,14 +36,14 @@ def merged(stronger: NodeTemplate, weaker: NodeTemplate) -> NodeTemplate:
 def _both(
     stronger: Mapping[str, Fraction] | None, weaker: Mapping[str, Fraction] | None
 ) -> Mapping[str, Fraction] | None:
-    """Return both amounts in one. None, which means unknown, stays: an empty mapping would mean that there are none."""
+    """Return both mappings as one; None (unknown) if both are None. An empty mapping means "no resources"."""
     if stronger is None or weaker is None:
         return weaker if stronger is None else stronger
     return {**weaker, **stronger}
 
 
 def _last_of_each(taints: Iterable[Taint]) -> tuple[Taint, ...]:
-    """Return one taint per key and effect: the last one, in the place of the first."""
+    """Return one taint per key and effect: the last one, at the position of the first."""
     return tuple({(taint.key, taint.effect): taint for taint in taints}.values())
 
 
@@ -51,7 +51,7 @@ def read_labels(text: str) -> tuple[dict[str, str], list[str]]:
     """Return the labels of annotation ``capacity.cluster-autoscaler.kubernetes.io/labels``, and its faults.
 
     The text is ``key=value,key2=value2``, read as Cluster Autoscaler reads it (clusterapi_unstructured.go, Labels). The
-    value begins after the first ``=``. An entry without one is left out. Spaces stay.
+    value begins after the first ``=``. An entry without ``=`` is left out. Spaces are kept.
     """
     labels = {}
     problems = []
@@ -69,8 +69,8 @@ def read_taints(text: str) -> tuple[tuple[Taint, ...], list[str]]:
     """Return the taints of annotation ``capacity.cluster-autoscaler.kubernetes.io/taints``, and its faults.
 
     The text is ``key=value:Effect,key2:Effect``, read as Cluster Autoscaler reads it (clusterapi_unstructured.go,
-    parseTaint). Value and effect may be missing, and the effect may be any word. An entry of another form, or whose key
-    or value no node can have, is left out. Of two with the same key and effect the last one wins.
+    parseTaint). Value and effect may be missing, and the effect may be any word. An entry is left out if it has another
+    form, or a key or value that no node can have. Of entries with the same key and effect, the last one is used.
     """
     taints = []
     problems = []

@@ -1,15 +1,15 @@
-"""Which machines of a group go when its replicas fall: the first in order, or named ones.
+"""The machines of a group that are deleted when its replicas fall: the first in an order, or named ones.
 
-A plan removes running machines only by name, or on request for a number of nodes. A delete mark only says which machine
-goes first when replicas fall. So a group is left alone whose API has no such mark, or where replicas and machines do
-not agree (``Draft.drain_blocked_by``). A removal is one step of the pool's journal (``domain.model.moves``): one patch
-of replicas and bounds, on the version of the group that was planned for.
+A plan removes running machines only by name, or if a request gives back a number of nodes. A delete mark only selects
+the machine that is deleted first when replicas fall. So Evenkeel names no machine of a group if its API has no such
+mark, or if replicas and machines do not agree (``Draft.drain_blocked_by``). A removal is one step of the pool's journal
+(``domain.model.moves``): one patch of replicas and bounds, on the version of the group that was planned for.
 
     journal   mark m7   replicas 5 -> 4, with the step's id   close   m7 is deleted by its controller
     ---*---------*------------------*--------------------------x-----------------*------------------->
     after a crash, the next check:
-       |   evaluates m7 anew, or    |  finds the id, and m7 marked and not deleted yet: no other machine of the group
-       |   its mark is removed      |  is named before. If others raise replicas meanwhile, m7 stays without its mark
+       |   evaluates m7 anew, or    |  finds the id, and m7 marked but not deleted. Until m7 is deleted, it names no
+       |   removes its mark         |  other machine of the group. If others raise replicas, it removes m7's mark
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -29,15 +29,16 @@ def deletion_candidates(
     provision_timeout: timedelta,
     now: datetime,
 ) -> tuple[str, ...]:
-    """Return the names of the machines that go, in order.
+    """Return the names of the machines to delete, in order.
 
-    First failed ones, then those past the provision timeout, then others without a node, each the newest first. Where
-    running ones may go, those with a node follow, the unready first. A preserved machine never goes.
+    The order is: failed machines, machines past the provision timeout, other machines without a node. If running
+    machines may be removed, unready and then ready machines with a node follow. Within each kind, the newest machine is
+    first. A preserved machine is never named.
 
     Args:
-        machines: All machines of the group. Those that are being deleted are gone already.
-        requested: Replicas that are left.
-        may_remove_running: Whether machines with a node are named as well.
+        machines: All machines of the group. Machines that are being deleted are ignored.
+        requested: The replicas after the deletion.
+        may_remove_running: True: machines with a node may be named, too.
         keeps: Machines that are never named.
         provision_timeout: How long a machine may take to become a node.
         now: The time.
@@ -62,14 +63,15 @@ def deletion_candidates(
 
 
 def no_surplus(machines: Iterable[Machine], requested: int) -> bool:
-    """Return True if there are no more machines than replicas: a mark has done its work then."""
+    """Return True if there are no more machines than replicas, so that delete marks are no longer needed."""
     return sum(not machine.deleting for machine in machines) <= requested
 
 
 def remove(pool: PoolDraft, machines: Mapping[str, Sequence[MachineRef]]) -> int:
-    """Remove these machines, by keys of their groups, as far as minima allow. Return how many go.
+    """Remove these machines, by key of their group, as far as minima allow. Return how many are removed.
 
-    None goes while anything else of the pool changes, because the journal holds one change at a time.
+    No machine is removed while the plan changes other replicas of the pool, because the journal stores one change at a
+    time.
     """
     if any(draft.requested != draft.group.requested for draft in pool.groups):
         return 0

@@ -14,9 +14,9 @@ from evenkeel.domain.model.water_fill import Bucket, water_fill
 def raise_together(
     drafts: Sequence[Draft], amount: int, limits: Sequence[int] | None = None, *, weighted: bool = True
 ) -> list[tuple[Draft, int]]:
-    """Raise the groups by ``amount`` together, leveled, as far as there is room. Return the raised ones, and how far.
+    """Raise the groups to one level by ``amount`` nodes in total, and return each raised group with its increase.
 
-    ``limits``: how far each may be raised at most; None: as far as its room.
+    ``limits`` is the largest increase of each group; None: only the room of the group limits it.
     """
     buckets = [
         Bucket(
@@ -34,9 +34,9 @@ def raise_together(
 
 
 def probe_the_unseen(pool: PoolDraft) -> None:
-    """Give a probing group at zero that Cluster Autoscaler cannot see the one machine of its probe.
+    """Raise a probing group from zero to one machine if Cluster Autoscaler cannot see the group.
 
-    Without cpu and memory information a group at zero does not exist for it, whatever its max says
+    Without cpu and memory information, Cluster Autoscaler ignores a group at zero, whatever its max is
     (clusterapi_nodegroup.go:589-625).
     """
     if not pool.pool.settings.autoscaler:
@@ -44,15 +44,16 @@ def probe_the_unseen(pool: PoolDraft) -> None:
     for draft in pool.groups:
         unseen = draft.state is State.PROBING and draft.requested == 0 and draft.group.template.invisible_at_zero
         if unseen and draft.room and pool.requested < pool.bounds.pool_max and pool.may_add:
-            pool.add(draft.probe, draft.probe)  # first: a requested machine is on its way, and leaves no probe
+            # ``add`` is first: once requested rises, the machine is on its way, and ``probe`` is 0.
+            pool.add(draft.probe, draft.probe)
             draft.requested = draft.probe
             draft.add_reason(Rule.PROBE_UNSEEN)
 
 
 def wait_for_standstill(pool: PoolDraft) -> None:
-    """Allow raises next to an autoscaler once requested is unchanged for a while.
+    """Allow raises next to an autoscaler only once requested is unchanged for ``standstill``.
 
-    By then the autoscaler has ordered again what pods need. Raised at once, it would be ordered twice.
+    By then the autoscaler has ordered again the nodes that pods need. An earlier raise would order these nodes twice.
     """
     takes_away = any(draft.requested < draft.group.requested for draft in pool.groups)
     pool.replicas.unchanged_since = pool.now if takes_away else pool.snapshot.since
@@ -62,9 +63,9 @@ def wait_for_standstill(pool: PoolDraft) -> None:
 
 
 def raise_to_minimum(pool: PoolDraft) -> None:
-    """Raise the healthy groups to PoolMinimum, leveled, then probing groups by one machine each.
+    """Raise the healthy groups to PoolMinimum in total, leveled, and then probing groups by one machine each.
 
-    Zones with a min of their own come first, up to that. Nodes that no group can take are missing.
+    Zones with a min of their own are first raised to that min. Nodes that no group can take are stored as missing.
     """
     requested, minimum = pool.requested, pool.pool.min
     if not pool.replicas.raises or requested >= minimum:
@@ -86,11 +87,11 @@ def raise_to_minimum(pool: PoolDraft) -> None:
         draft.add_reason(Rule.PROBE_FOR_MINIMUM, minimum=minimum)
     later = pool.add(step - allowed, wanted)
     pool.replicas.missing = minimum - pool.requested - later
-    pool.replicas.later = max(pool.replicas.later, later)  # nodes of a group's own min count for PoolMinimum
+    pool.replicas.later = max(pool.replicas.later, later)  # nodes for a group's own min also count for PoolMinimum
 
 
 def raise_to_own_minimum(pool: PoolDraft) -> None:
-    """Raise the healthy groups below their own min to it, as far as PoolMaximum allows.
+    """Raise each healthy group to its own min, as far as PoolMaximum allows.
 
     Backward-Compatible and Adaptive publish a min per zone, which Cluster Autoscaler does not enforce by default.
     """

@@ -1,4 +1,4 @@
-"""Stuck replicas are released, moved to other zones, or held. Replicas beyond PoolMaximum are taken back.
+"""Release stuck replicas, move them to other zones, or hold them. Take back replicas beyond PoolMaximum.
 
 Cluster Autoscaler keeps requesting machines in a dead zone until its timeout, and never lowers a group to a maximum.
 """
@@ -12,13 +12,13 @@ from evenkeel.domain.rebalancing.replicas.release import remember_release
 
 
 def redistribute(pool: PoolDraft) -> None:
-    """Release or move the stuck replicas of fenced groups. Those that no group takes on stay unplaced.
+    """Release or move the stuck replicas of fenced groups. Moved replicas that no group takes on stay unplaced.
 
-    Release: Cluster Autoscaler forgets its order and places the pods in its next loop within the new bounds. Measured:
-    13 s from the patch to running pods, nothing ordered twice. Move: Evenkeel orders the machines elsewhere, as many
-    as there is room for. Only replicas whose machine neither runs nor is on its way leave a group, because one refused
-    launch says nothing about booting machines. A move waits for a request under way in the pool: the journal holds one
-    change at a time.
+    Release: Cluster Autoscaler forgets its order. In its next loop, it orders nodes for the pods within the new bounds.
+    Measured: 13 s from the patch to running pods, with no node ordered twice. Move: Evenkeel orders the machines in
+    other groups, as far as these have room. A group gives up only replicas whose machine neither runs nor is on its
+    way, because one refused launch says nothing about machines that are booting. A move waits for a request in progress
+    in the pool, because the journal stores one change at a time.
     """
     unplaced = pool.pool.unplaced
     if not unplaced and not any(draft.state is State.FENCED and draft.stuck for draft in pool.groups):
@@ -26,8 +26,8 @@ def redistribute(pool: PoolDraft) -> None:
     takers = [draft for draft in pool.groups if draft.takes_nodes]
     room = sum(draft.room for draft in takers)
     moving = pool.pool.settings.on_failure is OnFailure.MOVE
-    # What an interrupted move gave up comes first. What does not fit under PoolMaximum is no longer wanted. Room that
-    # frozen groups keep free does not count, or replicas would be lost on the way.
+    # Replicas that an interrupted move gave up are placed first. Replicas beyond PoolMaximum are no longer wanted. The
+    # room that frozen groups keep free is not subtracted here, or the move would lose replicas.
     pool_max = pool.pool.max
     requested = pool.requested
     unplaced = min(unplaced, max(0, pool_max - requested))
@@ -44,7 +44,7 @@ def redistribute(pool: PoolDraft) -> None:
 
 
 def _give_up(pool: PoolDraft, room: int | None, *, has_takers: bool) -> int:
-    """Lower fenced groups by their stuck replicas, ``room`` at most (None: no limit). Return how many leave."""
+    """Lower fenced groups by their stuck replicas, by ``room`` in total at most (None: no limit). Return that total."""
     released = 0
     for draft in pool.groups:
         if draft.state is not State.FENCED or not draft.stuck or _all_stay(pool, draft):
@@ -77,7 +77,10 @@ def _all_stay(pool: PoolDraft, draft: Draft) -> bool:
 
 
 def _lowest(pool: PoolDraft, draft: Draft) -> int:
-    """Return the fewest replicas of a fenced group: those alive, those that fail everywhere, those that owners keep."""
+    """Return the fewest replicas of a fenced group.
+
+    These are its alive replicas and those that would fail in every zone, but no fewer than its owners accept.
+    """
     held = min(draft.stuck, draft.machines.held)
     if held:
         draft.stuck_kept = held
@@ -93,8 +96,9 @@ def _lowest(pool: PoolDraft, draft: Draft) -> int:
             draft.add_reason(rule, count=count, minimum=lowest)
         else:
             draft.add_reason(Rule.STUCK_PUT_BACK, count=count)
-    # The owner of the bounds may keep a max above that (an OpenShift MachineAutoscaler: 1). Next to an autoscaler those
-    # replicas stay: it would order each of them again in its next loop, and a moved one twice where bounds are held.
+    # The owner of the bounds may keep a max above ``lowest`` (an OpenShift MachineAutoscaler: 1). Next to an
+    # autoscaler, replicas up to that max stay: the autoscaler would order each of them again in its next loop. With
+    # held bounds, all stay, because a moved replica would be ordered twice.
     stay = draft.group.owner.bounds_held
     offered = pool.pool.settings.autoscaler and draft.group.annotations.fencing_enabled
     offered = offered and (stay or pool.pool.settings.on_failure is OnFailure.RELEASE)
@@ -122,7 +126,7 @@ def _lower(pool: PoolDraft, draft: Draft, lowest: int) -> int:
 def take_back_overshoot(pool: PoolDraft) -> None:
     """Take back replicas above PoolMaximum that have no running machine, the newest first.
 
-    Running nodes are left to scale-down. Held replicas of fenced groups stay.
+    Only scale-down removes running nodes. Held replicas of fenced groups stay.
     """
     pool_max = pool.surged_max
     surplus = pool.requested - pool_max

@@ -1,16 +1,17 @@
 """Replicas that were released next to an autoscaler, until they are ordered again.
 
-A release assumes that the autoscaler orders the replicas in a healthy zone. It may be unable to: a request that failed
-because the API server was away puts a healthy zone into its backoff for five minutes. So the pool stores each
-release. While pods wait for those nodes, Evenkeel orders the rest of them, once.
+A release assumes that the autoscaler orders the replicas in a healthy zone. The autoscaler may be unable to: if one of
+its requests fails because the API server is unavailable, it puts a healthy zone into backoff for five minutes. So the
+pool stores each release. If pods still wait for nodes, Evenkeel orders the released replicas that the autoscaler has
+not ordered, once.
 
     released    one loop + 30 s          two loops + 30 s
     ---*---------------*------------------------*-----------> time
-       autoscaler      max = requested          order; until the nodes are there, max leaves room
-       may order       in every healthy zone    for what pods want beyond them
+       autoscaler      max = requested          order; until these nodes register, max leaves room
+       may order       in every healthy zone    only for the nodes that pods need beyond them
 
-During the last loop no autoscaler can order in the pool. Its earlier orders have arrived and count. So nothing is
-ordered twice, even if the autoscaler recovers at the same moment.
+In the loop before the order, the autoscaler cannot order in the pool. Its earlier orders have arrived and are counted.
+So no node is ordered twice, even if the autoscaler recovers at the same moment.
 """
 
 from collections.abc import Mapping
@@ -24,16 +25,21 @@ from evenkeel.domain.model.moves import FOR_PODS, ScaleRequest
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import Release
 
-# A loop with much to do takes longer. Measured: an autoscaler that can order does so 3 to 13 s after a release.
+# Added to the length of a loop, because a busy loop takes longer. Measured: an autoscaler that can order nodes does so
+# 3 to 13 s after a release.
 _SLACK = timedelta(seconds=30)
-# The longest backoff of an autoscaler. No pod waits for nodes that it has not ordered by then.
+# How long a release is stored: the longest backoff of an autoscaler. After it, the autoscaler has ordered all nodes
+# that pods wait for.
 RELEASE_KEPT = BackoffPolicy.longest
-# One list of pods or nodes can be empty by mistake: a second check must agree.
+# A list of pods or nodes can be empty by mistake, so a second check must agree after this time.
 _CHECK_APART = timedelta(minutes=1)
 
 
 def recall_release(pool: PoolDraft) -> None:
-    """Count what groups have gained since the release, and forget a release that needs no taker any more."""
+    """Count the replicas that groups have gained since the release, and keep the release while it is needed.
+
+    It is needed until all its replicas are ordered again and the machines that Evenkeel ordered for it have nodes.
+    """
     release, at_work = (
         pool.pool.state.release,
         pool.pool.settings.autoscaler and pool.pool.settings.on_failure is OnFailure.RELEASE,
@@ -47,7 +53,7 @@ def recall_release(pool: PoolDraft) -> None:
 
 
 def _was_interrupted(pool: PoolDraft) -> bool:
-    """Return True if a run ended before it closed the journal of the order. The part that was done is a gain."""
+    """Return True if a run ended before it closed the journal of its order. Nodes that it ordered count as gained."""
     return pool.pool.scale_request is not None and pool.pool.scale_request.id == FOR_PODS
 
 
@@ -60,7 +66,7 @@ def _awaits_our_machines(pool: PoolDraft) -> bool:
 
 
 def remember_release(pool: PoolDraft, replicas: int) -> None:
-    """Store what this plan releases, with the rest of the release before."""
+    """Store the replicas that this plan releases, with those of the last release that are not ordered again yet."""
     if not replicas or not pool.pool.settings.autoscaler:
         return
     requested = {draft.key: min(draft.requested, draft.group.requested) for draft in pool.groups}
@@ -71,8 +77,8 @@ def remember_release(pool: PoolDraft, replicas: int) -> None:
 def order_released(pool: PoolDraft) -> None:
     """Order the released replicas that no autoscaler has ordered, as far as pods wait for them.
 
-    Until then no autoscaler may order in the pool. Until the machines have become nodes, it may order what pods want
-    beyond them.
+    For one loop before this order, no autoscaler may order in the pool. Until the ordered machines have become nodes,
+    an autoscaler may order only the nodes that pods need beyond them.
     """
     release = pool.release.stored
     if release is None:
@@ -89,7 +95,7 @@ def order_released(pool: PoolDraft) -> None:
     elif not any(pool.release.waited_for.values()):
         if any(draft.takes_nodes for draft in pool.groups):
             _without_pods(pool, release)
-        else:  # pods may wait all the same: no group can take a node for them
+        else:  # pods may wait although none is counted: no group can take a node for them
             pool.release.stored = replace(release, idle_since=None)
             pool.check_at.append(pool.now + _CHECK_APART)
     elif pool.request.current is None or pool.request.current.is_of_plan:
@@ -97,22 +103,23 @@ def order_released(pool: PoolDraft) -> None:
         pool.release.closed = True
         closed_since = _closed_since(pool)
         if release.ordered and _was_interrupted(pool):
-            # A run that ended between its two patches has widened the bounds, and has not ordered yet.
+            # A run ended between its two patches: it has widened the bounds, but not ordered yet.
             _order(pool, pool.release.waited_for, pool.now)
-        elif closed_since is not None:  # else this plan closes it, and the second check after its writes goes on
+        elif closed_since is not None:
             _order(
                 pool,
                 pool.release.waited_for,
                 max(_orders_at(pool, release), closed_since + pool.pool.settings.autoscaler_loop),
             )
-        else:
+        else:  # this plan closes the bounds, and the second check after its writes continues
             pool.release.orders_at = max(_orders_at(pool, release), pool.now + pool.pool.settings.autoscaler_loop)
 
 
 def _open_for_others(pool: PoolDraft) -> None:
-    """Let the autoscaler order what pods want beyond the machines that are on their way.
+    """Let the autoscaler order the nodes that pods need beyond the machines that are on their way.
 
-    It does not count machines that it did not order (clusterstate.go:1126-1139), so only max limits it.
+    The autoscaler does not count machines that it did not order itself (clusterstate.go:1126-1139), so only max limits
+    it.
     """
     pool.release.asks_waiting = pool.release.waited_for is None
     pool.release.open_for = pool.release.waited_for or {}
@@ -120,9 +127,10 @@ def _open_for_others(pool: PoolDraft) -> None:
 
 
 def _without_pods(pool: PoolDraft, release: Release) -> None:
-    """Forget a release for which no pod waits, once a second check agrees. A part of it that is ordered is all of it.
+    """Forget a release for which no pod waits, once a second check agrees.
 
-    While those machines are on their way, the autoscaler may order for other pods.
+    If Evenkeel has ordered a part of the release, it orders no more of it. While the machines of that part are on their
+    way, the autoscaler may order nodes for other pods.
     """
     since = release.idle_since or pool.now
     if pool.now - since >= _CHECK_APART:
@@ -136,14 +144,17 @@ def _without_pods(pool: PoolDraft, release: Release) -> None:
 
 
 def remember_rest(pool: PoolDraft) -> None:
-    """Store that the order leaves a part of the release: by max_step, a crash, or pods that were not seen yet."""
+    """Store whether the order leaves out a part of the release.
+
+    The cause may be max_step, a crash, or pods that were not seen yet.
+    """
     request = pool.request.current
     if pool.release.stored is not None and request is not None and request.id == FOR_PODS:
         pool.release.stored = replace(pool.release.stored, has_rest=untaken(pool)[0] > 0)
 
 
 def untaken(pool: PoolDraft) -> tuple[int, datetime | None]:
-    """Return how many released replicas are not ordered again after this plan, and since when they should be."""
+    """Return how many released replicas this plan leaves unordered, and when Evenkeel's order for them is due."""
     release = pool.release.stored
     if release is None or not pool.release.untaken:
         return 0, None
@@ -162,7 +173,7 @@ def _order(pool: PoolDraft, waited_for: Mapping[str, int], at: datetime) -> None
 
 
 def _closes_at(pool: PoolDraft, release: Release) -> datetime:
-    """Return when the autoscaler has had its time, and one loop is left until the order."""
+    """Return when the autoscaler may no longer order in the pool: one loop before Evenkeel's order."""
     return release.at + pool.pool.settings.autoscaler_loop + _SLACK
 
 
@@ -171,7 +182,10 @@ def _orders_at(pool: PoolDraft, release: Release) -> datetime:
 
 
 def _closed_since(pool: PoolDraft) -> datetime | None:
-    """Return since when no autoscaler can order in the pool; None: it can. Only bounds that Evenkeel writes count."""
+    """Return since when no autoscaler can order in the pool; None: one can.
+
+    Only groups whose bounds Evenkeel writes are evaluated.
+    """
     groups = [
         draft.group
         for draft in pool.groups

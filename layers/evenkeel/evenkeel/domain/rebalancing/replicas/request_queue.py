@@ -1,4 +1,4 @@
-"""Which pool takes which request for nodes: one each, the oldest first."""
+"""Assigns requests for nodes to pools: one request for each pool, the oldest first."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,12 +21,12 @@ _Absent = Mapping[PoolId, frozenset[str]]
 def assign_requests(
     pools: Sequence[AnyPool], absent: _Absent, restored: Collection[PoolId], check: Check
 ) -> tuple[dict[PoolId, ScaleRequest], list[Refusal], list[TakenOff]]:
-    """Return the request that each pool carries out, those that no pool takes, and those that others answer.
+    """Return the request that each pool carries out, the refused requests, and those that only reduce other requests.
 
     Args:
         pools: All pools of the check.
         absent: The known groups, by key, of each pool that has absent groups.
-        restored: Pools that are being restored: they only end what they have begun.
+        restored: Pools that are being restored. They only finish a request that they have begun.
         check: The check.
     """
     state, now = check.state, check.now
@@ -48,18 +48,19 @@ def assign_requests(
     known = {request.id for request in state.scale_requests}
     for id, request in requests.items():
         if request.later and request.id not in known:
-            requests[id] = replace(request, later=0)  # answered, or deleted: its rest has no place to go back to
+            # The stored request was answered or deleted, so the nodes for later runs cannot be stored with it.
+            requests[id] = replace(request, later=0)
     return requests, refusals, taken_off
 
 
 def _awaits_second_check(request: ScaleRequest, now: datetime) -> bool:
-    """Return True while a list without any node group may be empty by mistake, so that it refuses nothing yet."""
+    """Return True while the list of node groups may be empty by mistake, so that the request is not refused yet."""
     since = request.unfound_since
     return not request.is_over(now) and (since is None or now < since + PARTIAL_LIST_GRACE)
 
 
 def retry_times(refusals: Iterable[Refusal], now: datetime) -> list[datetime]:
-    """Return when refused requests may be taken by time alone: by a second check, or when their turn comes."""
+    """Return when refused requests may be accepted later: at a second check, or when the pool's next step may start."""
     waiting = [refusal for refusal in refusals if refusal.waits]
     unfound = [refusal.scale_request.unfound_since for refusal in waiting]
     times = [since + PARTIAL_LIST_GRACE for since in unfound if since is not None]
@@ -68,7 +69,7 @@ def retry_times(refusals: Iterable[Refusal], now: datetime) -> list[datetime]:
 
 
 class RequestQueue:
-    """The pools of a cluster, as requests for nodes see them."""
+    """Finds the pool for each request for nodes."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class RequestQueue:
         absent: _Absent = MappingProxyType({}),
     ) -> None:
         self._pools, self._states, self._now, self._absent = pools, states, now, absent
-        # Pools in which a request has begun and is not ended, by the request's id.
+        # The pool in which each unfinished request has begun, by id of the request.
         self._begun = {state.move.request: id for id, state in states.items() if state.move and state.move.request}
 
     @cached_property
@@ -94,7 +95,7 @@ class RequestQueue:
         return _index((name, pool) for pool in self._pools for name in pool.id.names)
 
     def without_pods(self, requests: Iterable[ScaleRequest]) -> list[ScaleRequest]:
-        """Return the requests that need pods to be read: to give back a number of nodes, and not begun yet."""
+        """Return the requests that need a list of pods: they give back a number of nodes, and have not begun yet."""
         return [
             request
             for request in requests
@@ -102,13 +103,16 @@ class RequestQueue:
         ]
 
     def share_out(self, scale_requests: Iterable[ScaleRequest]) -> tuple[dict[PoolId, ScaleRequest], list[Refusal]]:
-        """Return the request that each pool takes, and the refused ones. What a crash left undone goes first."""
+        """Return the request that each pool accepts, and the refused requests.
+
+        A request that a crash interrupted is first.
+        """
         assigned = {pool.id: pool.scale_request for pool in self._pools if pool.scale_request is not None}
         refusals = []
         for request in sorted(scale_requests, key=_turn):
             pool = self._begun.get(request.id)
             if pool in assigned:
-                # Its hour began when it was requested, however often it was begun.
+                # A request expires one hour after it was made, however often a run has begun it.
                 assigned[pool] = replace(assigned[pool], at=request.at)
                 continue
             candidates = self._candidates(request)
@@ -121,10 +125,10 @@ class RequestQueue:
         return assigned, refusals
 
     def take_off(self, scale_requests: Sequence[ScaleRequest]) -> tuple[Sequence[ScaleRequest], list[TakenOff]]:
-        """Return the requests that remain, and those to give nodes back that the rests of other requests answer.
+        """Return the requests that remain, and the requests to give nodes back that only reduce other requests.
 
-        While nodes of a request are still to be added, a request to give nodes back removes no running node: it takes
-        them off that rest. Each takes nodes off a rest once, however often it is planned.
+        The *rest* of a request is the nodes that are still to be added. While there is a rest, a request to give nodes
+        back removes no running node, but reduces the rest. It reduces each rest once, however often it is planned.
         """
         unbegun = [request for request in sorted(scale_requests, key=_turn) if request.id not in self._begun]
         rests = [request.id for request in unbegun if request.is_rest]
@@ -149,7 +153,7 @@ class RequestQueue:
         return tuple(waiting.values()), taken_off
 
     def _may_take(self, request: ScaleRequest, rest: ScaleRequest, pool: AnyPool) -> bool:
-        """Return True if both requests concern this pool, and a group of it that both allow."""
+        """Return True if both requests concern this pool, and both allow the same group of it."""
         pools = self._candidates(rest)
         is_same = len(pools) == 1 and pools[0].id == pool.id
         return is_same and any(request.fits(group) and rest.fits(group) for group in pool.groups)
@@ -161,7 +165,7 @@ class RequestQueue:
         return [pool for pool in pools if not request.group or request.group in self._groups[pool.id]]
 
     def _in_its_turn(self, request: ScaleRequest, candidates: Sequence[AnyPool]) -> ScaleRequest:
-        """Return the request, not older than the last step of its pool: until then it may have waited for its turn."""
+        """Return the request, dated at the last step of its pool if that is later. It may have waited until then."""
         added_at = self._states.get(candidates[0].id, PoolState()).added_at if len(candidates) == 1 else None
         return request if added_at is None or added_at <= request.at else replace(request, at=added_at)
 
@@ -178,13 +182,13 @@ class RequestQueue:
         return False
 
     def _refused(self, request: ScaleRequest, candidates: Sequence[AnyPool]) -> Problem | None:
-        """Return why no pool takes a request; None: the only candidate does."""
+        """Return why no pool accepts a request; None: its only candidate accepts it."""
         if request.is_over(self._now):
             return _problem(ProblemKind.REQUEST_TOO_OLD, request)
         if self._concerns_absent(request, candidates):
             return _problem(ProblemKind.REQUEST_AWAITS_CHECK, request)
         if (begun_in := self._begun.get(request.id)) is not None:
-            # Relabelled or deleted meanwhile: how much of it was done is not known any more.
+            # The pool was relabelled or deleted. How much of the request it has done is unknown.
             return _problem(ProblemKind.REQUEST_POOL_GONE, request, pool=str(begun_in))
         target = request.pool or request.group
         if not candidates:

@@ -1,8 +1,9 @@
-"""Nodes on request, added and given back: a number of nodes split over a pool at once.
+"""Nodes on request, added or given back: a number of nodes is divided among the groups of a pool at once.
 
-Adding follows Cluster Autoscaler's balancing (processors/nodegroupset/balancing_processor.go:79-181): one at a time to
-the smallest group below its max, in closed form. Giving back is its mirror (kubernetes/autoscaler#3693): one at a time
-from the largest group above its min. Which pool takes which request: ``request_queue``.
+Adding follows Cluster Autoscaler's balancing (processors/nodegroupset/balancing_processor.go:79-181): each node is
+added to the smallest group below its max, computed in closed form. Giving back is the reverse
+(kubernetes/autoscaler#3693): each node is removed from the largest group above its min. ``request_queue`` assigns
+requests to pools.
 """
 
 from dataclasses import replace
@@ -17,9 +18,10 @@ from evenkeel.domain.rebalancing.replicas.deletion import remove
 
 
 def begin_request(pool: PoolDraft) -> None:
-    """Let a request wait while a move between zones is not ended, unless it has begun itself: the journal holds one.
+    """Make a request wait while a move between zones is in progress, unless the request itself has begun.
 
-    An order for pods waits too while the pool gives replicas up, because these may still come until that is written.
+    The journal stores one change at a time. A request of the plan itself also waits while the plan lowers replicas:
+    until that is written, their machines may still register.
     """
     step = pool.convergence.state.step
     gives_in_step = (
@@ -39,7 +41,7 @@ def _drop(pool: PoolDraft, request: ScaleRequest) -> None:
 
 
 def carry_out_request(pool: PoolDraft) -> None:
-    """Add the requested nodes, or remove those given back. Nodes that find no room, or must stay, are unmet."""
+    """Add the requested nodes, or remove the nodes to give back. Nodes without room, or that must stay, are unmet."""
     request = pool.request.current
     if request is None:
         return
@@ -57,9 +59,9 @@ def carry_out_request(pool: PoolDraft) -> None:
 
 
 def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
-    """Split the nodes over the healthy groups, within each max and PoolMaximum. Return how many found no room.
+    """Divide the nodes among the healthy groups, within each max and PoolMaximum. Return how many found no room.
 
-    Nodes that max_step leaves to later runs do not count.
+    Nodes that max_step leaves to later runs are not included.
     """
     rooms: list[int] = []
     obstacles: list[Reason | None] = []
@@ -74,7 +76,7 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
         obstacles.append(obstacle)
     wanted = min(request.nodes, pool.free_on_request, sum(rooms))
     allowed = min(wanted, pool.may_add)
-    # Only by size, as Cluster Autoscaler does: weights are for headroom.
+    # Groups are compared only by size, as in Cluster Autoscaler. Weights apply to headroom.
     buckets = [
         Bucket(level=draft.requested, room=room, tie=draft.tie) for draft, room in zip(pool.groups, rooms, strict=True)
     ]
@@ -93,7 +95,7 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
 
 
 def _leave(pool: PoolDraft, request: ScaleRequest, later: int) -> None:
-    """Count the nodes of the request that later runs add. An order for pods needs no count: the pods still wait."""
+    """Count the nodes of the request that later runs add. An order for pods needs no count, as its pods still wait."""
     pool.replicas.later += later + request.later
     pool.request.later = 0 if request.is_of_plan else later + request.later
 
@@ -101,8 +103,8 @@ def _leave(pool: PoolDraft, request: ScaleRequest, later: int) -> None:
 def _caps(pool: PoolDraft) -> list[int | None]:
     """Return each group's published max; None: it has none.
 
-    Where a move or a request orders machines, the max was cut to requested, so that nothing is ordered twice. That does
-    not limit requests: there the max is the strategy's.
+    While a move or a request orders machines in a group, its published max is cut to requested, so that no node is
+    ordered twice. The cut max does not limit requests: the strategy's max replaces it here.
     """
     published = [None if draft.group.bounds is None else draft.group.bounds.max for draft in pool.groups]
     closed = pool.pool.state.closed_at is not None
@@ -114,7 +116,7 @@ def _caps(pool: PoolDraft) -> list[int | None]:
 
 
 def _obstacle(draft: Draft, request: ScaleRequest) -> Reason | None:
-    """Return why a group may not grow for this request, however much room it has; None: it may."""
+    """Return why a group may not grow for this request, whatever its room; None: it may."""
     if not request.fits(draft.group):
         return Reason.of(Rule.PODS_DO_NOT_FIT)
     if draft.state is not State.HEALTHY:
@@ -123,10 +125,10 @@ def _obstacle(draft: Draft, request: ScaleRequest) -> Reason | None:
 
 
 def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
-    """Take the nodes from the largest groups, not below a min or PoolMinimum. Return how many have to stay.
+    """Remove the nodes from the largest groups, not below a min or PoolMinimum. Return how many have to stay.
 
-    Fenced groups come last, because they could not get a node back. A preserved machine without a node is no node: it
-    cannot be given back, and does not count for a minimum. A node whose pods have no other place stays.
+    Fenced groups are last, because they could not get a node back. A preserved machine without a node cannot be given
+    back, and does not count for a minimum. A node stays if its pods fit on no other node.
     """
     unmet = -request.nodes
     if pool.request.pods_unread:
@@ -158,7 +160,7 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
 
 
 def _minima(pool: PoolDraft) -> dict[str, int]:
-    """Return each group's published min. While level shrink has raised it for the autoscaler, the strategy's min."""
+    """Return each group's published min, or the strategy's min while level shrink has raised it for the autoscaler."""
     until = pool.pool.state.held_until
     if until is not None and pool.now < until:
         sizes = pool.pool.settings.strategy.size(pool)
@@ -168,14 +170,14 @@ def _minima(pool: PoolDraft) -> dict[str, int]:
 
 def _spare(draft: Draft, minimum: int, kept_nodes: KeptNodes | None) -> int:
     if draft.requested > draft.group.requested:
-        return 0  # this plan raises it: there is nothing yet to give back
+        return 0  # this plan raises the group: its new nodes do not exist yet
     group = draft.group
     nodes = draft.requested - group.preserved
-    # A preserved node would go last, but it would go: this request must not remove it.
+    # A preserved node is deleted last, but it could be deleted: this request must not remove it.
     kept = sum(machine.preserved and machine.has_node and not machine.deleting for machine in group.machines or ())
     stay = 0 if kept_nodes is None else kept_nodes.by_group.get(group.key, 0)
     if stay:
         draft.add_reason(Rule.KEPT_FOR_PODS, count=stay)
         if group.status.launched is not None:
-            return 0  # no machine can be named
+            return 0  # the API cannot name the machine to delete
     return max(0, min(nodes - max(minimum, kept + stay), draft.requested - draft.owner_min))
