@@ -1,1 +1,1 @@
-"""The owners of the bounds and replicas of node groups: one file for each kind of owner (docs/guides/machine-apis.md)."""
+"""The owners of node groups' bounds and replicas: one file for each kind of owner (docs/guides/machine-apis.md)."""
