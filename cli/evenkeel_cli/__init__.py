@@ -1,1 +1,1 @@
-"""`evenkeel` on a laptop: no AWS needed."""
+"""The command line `evenkeel`. Planning and simulation need no AWS."""

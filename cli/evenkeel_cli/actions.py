@@ -1,6 +1,6 @@
 """`evenkeel ACTION --stack NAME --cluster ID`: commands derived from the table of operator actions.
 
-The fields of an action are the options of its command. Commands that read or write files are written by hand.
+The fields of an action are the options of its command. A command with further options or steps has its own function.
 """
 
 import json
@@ -105,7 +105,7 @@ def _print_status(stack: str, cluster: str, selector: str | None, live: bool, ou
     return answer
 
 
-def _status_command(  # noqa: PLR0913 (its options)
+def _status_command(  # noqa: PLR0913 (one parameter per option)
     stack: StackName,
     cluster: ClusterIdOrAll = "*",
     everything: AllClusters = False,
@@ -116,10 +116,10 @@ def _status_command(  # noqa: PLR0913 (its options)
 ) -> None:
     _refuse_several(cluster, selector, everything=everything)
     answer = _print_status(stack, cluster, selector, live, output)
-    with suppress(KeyboardInterrupt):  # ends watching
+    with suppress(KeyboardInterrupt):  # an interrupt ends --watch
         while watch:
             sleep(_WATCH_SECONDS)
-            Console().clear()  # a terminal; a pipe gets one status after the other
+            Console().clear()  # clears only a terminal; a pipe receives one status after the other
             answer = _print_status(stack, cluster, selector, live, output)
     answers = answer.get("clusters", [answer])
     if not all(one.get("ok") for one in answers):
@@ -128,7 +128,7 @@ def _status_command(  # noqa: PLR0913 (its options)
         raise typer.Exit(IN_TROUBLE)
 
 
-def _live_command(  # noqa: PLR0913 (its options)
+def _live_command(  # noqa: PLR0913 (one parameter per option)
     stack: StackName,
     cluster: OneCluster = None,
     everything: AllClusters = False,
@@ -190,7 +190,7 @@ _BY_HAND: Mapping[str, Callable[..., None]] = {
 
 
 def commands() -> dict[str, Callable[..., None]]:
-    """Return a command for each action but `plan`, which also plans without a stack."""
+    """Return a command for each action by name, except `plan`: its own module also plans without a stack."""
     by_name = {name: _BY_HAND.get(name) or _command(action) for name, action in ACTIONS.items() if name != "plan"}
     for name, command in by_name.items():
         command.__doc__ = ACTIONS[name].summary
@@ -231,13 +231,13 @@ def _command(action: Action) -> Callable[..., None]:
         *(
             _option(alias, name, field)
             for alias, (name, field) in fields.items()
-            if get_origin(field.annotation) is not dict  # only events can have such a field
+            if get_origin(field.annotation) is not dict  # an event can express it, an option cannot
         ),
         *several,
         ("output", OutputForm, Output.TABLE),
     ]
     command.__annotations__ = {}
-    command.__signature__ = Signature(  # type: ignore[attr-defined]  # as inspect.signature returns it
+    command.__signature__ = Signature(  # type: ignore[attr-defined]  # inspect.signature returns this value
         [Parameter(name, Parameter.KEYWORD_ONLY, annotation=form, default=default) for name, form, default in options]
     )
     return command
@@ -249,10 +249,10 @@ def _refuse_several(cluster: str | None, selector: str | None, *, everything: bo
 
 
 def _option(alias: str, name: str, field: FieldInfo) -> _Option:
-    """Return a field's option, named as in events. The function verifies values beyond their type."""
+    """Return a field's option, named as in events. Only types are validated here; the Lambda function does the rest."""
     forms: dict[Any, Any] = {bool: bool, int: int, tuple: list[str]}
     form = forms.get(get_origin(field.annotation) or field.annotation, str)
-    # A flag has no --no- form; the help of a list is that of one value.
+    # A flag has no --no- form. The help of a list describes one value.
     option = typer.Option(f"--{alias.replace('_', '-')}", help=field.description)
     if field.is_required():
         return name, Annotated[form, option], Parameter.empty
@@ -264,7 +264,10 @@ def _option(alias: str, name: str, field: FieldInfo) -> _Option:
 def _act(
     action: str, stack: str, cluster: str | None, output: Output, fields: Mapping[str, Any], *, is_all: bool = True
 ) -> None:
-    """Perform an action, print the answer and exit with its code. Without ``is_all``, some cluster has failed."""
+    """Perform an action, print the answer and exit with its code.
+
+    ``is_all``: False if some cluster failed already when the clusters were listed.
+    """
     answer = ask_of_all(action, stack, {"cluster": cluster, **fields})
     fail_without_clusters(fields.get("selector"), answer.get("clusters"))
     _print(answer, answer, output)
@@ -288,13 +291,14 @@ def _act_on_several(action: str, stack: str, fields: Mapping[str, Any], output: 
 def _confirmed(
     action: str, stack: str, fields: Mapping[str, Any], output: Output, *, yes: bool, shown_only: bool = False
 ) -> tuple[dict[str, dict[str, Any]], bool]:
-    """Show the clusters that an action touches, and ask for confirmation unless they are only shown.
+    """Show the clusters that an action touches. Ask for confirmation, unless ``shown_only``.
 
-    Returns the confirmed clusters' answers by id, and whether no listed cluster failed.
+    Returns the answers of the confirmed clusters by id, and True if all listed clusters are among them.
     """
     answer = ask_of_all(action, stack, {**fields, "list": True})
     listed, untouched = answer["clusters"], answer.get("untouched", 0)
-    if "clusters" in fields and listed and not listed[0]["ok"]:  # a named cluster fails as in any other action
+    # If a cluster that the user named fails, the command ends as other actions do.
+    if "clusters" in fields and listed and not listed[0]["ok"]:
         fail([listed[0]["message"]], CANNOT_READ if listed[0].get("retry") else BAD_INPUT)
     groups = alike(listed)
     for line in groups.values():

@@ -1,4 +1,4 @@
-"""Plans and answers of a stack as text: tables for pools, else the message."""
+"""Print plans and the answers of a stack: tables for pools, or the answer's message."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -18,14 +18,14 @@ from evenkeel.texts.english import ago, counted, rfc3339
 from evenkeel_cli.terminal import cell, table, terminal
 
 _Json = Mapping[str, Any]
-_WIDE = 100  # columns of a terminal
+_WIDE = 100  # columns from which tables have frames
 _STYLES = {State.HEALTHY: "green", State.FENCED: "red", State.PROBING: "yellow", State.FROZEN: "blue"}
 _NUMBERS = ("running", "requested", "min", "max")
 _OUTCOMES: Mapping[str, str] = {Result.WRITTEN: "changed", Result.PLANNED: "would change"}
 
 
 def print_answer(answer: _Json, console: Console | None = None) -> None:
-    """Print an answer of any action; several clusters one after the other."""
+    """Print the answer of any action, one cluster after the other."""
     console = console or terminal()
     action = answer["action"]
     if "counts" in answer:
@@ -59,7 +59,7 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
 
 
 def alike(answers: Iterable[_Json]) -> dict[str, str]:
-    """Return texts that several clusters share, each with the clusters' names."""
+    """Return the texts that answers of several clusters share, each with a line that also names these clusters."""
     names: dict[str, list[str]] = {}
     for answer in answers:
         if answer.get("ok") and (text := answer.get("alike")):
@@ -68,7 +68,7 @@ def alike(answers: Iterable[_Json]) -> dict[str, str]:
 
 
 def _overview(console: Console, answer: _Json) -> None:
-    """Print a line for each cluster with an incident, worst first, and one for the rest; none wraps."""
+    """Print a line for each cluster with an incident, the worst first, and one line for all others. No line wraps."""
     failing = [cluster for cluster in answer["clusters"] if cluster["state"] == "incident"]
     width = max((len(printable(cluster["cluster"])) for cluster in failing), default=0)
     width = min(width, console.width // 3)
@@ -104,7 +104,7 @@ def _status(console: Console, answer: _Json) -> None:
 
 
 def _history(console: Console, answers: Iterable[_Json]) -> None:
-    """Print the actions of all clusters in order of time, and the reasons of clusters without an answer."""
+    """Print the actions of all clusters in order of time, and the error of each cluster that did not answer."""
     entries = [entry for answer in answers for entry in answer.get("actions", ())]
     for entry in sorted(entries, key=lambda entry: str(entry["id"])):
         _line(console, f"{entry['at']} {entry['cluster']} {_action(entry)}")
@@ -116,13 +116,13 @@ def _history(console: Console, answers: Iterable[_Json]) -> None:
 
 
 def _action(entry: _Json) -> str:
-    """Return an operator's action, its caller, its reason and its effect."""
+    """Return an operator's action as text, with its caller, reason and effect."""
     reason = f" ({entry['reason']})" if entry.get("reason") else ""
     return f"{entry['cause']} by {entry['by'] or 'an unnamed caller'}{reason}: {entry['what']}"
 
 
 def _outcomes(decision: DecisionDocument) -> Iterator[str]:
-    """Yield the outcomes of a decision, each with its groups."""
+    """Yield a text for each outcome of a decision, with the groups that have this outcome."""
     names: dict[str, list[str]] = {}
     for group in decision.pool.groups:
         if not group.is_left_alone:
@@ -136,7 +136,7 @@ def _outcomes(decision: DecisionDocument) -> Iterator[str]:
 
 
 def print_plan(plan: Plan, console: Console | None = None) -> None:
-    """Print a plan made here: a table per pool, reasons, skipped objects and a summary."""
+    """Print a plan that was made locally: a table per pool, reasons, skipped objects and a summary."""
     console = console or terminal()
     document = plan_json(plan)
     for planned, pool in zip(plan.pools, document["pools"], strict=True):

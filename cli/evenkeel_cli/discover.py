@@ -1,6 +1,6 @@
-"""`evenkeel discover`: proposed records for existing clusters, as a file of a fleet. It stores nothing.
+"""`evenkeel discover`: propose records for existing clusters, as a fleet file. It stores nothing.
 
-Every record is in dry run.
+Every proposed record is in dry run.
 """
 
 import os
@@ -95,7 +95,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _zone_ids(session: Any, region: str) -> Mapping[str, str]:
-    """Return the zone ids of the clusters' account; none without the right to read them."""
+    """Return the account's zone names by zone id; empty if the caller may not read them."""
     try:
         return ZoneNames(lambda name: session.client("ec2", region_name=name))(region)
     except AccessError:
@@ -120,7 +120,7 @@ def _command(region: str, cluster: str, group: str, arn: str) -> str:
 
 
 def _grant(eks: Any, entries: Iterable[tuple[str, str, str]]) -> None:
-    """Create access entries; an existing entry stays unchanged, and a refusal does not stop the others."""
+    """Create access entries. Existing entries remain unchanged. After a refusal, continue with the other entries."""
     refused = []
     for cluster, group, arn in entries:
         try:
@@ -210,18 +210,18 @@ def discover_gardener(
 def _listed(
     kubeconfig: str | None, context: str | None, group: str, plural: str, selector: str | None
 ) -> Sequence[Mapping[str, Any]]:
-    from evenkeel_cli.live import list_objects  # takes half a second, which other commands save
+    from evenkeel_cli.live import list_objects  # slow (half a second), and not needed elsewhere
 
     return sorted(list_objects(kubeconfig, context, group, plural, selector), key=name_of)
 
 
 def _access(secret: str | None, seed: str = "{seed}") -> Json | None:
-    """Return the access by a secret; None without one: ``apply`` then requires it."""
+    """Return an access by a secret; None without a secret: ``apply`` then requires an access."""
     return None if secret is None else {"kind": "kubeconfig", "secret": secret.replace("{seed}", seed)}
 
 
 def _labels(item: Mapping[str, Any]) -> Json:
-    """Return an object's labels without those of controllers."""
+    """Return an object's labels, except labels that controllers set."""
     labels = string_map(get_path(item, ("metadata", "labels")))
     return {
         key: value

@@ -24,7 +24,7 @@ _MARKS = {"added": "+", "changed": "~"}
 _Json = Mapping[str, Any]
 
 
-def apply_command(  # noqa: PLR0913 (its options)
+def apply_command(  # noqa: PLR0913 (one parameter per option)
     stack: StackName,
     file: Annotated[str, typer.Option("--file", "-f", help="A file of a fleet, or a folder of such files.")],
     prune: Annotated[bool, typer.Option("--prune", help="Unregister clusters that no file names.")] = False,
@@ -67,14 +67,15 @@ def apply_command(  # noqa: PLR0913 (its options)
         done += _unregistered(stack, removed, {"force": force, "reason": reason})
     for cluster in done:
         say(cluster["message"], err=not cluster["ok"])
-    if removed and prune and not is_stored:  # an unregistered cluster may be a renamed one
+    # Keep clusters that no file names: one may have a new id, under which its record is not stored yet.
+    if removed and prune and not is_stored:
         say("nothing is unregistered while a record is not stored: apply once more", err=True)
     if not all(cluster["ok"] for cluster in done):
         raise typer.Exit(CANNOT_READ)
 
 
 def _stored(stack: str, records: Mapping[str, Any], before: Mapping[str, Any], fields: _Json) -> list[_Json]:
-    """Store records that have not changed since they were listed (``before``); return the answers."""
+    """Store the records, and return the answers. A registered record that differs from ``before`` is not replaced."""
     done: list[_Json] = []
     for part in in_parts(records):
         shown = {id: before[id] for id in part}
@@ -83,7 +84,7 @@ def _stored(stack: str, records: Mapping[str, Any], before: Mapping[str, Any], f
 
 
 def _unregistered(stack: str, removed: Sequence[_Json], fields: _Json) -> list[_Json]:
-    """Unregister the listed clusters; return their answers and those of clusters that could not be listed."""
+    """Unregister the clusters that could be listed. Return the answers of all clusters in ``removed``."""
     confirmed = {cluster["cluster"]: cluster for cluster in removed if cluster["ok"]}
     done = [cluster for cluster in removed if not cluster["ok"]]
     if confirmed:
@@ -93,7 +94,7 @@ def _unregistered(stack: str, removed: Sequence[_Json], fields: _Json) -> list[_
 
 
 def _show(listed: Iterable[_Json], removed: Iterable[_Json], *, prune: bool) -> list[str]:
-    """Print the changes; return the faults that forbid them."""
+    """Print the changes. Return the faults; with any fault, no change is allowed."""
     faults, same = [], 0
     for cluster in listed:
         if not cluster["ok"]:
@@ -117,7 +118,7 @@ def _show(listed: Iterable[_Json], removed: Iterable[_Json], *, prune: bool) -> 
 def read_files(place: str) -> dict[str, Any]:
     """Return the records of a file or a folder by id. Raises ConfigError."""
     refuse_empty(place)
-    # os.path returns False where pathlib raises; reading then reports the fault.
+    # For an unusable name, pathlib raises, but os.path returns False. Reading the file then reports the fault.
     is_folder = os.path.isdir(place)  # noqa: PTH112
     files = _files_in(Path(place)) if is_folder else [place]
     folder = place if is_folder else str(Path(place).parent)
@@ -135,10 +136,10 @@ def read_files(place: str) -> dict[str, Any]:
 
 
 def _refuse_outside(file: str, folder: str) -> None:
-    """Raise ConfigError for an include outside of the folder, which its author may not be allowed to read."""
+    """Raise ConfigError for an include outside of the folder: its author may lack the right to read that file."""
     try:
         is_outside = not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder))
-    except ValueError:  # a name with a zero byte, which cannot be read
+    except ValueError:  # the name contains a zero byte; reading reports it
         is_outside = False
     if is_outside:
         raise ConfigError([f"{file}: it is outside of {folder}: keep the files of a fleet in one folder"])
@@ -151,7 +152,7 @@ def _refuse_special(file: str) -> None:
 
 
 def _files_in(folder: Path) -> list[str]:
-    """Return the files of a folder. Raises ConfigError where it is unreadable: `--prune` would unregister clusters."""
+    """Return the files of a folder. Raises ConfigError if a part is unreadable: `--prune` would remove its clusters."""
     paths: list[Path] = []
     links: list[Path] = []
 
@@ -201,7 +202,7 @@ def export_command(
 
 
 def fleet_yaml(records: Iterable[_Json], comments: Iterable[str] = ()) -> str:
-    """Return the text of a fleet's file, as `apply` reads it."""
+    """Return the text of a fleet file for `evenkeel apply`."""
     lines = "".join(f"# {' '.join(line.split())}\n" for line in comments)
     document = {"clusters": list(records)}
     return _HEADER + lines + yaml.safe_dump(document, sort_keys=False, allow_unicode=False, width=100)

@@ -1,4 +1,4 @@
-"""Inputs of the command line: files, moments and requests for nodes. A fault is a line of a ConfigError."""
+"""Inputs of the command line: files, times and requests for nodes. Each fault is a line of a ConfigError."""
 
 import sys
 from datetime import UTC, datetime
@@ -11,12 +11,12 @@ from evenkeel.validation import ConfigError
 
 
 def file_name(name: str) -> str:
-    """Return a file's name in faults: ``-`` is standard input."""
+    """Return a file's name for error messages; for ``-``, "standard input"."""
     return "standard input" if name == "-" else name
 
 
 def refuse_empty(name: str) -> None:
-    """Raise ConfigError for an empty name: an unset variable of a script must not mean the working folder."""
+    """Raise ConfigError for an empty name: an unset variable in a script must not select the working folder."""
     if not name:
         raise ConfigError(["a file is '': name it, or - for standard input"])
 
@@ -30,7 +30,7 @@ def read_text(name: str) -> str:
         raise ConfigError([f"{file_name(name)}: cannot be read: {error.strerror or error}"]) from None
     except UnicodeDecodeError:
         raise ConfigError([f"{file_name(name)}: not UTF-8 text"]) from None
-    except ValueError as error:  # a name with a zero byte
+    except ValueError as error:  # the name contains a zero byte
         raise ConfigError([f"{file_name(name)}: cannot be read: {error}"]) from None
 
 
@@ -44,7 +44,7 @@ def read_yaml(name: str) -> object:
 
 
 def read_moment(text: str | None) -> datetime:
-    """Return the moment of ``--now``; None is the real time. Raises ConfigError."""
+    """Return the time of ``--now``; for None, the current time. Raises ConfigError."""
     if text is None:
         return datetime.now(UTC)
     try:
@@ -59,7 +59,10 @@ def read_moment(text: str | None) -> datetime:
 
 
 def read_growths(option: str, texts: list[str], sign: int, now: datetime) -> list[ScaleRequest]:
-    """Return requests from texts such as ``pool=K`` or ``pool=K,only=group,group``. Raises ConfigError."""
+    """Return scale requests from texts such as ``pool=K`` or ``pool=K,only=group,group``. Raises ConfigError.
+
+    ``sign``: 1 to add nodes, -1 to remove nodes.
+    """
     requests = []
     for number, text in enumerate(texts, 1):
         pair, comma, rest = text.partition(",")

@@ -1,4 +1,4 @@
-"""A cluster read with the caller's own kubeconfig, whose exec plug-ins and files are allowed."""
+"""Read a cluster with the caller's own kubeconfig, which may use exec plug-ins and refer to files."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,14 +28,14 @@ from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.inputs import read_text, refuse_empty
 
 _PATIENCE_SECONDS = 120.0
-# Lists of a kubeconfig, with the field of their entries.
+# Lists of a kubeconfig, each with the field that has the content of an entry.
 _ENTRIES = (("contexts", "context"), ("users", "user"))
 
 
 def observe(
     policy: ClusterFile, state: ClusterState, kubeconfig: str | None, context: str | None
 ) -> tuple[Observation, SeePods]:
-    """Return an observation, and a function that adds all pods where the record has a workload.
+    """Return an observation, and a function that adds missing pods to it if the record has demand or a workload.
 
     Raises:
         ConfigError: the kubeconfig cannot be used.
@@ -64,7 +64,10 @@ def observe(
 def list_objects(
     kubeconfig: str | None, context: str | None, group: str, plural: str, selector: str | None
 ) -> Sequence[Object]:
-    """Return all objects of a kind, by labels, in the server's preferred version. Raises as ``observe``."""
+    """Return all objects of a kind that match a label selector. Raises as ``observe`` does.
+
+    The version is the one that the server prefers, among those that serve the kind.
+    """
     api, remaining = _opened(kubeconfig, context)
     for version in api.served(group, remaining):
         if (received := api.list_all(f"/apis/{group}/{version}/{plural}", remaining, selector)) is not None:
@@ -73,7 +76,7 @@ def list_objects(
 
 
 def _opened(kubeconfig: str | None, context: str | None) -> tuple[KubernetesApi, Remaining]:
-    """Return a kubeconfig's API and the remaining seconds. Raises ConfigError."""
+    """Return a kubeconfig's API, and a function that returns the remaining seconds. Raises ConfigError."""
     where, clock = kubeconfig or "kubeconfig", SystemClock()
     client = ApiClient(_configuration(kubeconfig, context, where))
     deadline = clock.now().timestamp() + _PATIENCE_SECONDS
@@ -81,7 +84,7 @@ def _opened(kubeconfig: str | None, context: str | None) -> tuple[KubernetesApi,
 
 
 def _refuse_unreadable(path: str) -> None:
-    """Raise ConfigError for a text that is no YAML. Duplicate names are allowed: kubectl takes the last one."""
+    """Raise ConfigError for a file that is not YAML. Duplicate names are allowed: kubectl uses the last one."""
     try:
         read_document(read_text(path))
     except UnreadableError as error:
@@ -89,7 +92,7 @@ def _refuse_unreadable(path: str) -> None:
 
 
 def _refuse_impersonation(config: Mapping[str, Any], context: str | None) -> None:
-    """Raise ConfigException for impersonation: the library ignores it and would read as another user than kubectl."""
+    """Raise ConfigException for impersonation: the library ignores it, and would not act as the user of kubectl."""
     contexts, users = (_by_name(config[plural], singular) for plural, singular in _ENTRIES)
     user = users.get(contexts[context or config["current-context"]].get("user"), {})
     for field in IMPERSONATION:
@@ -105,11 +108,12 @@ def _by_name(nodes: Iterable[Any], singular: str) -> dict[Any, Mapping[str, Any]
 
 
 def _configuration(kubeconfig: str | None, context: str | None, where: str) -> Configuration:
-    # load_kube_config finds files the same way, but expands aliases without limit and quotes file contents in errors.
+    # load_kube_config finds the same files. They are checked before it reads them, because it expands YAML aliases
+    # without limit and quotes file contents in errors.
     if kubeconfig is not None:
         refuse_empty(kubeconfig)
     names = (kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION).split(ENV_KUBECONFIG_PATH_SEPARATOR)
-    # os.path, as it does: pathlib raises for a missing home and for a folder without the right to read.
+    # os.path, as in load_kube_config: pathlib raises for a missing home and for an unreadable folder.
     files = [path for path in map(os.path.expanduser, names) if os.path.exists(path)]  # noqa: PTH110
     if not files:
         raise ConfigError(
@@ -125,7 +129,7 @@ def _configuration(kubeconfig: str | None, context: str | None, where: str) -> C
         _refuse_impersonation(KubeConfigMerger(kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION).config.value, context)  # type: ignore[no-untyped-call]
     except (ConfigException, OSError) as error:
         problem = " ".join(str(error).split())[:300]
-    except Exception as error:  # plug-ins and malformed files raise anything
+    except Exception as error:  # plug-ins and malformed files may raise any exception
         problem = f"not a kubeconfig that can be used ({type(error).__name__})"
     else:
         configuration.retries = False

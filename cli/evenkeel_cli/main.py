@@ -27,7 +27,7 @@ from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, fail, say
 
 
 class _Commands(TyperGroup):
-    """The commands. An expected error of any of them prints its lines and exits with its code."""
+    """The group of all commands. An expected error of a command prints its lines and exits with its code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -46,7 +46,7 @@ app = typer.Typer(
     help="Keeps the zones of Kubernetes node pools even and whole.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # errors as plain lines
+    rich_markup_mode=None,  # so that errors are plain lines
 )
 
 
@@ -64,7 +64,7 @@ def evenkeel(
 ) -> None:
     """Keeps the zones of Kubernetes node pools even and whole."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a terminal without a character must not cause an error
+        if isinstance(stream, TextIOWrapper):  # a character that the terminal lacks must not cause an error
             stream.reconfigure(errors="backslashreplace")
 
 
@@ -77,13 +77,13 @@ app.command("report")(report_command)
 
 
 def main() -> None:
-    """Run the command line. Reports output that cannot be written in one line; a closed pipe is no error."""
+    """Run the command line. Failed output is reported in one line. A closed pipe is no error."""
     try:
         try:
-            # kubectl calls it as kubectl-evenkeel; completion has one variable for both.
+            # kubectl starts this program as kubectl-evenkeel. Completion uses one variable for both names.
             called = Path(sys.argv[0]).stem.replace("kubectl-evenkeel", "kubectl evenkeel")
             if " " in called and {"--install-completion", "--show-completion"}.intersection(sys.argv):
-                # A completion of two words would replace that of kubectl.
+                # The completion of a command of two words would replace kubectl's own completion.
                 say("evenkeel: kubectl completes its own lines: completion is for the command evenkeel alone", err=True)
                 sys.exit(BAD_INPUT)
             app(prog_name=called, complete_var="_EVENKEEL_COMPLETE")

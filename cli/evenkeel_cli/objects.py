@@ -1,4 +1,4 @@
-"""Objects from files, as kubectl prints them: a List, one object, or several documents."""
+"""Read objects from files as kubectl prints them: a List, one object, or several documents."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -41,7 +41,7 @@ from evenkeel.domain.model.workload import Workload
 from evenkeel.record import ClusterFile
 from evenkeel.validation import ConfigError
 
-# By API group (the core group by its version) and kind; nodes are read with the node groups.
+# The shapes by API group and kind; for the core group, by its version and kind. ``_sort`` handles nodes separately.
 _SHAPES: Mapping[tuple[str, str], type[Shape]] = {
     ("v1", "Pod"): PodShape,
     ("v1", "Namespace"): NamespaceShape,
@@ -60,7 +60,7 @@ class _WorkloadFiles:
     """The objects of a workload cluster in files.
 
     Args:
-        needs_pods: Files without pods are no workload, because they do not show which nodes are in use.
+        needs_pods: True: files without pods contain no workload, because they do not show which nodes are in use.
     """
 
     def __init__(self, *, needs_pods: bool = False) -> None:
@@ -86,7 +86,10 @@ class _WorkloadFiles:
             raise ConfigError([f"{f'{kind} {name}'.strip()}: {' '.join(str(error).split())[:200]}"]) from None
 
     def read(self, machines: Mapping[str, MachineNode]) -> Workload | None:
-        """Return the workload; None without pods that are needed. ``machines`` are those of the files."""
+        """Return the workload; None if the files lack the pods that are needed.
+
+        ``machines``: the machines of the files, by node name.
+        """
         if self._needs_pods and "Pod" not in self._items:
             return None
         kinds = {kind: tuple(items) for kind, items in self._items.items()}
@@ -171,7 +174,7 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: dat
 def _sort(
     item: Mapping[str, Any], identity: tuple[str, str, str, str], objects: _Sorted, by_node: bool
 ) -> Reason | None:
-    """Store an object by its kind; return the reason for one that is not read."""
+    """Store an object by its kind. Return the reason if the object is skipped."""
     group, kind, _, _ = identity
     version = str(item["apiVersion"]).partition("/")[2]
     if (kind, item["apiVersion"]) == (NODE.kind, "v1"):
@@ -206,7 +209,7 @@ def _complete(
     by_node: bool,
     nodes: dict[str, MachineNode],
 ) -> Iterable[NodeGroup]:
-    """Return the groups with their node templates and machines, where files hold any; add their nodes by name."""
+    """Return the groups with node templates and machines from the files. Add their nodes to ``nodes``, by name."""
     machines = objects.machines.get(flavour.name, ())
     owned = by_scalable(flavour, machines)
     for number, member in enumerate(members) if machines else ():
@@ -227,7 +230,7 @@ def _knows(flavour: Flavour, group: str, version: str, kind: str) -> bool:
 
 
 def _objects(file: str, text: str, faults: list[str]) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Yield each object with its place in the file; anything else is a fault."""
+    """Yield each object with its place in the file. Add a fault for anything else."""
     try:
         documents = [document for document in read_documents(text) if document is not None]
     except UnreadableError as error:
@@ -244,7 +247,7 @@ def _objects(file: str, text: str, faults: list[str]) -> Iterable[tuple[str, Map
                 continue
             kind, version = str(document["kind"]).removesuffix("List"), document.get("apiVersion")
             for i, item in enumerate(items):
-                # Items of a typed list carry no kind of their own.
+                # The items of a typed list have no kind and apiVersion of their own.
                 own = {"kind": kind, "apiVersion": version, **item} if kind and isinstance(item, Mapping) else item
                 yield from _object(file, f"{where}, items[{i}]", own, faults)
         else:

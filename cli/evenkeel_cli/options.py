@@ -7,7 +7,7 @@ import typer
 
 
 class Output(StrEnum):
-    """How an answer is printed."""
+    """The output format of an answer."""
 
     TABLE = "table"
     JSON = "json"

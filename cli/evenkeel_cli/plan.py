@@ -1,4 +1,4 @@
-"""`evenkeel plan`: plan from files, read-only from a cluster, or by a stack."""
+"""`evenkeel plan`: print a plan from files, from a cluster (read-only), or from a stack."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -23,11 +23,11 @@ from evenkeel_cli.options import Output, OutputForm
 from evenkeel_cli.state_file import StateFile
 from evenkeel_cli.terminal import BAD_INPUT, INVALID_POOL, fail, say_json
 
-# Without a record, a plan proposes pools of similar groups where no label names one.
+# Without a record, a plan proposes a pool for similar node groups that have no label with a pool's name.
 _WITHOUT = {"pools": {"discover": "similar"}}
 
 
-def plan_command(  # noqa: PLR0913  typer makes an option of each
+def plan_command(  # noqa: PLR0913  one parameter per option
     file: Annotated[
         list[str] | None,
         typer.Option(
@@ -86,7 +86,7 @@ def _print_and_exit(planned: Plan, before: StateFile, output: Output) -> None:
     else:
         print_plan(planned)
     code = INVALID_POOL if any(not pool.mode.valid for pool in planned.pools) else 0
-    if planned.refusals:  # requests wait for an invalid pool or for another request of their pool
+    if planned.refusals:  # these requests wait, because their pool is invalid or has another request
         fail([problem_text(refusal.problem) for refusal in planned.refusals], code or BAD_INPUT)
     if code:
         raise typer.Exit(code)

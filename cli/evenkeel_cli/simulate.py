@@ -39,7 +39,7 @@ _PROGRESS_AFTER_SECONDS = 2.0
 _PICTURES = (".png", ".svg")
 _HEADINGS = ("met in", "waiting", "over", "skew", "after", "moved", "failed", "hours", "patches")
 _HEADINGS_OF_PODS = ("met in", "waiting", "ordered", "over", "skew", "after", "moved", "hours", "evicted", "patches")
-_NOTHING = "-"  # a column of nothing else is left out
+_NOTHING = "-"  # a column that contains only this text is not printed
 _LEGEND = (
     "",
     "met in: the longest from a rise of demand to its nodes; waiting: node-hours that pods waited for",
@@ -75,7 +75,7 @@ def simulate_command(
     """Play a scenario in virtual time. The same scenario and seed give the same output."""
     if plot is not None and Path(plot).suffix.lower() not in _PICTURES:
         fail([f"--plot is {quote(plot)}: name a file that ends in {' or '.join(_PICTURES)}"])
-    if plot is not None and find_spec("matplotlib") is None:  # the kubectl plugin lacks it
+    if plot is not None and find_spec("matplotlib") is None:  # the kubectl plugin does not contain it
         fail([f"--plot needs matplotlib: {shlex.quote(sys.executable)} -m pip install matplotlib"])
     scenario = _read(file)
     records = list(_run_all(scenario, _variants(scenario, strategy)))
@@ -91,7 +91,7 @@ def simulate_command(
 
 
 def _read(file: str) -> Scenario:
-    # Reading a long history as JSON is many times as fast as reading it as YAML.
+    # For a long history, the JSON parser is many times faster than the YAML parser.
     data = parse_json(read_text(file), file) if file.endswith(".json") else read_yaml(file)
     return scenario_of(data, file_name(file)) if is_history(data) else read_scenario(data, file_name(file))
 
@@ -124,7 +124,7 @@ def _run_all(scenario: Scenario, variants: Sequence[Variant]) -> Iterator[Record
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on a terminal's standard error after two seconds."""
+    """Show a progress bar on standard error if it is a terminal and the run takes longer than two seconds."""
     console = Console(stderr=True)
     started = time.monotonic()
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
@@ -160,7 +160,7 @@ def print_measures(scenario: Scenario, records: Sequence[Record], console: Conso
 
 
 def _cells(record: Record) -> dict[str, Text]:
-    """Return the cells of a row by heading; faults are red."""
+    """Return the cells of a row by heading. Unmet demand and exceeded limits are red."""
     measures = measure(record)
     never = f"{measures.unmet} never"
     within = _NOTHING if measures.worst_seconds is None else write_duration(measures.worst_seconds)

@@ -1,7 +1,7 @@
-"""The functions of a deployed stack, invoked with the caller's own credentials and region.
+"""Invoke the functions of a deployed stack with the caller's own credentials and region.
 
 The caller needs cloudformation:DescribeStackResource, to find the function, and lambda:InvokeFunction on it. The
-stack's ReaderPolicy, OperatorPolicy and AdminPolicy allow one function each, which acts with its own rights.
+stack's ReaderPolicy, OperatorPolicy and AdminPolicy allow one function each. The function acts with its own rights.
 """
 
 import json
@@ -20,11 +20,11 @@ from evenkeel.domain.model.values import quote
 from evenkeel.texts.pool_numbers import unknown_text
 from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INTERRUPTED, Interrupted, fail, say
 
-# Lambda accepts 6 MB; DynamoDB's transactions need time. This is several hundred records.
+# In characters of JSON: several hundred records. Lambda accepts 6 MB, but DynamoDB's transactions take time.
 _LARGEST_EVENT = 200_000
-# Logical ids in template.yaml, the one with the most rights first.
+# Logical ids in template.yaml, the function with the most rights first.
 _FUNCTIONS = {Right.ADMINISTER: "AdminFunction", Right.WRITE: "OperatorFunction", Right.READ: "WidgetFunction"}
-# The function has 60 s. A lost answer must not request 5 nodes a second time.
+# The function's timeout is 60 s. There are no retries: after a lost answer, a retry would request nodes twice.
 _CONFIG = Config(connect_timeout=5, read_timeout=75, retries={"total_max_attempts": 1})
 _IDENTITY_CONFIG = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 1})
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
@@ -39,7 +39,7 @@ _EXPIRED_LOGIN = (
 
 
 class CannotAskError(Exception):
-    """A stack gave no answer: the reason in one sentence, and the exit code."""
+    """A stack did not answer. The message is the reason in one sentence; ``code`` is the exit code."""
 
     def __init__(self, message: str, code: int = CANNOT_READ) -> None:
         super().__init__(message)
@@ -47,18 +47,18 @@ class CannotAskError(Exception):
 
 
 def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a function's answer, ok or not. Actions that write carry the caller's identity.
+    """Return a function's answer, which may report a failure. Events of actions that write name the caller.
 
     Raises:
         CannotAskError: no stack of that name, no credentials or rights, no answer, or the function failed.
     """
-    import boto3  # takes a quarter of a second, which commands without a stack save
+    import boto3  # slow (a quarter of a second), and not needed by commands without a stack
 
     service, action = "CloudFormation", "cloudformation:DescribeStackResource"
     right = right_needed(event)
     function = _FUNCTIONS[right]
     try:
-        # boto3 reads AWS_DEFAULT_REGION only; the other tools of AWS read AWS_REGION too.
+        # boto3 reads only AWS_DEFAULT_REGION. Other AWS tools also read AWS_REGION.
         session = boto3.Session(region_name=os.environ.get("AWS_REGION"))
         stacks = session.client("cloudformation", config=_CONFIG)
         resource = stacks.describe_stack_resource(StackName=stack, LogicalResourceId=function)
@@ -96,7 +96,7 @@ def role_arns(stack: str, roles: Iterable[str]) -> dict[str, str]:
 
 
 def _caller(session: Any) -> dict[str, str]:
-    """Return the caller's ARN for the record of the action; CloudTrail has it too, so it may be missing."""
+    """Return the caller's ARN for the event; empty if STS does not answer, because CloudTrail has the ARN, too."""
     try:
         return {"by": str(session.client("sts", config=_IDENTITY_CONFIG).get_caller_identity()["Arn"])}
     except (*AWS_ERRORS, OSError, KeyError):
@@ -104,7 +104,7 @@ def _caller(session: Any) -> dict[str, str]:
 
 
 def credentials_error(error: Exception) -> CannotAskError | None:
-    """Return the error if the caller can fix it: credentials, region, profile. None: it has another cause."""
+    """Return an error that the caller can fix (credentials, region, profile); None if the cause is another one."""
     text = " ".join(text_of(error).split())
     if isinstance(error, ClientError):
         if code_of(error) in _EXPIRED:
@@ -146,7 +146,7 @@ def _message(error: ClientError) -> str:
 def ask_or_fail(
     action: str, stack: str, cluster: str | None, fields: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the stack's answer; exit where there is none or where it reports a failure."""
+    """Return the stack's answer. Exit if there is no answer, or if the answer reports a failure."""
     values = {name: value for name, value in (fields or {}).items() if value not in (None, [])}
     if values.get("selector") is not None and cluster == "*":
         cluster = None
@@ -161,7 +161,7 @@ def ask_or_fail(
         raise Interrupted(INTERRUPTED) from None
     if not answer.get("ok"):
         fail([answer["message"]], CANNOT_READ if answer.get("retry") else BAD_INPUT)
-    if answer.get("unknown") and "after" not in values:  # with the first page of several
+    if answer.get("unknown") and "after" not in values:  # once, for the first page
         say(f"evenkeel: {unknown_text(answer['unknown'])}", err=True)
     return answer
 
@@ -169,7 +169,7 @@ def ask_or_fail(
 def pages(
     action: str, stack: str, cluster: str | None, fields: Mapping[str, Any] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield all pages of an answer that comes in several."""
+    """Yield all pages of an answer."""
     after: str | None = None
     while True:
         page = ask_or_fail(action, stack, cluster, {**(fields or {}), "after": after})
@@ -180,7 +180,10 @@ def pages(
 
 
 def ask_of_all(action: str, stack: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer for all clusters: repeat the action for clusters that an answer leaves, while some succeed."""
+    """Return one answer for all clusters.
+
+    Repeat the action for the clusters that an answer lists as ``left``, as long as their number falls.
+    """
     event = dict(fields)
     answer = ask_or_fail(action, stack, event.pop("cluster", None), event)
     left = answer.get("left") or []
@@ -201,13 +204,13 @@ def ask_of_all(action: str, stack: str, fields: Mapping[str, Any]) -> dict[str, 
 
 
 def unchanged_since(listed: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the field with which an action skips records that have changed since they were listed."""
+    """Return the event field that makes an action skip records that changed after they were listed."""
     before = {cluster["cluster"]: cluster["before"] for cluster in listed if "before" in cluster}
     return {"before": before} if before else {}
 
 
 def in_parts(records: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield records in parts that fit into one event."""
+    """Yield the records in parts, each small enough for one event."""
     part: dict[str, Any] = {}
     size = 0
     for id, record in records.items():

@@ -1,22 +1,23 @@
-"""The entry point: an interrupt during the imports prints one line, too."""
+"""The entry point of the command line. Even an interrupt during its imports prints only one line."""
 
 import os
 import sys
 
-_INTERRUPTED = 130  # as in shells
+_INTERRUPTED = 130  # the exit code of shells for an interrupt
 
 
 def main() -> None:
     """Run the command line. An interrupt prints one line and exits with 130."""
     for stream, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, stream) is None:  # closed, as by cron
-            setattr(sys, stream, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 (until the end)
+        if getattr(sys, stream) is None:  # a closed stream, as under cron
+            setattr(sys, stream, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 (open until the end)
     try:
         from evenkeel_cli.main import main as run
 
         run()
     except (KeyboardInterrupt, SystemExit) as end:
+        # For an interrupt, typer raises a plain SystemExit without a message. A subclass has printed its own message.
         if isinstance(end, SystemExit) and (end.code != _INTERRUPTED or type(end) is not SystemExit):
-            raise  # typer exits silently on an interrupt; another type has been explained
+            raise
         sys.stderr.write("evenkeel: interrupted\n")
         sys.exit(_INTERRUPTED)

@@ -20,13 +20,13 @@ from evenkeel.validation import ConfigError, parse_json
 
 @dataclass(frozen=True, kw_only=True)
 class ImpairedZone:
-    """A zone without growth until then."""
+    """A zone whose node groups do not grow until ``impaired_until``."""
 
     impaired_until: datetime
 
 
 def _with_failures(groups: object) -> object:
-    """Return the groups. An entry without a number of failures means one failure."""
+    """Return the entries of groups, with ``failures`` 1 where an entry has none."""
     if not isinstance(groups, Mapping):
         return groups
     return {key: {"failures": 1, **group} if isinstance(group, Mapping) else group for key, group in groups.items()}
@@ -34,7 +34,7 @@ def _with_failures(groups: object) -> object:
 
 @dataclass(frozen=True, kw_only=True)
 class StateFile:
-    """What plans remember, by the keys of groups, the names of zones and the ids of pools."""
+    """The state that one plan passes to the next, by group key, by zone name and by pool id."""
 
     groups: Annotated[Mapping[str, GroupState], BeforeValidator(_with_failures)] = field(default_factory=dict)
     zones: Mapping[str, ImpairedZone] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class StateFile:
 
     def after(self, planned: Plan) -> dict[str, Any]:
         """Return the state after the plan has been carried out, as plain JSON."""
-        id = ulid(planned.now, bytes(10))  # no other move begins at that time
+        id = ulid(planned.now, bytes(10))  # zero bytes suffice, because no other move begins at this time
         pools = {pool.id: closed(pool, opened(pool, id)) for pool in planned.pools}
         former = {str(pool.known_as) for pool in planned.pools if pool.known_as is not None}
         groups = {**self.groups, **{str(key): state for key, state in planned.states.items()}}
@@ -71,7 +71,7 @@ class StateFile:
 
 
 def _with_last_failure(state: GroupState) -> GroupState:
-    """Return the state with the failure that its backoff followed, at the latest."""
+    """Return the state with ``last_failure``; if that is missing, with the latest time that explains its backoff."""
     if state.last_failure is not None or state.backoff_until is None:
         return state
     return replace(state, last_failure=state.backoff_until - BackoffPolicy().initial)

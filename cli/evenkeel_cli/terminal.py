@@ -1,6 +1,6 @@
 """Output of the command line: lines, tables, JSON, files, errors and exit codes.
 
-Every text from a cluster, a stack or a file passes one of these functions, which remove what a terminal would obey.
+Print every text from a cluster, a stack or a file with these functions: they remove or escape control characters.
 """
 
 import json
@@ -17,16 +17,16 @@ from evenkeel.validation import ConfigError
 
 CANNOT_READ, BAD_INPUT, INVALID_POOL, IN_TROUBLE, NOT_READY, INTERRUPTED = 1, 2, 3, 4, 5, 130
 _BEYOND_ASCII = re.compile(r"[^\n -~]")
-# Many containers and CI runs report a width of 0.
+# In columns: below the first width, the console uses the second one. Many containers and CI runs report 0.
 _NARROWEST, _USUAL = 10, 80
 
 
 class Interrupted(SystemExit):
-    """An interrupt that has been explained already."""
+    """An interrupt whose message is already printed."""
 
 
 def terminal() -> Console:
-    """Return standard output, with its own width where that is plausible."""
+    """Return a console for standard output, 80 columns wide if the reported width is implausible."""
     console = Console()
     return console if console.width >= _NARROWEST else Console(width=_USUAL)
 
@@ -37,7 +37,7 @@ def cell(text: str, style: str = "") -> Text:
 
 
 def table(title: str, *, frames: bool) -> Table:
-    """Return an empty table. Frames take width that long names need."""
+    """Return an empty table. Without ``frames``, it has more width for long names."""
     plain: dict[str, Any] = {} if frames else {"box": None, "padding": (0, 1, 0, 0), "pad_edge": False}
     return Table(title=cell(title), title_justify="left", **plain)
 
@@ -54,7 +54,7 @@ def say_lines(text: str) -> None:
 
 
 def say_json(value: Any, indent: int | None = None) -> None:
-    """Print JSON, with characters that a terminal would obey as JSON escapes."""
+    """Print JSON. Characters that could control a terminal become JSON escapes."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     typer.echo(_BEYOND_ASCII.sub(_as_json, text))
 
@@ -67,8 +67,8 @@ def _as_json(match: re.Match[str]) -> str:
 def write_text(name: str, text: str) -> None:
     """Write a file. Raises ConfigError."""
     try:
-        # JSON may hold half a surrogate pair, which UTF-8 cannot: it becomes a question mark.
-        with open(name, "w", encoding="utf-8", errors="replace") as target:  # noqa: PTH123 (a name as it was given)
+        # JSON may contain half a surrogate pair, which UTF-8 cannot encode. A question mark replaces it.
+        with open(name, "w", encoding="utf-8", errors="replace") as target:  # noqa: PTH123 (the name exactly as given)
             target.write(text)
     except OSError as error:
         raise ConfigError([f"{name}: cannot be written: {error.strerror or error}"]) from None
@@ -82,19 +82,19 @@ def fail(faults: list[str], code: int = BAD_INPUT) -> NoReturn:
 
 
 def fail_without_clusters(selector: str | None, clusters: object) -> None:
-    """Exit where a selector selects no cluster, so that a typing error does not look like success."""
+    """Exit if a selector matches no cluster, so that a typing error does not look like success."""
     if selector is not None and not clusters:
         fail([f"selector is {quote(selector)}: no registered cluster has such labels"])
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Exit unless the user agrees; without a terminal, --yes has to."""
+    """Exit unless the user agrees, by ``--yes`` or at the prompt."""
     if yes:
         return
     try:
         agreed = typer.confirm(f"{question}. Go on?", err=True)
     except typer.Abort:
-        say("", err=True)  # ends the line of the question
+        say("", err=True)  # ends the line of the prompt
         fail([f"{question}: not confirmed, nothing is done: say --yes"])
     if not agreed:
         fail(["nothing is done"])

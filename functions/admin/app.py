@@ -1,8 +1,8 @@
-"""By hand: {"action": "register|plan|status|pause|resume|...", "cluster": ...} -> {"ok": ..., "message": ...}."""
+"""Perform any action: {"action": "register|plan|pause|...", "cluster": ...} returns {"ok": ..., "message": ...}."""
 
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: it says why)
+from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: see bootstrap)
 
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.operate import answer_of_error
@@ -13,7 +13,7 @@ logger = make_logger()
 
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Perform any action and return its answer. An expected error is an answer too."""
+    """Perform any action and return its answer. An expected error becomes an answer, too."""
     try:
         answer = container(writes=False).operate(event, remaining_of(context))
     except (EvenkeelError, ConfigError) as error:

@@ -1,9 +1,12 @@
-"""chunk of clusters -> read and plan each in parallel; a pending change -> run. The role may write no cluster state."""
+"""Read and plan a chunk of clusters in parallel, and request a run for each cluster with a pending change.
+
+The function's role may not write the state of clusters.
+"""
 
 from functools import partial
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of  # isort: skip  (first: it says why)
+from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of  # isort: skip  (first: see bootstrap)
 
 from aws_lambda_powertools.metrics import MetricUnit
 
@@ -21,7 +24,7 @@ def check(record: SqsRecord, context: Any) -> None:
     def work(body: str) -> None:
         check = container(writes=False).check
         clusters = read_message(CheckRequest, body).clusters
-        if len(clusters) > 1 and record.receives > 2:  # the first repeat may be Lambda's own fault
+        if len(clusters) > 1 and record.receives > 2:  # Lambda itself may have caused the second delivery
             check.split(clusters)
             return
         summary = check(clusters, remaining_of(context))

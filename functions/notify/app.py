@@ -1,8 +1,8 @@
-"""Incident events, in batches -> chats and pagers. An event that a channel did not accept is received again."""
+"""Send batches of incident events to chats and pagers. An event that a channel did not accept is received again."""
 
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of  # isort: skip  (first: it says why)
+from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of  # isort: skip  (first: see bootstrap)
 
 from aws_lambda_powertools.metrics import MetricUnit
 

@@ -1,11 +1,11 @@
-"""By hand, on call: {"action": "pause|resume|...", "cluster": ...} -> {"ok": ..., "message": ...}.
+"""Perform an on-call action: {"action": "pause|resume|...", "cluster": ...} returns {"ok": ..., "message": ...}.
 
-Actions that change which clusters exist, how they are reached, or whether they are written are refused.
+Refused are actions that change which clusters are registered, the access to them, or whether Evenkeel writes to them.
 """
 
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: it says why)
+from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: see bootstrap)
 
 from evenkeel.application.actions.call import Right
 from evenkeel.application.errors import EvenkeelError
@@ -17,7 +17,7 @@ logger = make_logger()
 
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Perform an action that on-call rights cover and return its answer. An expected error is an answer too."""
+    """Perform an action within on-call rights, and return its answer. An expected error becomes an answer, too."""
     try:
         answer = container(writes=False).operate.within(Right.WRITE, event, remaining_of(context))
     except (EvenkeelError, ConfigError) as error:

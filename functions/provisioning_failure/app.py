@@ -1,12 +1,12 @@
-"""Failure events, zone events and requests for nodes -> state -> one message for each affected cluster."""
+"""Store failure events, zone events and requests for nodes, and queue a message for each affected cluster."""
 
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of  # isort: skip  (first: it says why)
+from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of  # isort: skip  (first: see bootstrap)
 
 from aws_lambda_powertools.metrics import MetricUnit
 
-from evenkeel.adapters.aws import idempotency  # noqa: F401  loaded while the function starts, not in its first call
+from evenkeel.adapters.aws import idempotency  # noqa: F401  imported at the function's start, not in its first call
 from evenkeel.adapters.aws.inbound import account_of, read_event
 from evenkeel.application.rebalancing.events import EventResult
 

@@ -1,9 +1,9 @@
-"""queue -> observe, plan, apply, record. The only function that writes to a cluster."""
+"""Perform queued runs: observe, plan, write, record. No other function writes to a cluster."""
 
 from functools import partial
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of  # isort: skip  (first: it says why)
+from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of  # isort: skip  (first: see bootstrap)
 
 from aws_lambda_powertools.metrics import MetricUnit
 

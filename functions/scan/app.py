@@ -1,11 +1,12 @@
-"""schedule -> due clusters, in chunks, to the queue `checks`; recheck queue -> due runs, or the rest of a shard;
-by hand: {"clusters": [...]}.
+"""Queue checks of clusters: of due clusters on a schedule, or of the named ones for an event {"clusters": [...]}.
+
+Messages of the recheck queue request a run that is due, or the rest of a shard.
 """
 
 from datetime import datetime
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger, make_metrics  # isort: skip  (first: it says why)
+from evenkeel.bootstrap import container, make_logger, make_metrics  # isort: skip  (first: see bootstrap)
 
 from aws_lambda_powertools.metrics import MetricUnit
 

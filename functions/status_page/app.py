@@ -1,8 +1,8 @@
-"""schedule -> a page of all clusters, in a bucket: for readers without a command line or an account here."""
+"""On a schedule, write a page of all clusters to a bucket, for readers without the command line or AWS access."""
 
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: it says why)
+from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: see bootstrap)
 
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document, summary

@@ -1,12 +1,12 @@
-"""Read only: {"cluster": ..., "widgetContext": {...}} -> HTML; {"action": "plan|status|...", "cluster": ...} -> JSON.
+"""Answer requests that only read, from a CloudWatch custom widget or from the command line.
 
-The first is a CloudWatch custom widget ({"describe": true} returns its help): it shows the status only. The second are
-the operator actions that write nothing.
+{"cluster": ..., "widgetContext": {...}} returns the status as HTML; {"describe": true} returns the widget's help.
+{"action": "plan|status|...", "cluster": ...} returns the answer of an operator action that writes nothing.
 """
 
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: it says why)
+from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: see bootstrap)
 
 from evenkeel.adapters.page.render import incident
 from evenkeel.adapters.page.widget import DESCRIPTION, page_for, theme_of

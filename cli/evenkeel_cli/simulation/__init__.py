@@ -1,1 +1,1 @@
-"""A simulation in virtual time: the deployed use cases against zones, machines and an autoscaler that are numbers."""
+"""A simulation in virtual time: the deployed use cases with simulated zones, machines and a simulated autoscaler."""

@@ -18,7 +18,7 @@ class Turn(IntEnum):
 
 
 class Agenda:
-    """A queue of events by time, turn and entry."""
+    """A queue of events, ordered by time, by turn, and by when they were entered."""
 
     def __init__(self) -> None:
         self._entries: list[tuple[int, Turn, int, Callable[[], None]]] = []
@@ -29,7 +29,7 @@ class Agenda:
         heapq.heappush(self._entries, (at, turn, next(self._numbers), event))
 
     def next_second(self) -> int | None:
-        """Return the second of the next event; None: there is none."""
+        """Return the second of the next event; None: the queue is empty."""
         return self._entries[0][0] if self._entries else None
 
     def take(self) -> Callable[[], None]:

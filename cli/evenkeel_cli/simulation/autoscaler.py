@@ -1,12 +1,12 @@
-"""cluster-autoscaler in a simulated world: the model's actions on numbers, and its packing of pods that have sizes.
+"""cluster-autoscaler in a simulated world: perform the model's actions, and pack pods that have sizes.
 
-Orders and backoffs are those of the model for numbers; predicates are those of the simulated scheduler. Sources:
+``autoscaler_model`` tracks orders and backoffs. The simulated scheduler decides where a pod fits. Sources:
 core/podlistprocessor, core/scaleup/orchestrator/orchestrator.go, estimator/binpacking_estimator.go,
-expander/waste/waste.go, core/scaledown, all under cluster-autoscaler/. Left out: hints, limits on time and on
-candidates, and eviction, because machine controllers drain.
+expander/waste/waste.go, core/scaledown, all under cluster-autoscaler/. Not modelled: hints, and limits on time and on
+candidates. Eviction is not modelled either, because machine controllers drain nodes.
 """
 
-# ruff: noqa: ARG002  the model for numbers passes its demand, which pods replace
+# ruff: noqa: ARG002  the base class passes ``demand``, which PodAutoscaler does not need: it reads pods
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,13 +28,13 @@ from evenkeel_cli.simulation.scenario import AutoscalerSetup
 from evenkeel_cli.simulation.scheduling import NodeInfo, PodGroup, Scheduler
 from evenkeel_cli.simulation.world import Group, SimulatedMachine, World
 
-_TOO_NEW = 2  # seconds; while all pending pods are younger, it neither grows nor shrinks
+_TOO_NEW = 2  # seconds; while all pending pods are younger, the autoscaler adds and removes no nodes
 _THRESHOLD = 0.5  # --scale-down-utilization-threshold
-_MOST_EMPTY = 10  # --max-scale-down-parallelism; nodes with pods go one at a time
+_MOST_EMPTY = 10  # --max-scale-down-parallelism, for empty nodes; nodes with pods are removed one at a time
 
 
 class SimulatedAutoscaler:
-    """The autoscaler of a world, whose seed is that of its expander."""
+    """The autoscaler of a world. The scenario's seed determines the choices of its expander."""
 
     def __init__(self, world: World, setup: AutoscalerSetup) -> None:
         self._world = world
@@ -88,7 +88,7 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         super().__init__(flags, seed=seed)
         self._world = world
         self._pods = pods
-        self._clocks: dict[str, float] = {}  # node -> unneeded since
+        self._clocks: dict[str, float] = {}  # node -> the second since which it is unneeded
         self._removable_nodes: tuple[object, list[_Removable]] = (None, [])
 
     def _is_too_new(self, now: float) -> bool:
@@ -100,7 +100,7 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
     def _scale_up(
         self, pools: Mapping[str, list[Group]], visible: Sequence[Group], demand: Demand, now: float
     ) -> list[tuple[Group, int]]:
-        """Return the option with the least waste; there is one per loop."""
+        """Return the increases of the option with the least waste. A loop performs only one option."""
         if not self._pods.waiting() or self._is_too_new(now):
             return []
         scheduler = self._pods.scheduler.copy()
@@ -119,11 +119,11 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         return balance(best.similar if self._flags.balance else [best.group], best.nodes)
 
     def _unplaced(self, scheduler: Scheduler) -> Counter[PodGroup]:
-        """Place pending pods on existing and upcoming nodes; return those without room."""
+        """Place pending pods on existing and upcoming nodes. Return the pods that fit on none of them."""
         pending = Counter(pod.kind for pod in self._pods.waiting())
         for node in scheduler.nodes.values():
             if not node.is_open:
-                pending.update(node.kinds)  # a node that is being drained
+                pending.update(node.kinds)  # pods of a node that is being drained
         nodes = list(scheduler.nodes.values())
         return Counter(
             {kind: more for kind, count in pending.items() if (more := count - _fill(scheduler, kind, nodes, count))}
@@ -135,7 +135,7 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         return node
 
     def _fitting(self, scheduler: Scheduler, group: Group, kinds: Iterable[PodGroup]) -> set[PodGroup]:
-        """Return the kinds of which a pod fits on a new node of the group."""
+        """Return the kinds whose pods fit on a new node of the group."""
         node = self._add(scheduler, group, "sample")
         fitting = {kind for kind in kinds if scheduler.fits(kind, node)}
         del scheduler.nodes[node.name]
@@ -159,7 +159,7 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
     def _estimate(
         self, scheduler: Scheduler, group: Group, similar: list[Group], pods: Mapping[PodGroup, int], most: int
     ) -> _Option | None:
-        """Pack pods first-fit, the largest first, onto new nodes of one group."""
+        """Pack pods onto new nodes of one group, first-fit, the largest first. Return None if no pod fits."""
         size = self._world.new_node(group, "")
         new: list[NodeInfo] = []
         placed: Counter[PodGroup] = Counter()
@@ -182,7 +182,7 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
     # Scale-down
 
     def _scale_down(self, pools: Mapping[str, list[Group]], demand: Demand, now: float) -> Iterator[Action[Group]]:
-        """Remove nodes that were unneeded for long enough: empty ones together, others one by one."""
+        """Yield deletions of nodes that are unneeded for long enough: empty nodes together, others one by one."""
         if self._is_too_new(now):
             return
         removable = self._removable(pools)
@@ -207,7 +207,7 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
             yield Delete(candidate.group, candidate.machine)
 
     def _removable(self, pools: Mapping[str, list[Group]]) -> list[_Removable]:
-        """Return removable nodes, empty ones first; computed again only after a change."""
+        """Return removable nodes, empty nodes first. They are computed again only after a change."""
         groups = [group for members in pools.values() for group in members]
         seen = (self._pods.version, tuple((group.requested, group.readable_bounds) for group in groups))
         if self._removable_nodes[0] != seen:
@@ -216,7 +216,7 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
 
     def _find_removable(self, groups: Sequence[Group]) -> Iterator[_Removable]:
         scheduler = self._pods.scheduler.copy()
-        self._unplaced(scheduler)  # pending pods that fit take their room first
+        self._unplaced(scheduler)  # pending pods use free resources first
         allowed = {kind: self._pods.allowed(kind) for kind in self._pods.kinds}
         candidates = [
             _Removable(group, machine, is_empty=not scheduler.nodes[machine.name].pods)
@@ -239,7 +239,7 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
 
 
 def _move_pods(scheduler: Scheduler, node: NodeInfo, moving: Counter[PodGroup]) -> bool:
-    """Move a node's pods to others and close it; return False, unchanged, unless each of them fits."""
+    """Move all pods of a node to other nodes and cordon it. If a pod fits nowhere, change nothing and return False."""
     node.is_open = False
     done: list[tuple[PodGroup, NodeInfo]] = []
     for kind in sorted(moving, key=lambda kind: (-kind.cpu, -kind.memory, kind.name)):
@@ -259,7 +259,7 @@ def _move_pods(scheduler: Scheduler, node: NodeInfo, moving: Counter[PodGroup]) 
 
 
 def _fill(scheduler: Scheduler, kind: PodGroup, nodes: Sequence[NodeInfo], wanted: int) -> int:
-    """Place pods on the first nodes where they fit; return their number."""
+    """Place up to ``wanted`` pods on the first nodes where they fit. Return the number of placed pods."""
     put = 0
     while put < wanted and (node := scheduler.first(kind, nodes)) is not None:
         node.put(kind)

@@ -1,10 +1,10 @@
 """A model of cluster-autoscaler 1.37 with its clusterapi provider, for one pod per node.
 
-It returns actions, without I/O and without a clock. ``evenkeel simulate`` plays it on numbers, the sandbox on
-Kubernetes objects. Times are seconds of any one clock.
+It returns actions, and has no I/O and no clock. ``evenkeel simulate`` performs the actions on simulated groups, the
+sandbox on Kubernetes objects. Times are seconds of a clock that the caller chooses.
 
-It reads bounds and replicas. Its provider passes no launch error on, so it learns of a zone without machines by its own
-timeout only (kubernetes/autoscaler#5417). Unlike the real one, a timeout always ends in a backoff here.
+It reads bounds and replicas. The provider reports no launch errors, so only a timeout shows that a zone has no machines
+(kubernetes/autoscaler#5417). In this model, a timeout always causes a backoff, unlike in the real cluster-autoscaler.
 
 Sources: clusterstate/clusterstate.go, utils/backoff/exponential_backoff.go, core/scaleup/orchestrator/orchestrator.go,
 processors/nodegroupset/balancing_processor.go, core/static_autoscaler.go, and
@@ -21,7 +21,7 @@ from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.water_fill import Bucket, water_fill
 
 Demand = Mapping[tuple[str, str | None], int]
-"""Pods that need a node each: per pool, and bound to a zone or (None) to none."""
+"""The number of pods, each of which needs a node, by pool and zone. Zone None: pods that may run in any zone."""
 
 # --ok-total-unready-count and --max-total-unready-percentage
 _MISSING_NODES, _MISSING_SHARE = 3, 0.45
@@ -47,7 +47,7 @@ class Machine(Protocol):
 
 
 class Group(Protocol):
-    """A node group as it is now; an action that is carried out changes it."""
+    """The current state of a node group. Performing an action changes this state."""
 
     @property
     def key(self) -> Hashable:
@@ -76,18 +76,18 @@ class Group(Protocol):
 
     @property
     def readable_bounds(self) -> Bounds | None:
-        """Return the bounds that the provider can parse."""
-        ...  # None: the provider cannot parse them
+        """Return the bounds; None if the provider cannot parse them."""
+        ...
 
     @property
     def has_template(self) -> bool:
-        """Return True if the group has a node template."""
-        ...  # cpu and memory of a node are known without a running one
+        """Return True if cpu and memory of a node are known without a running node."""
+        ...
 
     @property
     def machines(self) -> Sequence[Machine]:
-        """Return the machines."""
-        ...  # oldest first
+        """Return the machines, oldest first."""
+        ...
 
 
 AnyGroup = TypeVar("AnyGroup", bound=Group)
@@ -95,7 +95,7 @@ AnyGroup = TypeVar("AnyGroup", bound=Group)
 
 @dataclass(frozen=True, kw_only=True)
 class Flags:
-    """Flags with the defaults of the real one, except ``balance``; times in seconds."""
+    """Flags with the defaults of cluster-autoscaler, except ``balance``. Times are in seconds."""
 
     balance: bool = True  # --balance-similar-node-groups
     provision_timeout: int = 900  # --max-node-provision-time
@@ -110,14 +110,14 @@ class Flags:
 
 
 class Increase(NamedTuple, Generic[AnyGroup]):
-    """Raise replicas. A group whose replicas then stay the same has refused, and is backed off."""
+    """Raise replicas. If they remain unchanged, the provider has refused, and the group gets a backoff."""
 
     group: AnyGroup
     nodes: int
 
 
 class Decrease(NamedTuple, Generic[AnyGroup]):
-    """Lower replicas by nodes that never came."""
+    """Lower replicas by the nodes that never registered."""
 
     group: AnyGroup
     nodes: int
@@ -153,28 +153,28 @@ class Backoff:
     until: float
     length: float
     last_failure: float
-    since: float  # of the first failure of an uninterrupted backoff
-    code: str  # as in its status ConfigMap
+    since: float  # time of the failure that began the uninterrupted backoff
+    code: str  # as in the status ConfigMap of cluster-autoscaler
 
 
 class ClusterAutoscaler(Generic[AnyGroup]):
-    """The autoscaler with its memory, which a restart loses. ``seed`` is that of the expander.
+    """The autoscaler with its state, which a restart loses. ``seed`` is the seed of the expander.
 
-    Keys of groups and names of machines identify them from loop to loop.
+    Each loop recognizes groups by their keys, and machines by their names.
     """
 
     def __init__(self, flags: Flags, *, seed: int | str = 0) -> None:
         self._flags = flags
         self._orders: dict[Hashable, _Order] = {}
         self._backoffs: dict[Hashable, Backoff] = {}
-        self._unneeded: dict[str, dict[str, float]] = {}  # pool -> node -> since
+        self._unneeded: dict[str, dict[str, float]] = {}  # pool -> node -> since when it is unneeded
         self._added_at: float | None = None
         self._expander = random.Random(seed)
 
     def loop(self, groups: Sequence[AnyGroup], demand: Demand, now: float) -> Iterator[Action[AnyGroup]]:
-        """Yield the actions of one loop: orders that timed out, nodes for pending pods, removal of unneeded nodes.
+        """Yield the actions of one loop: for orders that timed out, for pending pods, and for unneeded nodes.
 
-        Carry out or refuse each action before taking the next one.
+        The caller performs or refuses each action before it requests the next one.
         """
         self._backoffs = {
             key: backoff
@@ -182,7 +182,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
             if backoff.last_failure + self._flags.forget_after >= now
         }
         if any(group.readable_bounds is None for group in groups):
-            self._orders.clear()  # the provider's NodeGroups() is nil
+            self._orders.clear()  # the provider's NodeGroups() returns nil
             return
         visible = [group for group in groups if _is_visible(group)]
         if self._orders:
@@ -202,14 +202,14 @@ class ClusterAutoscaler(Generic[AnyGroup]):
             if not self._follow_increase(group, requested, now) and not self._flags.parallel:
                 break  # the first failure ends a scale-up (orchestrator/executor.go)
         if orders or not self._flags.scale_down:
-            return  # the real loop ends after a scale-up
+            return  # cluster-autoscaler's loop ends after a scale-up
         yield from self._scale_down(pools, demand, now)
 
     def hear_refusal(self, group: AnyGroup, nodes: int, now: float) -> Iterator[Action[AnyGroup]]:
-        """Back off a group and give up the nodes that the cloud has refused; carry out the actions as in a loop.
+        """Start a group's backoff, and yield the action that removes the nodes that the cloud has refused.
 
-        Gardener's provider reports ResourceExhausted (clusterstate.go handleInstanceCreationErrors,
-        static_autoscaler.go deleteCreatedNodesWithErrors); clusterapi's does not.
+        The caller performs the action as in ``loop``. Gardener's provider reports ResourceExhausted (clusterstate.go
+        handleInstanceCreationErrors, static_autoscaler.go deleteCreatedNodesWithErrors); clusterapi's does not.
         """
         self._back_off(group, now, "ResourceExhausted")
         self._orders.pop(group.key, None)
@@ -217,7 +217,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         yield Decrease(group, nodes) if _allows(group, size) else Refused(group, size)
 
     def backoff_of(self, key: Hashable, now: float) -> Backoff | None:
-        """Return a group's backoff now; its last second belongs to it."""
+        """Return a group's current backoff, which includes its last second; None: the group has no backoff."""
         backoff = self._backoffs.get(key)
         return backoff if backoff is not None and now <= backoff.until else None
 
@@ -232,7 +232,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         if order is None:
             return
         if group.running >= group.requested:
-            del self._orders[group.key]  # done, or another writer lowered replicas
+            del self._orders[group.key]  # all nodes run, or another writer lowered replicas
         elif now - order.since > self._flags.provision_timeout:
             del self._orders[group.key]
             self._back_off(group, now, "timeout")
@@ -241,7 +241,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
             yield Decrease(group, nodes) if _allows(group, size) else Refused(group, size)
 
     def _follow_increase(self, group: AnyGroup, requested: int, now: float) -> bool:
-        """Back off a group that was not raised; return True for one that was."""
+        """Return True if the replicas were raised. Otherwise, start the group's backoff."""
         if group.requested <= requested:
             self._back_off(group, now, "cloudProviderError")
             return False
@@ -255,7 +255,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         backoff = self._backoffs.get(group.key)
         length, since = float(self._flags.backoff), now
         if backoff is not None and now <= backoff.until:
-            length, since = backoff.length, backoff.since  # the same length starts again
+            length, since = backoff.length, backoff.since  # the backoff starts again with the same length
         elif backoff is not None:
             length = min(2 * backoff.length, self._flags.longest_backoff)
         self._backoffs[group.key] = Backoff(until=now + length, length=length, last_failure=now, since=since, code=code)
@@ -279,7 +279,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
     def _within_total(
         self, orders: list[tuple[AnyGroup, int]], visible: Sequence[AnyGroup], now: float
     ) -> list[tuple[AnyGroup, int]]:
-        """Limit orders to the total of all nodes. A limited order is no failure of its group."""
+        """Return the orders within the limit on all nodes. A reduced order does not count as a failure of its group."""
         if self._flags.most_nodes is None:
             return orders
         left = self._flags.most_nodes - sum(group.running + self._upcoming(group, now) for group in visible)
@@ -291,13 +291,13 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         return cut
 
     def _upcoming(self, group: AnyGroup, now: float) -> int:
-        """Return the upcoming nodes of a group with an order; those of other writers do not count."""
+        """Return the upcoming nodes of a group that has an order; 0 without an order: other writers requested them."""
         if group.key not in self._orders or self.in_backoff(group.key, now):
             return 0
         return max(0, group.requested - group.running - len(self._unregistered(group, now)))
 
     def _is_healthy(self, group: AnyGroup, now: float) -> bool:
-        """Return False if too many nodes are missing without an order, by number and share."""
+        """Return False if too many nodes are missing, by number and share, without the ordered or timed-out nodes."""
         missing = group.requested - group.running
         if missing <= _MISSING_NODES:
             return True
@@ -314,7 +314,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         )
 
     def _waiting(self, pool: str, groups: Sequence[AnyGroup], demand: Demand, now: float) -> tuple[dict[str, int], int]:
-        """Return a pool's pending pods: those bound to a zone, per zone, and those of any zone."""
+        """Return the number of a pool's pending pods: of pods bound to a zone, by zone; and of all other pods."""
         nodes: dict[str, int] = {}
         for group in groups:
             coming = self._upcoming(group, now) if self._orders else 0
@@ -332,7 +332,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
     def _scale_up(
         self, pools: Mapping[str, list[AnyGroup]], visible: Sequence[AnyGroup], demand: Demand, now: float
     ) -> list[tuple[AnyGroup, int]]:
-        """Return one option per loop: a group for all pending pods that fit it, with similar groups."""
+        """Return the increases of one random option: a group, with similar groups, for all pods that fit on it."""
         options: list[tuple[AnyGroup, list[AnyGroup], int]] = []
         for pool, groups in pools.items():
             bound, anywhere = self._waiting(pool, groups, demand, now)
@@ -341,7 +341,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
             able = [group for group in visible if group.pool == pool and self._may_grow(group, now)]
             for group in able:
                 zonal = bound.get(group.zone, 0)
-                # All pods of the option fit on similar groups.
+                # Similar groups are those on which all pods of the option fit.
                 similar = [other for other in able if not zonal or other.zone == group.zone]
                 if zonal + anywhere:
                     options.append((group, similar, zonal + anywhere))
@@ -351,7 +351,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         return balance(similar if self._flags.balance else [best], pods)
 
     def _lacks_template(self, visible: Sequence[AnyGroup], now: float) -> bool:
-        """Return True if an upcoming node has no template: every scale-up fails then."""
+        """Return True if an upcoming node has no template. Then every scale-up fails."""
         return any(not group.running and not group.has_template and self._upcoming(group, now) for group in visible)
 
     # Scale-down
@@ -365,7 +365,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
     def _remove_empty(
         self, pool: str, groups: Sequence[AnyGroup], demand: Demand, now: float
     ) -> Iterator[Action[AnyGroup]]:
-        """Remove nodes without pods, newest first. The clocks of a group at its min stop."""
+        """Yield deletions of empty nodes, newest first. The nodes of a group at its min do not count as empty."""
         empty = [
             (machine, group)
             for machine, group in _empty_nodes(pool, groups, demand)
@@ -386,7 +386,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
 
 
 def balance(groups: Sequence[AnyGroup], nodes: int) -> list[tuple[AnyGroup, int]]:
-    """Return shares of new nodes, one by one for the smallest group with room; min is not read."""
+    """Return shares of new nodes. Each node is assigned to the smallest group below its max; min is not read."""
     buckets = [
         Bucket(level=group.requested, room=_bounds(group).max - group.requested, tie=tie)
         for tie, group in enumerate(groups)
@@ -397,7 +397,7 @@ def balance(groups: Sequence[AnyGroup], nodes: int) -> list[tuple[AnyGroup, int]
 
 def _bounds(group: Group) -> Bounds:
     bounds = group.readable_bounds
-    assert bounds is not None  # else the loop has ended
+    assert bounds is not None  # with unreadable bounds, ``loop`` has returned
     return bounds
 
 
@@ -407,13 +407,13 @@ def _is_visible(group: Group) -> bool:
 
 
 def _allows(group: Group, size: int) -> bool:
-    """Return True for a size within the bounds, which also limit shrinking."""
+    """Return True if the size is within the bounds. Both growing and shrinking require this."""
     bounds = _bounds(group)
     return bounds.min <= size <= bounds.max
 
 
 def _empty_nodes(pool: str, groups: Sequence[AnyGroup], demand: Demand) -> list[tuple[Machine, AnyGroup]]:
-    """Return nodes without pods, oldest first. Pods run on the oldest nodes."""
+    """Return nodes without pods, oldest first. Pods are assumed to run on the oldest nodes."""
     running: dict[str, int] = {}
     for group in groups:
         running[group.zone] = running.get(group.zone, 0) + group.running

@@ -1,4 +1,4 @@
-"""One run of a scenario in virtual time, as a timeline."""
+"""Play a scenario in virtual time, and record each run as a timeline."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,13 +15,14 @@ from evenkeel_cli.simulation.pods import PodCounts
 from evenkeel_cli.simulation.scenario import ClusterSetup, GroupSpan, Lie, Scenario, spans_where
 from evenkeel_cli.simulation.world import Cloud, Demands, Group, World
 
-# Variants besides strategies: static shares without Evenkeel; Evenkeel without an autoscaler, for demand or for pods.
+# Variants that are not strategies: static shares without Evenkeel, and Evenkeel without an autoscaler, for demand in
+# nodes (ALONE) or for pods (SERVERLESS).
 STATIC, ALONE, SERVERLESS = "static", "no-autoscaler", "serverless"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """The participants of a run. ``strategy`` None: each pool has its own."""
+    """The participants of a run. ``strategy`` None: each pool uses its own strategy."""
 
     name: str
     strategy: Strategy | None = None
@@ -47,13 +48,13 @@ class GroupSnapshot:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """The world from a second on, until the next snapshot."""
+    """The state of the world from second ``at`` until the next snapshot."""
 
     at: int
     demand: Demands
     groups: tuple[GroupSnapshot, ...]
-    ordered: int  # nodes, so far
-    pods: PodCounts | None  # None: demand is numbers
+    ordered: int  # the number of nodes so far
+    pods: PodCounts | None  # None: the scenario gives demand in nodes
 
     def of_pool(self, pool: str) -> list[GroupSnapshot]:
         """Return a pool's groups in the order of zones."""
@@ -66,7 +67,7 @@ class Snapshot:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A whole run."""
+    """The timeline and the totals of a run."""
 
     scenario: Scenario
     variant: Variant
@@ -74,7 +75,7 @@ class Record:
     decisions: tuple[Decision, ...]
     failed_launches: int
     patches: int
-    moved: int  # nodes, by converge
+    moved: int  # the number of nodes that converge moved
 
 
 def variants_of(scenario: Scenario, choice: str) -> list[Variant]:
@@ -104,7 +105,7 @@ def variants_of(scenario: Scenario, choice: str) -> list[Variant]:
 
 @dataclass(kw_only=True)
 class Stage:
-    """Shared by the clusters of a scenario: time, the cloud and capacity reports."""
+    """The objects that the clusters of a scenario share: time, the cloud and capacity reports."""
 
     cloud: Cloud
     agenda: Agenda = field(default_factory=Agenda)
@@ -128,7 +129,7 @@ def play(runs: Sequence["Run"], progress: Callable[[int], None] = lambda _: None
 
 
 def runs_of(scenario: Scenario, variant: Variant) -> list["Run"]:
-    """Return one run, or one for each cluster of a fleet."""
+    """Return a run for each cluster of the scenario's fleet; without a fleet, one run."""
     if not scenario.fleet:
         return [Run(scenario, variant)]
     stage = Stage(cloud=Cloud(scenario))
@@ -164,7 +165,7 @@ class Run:
         )
         self.evenkeel = Evenkeel(self.world, record, self._check_in, stage.reports)
         self.snapshots: list[Snapshot] = []
-        self._version = 0  # of the pods, at the last snapshot
+        self._version = 0  # the version of the pods at the last snapshot
 
     def __call__(self, progress: Callable[[int], None] = lambda _: None) -> Record:
         """Play the run; ``progress`` is called with each second that has an event."""
@@ -172,14 +173,14 @@ class Run:
         return record
 
     def notice(self) -> None:
-        """Take a snapshot after a change."""
+        """Take a snapshot if something has changed."""
         version = self.world.pods.version if self.world.pods else 0
         if self.world.changed or version != self._version:
             self.world.changed, self._version = False, version
             self._take_snapshot()
 
     def record(self) -> Record:
-        """Return the run so far."""
+        """Return the record of the run so far."""
         return Record(
             scenario=self.scenario,
             variant=self.variant,
@@ -191,7 +192,7 @@ class Run:
         )
 
     def fill_agenda(self) -> None:
-        """Add the known events."""
+        """Add the events of the scenario, and the first loop of each participant."""
         enter = self.agenda.enter
         for demand in self.scenario.demand:
             pool = self.scenario.pool_named(demand.pool).name
@@ -204,7 +205,7 @@ class Run:
         if self.variant.autoscaler:
             enter(0, Turn.AUTOSCALER, self._loop)
         if self.variant.evenkeel:
-            enter(0, Turn.WORLD, self._scan)  # Evenkeel was there before the start
+            enter(0, Turn.WORLD, self._scan)  # at the start, Evenkeel checks before the others act
             for fence in self.scenario.fences:
                 enter(fence.start, Turn.EVENT, partial(self._fence, fence.zone, fence.until))
             for lie in self._lies:
@@ -216,7 +217,7 @@ class Run:
         self.world.demand[key] = nodes
         self.world.changed = True
         if not self.variant.autoscaler:
-            # PoolMinimum requests the nodes.
+            # Without an autoscaler, PoolMinimum requests the nodes.
             pool = self.scenario.pool_named(key[0])
             for group in self.world.of_pool[pool.name]:
                 group.pool_min = min(pool.max, max(pool.min, self.world.wanted(pool.name)))
@@ -294,7 +295,7 @@ class Run:
 
 
 def fenced_spans(record: Record, pools: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Return (zone, from, until) of each fence of a group of these pools."""
+    """Return (zone, from, until) of each span in which a group of these pools is fenced."""
 
     def is_fenced(snapshot: Snapshot, zone: str) -> bool:
         members = (group for group in snapshot.groups if group.zone == zone and group.pool in pools)

@@ -1,4 +1,4 @@
-"""Evenkeel in a simulation: the deployed run on a table of dictionaries and groups of numbers.
+"""Evenkeel in a simulation: the deployed run, with dictionaries as its table and with simulated node groups.
 
 A check and its patches take no time. Written annotations are read back as on real objects.
 """
@@ -43,10 +43,10 @@ from evenkeel_cli.simulation.workload_view import WorkloadView
 from evenkeel_cli.simulation.world import Group, World
 
 CLUSTER = "simulated"
-# Fields that a record and its pools have from the scenario as they are.
+# Fields of the record and of its pools that have the same value in the scenario.
 _RECORD_FIELDS = ("share_offerings", "converge", "expander", "expander_order", "max_step", "provision_timeout")
 _POOL_FIELDS = ("name", "min", "max", "on_failure", "level")
-# Methods of ports without effect in a simulation, with their results.
+# Methods of ports that have no effect in a simulation, with their return values.
 _NO_EFFECT: Mapping[str, Any] = {
     **dict.fromkeys(("save_scale_request", "save_unreachable", "save_checked_at", "save_steady", "forget")),
     **dict.fromkeys(("give_back_lease", "write_pool_maximum", "write_owner_numbers", "write_shoot_maximum")),
@@ -57,7 +57,7 @@ _NO_EFFECT: Mapping[str, Any] = {
     "show_status": False,
     "publish": True,
 }
-_PLENTY = 60.0  # seconds that a run has
+_PLENTY = 60.0  # the seconds that a run may take
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class Decision:
 def record_of(
     scenario: Scenario, strategy: Strategy | None, *, autoscaler: bool, demand: DemandStage, cluster: str = CLUSTER
 ) -> ClusterRecord:
-    """Return the cluster's record; ``strategy`` replaces that of every pool."""
+    """Return the cluster's record. A ``strategy`` replaces the strategy of every pool."""
     setup = scenario.evenkeel
     return ClusterRecord(
         id=cluster,
@@ -91,7 +91,7 @@ def record_of(
 
 
 class _Port:
-    """A port whose remaining methods have no effect."""
+    """A port. The methods of ``_NO_EFFECT`` that a subclass does not define have no effect."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in _NO_EFFECT:
@@ -101,18 +101,18 @@ class _Port:
 
 @dataclass
 class _Table(_Port):
-    """The table of a cluster with one run at a time."""
+    """The table of a cluster. There is one run at a time, so no write conflicts with another one."""
 
     record: ClusterRecord
     world: World
-    reports: dict[Offering, OfferingState]  # the clusters of a fleet share them
+    reports: dict[Offering, OfferingState]  # shared by the clusters of a fleet
     groups: dict[GroupKey, GroupState] = field(default_factory=dict)
     pools: dict[PoolId, PoolState] = field(default_factory=dict)
     zones: dict[str, datetime] = field(default_factory=dict)
     timer: Timer | None = None
     health: ClusterHealth = field(default_factory=ClusterHealth)
     decisions: list[Decision] = field(default_factory=list)
-    moved: int = 0  # nodes that converge has removed after their successors ran
+    moved: int = 0  # nodes that converge removed after their replacements ran
 
     def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
         state = ClusterState(groups={**self.groups}, pools={**self.pools}, zones={**self.zones})
@@ -229,7 +229,7 @@ class _Cluster(_Port):
 
 
 class Evenkeel(_Port):
-    """The deployed run on simulated ports. ``check_again`` requests a check after so many seconds."""
+    """The deployed run on simulated ports. ``check_again`` requests a check after a number of seconds."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class Evenkeel(_Port):
 
     @property
     def moved(self) -> int:
-        """Nodes that converge has moved."""
+        """Return the number of nodes that converge has moved."""
         return self._table.moved
 
     def record_failure(self, group: Group, failure: MachineFailure) -> None:

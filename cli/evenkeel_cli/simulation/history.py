@@ -1,7 +1,7 @@
 """A scenario from a recorded history (`evenkeel record`): zones, demand and failures derived from decisions.
 
-A decision has the requested replicas and the fenced zones at times of change. Everything else is a default of the
-scenario; docs/guides/simulate.md lists both.
+Each decision records the requested replicas and the fenced zones when something changed. All other values are defaults
+of the scenario. docs/guides/simulate.md lists the derived values and the lost information.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,9 +18,9 @@ from evenkeel.validation import ConfigError, Moment, read_model
 from evenkeel_cli.simulation.scenario import Scenario, read_scenario, spans_where, write_duration
 
 _Samples = list[tuple[int, GroupDocument]]
-"""Decisions of one pool in one zone, with seconds since the history began."""
+"""The recorded groups of one pool in one zone, each with the seconds since the history began."""
 
-# A code that has the same class again; a timeout has no report.
+# A failure code of each class, so that simulated failures have the recorded class. Nothing reports a timeout.
 _REFUSALS: Mapping[str, Mapping[str, str]] = {
     FailureClass.CAPACITY: {"code": "InsufficientInstanceCapacity"},
     FailureClass.QUOTA: {"code": "VcpuLimitExceeded"},
@@ -40,7 +40,7 @@ class _History(BaseModel):
     @field_validator("decisions", mode="before")
     @classmethod
     def _of_pools(cls, decisions: object) -> object:
-        """Remove actions of operators, which move no node."""
+        """Return the entries without actions of operators, because these actions move no node."""
         if not isinstance(decisions, list):
             return decisions
         return [entry for entry in decisions if not isinstance(entry, Mapping) or "pool" in entry or "by" not in entry]
@@ -52,7 +52,7 @@ def is_history(data: object) -> bool:
 
 
 def scenario_of(data: object, where: str) -> Scenario:
-    """Return a history's scenario. Raises ConfigError: a bad value, or no pool."""
+    """Return a history's scenario. Raises ConfigError for a bad value, or if no pool is valid."""
     history = read_model(_History, data, where)
     pools = _by_pool(history.decisions)
     if not pools:
@@ -115,18 +115,18 @@ def _by_zone(decisions: Sequence[DecisionDocument], start: datetime) -> dict[str
 
 
 def _zone(group: GroupDocument) -> str:
-    """Return a group's zone; a group without one counts as one zone."""
+    """Return a group's zone; for a group without a zone, its name."""
     return group.zone or group.name
 
 
 def _failure_class(samples: _Samples) -> str:
-    """Return the class of the first failure; capacity by default."""
+    """Return the class of the first recorded failure; without one, capacity."""
     backoffs = (group.facts(Rule.IN_BACKOFF) for _, group in samples)
     return next((str(facts.get("kind")) for facts in backoffs if facts is not None), FailureClass.CAPACITY.value)
 
 
 def _pool(name: str, decisions: Sequence[DecisionDocument]) -> dict[str, Any]:
-    """Return a pool with its last numbers and its first nodes."""
+    """Return a pool with the numbers of its last decision and the nodes of its first decision."""
     first, last = decisions[0].pool, decisions[-1].pool
     return {
         "name": name,
@@ -139,14 +139,17 @@ def _pool(name: str, decisions: Sequence[DecisionDocument]) -> dict[str, Any]:
 
 
 def _ran(group: GroupDocument) -> int:
-    """Return a group's nodes at the start; without a count, those requested, or left in a fenced zone."""
+    """Return a group's running nodes at the start.
+
+    If their number is not recorded, return the replicas requested before the decision; for a fenced group, after it.
+    """
     if group.running is not None:
         return min(group.running, group.requested.before)
     return group.requested.after if group.state is State.FENCED else group.requested.before
 
 
 def _demand(decisions: Sequence[DecisionDocument], start: datetime) -> list[dict[str, Any]]:
-    """Return the requested nodes of all zones at each decision."""
+    """Return the demand: the requested nodes of all zones at each decision."""
     demand: dict[int, int] = {}
     for decision in decisions:
         at = int((decision.at - start).total_seconds()) if demand else 0
@@ -155,7 +158,7 @@ def _demand(decisions: Sequence[DecisionDocument], start: datetime) -> list[dict
 
 
 def _failing(samples: _Samples, end: int) -> list[tuple[int, int]]:
-    """Return the spans without machines: from the decision before a fence to the successful probe."""
+    """Return the spans in which a zone had no machines: from the decision before a fence to the successful probe."""
     spans: list[tuple[int, int]] = []
     since: int | None = None
     probed = before = 0
@@ -181,7 +184,7 @@ def _impaired(samples: _Samples, end: int) -> list[tuple[int, int]]:
 
 
 def _steps(spans: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-    """Return capacity 0 in these spans, and no limit between them."""
+    """Return steps of capacity: 0 within the spans, no limit outside of them."""
     merged: list[tuple[int, int]] = []
     for start, until in sorted(spans):
         if merged and start <= merged[-1][1]:

@@ -16,7 +16,7 @@ _GROUP_FIELDS = ("name", "zone", "requested", "running", "min", "max")
 
 @dataclass(frozen=True, kw_only=True)
 class DemandRise:
-    """A rise of demand, and the seconds to its nodes; None: it was not met."""
+    """A rise of demand. ``seconds``: until its nodes ran; None: the rise was not met."""
 
     at: int
     pool: str
@@ -27,7 +27,7 @@ class DemandRise:
 
 @dataclass(frozen=True, kw_only=True)
 class PodRise:
-    """A rise of a kind of pods, and the seconds until none was pending; None: some stayed pending."""
+    """A rise in the number of pods of a kind. ``seconds``: until none was pending; None: some remained pending."""
 
     at: int
     kind: str
@@ -37,14 +37,14 @@ class PodRise:
 
 @dataclass(frozen=True, kw_only=True)
 class Wave:
-    """A wave of all pods: from a rise after a fall until the next such rise."""
+    """A wave of demand over all pods: from the first rise after a fall until the next wave begins."""
 
     at: int
-    pods: int  # at most
-    seconds: int | None  # of its slowest rise; None: one was not met
-    ordered: int  # nodes
-    skew_high: int  # of the worst pool, when pods begin to end
-    skew_after: int  # the same, when the next wave begins
+    pods: int  # the highest number during the wave
+    seconds: int | None  # until its slowest rise was met; None: a rise was not met
+    ordered: int  # the number of nodes
+    skew_high: int  # skew of the worst pool, just before the first pods end
+    skew_after: int  # skew of the worst pool, just before the next wave
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,36 +53,36 @@ class PodMeasures:
 
     rises: tuple[PodRise, ...]
     waves: tuple[Wave, ...]
-    ordered: int  # nodes
+    ordered: int  # the number of nodes
     waiting_pod_minutes: float
     evicted: int
-    against_budget: int  # evicted with too few others ready
+    against_budget: int  # evictions that left fewer ready pods than the budget requires
     held: int  # evictions that a budget refused
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measures:
-    """One run in numbers; over and skew are those of the worst pool."""
+    """The measures of one run. ``over_*`` and ``skew_*`` are those of the worst pool."""
 
     demand: tuple[DemandRise, ...]
-    worst_seconds: int | None  # None: no demand, or some was not met
-    unmet: int
+    worst_seconds: int | None  # of the slowest rise; None: there was no rise, or a rise was not met
+    unmet: int  # the number of rises that were not met
     waiting_node_hours: float  # nodes that pods waited for, times hours
-    over_requested: int  # at most beyond PoolMaximum
-    over_running: int
-    skew_mean: float  # nodes of the fullest zone less the emptiest, over time
+    over_requested: int  # the most requested nodes beyond PoolMaximum
+    over_running: int  # the most running nodes beyond PoolMaximum
+    skew_mean: float  # nodes in the fullest zone minus nodes in the emptiest zone, mean over time
     skew_worst: int
-    skew_recovered: float | None  # mean after the last outage; None: there was none
-    held_node_hours: float  # nodes of groups at min beyond PoolMinimum, times hours
+    skew_recovered: float | None  # mean skew after the last outage; None: there was no outage
+    held_node_hours: float  # nodes beyond PoolMinimum in groups at their min, times hours
     failed_launches: int
     node_hours: float
     patches: int
-    moved: int  # nodes, by converge
-    pods: PodMeasures | None  # None: demand is numbers
+    moved: int  # the number of nodes that converge moved
+    pods: PodMeasures | None  # None: the scenario gives demand in nodes
 
 
 def measure(record: Record) -> Measures:
-    """Measure a run until the end of its scenario."""
+    """Return the measures of a run until the end of its scenario."""
     spans = [(snapshot, until - snapshot.at) for snapshot, until in _until_next(record, record.scenario.duration)]
     demand, of_pods = tuple(_rises(record)), _measure_pods(record, spans)
     rises: tuple[DemandRise | PodRise, ...] = demand if of_pods is None else of_pods.rises
@@ -139,9 +139,9 @@ def _pod_rises(record: Record) -> Iterator[PodRise]:
 def _met(
     record: Record, steps: Sequence[tuple[int, int]], is_met: Callable[[Snapshot, int], bool], *, falls: bool = True
 ) -> Iterator[tuple[int, int, int | None]]:
-    """Yield second and height of each rise, and the seconds until a snapshot met it; None: none did.
+    """Yield the second and height of each rise, and the seconds until a snapshot met it; None: no snapshot did.
 
-    A fall ends a rise, a later rise does not. Without ``falls``, each step is a rise.
+    A rise ends when demand falls below its height. Without ``falls``, each step is a rise that ends with the run.
     """
     end, before = record.scenario.duration, 0
     for i, (at, wanted) in enumerate(steps):
@@ -176,9 +176,9 @@ def _waves(record: Record, rises: Sequence[PodRise]) -> Iterator[Wave]:
 
 
 def _heights(scenario: Scenario) -> Iterator[tuple[int, int, int]]:
-    """Yield each wave's start, the first end of pods, and the most pods between.
+    """Yield for each wave its start, the second in which its first pods end, and its highest number of pods.
 
-    Jobs start and end as scheduled, so that waves are the same for all variants.
+    Jobs are assumed to start and end as scheduled, so that waves are the same for all variants.
     """
     changes: Counter[int] = Counter()
     for setup in scenario.pods:
@@ -205,12 +205,12 @@ def _heights(scenario: Scenario) -> Iterator[tuple[int, int, int]]:
 
 
 def _before(record: Record, second: int) -> Snapshot:
-    """Return the snapshot just before a second, or the first one."""
+    """Return the last snapshot before a second; without one, the first snapshot."""
     return next((snapshot for snapshot in reversed(record.snapshots) if snapshot.at < second), record.snapshots[0])
 
 
 def _worst_skew(record: Record, snapshot: Snapshot) -> int:
-    """Return the largest skew of a pool."""
+    """Return the skew of the pool that has the largest skew."""
     return max(_skew(snapshot.of_pool(pool.name)) for pool in record.scenario.pools)
 
 
@@ -219,12 +219,12 @@ def _hours(node_seconds: int) -> float:
 
 
 def _until_next(record: Record, end: int) -> Iterator[tuple[Snapshot, int]]:
-    """Yield snapshots with the second of the next one; the last one lasts until ``end``."""
+    """Yield each snapshot with the second of the next snapshot; the last snapshot lasts until ``end``."""
     return zip(record.snapshots, [*(snapshot.at for snapshot in record.snapshots[1:]), end], strict=True)
 
 
 def _over(record: Record, count: Callable[[GroupSnapshot], int]) -> int:
-    """Return the most nodes of a pool beyond its PoolMaximum."""
+    """Return the largest number of nodes by which a pool exceeds its PoolMaximum."""
     return max(
         0,
         *(
@@ -241,7 +241,7 @@ def _skew(groups: Sequence[GroupSnapshot]) -> int:
 
 
 def _mean_skew(record: Record, spans: Sequence[tuple[Snapshot, int]], since: int | None) -> float | None:
-    """Return the mean skew of the worst pool from a second on; None: the run has ended before it."""
+    """Return the mean skew of the worst pool from ``since`` on; None if that is None or after the run's end."""
     left = record.scenario.duration - since if since is not None else 0
     if since is None or left <= 0:
         return None
@@ -258,7 +258,7 @@ def _mean_skew(record: Record, spans: Sequence[tuple[Snapshot, int]], since: int
 
 
 def _held(record: Record, snapshot: Snapshot) -> int:
-    """Return nodes of groups at their min, beyond PoolMinimum, which no autoscaler removes."""
+    """Return the nodes beyond PoolMinimum in groups at their min. No autoscaler removes these nodes."""
     at_min = {
         pool.name: sum(group.requested for group in snapshot.of_pool(pool.name) if group.min == group.requested)
         for pool in record.scenario.pools
@@ -267,7 +267,7 @@ def _held(record: Record, snapshot: Snapshot) -> int:
 
 
 def served(snapshot: Snapshot, pool: str, zone: str | None) -> int:
-    """Return the running nodes of one demand; demand bound to a zone has priority there."""
+    """Return how many running nodes meet one demand. In a zone, demand bound to this zone has priority."""
     running = {group.zone: group.running for group in snapshot.of_pool(pool)}
     bound = {name: min(nodes, snapshot.demand.get((pool, name), 0)) for name, nodes in running.items()}
     if zone is not None:
@@ -325,7 +325,7 @@ def run_json(record: Record) -> dict[str, Any]:
 
 
 def _pods_json(snapshot: Snapshot) -> dict[str, Any]:
-    """Return the pods of the whole cluster, which may run in any pool."""
+    """Return the numbers of pods in the whole cluster, because pods may run in any pool."""
     pods = snapshot.pods
     return {} if pods is None else {"pods": sum(pods.wanted.values()), "waiting": sum(pods.waiting.values())}
 

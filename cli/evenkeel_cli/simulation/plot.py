@@ -1,4 +1,4 @@
-"""A run as a picture: nodes per zone, demand and fences. The same run gives the same bytes.
+"""Draw runs as a picture: nodes per zone, demand and fences. The same run results in the same bytes.
 
 Colours are those of Okabe and Ito for all kinds of colour vision (jfly.uni-koeln.de/color).
 """
@@ -40,7 +40,7 @@ def draw(records: Sequence[Record], file: Path) -> None:
                 legend.setdefault(label, handle)
         figure.legend(list(legend.values()), list(legend), loc="outside lower center", ncols=min(5, len(legend)))
         kind = file.suffix.lower().lstrip(".")
-        # Otherwise SVG contains the date and PNG the version of the library.
+        # By default, SVG contains the date and PNG the version of matplotlib.
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
         try:
             figure.savefig(file, format=kind, dpi=110, metadata=metadata)
@@ -79,7 +79,7 @@ def _draw_pool(panel: Any, record: Record, pool: PoolSetup, lanes: Sequence[str]
     requested = line([sum(group.requested for group in snapshot.of_pool(pool.name)) for snapshot in snapshots])
     demand = line([_wanted(snapshot, pool) for snapshot in snapshots])
     panel.step(times, requested, where="post", color="#555555", linewidth=1, linestyle=":", label="requested")
-    label = "pods waiting" if scenario.pods else "demand"  # with pods, demand in nodes differs by run
+    label = "pods waiting" if scenario.pods else "demand"  # with pods, demand in nodes depends on the run
     panel.step(times, demand, where="post", color="black", linewidth=1.6, label=label)
     panel.axhline(pool.max, color="#D55E00", linewidth=1, linestyle="--", label="PoolMaximum")
     top = max(pool.max, *requested, *demand) * 1.12 + 0.5

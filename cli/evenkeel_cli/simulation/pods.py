@@ -1,6 +1,6 @@
 """Pods in virtual time: controllers, scheduler, disruption budgets and drains.
 
-Scheduling takes no time. A new pod replaces an evicted one at once.
+Scheduling takes no time. A controller replaces an evicted pod at once.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from evenkeel_cli.simulation.agenda import Agenda, Turn
 from evenkeel_cli.simulation.scenario import Scenario
 from evenkeel_cli.simulation.scheduling import NodeInfo, PodGroup, Scheduler
 
-# Cluster API's delay after an eviction that a budget has refused (core/reconcilers/machine).
+# Seconds after which Cluster API repeats an eviction that a budget refused (core/reconcilers/machine).
 _DRAIN_AGAIN = 20
 
 
@@ -25,14 +25,14 @@ class SimulatedPod:
     kind: PodGroup
     created: int
     node: NodeInfo | None = None
-    refused: int | None = None  # since when it is unschedulable
+    refused: int | None = None  # the second since which it is unschedulable; None: it is not
     ready: bool = False
     gone: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodCounts:
-    """Pods by kind, and evictions so far."""
+    """The numbers of pods by kind, and of evictions so far."""
 
     wanted: Mapping[str, int]
     waiting: Mapping[str, int]
@@ -42,7 +42,7 @@ class PodCounts:
 
 
 class Pods:
-    """The pods of a scenario. ``refused`` is called once a second for new unschedulable pods."""
+    """The pods of a scenario. ``refused`` is called, at most once a second, when pods become unschedulable."""
 
     def __init__(self, scenario: Scenario, agenda: Agenda, clock: Callable[[], int]) -> None:
         self._agenda = agenda
@@ -50,9 +50,9 @@ class Pods:
         self.kinds = [PodGroup(setup) for setup in scenario.pods]
         self.scheduler = Scheduler()
         self.refused: Callable[[], None] = lambda: None
-        self.version = 0  # grows with each change that scheduling reads
+        self.version = 0  # increases with each change that can affect scheduling
         self._alive: dict[PodGroup, list[SimulatedPod]] = {kind: [] for kind in self.kinds}  # oldest first
-        self._wanted: Counter[PodGroup] = Counter()  # of deployments
+        self._wanted: Counter[PodGroup] = Counter()  # the replicas of deployments
         self._numbers = count(1)
         self._is_scheduled = False
         self._evicted = self._against_budget = self._held = 0
@@ -70,7 +70,7 @@ class Pods:
         return sorted((pod for pod in self.all() if pod.node is None), key=lambda pod: pod.created)
 
     def counts(self) -> PodCounts:
-        """Return the pods by kind, and the evictions so far."""
+        """Return the numbers of pods by kind, and of evictions so far."""
         return PodCounts(
             wanted={kind.name: self._expected(kind) for kind in self.kinds},
             waiting={kind.name: sum(pod.node is None for pod in pods) for kind, pods in self._alive.items()},
@@ -89,7 +89,7 @@ class Pods:
         return len(self._alive[kind]) if kind.setup.lifetime else self._wanted[kind]
 
     def _least(self, kind: PodGroup) -> int:
-        """Return the number of pods that must be ready."""
+        """Return the number of pods that the disruption budget requires to be ready."""
         return self._expected(kind) - (kind.setup.max_unavailable or 0)
 
     def _serving(self, kind: PodGroup) -> int:
@@ -116,7 +116,10 @@ class Pods:
         self._changed()
 
     def _first_to_go(self, kind: PodGroup) -> SimulatedPod:
-        """Return a pending pod, else one on the node with most of its kind, else the newest (controller_utils.go)."""
+        """Return the pod that a controller deletes first (controller_utils.go).
+
+        The order is: pending pods, pods on the node with the most pods of the kind, the newest pods.
+        """
         places = [(pod.node is None, pod.node.kinds[kind] if pod.node else 0) for pod in self._alive[kind]]
         index = max(range(len(places)), key=lambda index: (*places[index], index))
         return self._alive[kind][index]
@@ -131,7 +134,7 @@ class Pods:
     # The scheduler
 
     def _changed(self) -> None:
-        """Run the scheduler after all events of this second."""
+        """Count a change, and let the scheduler run later in this second."""
         self.version += 1
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -203,5 +206,5 @@ class Pods:
         self._end(pod)
         self._create(kind)
         self._evicted += 1
-        # Counted again, so that a drain that ignores budgets shows.
+        # Counted here independently of ``allowed``, so that the measures show a drain that ignores budgets.
         self._against_budget += kind.setup.max_unavailable is not None and self._serving(kind) < self._least(kind)

@@ -1,6 +1,6 @@
-"""A scenario file: zones, pools, demand and events, read strictly; each bad value is one line.
+"""A scenario file: zones, pools, demand and events. Each bad value and each unknown field is one line of the error.
 
-Times count from the scenario's start, in whole seconds, written as ``90s``, ``15m`` or ``1h30m``.
+Times are whole seconds since the scenario's start, written as ``90s``, ``15m`` or ``1h30m``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -47,7 +47,7 @@ def read_duration(value: object) -> int:
 
 
 def write_duration(seconds: int) -> str:
-    """Return seconds as text: ``1h30m``."""
+    """Return seconds as text, such as ``1h30m``."""
     parts, rest = [], seconds
     for unit, size in _UNITS.items():
         if rest >= size:
@@ -57,7 +57,7 @@ def write_duration(seconds: int) -> str:
 
 
 def spans_where(samples: Iterable[tuple[int, bool]], end: int) -> list[tuple[int, int]]:
-    """Return the spans in which samples are true; the last one ends at ``end``."""
+    """Return the spans in which samples are true. If the last sample is true, its span lasts until ``end``."""
     spans: list[tuple[int, int]] = []
     since: int | None = None
     for at, holds in samples:
@@ -70,13 +70,13 @@ def spans_where(samples: Iterable[tuple[int, bool]], end: int) -> list[tuple[int
 
 
 def _one_step(field: str) -> BeforeValidator:
-    """Read a plain number as one step at the start."""
+    """Return a validator that reads a plain number as one step at the start."""
     return BeforeValidator(lambda value: [{"at": "0s", field: value}] if isinstance(value, int) else value)
 
 
 Duration = Annotated[int, BeforeValidator(read_duration)]
 Positive = Annotated[int, BeforeValidator(read_duration), Field(ge=1)]
-# Every node is an object in memory, six times if strategies are compared.
+# At most 5,000, because each node is an object in memory, in up to six runs when strategies are compared.
 Nodes = Annotated[int, Field(ge=0, le=5000, strict=True)]
 Amount = Annotated[Fraction, BeforeValidator(read_quantity), Field(ge=0)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$")]
@@ -87,21 +87,21 @@ class _Entry(BaseModel):
 
 
 class DemandStep(_Entry):
-    """Wanted nodes from a time on."""
+    """The number of wanted nodes from a time on."""
 
     at: Duration
     nodes: Nodes
 
 
 class Limit(_Entry):
-    """Available machines from a time on; None: no limit."""
+    """The number of available machines from a time on; None: no limit."""
 
     at: Duration
     nodes: Nodes | None = None
 
 
 class PodStep(_Entry):
-    """Wanted pods from a time on; of pods with a lifetime, additional ones."""
+    """The number of wanted pods from a time on; for pods with a lifetime, of additional pods at this time."""
 
     at: Duration
     pods: Nodes
@@ -126,18 +126,18 @@ class Refusal(_Entry):
 
     code: str = Field(default="InsufficientInstanceCapacity", min_length=1, max_length=128)
     message: str = Field(default="", max_length=1024)
-    # event: an event and the machine's status report it; status: only the status; never: nothing
+    # event: an event and the machine's status report it; status: only the status reports it; never: nothing does
     seen: Literal["event", "status", "never"] = "event"
-    retry: Positive = 60  # the machine controller's delay between tries
+    retry: Positive = 60  # the machine controller's delay between attempts
 
 
 class Zone(_Entry):
-    """A zone of the region and its machines."""
+    """A zone of the region, and how the cloud delivers machines there."""
 
     name: Name
     capacity: Limits = ()
     provision: Duration = 90  # from a launch to a node
-    jitter: Duration = 0  # the largest random addition, from the scenario's seed
+    jitter: Duration = 0  # the largest random addition to ``provision``, drawn with the scenario's seed
     answer: Duration = 5  # from a machine object to the cloud's answer
     failure: Refusal = Refusal()
 
@@ -166,9 +166,9 @@ class PoolSetup(_Entry):
     strategy: StrategyName = Field(default_factory=lambda: BALANCED)
     on_failure: OnFailureName | None = None
     level: LevelName | None = None
-    zones: tuple[Name, ...] = ()  # none: every zone
+    zones: tuple[Name, ...] = ()  # empty: every zone
     start: Nodes = 0  # running nodes at the start, spread evenly
-    start_in_zone: dict[Name, Nodes] = {}  # instead of start: per zone
+    start_in_zone: dict[Name, Nodes] = {}  # running nodes at the start by zone, instead of ``start``
     node: NodeSize | None = None  # required with pods
 
     @model_validator(mode="after")
@@ -179,38 +179,38 @@ class PoolSetup(_Entry):
 
 
 class Demand(_Entry):
-    """Nodes that pods of one pool need, bound to a zone or in any."""
+    """The number of nodes that the pods of a pool need, in one zone or in any zone."""
 
-    pool: Name | None = None  # optional with one pool
+    pool: Name | None = None  # optional if there is only one pool
     zone: Name | None = None
     nodes: Demands
 
 
 class SpreadSetup(_Entry):
-    """The largest difference of pods between zones or nodes; None: no limit."""
+    """The largest allowed difference in pods between zones, or between nodes; None: no limit."""
 
     zone: Annotated[int, Field(ge=1, strict=True)] | None = None
     node: Annotated[int, Field(ge=1, strict=True)] | None = None
 
 
 class PodsSetup(_Entry):
-    """Equal pods of a deployment; with a lifetime, of jobs."""
+    """Equal pods. They belong to jobs if they have a lifetime, else to a deployment."""
 
     name: Name
     count: PodCounts
-    lifetime: Positive | None = None  # on a node, until a pod ends; None: the newest end when count falls
+    lifetime: Positive | None = None  # the time a pod runs on a node; None: pods end only when ``count`` falls
     cpu: Amount = Fraction(0)
     memory: Amount = Fraction(0)
-    pool: Name | None = None  # none: any pool's nodes
-    zones: tuple[Name, ...] = ()  # none: every zone
+    pool: Name | None = None  # None: nodes of any pool
+    zones: tuple[Name, ...] = ()  # empty: every zone
     selector: dict[str, str] = {}  # labels that a node must have
     spread: SpreadSetup = SpreadSetup()
     max_unavailable: Nodes | None = None  # of a disruption budget; None: no budget
-    ready: Duration = 5  # from a node to Ready
+    ready: Duration = 5  # from binding to a node until Ready
 
 
 class Span(_Entry):
-    """A span of time, without its last second."""
+    """A span of time that ends just before ``until``."""
 
     start: Duration = Field(alias="from")
     until: Duration
@@ -229,7 +229,7 @@ class Fence(Span):
 
 
 class GroupSpan(Span):
-    """A span of a pool's node group in a zone."""
+    """A span of time for a pool's node group in a zone."""
 
     pool: Name | None = None
     zone: Name
@@ -250,16 +250,16 @@ class AutoscalerSetup(_Entry):
 
 
 class EvenkeelSetup(_Entry):
-    """Evenkeel's intervals, and fields of the record."""
+    """Evenkeel's intervals, and fields of the cluster record."""
 
     scan_interval: Annotated[Positive, Field(ge=15, le=3600)] = 60
     event_latency: Duration = 2
     provision_timeout: Annotated[Positive, Field(ge=60, le=7200)] = int(PROVISION_TIMEOUT.total_seconds())
-    share_offerings: Annotated[bool, Field(strict=True)] = True  # the clusters of a fleet share reports
-    # With an autoscaler and pods: advise reports what pods wait for, and shrink knows the needed nodes.
+    share_offerings: Annotated[bool, Field(strict=True)] = True  # True: the clusters of a fleet share reports
+    # For scenarios with an autoscaler and pods. advise: report what pods wait for; level shrink reads the needed nodes.
     demand: Literal["off", "advise"] = "off"
     converge: ConvergeEntry = ConvergeEntry()
-    expander: Expander | None = None  # as in the record, without an autoscaler
+    expander: Expander | None = None  # as in the record: has no effect with an autoscaler
     expander_order: ExpanderOrder | None = Field(default=None, validate_default=True)
     max_step: MaxStep | None = None
 
@@ -267,7 +267,7 @@ class EvenkeelSetup(_Entry):
 
 
 class Lie(_Entry):
-    """A wrong report of a cluster that it got no machine."""
+    """A false report by which a cluster claims that it got no machine."""
 
     at: Duration
     pool: Name | None = None
@@ -275,7 +275,7 @@ class Lie(_Entry):
 
 
 class ClusterSetup(_Entry):
-    """One cluster of a fleet: pools and demand of the scenario, own groups, shared zones."""
+    """A cluster of a fleet. It has the scenario's pools and demand, and its own node groups in shared zones."""
 
     name: Name
     later: Duration = 0  # delay of its demand
@@ -303,7 +303,7 @@ class Scenario(_Disturbances):
     pods: tuple[PodsSetup, ...] = Field(default=(), max_length=50)  # instead of demand
     evenkeel: EvenkeelSetup = EvenkeelSetup()
     autoscaler: AutoscalerSetup = AutoscalerSetup()
-    fleet: tuple[ClusterSetup, ...] = Field(default=(), max_length=50)  # none: one cluster
+    fleet: tuple[ClusterSetup, ...] = Field(default=(), max_length=50)  # empty: one cluster
 
     def of_cluster(self, index: int) -> Self:
         """Return the scenario of one cluster of the fleet."""
@@ -319,7 +319,7 @@ class Scenario(_Disturbances):
 
     @property
     def recovered_at(self) -> int | None:
-        """Return the last second in which a limit rose or a fence ended; None: there is none."""
+        """Return the last second in which a limit rises or a fence ends; None: that never happens."""
         limits = [zone.capacity for zone in self.zones] + [self.quota.nodes]
         rises = [
             later.at
@@ -330,7 +330,7 @@ class Scenario(_Disturbances):
         return max([*rises, *(fence.until for fence in self.fences)], default=None)
 
     def zones_of(self, pool: PoolSetup) -> tuple[str, ...]:
-        """Return a pool's zones in the order of its shares."""
+        """Return a pool's zones by name. This is the order in which shares are assigned."""
         return tuple(sorted(pool.zones or (zone.name for zone in self.zones)))
 
     def start_of(self, pool: PoolSetup) -> dict[str, int]:
@@ -341,7 +341,7 @@ class Scenario(_Disturbances):
         return {name: distribute_over_zones(i, pool.start, len(names)) for i, name in enumerate(names)}
 
     def pool_named(self, name: str | None) -> PoolSetup:
-        """Return the pool of a demand or span."""
+        """Return the pool with this name; for None, the only pool."""
         return next(pool for pool in self.pools if name in (None, pool.name))
 
 
@@ -349,7 +349,7 @@ _Step = TypeVar("_Step", DemandStep, PodStep)
 
 
 def _later(steps: tuple[_Step, ...], seconds: int) -> tuple[_Step, ...]:
-    """Return delayed steps; one at the start stays."""
+    """Return the steps with a delay. A step at the start is not delayed."""
     return tuple(step.model_copy(update={"at": step.at + seconds if step.at else 0}) for step in steps)
 
 
@@ -363,7 +363,7 @@ def read_scenario(data: object, where: str) -> Scenario:
 
 
 def _twice(scenario: Scenario) -> Iterator[str]:
-    """Yield names and demands that are given twice."""
+    """Yield a fault for each name and each demand that is given twice."""
     for field in ("zones", "pools", "fleet", "pods"):
         names = [entry.name for entry in getattr(scenario, field)]
         for i, name in enumerate(names):
@@ -376,7 +376,7 @@ def _twice(scenario: Scenario) -> Iterator[str]:
 
 
 def _unknown_names(scenario: Scenario) -> Iterator[str]:
-    """Yield references to zones and pools that do not exist."""
+    """Yield a fault for each reference to a zone or pool that does not exist."""
     zones, pools = [zone.name for zone in scenario.zones], [pool.name for pool in scenario.pools]
     for i, pool in enumerate(scenario.pools):
         yield from _unknown(f"pools.{i}.zones.{{}}", "zone", pool.zones, zones)
@@ -417,7 +417,7 @@ def _unknown_group(scenario: Scenario, where: str, pool: str | None, zone: str |
 
 
 def _unknown(field: str, kind: str, names: Iterable[str], known: Sequence[str]) -> Iterator[str]:
-    """Yield a fault for each unknown name; ``{}`` in the field is its index."""
+    """Yield a fault for each unknown name. ``{}`` in ``field`` is replaced by the index of the name."""
     for i, name in enumerate(names):
         if name not in known:
             place = field.format(i)

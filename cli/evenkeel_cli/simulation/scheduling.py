@@ -1,8 +1,7 @@
 """The simulated scheduler: where a pod fits, and which node it gets.
 
-It shares no code with ``domain.demand``, so that a run shows errors there;
-tests/property/cli/test_simulated_scheduling.py compares both. The autoscaler's model uses it, as the real one uses the
-real scheduler.
+It shares no code with ``domain.demand``, so that a run reveals errors of that module. The test
+tests/property/cli/test_simulated_scheduling.py compares both. The model of cluster-autoscaler uses this scheduler.
 """
 
 from collections import Counter
@@ -15,11 +14,11 @@ from evenkeel.domain.model.workload import HOSTNAME, ZONE
 from evenkeel_cli.simulation.scenario import NodeSize, PodsSetup
 
 POOL = "simulated/pool"
-MAX_PODS = 110  # of a kubelet
+MAX_PODS = 110  # per node, the default of the kubelet
 
 
 class PodGroup:
-    """Equal pods, in millicores and bytes."""
+    """A group of equal pods. ``cpu`` is in millicores, ``memory`` in bytes."""
 
     def __init__(self, setup: PodsSetup) -> None:
         self.setup = setup
@@ -32,7 +31,7 @@ class PodGroup:
         self.spread = {key: skew for key, skew in skews.items() if skew is not None}
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return True if a node's labels match."""
+        """Return True if the pods may run on a node with these labels."""
         in_zone = not self.zones or labels.get(ZONE) in self.zones
         return in_zone and all(labels.get(key) == value for key, value in self.selector.items())
 
@@ -43,8 +42,8 @@ class NodeInfo:
 
     name: str
     labels: Mapping[str, str]
-    cpu: int  # all of it
-    memory: int
+    cpu: int  # the node's millicores, used or not
+    memory: int  # the node's bytes, used or not
     is_open: bool = True
     kinds: Counter[PodGroup] = field(default_factory=Counter)
     used_cpu: int = 0
@@ -98,7 +97,7 @@ class Scheduler:
         return next(self._fitting(kind, nodes), None)
 
     def emptiest(self, kind: PodGroup) -> NodeInfo | None:
-        """Return the scheduler's node for a pod; None: it fits nowhere."""
+        """Return the least used node on which a pod fits; None: it fits nowhere."""
         return min(
             self._fitting(kind, self.nodes.values()),
             key=lambda node: (node.used_cpu / node.cpu + node.used_memory / node.memory, node.name),
@@ -106,7 +105,7 @@ class Scheduler:
         )
 
     def _fitting(self, kind: PodGroup, nodes: Iterable[NodeInfo]) -> Iterator[NodeInfo]:
-        """Yield nodes on which one more pod fits; pods are counted before the first one."""
+        """Yield nodes on which one more pod fits. Pods per domain are counted only once, for the first such node."""
         counts: dict[str, Counter[str]] = {}
         for node in nodes:
             if (
@@ -125,7 +124,7 @@ class Scheduler:
                     yield node
 
     def _count(self, kind: PodGroup, key: str) -> Counter[str]:
-        """Count a kind's pods by domain; a cordoned node is part of a domain, one without matching labels is not."""
+        """Return a kind's pods by domain. Domains include cordoned nodes, but only nodes whose labels match."""
         counts: Counter[str] = Counter()
         for node in self.nodes.values():
             if kind.matches(node.labels):

@@ -35,7 +35,7 @@ class WorkloadView:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        assert world.pods is not None  # else it is not opened
+        assert world.pods is not None  # without pods, no workload is opened
         self._pods = world.pods
         self._needs = {kind: needs_of(kind) for kind in self._pods.kinds}
 

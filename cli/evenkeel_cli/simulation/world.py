@@ -1,8 +1,8 @@
 """Zones, machines and node groups as numbers in virtual time.
 
-A requested machine gets the cloud's answer and becomes a node after its zone's provision delay. Lower replicas remove
-machines without a node first, the newest of them, as delete marks do in the three machine APIs. Running nodes stay when
-their zone has no more machines.
+A requested machine gets the cloud's answer and becomes a node after its zone's provision delay. When replicas fall, the
+newest machines without a node are removed first, as delete marks achieve in the three machine APIs. Running nodes
+remain when the cloud has no more machines in their zone.
 """
 
 import random
@@ -37,12 +37,12 @@ from evenkeel_cli.simulation.scenario import Limit, PoolSetup, Refusal, Scenario
 from evenkeel_cli.simulation.scheduling import NodeInfo
 
 Demands = dict[tuple[str, str | None], int]
-"""Nodes wanted, per pool and zone; zone None: any."""
+"""The number of wanted nodes by pool and zone. Zone None: nodes in any zone."""
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class SimulatedMachine:
-    """A machine object and its machine. Its node has the same name."""
+    """A machine object and the cloud's machine that it represents. Its node has the same name."""
 
     number: int  # in order of creation
     name: str
@@ -74,16 +74,16 @@ class Group(GroupAnnotations):
     bounds: Bounds
     machines: list[SimulatedMachine] = field(default_factory=list)  # oldest first
     running: int = 0
-    drained: int = 0  # nodes without a replica that are still drained
+    drained: int = 0  # nodes that are being drained and are no longer replicas
     marked: frozenset[str] = frozenset()  # machines with a delete mark
     frozen: bool = False
     bad_bounds: bool = False
-    has_template: bool = True  # cpu and memory of its nodes are known
+    has_template: bool = True  # True: cpu and memory of its nodes are known
     state: State = State.HEALTHY
 
     @property
     def requested(self) -> int:
-        """Return the replicas, which always have machines."""
+        """Return the replicas. Each replica has a machine object."""
         return len(self.machines)
 
     @property
@@ -97,7 +97,7 @@ class Group(GroupAnnotations):
 
 
 class Cloud:
-    """The machines of all clusters by zone."""
+    """The numbers of machines and launches of all clusters, by zone."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.given = dict.fromkeys([zone.name for zone in scenario.zones], 0)
@@ -105,7 +105,7 @@ class Cloud:
 
 
 class World:
-    """Zones, groups and demand. ``refused`` is called with each reported launch failure."""
+    """Zones, groups and demand. ``refused`` is called with each launch failure that an event reports."""
 
     def __init__(self, scenario: Scenario, agenda: Agenda, cloud: Cloud | None = None) -> None:
         self.scenario = scenario
@@ -119,14 +119,14 @@ class World:
         cloud = cloud or Cloud(scenario)
         self._machines_given, self._launches = cloud.given, cloud.launches
         self._numbers = count(1)
-        self.pods = Pods(scenario, agenda, lambda: self.now) if scenario.pods else None  # None: demand is numbers
-        self.leaving: dict[str, tuple[Group, Machine]] = {}  # draining nodes with their groups and machines
+        self.pods = Pods(scenario, agenda, lambda: self.now) if scenario.pods else None  # None: demand is in nodes
+        self.leaving: dict[str, tuple[Group, Machine]] = {}  # draining nodes by name, with group and machine
         self.groups = [self._group(pool, i) for pool in scenario.pools for i in range(len(scenario.zones_of(pool)))]
         self.groups.sort(key=lambda group: group.key)
         self.of_pool = {pool.name: [g for g in self.groups if g.pool == pool.name] for pool in scenario.pools}
 
     def _group(self, pool: PoolSetup, index: int) -> Group:
-        """Return a group with Gardener's static share of its pool as bounds, and its first nodes."""
+        """Return a group with its first nodes. Its bounds are Gardener's static share of its pool."""
         zones = self.scenario.zones_of(pool)
         shares = [distribute_over_zones(index, number, len(zones)) for number in (pool.min, pool.max)]
         name = f"{pool.name}-{zones[index]}"
@@ -170,7 +170,7 @@ class World:
         return machine
 
     def shrink(self, group: Group, replicas: int) -> None:
-        """Lower replicas, marked machines first; larger replicas have no effect."""
+        """Lower a group's replicas, and remove marked machines first. A higher number of replicas has no effect."""
         order = sorted(
             enumerate(group.machines), key=lambda entry: (entry[1].name not in group.marked, entry[1].node, -entry[0])
         )
@@ -178,7 +178,7 @@ class World:
             self.remove(group, machine)
 
     def remove(self, group: Group, machine: SimulatedMachine) -> None:
-        """Remove a machine and its replica. With pods, its node is drained first."""
+        """Remove a machine and its replica. In a scenario with pods, the machine ends after its node is drained."""
         group.machines.remove(machine)
         machine.gone = True
         group.running -= machine.node
@@ -212,7 +212,7 @@ class World:
         machine.launched, machine.failure = True, None
         self._machines_given[zone.name] += 1
         self._launches[zone.name] += 1
-        # The nth launch of a zone takes equally long in all variants, so that they can be compared.
+        # The nth launch of a zone takes equally long in all variants, so that the variants can be compared.
         rng = random.Random(f"{self.scenario.seed}/{zone.name}/{self._launches[zone.name]}")
         self._later(zone.provision + rng.randint(0, zone.jitter), partial(self._join, group, machine))
 
@@ -228,7 +228,7 @@ class World:
         self.changed = True
         failure = MachineFailure(code=refusal.code, message=refusal.message, at=self.time)
         if refusal.seen != "never" and machine.failure is None:
-            machine.failure = failure  # an unchanged condition keeps its time
+            machine.failure = failure  # a repeated failure keeps the time of the first
         if refusal.seen == "event":
             self.refused(group, failure)
         self._later(refusal.retry, partial(self._launch, group, machine))
@@ -269,7 +269,10 @@ class World:
         )
 
     def observe(self, group: Group, *, closely: bool = False) -> NodeGroup:
-        """Return the group as an object of the API, with machines where some may be missing or are requested."""
+        """Return the group as an object of the API.
+
+        It has machines if nodes are missing, if the group is not healthy, or with ``closely``.
+        """
         fault = Fault(object=str(group.key), field="max", value="'many'", problem="not an integer")
         return NodeGroup(
             key=group.key,
@@ -304,5 +307,5 @@ class World:
 
 
 def limit_at(steps: Sequence[Limit], now: int) -> int | None:
-    """Return the current limit; None: there is none."""
+    """Return the limit at second ``now``; None: no limit."""
     return next((step.nodes for step in reversed(steps) if step.at <= now), None)

@@ -2,12 +2,12 @@
 
 The templates are the JSON files of this folder. A template is a sentence with facts in braces:
 
-- ``{zone}``: the fact. A list is joined by commas, a time is in RFC 3339, a reason becomes its own sentence.
+- ``{zone}``: the fact ``zone``. A list is joined by commas, a time is in RFC 3339, a reason becomes its own sentence.
 - ``{count:replica}``: a number with its noun, "1 replica" or "2 replicas"; ``{pods:pod waits/pods wait}`` names the
   plural.
-- ``{names:quoted}``, ``{names:and}``, ``{names:;}``: quoted; joined by "and"; joined by semicolons.
+- ``{names:quoted}``, ``{names:and}``, ``{names:;}``: the list with quoted names; joined by "and"; joined by semicolons.
 - ``[ until {until}| for good]``: the part before the bar if all its facts are set and not 0; else the part after it.
-- ``{fact:?}``: nothing; a condition of such a part.
+- ``{fact:?}``: an empty text. In brackets, it makes the part before the bar depend on this fact.
 
 The program never reads a sentence back, so a change here changes only what people read.
 """
@@ -116,7 +116,7 @@ def problem_text(problem: Problem) -> str:
 
 
 def outcome_text(outcome: Outcome) -> str:
-    """Return the result of a write, and the answer that stopped it."""
+    """Return the result of a write, with the refusal of the API server if there is one."""
     return f"{outcome.result.value}: {outcome.detail}" if outcome.detail else outcome.result.value
 
 
@@ -139,7 +139,7 @@ def fact_names(template: str) -> set[str]:
 
 @cache
 def _parts(template: str) -> tuple[tuple[str, frozenset[str], str], ...]:
-    """Return each part with the facts that it depends on, and the text without them."""
+    """Return each part of a template, the facts that it needs, and the text that replaces it if one is missing."""
     parts, end = [], 0
     for match in _OPTIONAL.finditer(template):
         parts.append((template[end : match.start()], frozenset[str](), ""))
@@ -154,7 +154,7 @@ def _write(text: str, facts: Facts) -> str:
 
 @cache
 def _fields(text: str) -> tuple[tuple[str, str, Callable[[Fact], str]], ...]:
-    """Return the facts of a text, each with the literal before it and its form."""
+    """Return the facts of a text: the literal before each fact, its name, and the function that formats it."""
     return tuple(
         (before, name or "", _FORMS.get(form or "", partial(_counted, form=form or "")))
         for before, name, form, _ in string.Formatter().parse(text)
@@ -166,7 +166,7 @@ def _fact(facts: Facts, name: str) -> Fact:
 
 
 def _has(facts: Facts, name: str) -> bool:
-    """Return True if the fact is set and not empty or 0."""
+    """Return True if the fact is set, and neither empty nor 0."""
     return (name in facts or name in DERIVED) and bool(_fact(facts, name))
 
 
@@ -204,7 +204,7 @@ def _number(facts: Facts, name: str) -> int:
 
 
 def _request(facts: Facts) -> str:
-    """Return a scale request as other sentences name it."""
+    """Return the phrase that names a scale request within other sentences."""
     own = {FOR_PODS: "for-pods", UNNEEDED_NODES: "unneeded"}.get(str(facts["request"]))
     phrase = own or ("scale-up" if _number(facts, "nodes") >= 0 else "scale-down")
     return fill(texts()["phrases"][phrase], facts)
@@ -216,7 +216,7 @@ def _remedy(facts: Facts) -> str:
 
 
 def _reporters(facts: Facts) -> str:
-    """Return the clusters that report a shortage: one name at most, and how many others there are."""
+    """Return the clusters that report a shortage as text: at most one name, and the number of the others."""
     names, others = _list(facts["clusters"]), _number(facts, "others")
     if not names:
         return "another cluster" if others < 2 else counted(others, "cluster")
@@ -225,7 +225,7 @@ def _reporters(facts: Facts) -> str:
 
 
 def _pending(facts: Facts) -> str:
-    """Return the pods that a problem names, and how many others there are."""
+    """Return the pods that a problem names, the number of the others, and the verb."""
     names, count = _list(facts["pods"]), _number(facts, "count")
     more = f" and {count - len(names)} more" if count > len(names) else ""
     return f"{', '.join(names)}{more} {'waits' if count == 1 else 'wait'}"

@@ -31,12 +31,12 @@ def incident_text(incident: Incident, now: datetime) -> str:
 
 
 def incident_headline(incident: Incident, now: datetime) -> str:
-    """Return the same line without the message of the cloud or of the API server."""
+    """Return the line of ``incident_text`` without the message of the cloud or of the API server."""
     return incident_text(incident if incident.kind is IncidentKind.CONTESTED else replace(incident, message=""), now)
 
 
 def todo(incident: Incident) -> str:
-    """Return what an operator can do, without a full stop: the command follows."""
+    """Return what an operator can do. It has no full stop, because a command follows it."""
     if _lacks_only_taker(incident):
         return str(texts()["missing"]["untaken"])
     if incident.kind is IncidentKind.MISSING and incident.is_rollout:
@@ -47,7 +47,7 @@ def todo(incident: Incident) -> str:
 
 
 def explains(incident: Incident) -> bool:
-    """Return True if the command only shows more of the incident."""
+    """Return True if the incident's command is ``explain``, which only shows more details."""
     return _text(incident, "command").startswith("explain")
 
 
@@ -72,7 +72,7 @@ def _text(incident: Incident, part: str) -> str:
 
 
 def _zones(zones: tuple[str, ...]) -> str:
-    """Return the zones with their region once, so that a terminal's line has room for the cloud's message."""
+    """Return the zones, with their common region only once: this leaves space for the cloud's message in the line."""
     region = zones[0][:-1] if zones else ""
     if region and all(zone[:-1] == region for zone in zones):
         zones = (zones[0], *(zone[-1] for zone in zones[1:]))
@@ -80,5 +80,8 @@ def _zones(zones: tuple[str, ...]) -> str:
 
 
 def _lacks_only_taker(incident: Incident) -> bool:
-    """Return True if every missing node was released; machines that were ordered and do not come go first."""
+    """Return True if every missing node is a released replica that no autoscaler has ordered yet.
+
+    If some machines were ordered and are missing, the texts are about these machines.
+    """
     return 0 < incident.untaken == incident.missing

@@ -1,4 +1,4 @@
-"""The origin of a pool's numbers in words, the diff of a fix, and the command that applies it."""
+"""Texts about PoolMinimum and PoolMaximum: their origin, the diff of a fix, and the command that applies it."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare
 from evenkeel.domain.rebalancing.membership.numbers import Change, Fix, Unfixable
 from evenkeel.texts.english import fill, texts
 
-# A pool may have thousands of members.
+# The most names that a list contains, because a pool may have thousands of members.
 MOST_NAMED = 12
 
 
@@ -35,7 +35,7 @@ def _source(origin: Origin) -> str:
 
 
 def some_names(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names as text, and the number of further names."""
     return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
 
 
@@ -55,7 +55,7 @@ def _field(owner: OwnerNumbers, origin: Origin) -> str:
 def chain_text(origin: Origin) -> list[str]:
     """Return a sentence for each owner of a number: its value, its last writer and its reader.
 
-    Scalables that own their bounds have one sentence for both numbers, with PoolMaximum.
+    A scalable that owns its bounds has one sentence about min and max, which is among the sentences of PoolMaximum.
     """
     links = [_link(share, origin) for share in origin.owners[:MOST_NAMED]]
     if origin.source is Source.ANNOTATION or origin.field == POOL_MIN:
@@ -127,7 +127,7 @@ def _spec(spec: object) -> str:
 
 
 def _shoot(ref: OwnerRef) -> tuple[str, str]:
-    """Return name and namespace of a Worker's Shoot, as far as the seed's namespace shows them."""
+    """Return the name and namespace of a Shoot or a Worker's Shoot, as far as the seed's namespace shows them."""
     if ref.kind == "Shoot":
         return ref.name, ref.namespace
     place = shoot_of_namespace(ref.namespace)
@@ -135,7 +135,7 @@ def _shoot(ref: OwnerRef) -> tuple[str, str]:
 
 
 def unfixable_text(fix: Fix) -> str:
-    """Return why an operator must fix a fault; empty if Evenkeel can."""
+    """Return why an operator must fix a fault; empty if Evenkeel can fix it."""
     reasons = texts()["unfixable"]
     if fix.unfixable in (Unfixable.AMBIGUOUS, Unfixable.CUT):
         return str(reasons[fix.unfixable.value])
