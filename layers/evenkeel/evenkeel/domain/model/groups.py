@@ -433,10 +433,13 @@ class NodeGroup:
         ActiveMachines). The count in the scalable's status is used, too: the annotation may be on a node, and nodes are
         not read.
         """
+        without_node = self.requested - self.running
+        if without_node <= 0:
+            return 0
         listed = sum(
             machine.preserved and not machine.has_node and not machine.deleting for machine in self.machines or ()
         )
-        return min(max(listed, self.status.preserved_failed), max(0, self.requested - self.running))
+        return min(max(listed, self.status.preserved_failed), without_node)
 
     @property
     def waiting(self) -> int:
