@@ -15,7 +15,7 @@ from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.journal import closed, opened
-from evenkeel.domain.rebalancing.writes import grows, in_safe_order
+from evenkeel.domain.rebalancing.writes import in_safe_order
 from evenkeel.texts.english import sentence
 from tests.builders import NOW, group, numbers
 from tests.parts import replace
@@ -115,8 +115,7 @@ class Home:
         id = ulid(self.now, self.made.to_bytes(10))
         self.state = replace(self.state, groups={**self.state.groups, **found.states})
         self._remember(pool.id, opened(pool, id))
-        writes = [each for each in in_safe_order(pool.changes) if not grows(each)]
-        writes += [each for each in in_safe_order(pool.changes) if grows(each)]
+        writes = in_safe_order(pool.changes)
         for written in writes[:dies_after]:
             self._write(written, id)
         if closes and (dies_after is None or dies_after >= len(writes)):

@@ -21,6 +21,7 @@ from evenkeel.domain.rebalancing import restore
 from evenkeel.domain.rebalancing.health import observed as seeing
 from evenkeel.domain.rebalancing.health import states
 from evenkeel.domain.rebalancing.health.backoff import record_failure, state_at
+from evenkeel.domain.rebalancing.writes import Stage
 from sandbox.kube.world import ZONES
 from tests.integration.chaos_harness import PAUSED
 from tests.integration.test_state_machine import EveryoneActs
@@ -77,11 +78,11 @@ def _a_repeat_is_no_news(known: Any, word: Any, source: str) -> Any:
     return None if known == word else _newer_statement(known, word, source)
 
 
-_list_all, _newer_statement, _grows = KubernetesApi.list_all, zones._newer_statement, write.grows
+_list_all, _newer_statement, _stage_of = KubernetesApi.list_all, zones._newer_statement, write.stage_of
 
 BUGS = {
     "growing before shrinking": Bug(
-        in_place_of(write, "grows", lambda plan: not _grows(plan)),
+        in_place_of(write, "stage_of", lambda plan: Stage(5 - _stage_of(plan))),
         MOVED,
         ".*(requested, PoolMaximum is|maxima went from)",
     ),

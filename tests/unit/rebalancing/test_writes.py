@@ -4,7 +4,7 @@ import pytest
 
 from evenkeel.domain.model.groups import Bounds, State
 from evenkeel.domain.model.plans import GroupPlan
-from evenkeel.domain.rebalancing.writes import Patch, fence_first, grows, in_safe_order, is_complete, patches
+from evenkeel.domain.rebalancing.writes import Patch, fence_first, in_safe_order, is_complete, patches, stage_of
 from tests.builders import group, numbers, pool_plan, zones
 from tests.parts import replace
 
@@ -130,10 +130,10 @@ def test_a_fence_is_written_once_before_the_marks_and_keeps_the_requested(bounds
     assert (patch and (patch.bounds, patch.requested)) == (fence and (fence, None))
 
 
-def test_shrinking_goes_before_growing() -> None:
+def test_narrower_bounds_go_before_fewer_replicas_and_both_before_growth() -> None:
     changes = {"a": ((1, (0, 1)), (1, (0, 4))), "b": ((5, (0, 5)), (1, (0, 1))), "c": ((1, (0, 2)), (1, (0, 1)))}
     plans = [planned(zone, before, after) for zone, (before, after) in changes.items()]
-    assert [plan.group.identity.zone for plan in in_safe_order(plans)] == ["b", "c", "a"]
+    assert [plan.group.identity.zone for plan in in_safe_order(plans)] == ["c", "b", "a"]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_shrinking_goes_before_growing() -> None:
     ],
 )
 def test_growth_waits_for_shrinking_groups(after, fields, waits) -> None:
-    assert grows(replace(planned("a", (1, (0, 2)), after), **fields)) is waits
+    assert stage_of(replace(planned("a", (1, (0, 2)), after), **fields)).grows is waits
 
 
 def test_a_patch_tells_whether_it_lowers_replicas() -> None:

@@ -21,7 +21,15 @@ from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.rebalancing.annotations import write_adopted, write_published
 from evenkeel.domain.rebalancing.relief import refused
-from evenkeel.domain.rebalancing.writes import Patch, fence_first, grows, in_safe_order, is_complete, patches, widens
+from evenkeel.domain.rebalancing.writes import (
+    Patch,
+    Stage,
+    fence_first,
+    in_safe_order,
+    is_complete,
+    patches,
+    stage_of,
+)
 from evenkeel.record import FixEntry
 from evenkeel.texts.english import sentence, sentences
 
@@ -112,25 +120,20 @@ class Writer:
         return outcome is not None and outcome.result is result
 
     def write(self, pools: Sequence[PoolPlan]) -> None:
-        """Patch all groups, each after the writes that it depends on. Fences need no marks, so they come first."""
-        shrinking = [(pool, group) for pool in pools for group in in_safe_order(pool.changes) if not grows(group)]
+        """Patch all groups, stage by stage. Fences need no delete marks, so they come first."""
+        staged = [(pool, group, stage_of(group)) for pool in pools for group in in_safe_order(pool.changes)]
+        shrinking = [(pool, group) for pool, group, stage in staged if not stage.grows]
         fences = [(pool, group, patch) for pool, group in shrinking if (patch := fence_first(group)) is not None]
         self._write_together([(group, partial(self._fence, pool, group, patch)) for pool, group, patch in fences])
-        self._write_groups([(pool, group) for pool, group in shrinking if not group.lowers_requested])
-        self._write_groups([(pool, group) for pool, group in shrinking if group.lowers_requested])
-        # Groups whose max rises are last: the max of another group may fall while its replicas rise.
-        for last in (False, True):
-            self._write_groups([(pool, group) for pool in pools for group in self._growing(pool, widening=last)])
+        for now in Stage:
+            self._write_groups(
+                [(pool, group) for pool, group, stage in staged if stage is now and self._may_begin(pool, stage)]
+            )
 
-    def _growing(self, pool: PoolPlan, *, widening: bool) -> list[GroupPlan]:
-        """Return the growing groups: with ``widening`` those whose max rises, else the others.
-
-        If an earlier write of the pool has failed, none is returned.
-        """
-        before = [group for group in pool.changes if not grows(group) or (widening and not widens(group))]
-        if not all(self.has(Result.WRITTEN, group) for group in before):
-            return []
-        return [group for group in in_safe_order(pool.changes) if grows(group) and widens(group) is widening]
+    def _may_begin(self, pool: PoolPlan, stage: Stage) -> bool:
+        """Return True unless the stage grows and an earlier write of the pool has failed."""
+        earlier = (group for group in pool.changes if stage_of(group) < stage)
+        return not stage.grows or all(self.has(Result.WRITTEN, group) for group in earlier)
 
     def _write_groups(self, groups: Sequence[tuple[PoolPlan, GroupPlan]]) -> None:
         self._write_together([(group, partial(self._write_group, pool, group)) for pool, group in groups])

@@ -12,6 +12,7 @@ twice.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import IntEnum
 
 from evenkeel.domain.model.groups import Bounds, State
 from evenkeel.domain.model.plans import GroupPlan
@@ -40,17 +41,42 @@ class Patch:
         return self.requested is not None and self.requested < self.plan.group.requested
 
 
-def in_safe_order(changes: Iterable[GroupPlan]) -> list[GroupPlan]:
-    """Return the changes in the order of their writes: fences and reductions first, then growth.
+class Stage(IntEnum):
+    """The stages in which the groups of a pool are written. A growing stage waits for the success of all earlier ones.
 
     So the sum of the maxima never exceeds the larger of the sums before and after the plan. In a move, groups that give
-    replicas up are before groups that take them on. So an interrupted move may leave replicas unplaced, which the next
-    plan places, but it never orders them twice.
+    replicas up are written before groups that take them on. So an interrupted move may leave replicas unplaced, which
+    the next plan places, but it never orders them twice.
     """
 
-    def order(plan: GroupPlan) -> tuple[bool, int, int, str]:
+    NARROW = 1  # nothing rises, replicas do not fall; or Evenkeel leaves the group, or the group gives up replicas
+    REMOVE = 2  # the same, but replicas fall
+    GROW = 3  # replicas rise, and the max does not
+    WIDEN = 4  # the max rises: another group's max may fall while its replicas rise, so this stage is the last
+
+    @property
+    def grows(self) -> bool:
+        """Return True for a stage that waits for all earlier ones."""
+        return self >= Stage.GROW
+
+
+def stage_of(plan: GroupPlan) -> Stage:
+    """Return the stage in which a group is written."""
+    shrinks = plan.leaves or plan.journal_delta < 0
+    if not shrinks and _added_room(plan) > 0:
+        return Stage.WIDEN
+    if not shrinks and plan.requested > plan.group.requested:
+        return Stage.GROW
+    return Stage.REMOVE if plan.lowers_requested else Stage.NARROW
+
+
+def in_safe_order(changes: Iterable[GroupPlan]) -> list[GroupPlan]:
+    """Return the changes in the order of their stages, and within a stage those that add least first."""
+
+    def order(plan: GroupPlan) -> tuple[Stage, bool, int, int, str]:
         group = plan.group
-        return (plan.journal_delta >= 0, _added_room(plan), plan.requested - group.requested, str(group.key))
+        added = plan.requested - group.requested
+        return stage_of(plan), plan.journal_delta >= 0, _added_room(plan), added, str(group.key)
 
     return sorted(changes, key=order)
 
@@ -58,17 +84,6 @@ def in_safe_order(changes: Iterable[GroupPlan]) -> list[GroupPlan]:
 def _added_room(plan: GroupPlan) -> int:
     old = plan.group.bounds.max if plan.group.bounds else 0
     return plan.bounds.max - old if plan.bounds else 0
-
-
-def grows(plan: GroupPlan) -> bool:
-    """Return True if a group's max or replicas rise. It is then written after all groups of its pool that shrink."""
-    more = widens(plan) or plan.requested > plan.group.requested
-    return not plan.leaves and plan.journal_delta >= 0 and more
-
-
-def widens(plan: GroupPlan) -> bool:
-    """Return True if the max of the group rises. It is then written after all groups of its pool whose max falls."""
-    return _added_room(plan) > 0
 
 
 def fence_first(plan: GroupPlan) -> Patch | None:
