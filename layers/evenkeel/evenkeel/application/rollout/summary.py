@@ -6,7 +6,8 @@ from math import ceil
 
 from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rollout.readiness import Readiness
-from evenkeel.domain.rollout.readiness import REWRITTEN_TOO_OFTEN, Hindrance
+from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
+from evenkeel.domain.rollout.readiness import Hindrance
 from evenkeel.domain.rollout.waves import Halt, LeftOut, Phase, Rollout
 from evenkeel.texts.english import counted, rfc3339
 from evenkeel.texts.incidents import incident_text
@@ -59,7 +60,7 @@ def hindrance_text(
         case Hindrance.PUT_BACK:
             return f"put back by others: {some_names(_held(dry_run.put_back))}: have them leave out bounds and replicas"
         case Hindrance.WRITTEN_BY_OTHERS:
-            often = [f"{key} {times} times" for key, times in dry_run.rewritten.items() if times >= REWRITTEN_TOO_OFTEN]
+            often = [f"{key} {times} times" for key, times in dry_run.rewritten.items() if times >= CONTEST_REVERTS]
             return f"other controllers have changed the bounds: {some_names(often)}"
         case Hindrance.RESTLESS:
             return f"{dry_run.patches_per_day:.0f} patches a day would be written: its plan never settles"

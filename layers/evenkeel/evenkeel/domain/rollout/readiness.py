@@ -7,11 +7,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
 
 # How long a dry run must last by default.
 NEEDED = timedelta(days=3)
-# A group whose bounds others change this often would be contested.
-REWRITTEN_TOO_OFTEN = 3
 # The most patches of a node group per day: one every five minutes. A steady pool needs far fewer.
 RESTLESS = 288
 
@@ -65,7 +64,7 @@ class DryRun:
             for hindrance, is_so in {
                 Hindrance.TOO_SHORT: self.days < needed / timedelta(days=1),
                 Hindrance.PUT_BACK: bool(self.put_back),
-                Hindrance.WRITTEN_BY_OTHERS: any(times >= REWRITTEN_TOO_OFTEN for times in self.rewritten.values()),
+                Hindrance.WRITTEN_BY_OTHERS: any(times >= CONTEST_REVERTS for times in self.rewritten.values()),
                 Hindrance.RESTLESS: self.patches_per_day > RESTLESS * max(1, self.groups),
             }.items()
             if is_so
