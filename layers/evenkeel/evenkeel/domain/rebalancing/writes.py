@@ -6,8 +6,8 @@ replicas. Evenkeel narrows the bounds after it has written the replicas. So at e
 0 <= min <= max.
 
 HyperShift's operator lowers replicas to a NodePool's max, so a release there needs only one patch, of the NodePool. A
-move still needs two patches: its id has to be written with the replicas, or an interrupted run would give them up
-twice.
+move still needs two patches: its id must be written with the replicas. Otherwise an interrupted move would give the
+replicas up twice.
 """
 
 from collections.abc import Iterable
@@ -43,9 +43,9 @@ class Patch:
 def in_safe_order(changes: Iterable[GroupPlan]) -> list[GroupPlan]:
     """Return the changes in the order of their writes: fences and reductions first, then growth.
 
-    So the sum of the maxima never exceeds the larger of the sums before and after the plan. In a move, groups that give
-    replicas up are before groups that take them on. So an interrupted move may leave replicas unplaced, which the next
-    plan places, but it never orders them twice.
+    So the maxima never add up to more than before or after the plan, whichever is larger. In a move, groups that give
+    replicas up are before groups that take them on. So an interrupted move never orders replicas twice. Replicas that
+    it leaves unplaced are placed by the next plan.
     """
 
     def order(plan: GroupPlan) -> tuple[bool, int, int, str]:
@@ -61,18 +61,18 @@ def _added_room(plan: GroupPlan) -> int:
 
 
 def grows(plan: GroupPlan) -> bool:
-    """Return True if a group's max or replicas rise. It is then written after all groups of its pool that shrink."""
+    """Return True if a group's max or replicas rise. Such a group is written after all shrinking groups of its pool."""
     more = widens(plan) or plan.requested > plan.group.requested
     return not plan.leaves and plan.journal_delta >= 0 and more
 
 
 def widens(plan: GroupPlan) -> bool:
-    """Return True if the max of the group rises. It is then written after all groups of its pool whose max falls."""
+    """Return True if the max of the group rises. Such a group is written after all groups whose max falls."""
     return _added_room(plan) > 0
 
 
 def fence_first(plan: GroupPlan) -> Patch | None:
-    """Return the patch that fences a group before its machines are marked and its replicas lowered; None: not needed.
+    """Return the patch that fences a group before marks are set and replicas lowered; None: no such patch is needed.
 
     Only the patch of replicas has to wait for the marks. With max at the present replicas, no autoscaler orders
     machines in the group while the marks are set.
@@ -92,8 +92,8 @@ def patches(plan: GroupPlan) -> list[Patch]:
     """Return the patches of one group, in order.
 
     If bounds and replicas are on two objects, Cluster Autoscaler reads the bounds that the owner's controller has
-    copied to the scalable. If the copied bounds do not allow the new replicas yet, the list ends before their patch.
-    The next check then continues.
+    copied to the scalable. If the copied bounds do not allow the new replicas yet, the list ends before the patch of
+    replicas. The next check then continues.
     """
     group = plan.group
     if plan.leaves:
@@ -140,6 +140,6 @@ def bounds_of(plan: GroupPlan) -> list[Bounds]:
 
 
 def is_complete(plan: GroupPlan) -> bool:
-    """Return True if ``patches`` completes the plan; else an owner's controller has to copy bounds first."""
+    """Return True if ``patches`` completes the plan; False: an owner's controller has to copy bounds first."""
     steps = patches(plan)
     return plan.requested == plan.group.requested or plan.leaves or any(patch.requested is not None for patch in steps)
