@@ -231,7 +231,7 @@ def _command(action: Action) -> Callable[..., None]:
         *(
             _option(alias, name, field)
             for alias, (name, field) in fields.items()
-            if get_origin(field.annotation) is not dict  # an event can express it, an option cannot
+            if get_origin(field.annotation) is not dict  # an event can have a mapping, an option cannot
         ),
         *several,
         ("output", OutputForm, Output.TABLE),
@@ -249,7 +249,7 @@ def _refuse_several(cluster: str | None, selector: str | None, *, everything: bo
 
 
 def _option(alias: str, name: str, field: FieldInfo) -> _Option:
-    """Return a field's option, named as in events. Only types are validated here; the Lambda function does the rest."""
+    """Return a field's option, named as in events. The Lambda function validates values; here, only types are."""
     forms: dict[Any, Any] = {bool: bool, int: int, tuple: list[str]}
     form = forms.get(get_origin(field.annotation) or field.annotation, str)
     # A flag has no --no- form. The help of a list describes one value.
@@ -297,7 +297,7 @@ def _confirmed(
     """
     answer = ask_of_all(action, stack, {**fields, "list": True})
     listed, untouched = answer["clusters"], answer.get("untouched", 0)
-    # If a cluster that the user named fails, the command ends as other actions do.
+    # If a cluster fails, and the user named this cluster, the command ends as other actions do.
     if "clusters" in fields and listed and not listed[0]["ok"]:
         fail([listed[0]["message"]], CANNOT_READ if listed[0].get("retry") else BAD_INPUT)
     groups = alike(listed)

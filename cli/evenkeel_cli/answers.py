@@ -59,7 +59,7 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
 
 
 def alike(answers: Iterable[_Json]) -> dict[str, str]:
-    """Return the texts that answers of several clusters share, each with a line that also names these clusters."""
+    """Return texts that answers of several clusters share, each with a line of the text and the clusters' names."""
     names: dict[str, list[str]] = {}
     for answer in answers:
         if answer.get("ok") and (text := answer.get("alike")):
@@ -136,7 +136,7 @@ def _outcomes(decision: DecisionDocument) -> Iterator[str]:
 
 
 def print_plan(plan: Plan, console: Console | None = None) -> None:
-    """Print a plan that was made locally: a table per pool, reasons, skipped objects and a summary."""
+    """Print a plan that was made locally: a table for each pool, reasons, skipped objects and a summary."""
     console = console or terminal()
     document = plan_json(plan)
     for planned, pool in zip(plan.pools, document["pools"], strict=True):

@@ -67,7 +67,7 @@ def apply_command(  # noqa: PLR0913 (one parameter per option)
         done += _unregistered(stack, removed, {"force": force, "reason": reason})
     for cluster in done:
         say(cluster["message"], err=not cluster["ok"])
-    # Keep clusters that no file names: one may have a new id, under which its record is not stored yet.
+    # Keep clusters that no file names: the file may name a cluster by a new id that is not stored yet.
     if removed and prune and not is_stored:
         say("nothing is unregistered while a record is not stored: apply once more", err=True)
     if not all(cluster["ok"] for cluster in done):
@@ -118,7 +118,7 @@ def _show(listed: Iterable[_Json], removed: Iterable[_Json], *, prune: bool) -> 
 def read_files(place: str) -> dict[str, Any]:
     """Return the records of a file or a folder by id. Raises ConfigError."""
     refuse_empty(place)
-    # For an unusable name, pathlib raises, but os.path returns False. Reading the file then reports the fault.
+    # pathlib raises for an unusable name. os.path returns False, and the fault is reported when the file is read.
     is_folder = os.path.isdir(place)  # noqa: PTH112
     files = _files_in(Path(place)) if is_folder else [place]
     folder = place if is_folder else str(Path(place).parent)
@@ -136,7 +136,7 @@ def read_files(place: str) -> dict[str, Any]:
 
 
 def _refuse_outside(file: str, folder: str) -> None:
-    """Raise ConfigError for an include outside of the folder: its author may lack the right to read that file."""
+    """Raise ConfigError for an include outside of the folder: an author may lack the right to read that file."""
     try:
         is_outside = not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder))
     except ValueError:  # the name contains a zero byte; reading reports it

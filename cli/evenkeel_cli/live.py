@@ -35,7 +35,7 @@ _ENTRIES = (("contexts", "context"), ("users", "user"))
 def observe(
     policy: ClusterFile, state: ClusterState, kubeconfig: str | None, context: str | None
 ) -> tuple[Observation, SeePods]:
-    """Return an observation, and a function that adds missing pods to it if the record has demand or a workload.
+    """Return an observation, and a function that adds missing pods if the record has demand or a workload.
 
     Raises:
         ConfigError: the kubeconfig cannot be used.
@@ -66,7 +66,7 @@ def list_objects(
 ) -> Sequence[Object]:
     """Return all objects of a kind that match a label selector. Raises as ``observe`` does.
 
-    The version is the one that the server prefers, among those that serve the kind.
+    Of the versions that serve the kind, the server's preferred version is used.
     """
     api, remaining = _opened(kubeconfig, context)
     for version in api.served(group, remaining):
@@ -92,7 +92,7 @@ def _refuse_unreadable(path: str) -> None:
 
 
 def _refuse_impersonation(config: Mapping[str, Any], context: str | None) -> None:
-    """Raise ConfigException for impersonation: the library ignores it, and would not act as the user of kubectl."""
+    """Raise ConfigException for impersonation: the library ignores it, and would act as another user than kubectl."""
     contexts, users = (_by_name(config[plural], singular) for plural, singular in _ENTRIES)
     user = users.get(contexts[context or config["current-context"]].get("user"), {})
     for field in IMPERSONATION:
@@ -108,7 +108,7 @@ def _by_name(nodes: Iterable[Any], singular: str) -> dict[Any, Mapping[str, Any]
 
 
 def _configuration(kubeconfig: str | None, context: str | None, where: str) -> Configuration:
-    # load_kube_config finds the same files. They are checked before it reads them, because it expands YAML aliases
+    # load_kube_config finds the same files. The files are checked first, because that function expands YAML aliases
     # without limit and quotes file contents in errors.
     if kubeconfig is not None:
         refuse_empty(kubeconfig)

@@ -80,10 +80,11 @@ def main() -> None:
     """Run the command line. Failed output is reported in one line. A closed pipe is no error."""
     try:
         try:
-            # kubectl starts this program as kubectl-evenkeel. Completion uses one variable for both names.
+            # kubectl starts this program as kubectl-evenkeel. Shell completion uses one variable for both program
+            # names.
             called = Path(sys.argv[0]).stem.replace("kubectl-evenkeel", "kubectl evenkeel")
             if " " in called and {"--install-completion", "--show-completion"}.intersection(sys.argv):
-                # The completion of a command of two words would replace kubectl's own completion.
+                # The completion of the two words `kubectl evenkeel` would replace kubectl's own completion.
                 say("evenkeel: kubectl completes its own lines: completion is for the command evenkeel alone", err=True)
                 sys.exit(BAD_INPUT)
             app(prog_name=called, complete_var="_EVENKEEL_COMPLETE")

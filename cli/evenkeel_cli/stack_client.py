@@ -47,7 +47,7 @@ class CannotAskError(Exception):
 
 
 def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a function's answer, which may report a failure. Events of actions that write name the caller.
+    """Return a function's answer, which may report a failure. The event of an action that writes names the caller.
 
     Raises:
         CannotAskError: no stack of that name, no credentials or rights, no answer, or the function failed.
@@ -96,7 +96,7 @@ def role_arns(stack: str, roles: Iterable[str]) -> dict[str, str]:
 
 
 def _caller(session: Any) -> dict[str, str]:
-    """Return the caller's ARN for the event; empty if STS does not answer, because CloudTrail has the ARN, too."""
+    """Return the caller's ARN for the event; empty if STS does not answer: CloudTrail has the ARN, too."""
     try:
         return {"by": str(session.client("sts", config=_IDENTITY_CONFIG).get_caller_identity()["Arn"])}
     except (*AWS_ERRORS, OSError, KeyError):
@@ -182,7 +182,7 @@ def pages(
 def ask_of_all(action: str, stack: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return one answer for all clusters.
 
-    Repeat the action for the clusters that an answer lists as ``left``, as long as their number falls.
+    Repeat the action for the clusters that an answer lists as ``left``, until their number no longer falls.
     """
     event = dict(fields)
     answer = ask_or_fail(action, stack, event.pop("cluster", None), event)

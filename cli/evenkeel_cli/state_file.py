@@ -71,7 +71,7 @@ class StateFile:
 
 
 def _with_last_failure(state: GroupState) -> GroupState:
-    """Return the state with ``last_failure``; if that is missing, with the latest time that explains its backoff."""
+    """Return the state. A missing ``last_failure`` becomes the latest time that explains the backoff."""
     if state.last_failure is not None or state.backoff_until is None:
         return state
     return replace(state, last_failure=state.backoff_until - BackoffPolicy().initial)

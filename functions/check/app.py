@@ -24,7 +24,7 @@ def check(record: SqsRecord, context: Any) -> None:
     def work(body: str) -> None:
         check = container(writes=False).check
         clusters = read_message(CheckRequest, body).clusters
-        if len(clusters) > 1 and record.receives > 2:  # Lambda itself may have caused the second delivery
+        if len(clusters) > 1 and record.receives > 2:  # the second delivery may be Lambda's own retry
             check.split(clusters)
             return
         summary = check(clusters, remaining_of(context))

@@ -1,4 +1,4 @@
-"""Send batches of incident events to chats and pagers. An event that a channel did not accept is received again."""
+"""Send batches of incident events to chats and pagers. SQS delivers an event again if a channel did not accept it."""
 
 from typing import Any
 

@@ -1,6 +1,7 @@
 """Perform an on-call action: {"action": "pause|resume|...", "cluster": ...} returns {"ok": ..., "message": ...}.
 
-Refused are actions that change which clusters are registered, the access to them, or whether Evenkeel writes to them.
+The function refuses actions that register or unregister clusters, or change their access or whether Evenkeel writes to
+them.
 """
 
 from typing import Any

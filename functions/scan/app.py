@@ -1,4 +1,4 @@
-"""Queue checks of clusters: of due clusters on a schedule, or of the named ones for an event {"clusters": [...]}.
+"""Queue checks: of due clusters on a schedule, or of the clusters that an event {"clusters": [...]} names.
 
 Messages of the recheck queue request a run that is due, or the rest of a shard.
 """

@@ -18,7 +18,7 @@ class Turn(IntEnum):
 
 
 class Agenda:
-    """A queue of events, ordered by time, by turn, and by when they were entered."""
+    """A queue of events in the order of time, then of turn, then of entry."""
 
     def __init__(self) -> None:
         self._entries: list[tuple[int, Turn, int, Callable[[], None]]] = []

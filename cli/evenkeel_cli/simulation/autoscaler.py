@@ -207,7 +207,7 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
             yield Delete(candidate.group, candidate.machine)
 
     def _removable(self, pools: Mapping[str, list[Group]]) -> list[_Removable]:
-        """Return removable nodes, empty nodes first. They are computed again only after a change."""
+        """Return removable nodes, empty nodes first. The list is computed again only after a change."""
         groups = [group for members in pools.values() for group in members]
         seen = (self._pods.version, tuple((group.requested, group.readable_bounds) for group in groups))
         if self._removable_nodes[0] != seen:

@@ -206,7 +206,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         yield from self._scale_down(pools, demand, now)
 
     def hear_refusal(self, group: AnyGroup, nodes: int, now: float) -> Iterator[Action[AnyGroup]]:
-        """Start a group's backoff, and yield the action that removes the nodes that the cloud has refused.
+        """Start a group's backoff, and yield the action that removes the nodes refused by the cloud.
 
         The caller performs the action as in ``loop``. Gardener's provider reports ResourceExhausted (clusterstate.go
         handleInstanceCreationErrors, static_autoscaler.go deleteCreatedNodesWithErrors); clusterapi's does not.
@@ -279,7 +279,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
     def _within_total(
         self, orders: list[tuple[AnyGroup, int]], visible: Sequence[AnyGroup], now: float
     ) -> list[tuple[AnyGroup, int]]:
-        """Return the orders within the limit on all nodes. A reduced order does not count as a failure of its group."""
+        """Return the orders, reduced to the limit on all nodes. A reduced order is no failure of its group."""
         if self._flags.most_nodes is None:
             return orders
         left = self._flags.most_nodes - sum(group.running + self._upcoming(group, now) for group in visible)
@@ -291,13 +291,13 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         return cut
 
     def _upcoming(self, group: AnyGroup, now: float) -> int:
-        """Return the upcoming nodes of a group that has an order; 0 without an order: other writers requested them."""
+        """Return the upcoming nodes of a group that has an order; 0 without an order: others requested the nodes."""
         if group.key not in self._orders or self.in_backoff(group.key, now):
             return 0
         return max(0, group.requested - group.running - len(self._unregistered(group, now)))
 
     def _is_healthy(self, group: AnyGroup, now: float) -> bool:
-        """Return False if too many nodes are missing, by number and share, without the ordered or timed-out nodes."""
+        """Return False if too many nodes are missing, by number and share. Ordered or timed-out nodes do not count."""
         missing = group.requested - group.running
         if missing <= _MISSING_NODES:
             return True
@@ -314,7 +314,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         )
 
     def _waiting(self, pool: str, groups: Sequence[AnyGroup], demand: Demand, now: float) -> tuple[dict[str, int], int]:
-        """Return the number of a pool's pending pods: of pods bound to a zone, by zone; and of all other pods."""
+        """Return the numbers of a pool's pending pods: by zone for pods bound to a zone, and one for all other pods."""
         nodes: dict[str, int] = {}
         for group in groups:
             coming = self._upcoming(group, now) if self._orders else 0
@@ -341,7 +341,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
             able = [group for group in visible if group.pool == pool and self._may_grow(group, now)]
             for group in able:
                 zonal = bound.get(group.zone, 0)
-                # Similar groups are those on which all pods of the option fit.
+                # A group is similar if all pods of the option fit on it.
                 similar = [other for other in able if not zonal or other.zone == group.zone]
                 if zonal + anywhere:
                     options.append((group, similar, zonal + anywhere))

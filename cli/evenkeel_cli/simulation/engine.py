@@ -205,7 +205,7 @@ class Run:
         if self.variant.autoscaler:
             enter(0, Turn.AUTOSCALER, self._loop)
         if self.variant.evenkeel:
-            enter(0, Turn.WORLD, self._scan)  # at the start, Evenkeel checks before the others act
+            enter(0, Turn.WORLD, self._scan)  # at the start, Evenkeel checks before other participants act
             for fence in self.scenario.fences:
                 enter(fence.start, Turn.EVENT, partial(self._fence, fence.zone, fence.until))
             for lie in self._lies:

@@ -20,7 +20,8 @@ from evenkeel_cli.simulation.scenario import Scenario, read_scenario, spans_wher
 _Samples = list[tuple[int, GroupDocument]]
 """The recorded groups of one pool in one zone, each with the seconds since the history began."""
 
-# A failure code of each class, so that simulated failures have the recorded class. Nothing reports a timeout.
+# A failure code of each class, so that simulated failures have the recorded class. No source reports a timeout
+# (``seen``: never).
 _REFUSALS: Mapping[str, Mapping[str, str]] = {
     FailureClass.CAPACITY: {"code": "InsufficientInstanceCapacity"},
     FailureClass.QUOTA: {"code": "VcpuLimitExceeded"},
@@ -141,7 +142,8 @@ def _pool(name: str, decisions: Sequence[DecisionDocument]) -> dict[str, Any]:
 def _ran(group: GroupDocument) -> int:
     """Return a group's running nodes at the start.
 
-    If their number is not recorded, return the replicas requested before the decision; for a fenced group, after it.
+    If their number is not recorded, return the requested replicas: before the decision or, for a fenced group, after
+    it.
     """
     if group.running is not None:
         return min(group.running, group.requested.before)

@@ -139,7 +139,7 @@ def _pod_rises(record: Record) -> Iterator[PodRise]:
 def _met(
     record: Record, steps: Sequence[tuple[int, int]], is_met: Callable[[Snapshot, int], bool], *, falls: bool = True
 ) -> Iterator[tuple[int, int, int | None]]:
-    """Yield the second and height of each rise, and the seconds until a snapshot met it; None: no snapshot did.
+    """Yield the second and height of each rise, and the seconds until a snapshot met it; None: it was not met.
 
     A rise ends when demand falls below its height. Without ``falls``, each step is a rise that ends with the run.
     """
@@ -241,7 +241,7 @@ def _skew(groups: Sequence[GroupSnapshot]) -> int:
 
 
 def _mean_skew(record: Record, spans: Sequence[tuple[Snapshot, int]], since: int | None) -> float | None:
-    """Return the mean skew of the worst pool from ``since`` on; None if that is None or after the run's end."""
+    """Return the mean skew of the worst pool from ``since`` on; None if ``since`` is None or after the run's end."""
     left = record.scenario.duration - since if since is not None else 0
     if since is None or left <= 0:
         return None
@@ -267,7 +267,7 @@ def _held(record: Record, snapshot: Snapshot) -> int:
 
 
 def served(snapshot: Snapshot, pool: str, zone: str | None) -> int:
-    """Return how many running nodes meet one demand. In a zone, demand bound to this zone has priority."""
+    """Return how many running nodes meet one demand. A zone's nodes first meet the demand that is bound to the zone."""
     running = {group.zone: group.running for group in snapshot.of_pool(pool)}
     bound = {name: min(nodes, snapshot.demand.get((pool, name), 0)) for name, nodes in running.items()}
     if zone is not None:

@@ -118,7 +118,7 @@ class Pods:
     def _first_to_go(self, kind: PodGroup) -> SimulatedPod:
         """Return the pod that a controller deletes first (controller_utils.go).
 
-        The order is: pending pods, pods on the node with the most pods of the kind, the newest pods.
+        The order is: first pending pods, then pods on the node with the most pods of the kind, then the newest pods.
         """
         places = [(pod.node is None, pod.node.kinds[kind] if pod.node else 0) for pod in self._alive[kind]]
         index = max(range(len(places)), key=lambda index: (*places[index], index))

@@ -198,7 +198,8 @@ class PodsSetup(_Entry):
 
     name: Name
     count: PodCounts
-    lifetime: Positive | None = None  # the time a pod runs on a node; None: pods end only when ``count`` falls
+    # How long a pod runs on a node. None: pods end only when ``count`` falls.
+    lifetime: Positive | None = None
     cpu: Amount = Fraction(0)
     memory: Amount = Fraction(0)
     pool: Name | None = None  # None: nodes of any pool
@@ -256,10 +257,11 @@ class EvenkeelSetup(_Entry):
     event_latency: Duration = 2
     provision_timeout: Annotated[Positive, Field(ge=60, le=7200)] = int(PROVISION_TIMEOUT.total_seconds())
     share_offerings: Annotated[bool, Field(strict=True)] = True  # True: the clusters of a fleet share reports
-    # For scenarios with an autoscaler and pods. advise: report what pods wait for; level shrink reads the needed nodes.
+    # For scenarios with an autoscaler and pods. advise: report what pods wait for, so that converge with level shrink
+    # knows the needed nodes.
     demand: Literal["off", "advise"] = "off"
     converge: ConvergeEntry = ConvergeEntry()
-    expander: Expander | None = None  # as in the record: has no effect with an autoscaler
+    expander: Expander | None = None  # as in the record; without effect if an autoscaler runs
     expander_order: ExpanderOrder | None = Field(default=None, validate_default=True)
     max_step: MaxStep | None = None
 

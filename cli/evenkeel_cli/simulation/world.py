@@ -1,7 +1,7 @@
 """Zones, machines and node groups as numbers in virtual time.
 
 A requested machine gets the cloud's answer and becomes a node after its zone's provision delay. When replicas fall, the
-newest machines without a node are removed first, as delete marks achieve in the three machine APIs. Running nodes
+newest machines without a node are removed first, as if they had delete marks in the three machine APIs. Running nodes
 remain when the cloud has no more machines in their zone.
 """
 
@@ -212,7 +212,7 @@ class World:
         machine.launched, machine.failure = True, None
         self._machines_given[zone.name] += 1
         self._launches[zone.name] += 1
-        # The nth launch of a zone takes equally long in all variants, so that the variants can be compared.
+        # The nth launch in a zone takes the same time in all variants, so that the variants can be compared.
         rng = random.Random(f"{self.scenario.seed}/{zone.name}/{self._launches[zone.name]}")
         self._later(zone.provision + rng.randint(0, zone.jitter), partial(self._join, group, machine))
 
@@ -271,7 +271,7 @@ class World:
     def observe(self, group: Group, *, closely: bool = False) -> NodeGroup:
         """Return the group as an object of the API.
 
-        It has machines if nodes are missing, if the group is not healthy, or with ``closely``.
+        The group has machines if nodes are missing, if it is not healthy, or if ``closely`` is True.
         """
         fault = Fault(object=str(group.key), field="max", value="'many'", problem="not an integer")
         return NodeGroup(

@@ -1,4 +1,4 @@
-"""Access to a cluster: to the API server with its machine objects, and to the one with its pods and nodes."""
+"""Access to a cluster: to the API server with its machine objects, and to the API server with its pods and nodes."""
 
 import base64
 import binascii
@@ -14,9 +14,9 @@ RoleArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-
 
 
 class EksAccess(Strict):
-    """Access to an EKS cluster. AWS returns its endpoint, and a presigned STS token is the credential.
+    """Access to an EKS cluster. AWS returns the cluster's endpoint, and a presigned STS token is the credential.
 
-    For a cluster in another account, Evenkeel assumes a role of that account for both calls.
+    For a cluster in another account, Evenkeel assumes a role of that account to get both.
     """
 
     kind: Literal["eks"]
@@ -51,7 +51,7 @@ def _base64(value: object) -> tuple[str, bytes]:
 
 
 def _ca_data(value: object) -> str:
-    """Return the text if it is base64 of a PEM certificate. The TLS library validates it at its first use."""
+    """Return the text if it is base64 of a PEM certificate. The TLS library validates the certificate later."""
     text, pem = _base64(value)
     if not re.search(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", pem):
         raise ValueError("must be the authority's PEM certificate in base64, as certificate-authority-data is")
@@ -61,8 +61,8 @@ def _ca_data(value: object) -> str:
 class AwsOidcAccess(Strict):
     """An API server that trusts the tokens that AWS issues to the function's role (IAM outbound identity federation).
 
-    For checks, the servers of a trust domain may share ``audience``. Without it, and for writes, the audience of tokens
-    is the server's own. A shared audience has no slash, so it can never equal a server's own.
+    Tokens for writes have the server's own audience. Tokens for checks have ``audience``, which several servers of a
+    trust domain may share; None: the server's own. A shared audience has no slash, so no server's own can equal it.
     """
 
     kind: Literal["aws-oidc"]
@@ -72,7 +72,7 @@ class AwsOidcAccess(Strict):
 
 
 def _sealed(value: object) -> str:
-    """Return the value if it may be output of ``aws kms encrypt``. A plain token is refused: it is secret."""
+    """Return the value if it can be output of ``aws kms encrypt``. A token that is not encrypted is refused."""
     text, sealed = _base64(value)
     if not 0 < len(sealed) <= 6144 or sealed.startswith(b"ey"):
         raise ValueError("must be what aws kms encrypt made of it, in base64: a token itself is never stored")
@@ -115,14 +115,14 @@ class SecretAccess(Strict):
     key: str = Field(default="value", pattern=r"^[A-Za-z0-9._-]{1,253}$")
 
 
-# A service-account is not accepted: runs renew its token, and the next run in the workload cluster may be far away.
+# A service-account is not accepted: only runs renew its token, and it might expire before the next run.
 WorkloadAccess = Annotated[
     SameAccess | SecretAccess | EksAccess | AwsOidcAccess | KubeconfigAccess, Field(discriminator="kind")
 ]
 
 
 class WorkloadEntry(Strict):
-    """Access to the pods and nodes, and the most that a check reads. If there are more, none are evaluated."""
+    """Access to the pods and nodes, and the most that a check reads. If there are more, the check evaluates none."""
 
     access: WorkloadAccess
     most_nodes: int = Field(default=1000, ge=1, le=5000)

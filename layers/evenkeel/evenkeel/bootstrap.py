@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from evenkeel.application.rebalancing.failure import RecordFailure
     from evenkeel.application.rollout.rollout import AdvanceRollouts
 
-# AWS answers in milliseconds or not at all. One connection for each parallel check.
+# Short timeouts: AWS answers in milliseconds or not at all. One connection for each parallel check.
 _AWS = Config(
     connect_timeout=3, read_timeout=10, retries={"mode": "standard", "max_attempts": 3}, max_pool_connections=50
 )
@@ -77,7 +77,7 @@ class SystemClock:
 
 
 def make_logger() -> Logger:
-    """Return Powertools' logger. The standard logger of Evenkeel's modules gets the same handler."""
+    """Return Powertools' logger. The standard logger of Evenkeel's modules gets Powertools' handler."""
     logger = Logger()  # named after the stack: POWERTOOLS_SERVICE_NAME
     logging.getLogger("evenkeel")  # registers the logger, so that the next line can copy the handler to it
     copy_config_to_registered_loggers(logger, include={"evenkeel"})
@@ -86,7 +86,7 @@ def make_logger() -> Logger:
 
 def make_metrics() -> StackMetrics:
     """Return the stack's metrics, which are sent at the end of an invocation."""
-    # Read from the environment, not from Settings: these may be invalid, which the invocation reports.
+    # Read from the environment, because Settings may be invalid. The invocation then reports the faults.
     return StackMetrics(everything=lambda: os.environ.get("EVENKEEL_ALL_METRICS") == "true")
 
 
@@ -119,7 +119,7 @@ class Container:
     ) -> None:
         """Read the settings. Raises ConfigError if a variable of the environment is missing or wrong.
 
-        ``writes``: the function writes to clusters. A function that only reads has another identity there.
+        ``writes``: the function writes to clusters. A function that only reads has another identity in clusters.
         """
         self._writes = writes
         environment = os.environ if environment is None else environment
@@ -189,7 +189,7 @@ class Container:
 
     @cached_property
     def rebalance_inbox(self) -> Inbox:
-        """Return the inbox of the rebalance queue. Its failed messages are retried earlier than others."""
+        """Return the inbox of the rebalance queue. It retries failed messages earlier than other queues."""
         return Inbox(queue=self._queue, tries_soon=True)
 
     @cached_property
@@ -322,7 +322,7 @@ _clock: Clock = SystemClock()
 
 
 def use_clock(clock: Clock) -> None:
-    """Replace the clock. The demo and tests use one whose minutes are shorter."""
+    """Replace the clock. The demo and tests use a clock with shorter minutes."""
     global _clock
     _clock = clock
     container.cache_clear()

@@ -70,8 +70,8 @@ ConfigMapName = Annotated[
     ),
 ]
 ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds within which a new node must register")]
-# At least twice the smallest provision_timeout, because an autoscaler that gives up sooner deletes machines that still
-# boot. At most Cluster Autoscaler's default.
+# The minimum is twice the smallest provision_timeout: an autoscaler with a shorter time deletes machines that still
+# boot. The maximum is Cluster Autoscaler's default.
 SuspectProvisionTime = Annotated[int, Field(ge=120, le=900, description="seconds for a new node of a suspect group")]
 TroubleAfter = Annotated[int, Field(ge=0, le=86400, description="seconds until a missing node is an incident")]
 MaxStep = Annotated[int, Field(ge=1, le=LARGEST_COUNT, strict=True, description="nodes that one run may add to a pool")]
@@ -201,7 +201,7 @@ def _off(value: object) -> object:
 
 
 class DiscoveredPools(Strict):
-    """The pools of a record in which similar groups without a pool form one."""
+    """The ``pools`` object of a record, with which similar groups without a pool form a pool."""
 
     # "off": no pool is formed. A cluster sets it to override "similar" in the defaults of a fleet file.
     discover: Annotated[Literal["similar", "off"], BeforeValidator(_off)]
@@ -229,7 +229,7 @@ def _form(pools: object) -> str:
     return DISCOVERED if isinstance(pools, Mapping | DiscoveredPools) else LISTED
 
 
-# The form is chosen before the entries are read. So a wrong entry is one fault, not one fault for each form.
+# The form (list or object) is chosen before the entries are read. So a wrong entry is one fault, not one per form.
 Pools = Annotated[
     Annotated[tuple[PoolEntry, ...], Tag(LISTED)] | Annotated[DiscoveredPools, Tag(DISCOVERED)], Discriminator(_form)
 ]
@@ -248,7 +248,7 @@ def with_expander(value: tuple[str, ...] | None, others: ValidationInfo) -> tupl
     """Return the order of pools.
 
     Raises:
-        ValueError: It names a pool twice, is missing with ``expander: order``, or is set without that.
+        ValueError: The order names a pool twice, is missing with ``expander: order``, or is set with another expander.
     """
     expander = others.data.get("expander")
     if (expander == "order") is (value is None) and "expander" in others.data:
@@ -284,7 +284,7 @@ class DemandFields(Strict):
 
     autoscaler: Literal["cluster-autoscaler", "none"] = "cluster-autoscaler"
     demand: DemandName | None = None  # None: off
-    expander: Expander | None = None  # how one of several fitting pools is selected. None: least-waste
+    expander: Expander | None = None  # how one of several pools that fit is selected. None: least-waste
     expander_order: ExpanderOrder | None = Field(default=None, validate_default=True)
     max_step: MaxStep | None = None  # nodes that one run may add to a pool. None: any number
     autoscaler_loop: int = Field(default=10, ge=1, le=600, description="the autoscaler's --scan-interval, in seconds")
@@ -313,7 +313,7 @@ class WriteFields(Strict):
     pools: Pools = ()
     # `validate --apply` may write to the objects that own a pool's numbers. None: false.
     fix_owners: bool | None = None
-    # Bounds may be written to a Cluster's topology. The write takes over their ownership. None: false.
+    # Evenkeel may write bounds to a Cluster's topology, and then owns these fields. None: false.
     write_topology: bool | None = None
     # The NodePool of a fenced group gets fixed replicas instead of autoScaling. None: false.
     node_pool_fence: bool | None = None
@@ -407,7 +407,7 @@ class FixEntry(Strict):
     """A higher PoolMaximum that an operator has confirmed. It is stored until the next run has written it."""
 
     pool: PoolName
-    group: Annotated[str, Field(max_length=600)] = ""  # the group with the annotation; empty: the record has the number
+    group: Annotated[str, Field(max_length=600)] = ""  # the group with the annotation; empty: a fix of the record
     # OwnerRef.id of the object with the number. ``group`` is then one of its groups.
     owner: Annotated[str, Field(max_length=600)] = ""
     before: Count | None = None  # the number that the operator saw; None: it was unset
@@ -422,14 +422,14 @@ class ControlRecord(Strict):
     restoring: bool = False  # True until adopted bounds are written back; then the cluster is paused
     paused_pools: dict[PoolName, Moment | None] = {}  # pool's name or id -> end of its pause; None: until resumed
     restoring_pools: tuple[PoolName, ...] = ()  # the pools that are being restored, by name or id
-    # True: the pause is the end of a restore. The function ``operator`` must not end it.
+    # True: a finished restore has set the pause. The function ``operator`` must not end it.
     restored: bool = False
     restored_pools: tuple[PoolName, ...] = ()
-    nothing_since: Moment | None = None  # when a restore first found no group; a later check must confirm that
+    nothing_since: Moment | None = None  # when a restore first found no group; a later check must find none, too
     fixes: tuple[FixEntry, ...] = ()  # the next run writes them
     # Pool's name or id -> when an operator requested a converge pass.
     convergence_requested: dict[PoolName, Moment] = {}
-    # True: writes are enabled, False: they are stopped, None: the stack decides. The record's ``dry_run`` overrides it.
+    # True: writes are on; False: writes are off; None: the stack's setting. The record's ``dry_run`` overrides it.
     live: bool | None = None
     rollout: str = ""  # id of the rollout that has set ``live``
 
@@ -499,7 +499,7 @@ class ClusterRecord(ClusterPolicy):
 
     @property
     def looks_as_it_writes(self) -> bool:
-        """Return True if checks and writes use one identity. Only then can a check ask if writes are allowed."""
+        """Return True if checks and writes use one identity. Otherwise a check cannot ask if writes are allowed."""
         if isinstance(self.access, EksAccess):
             return self.access.role_arn is not None and self.access.role(writes=True) == self.access.role(writes=False)
         return isinstance(self.access, KubeconfigAccess)
@@ -541,7 +541,7 @@ class ClusterRecord(ClusterPolicy):
 
 
 class _ControlFields(Strict):
-    """The fields of a record that change its control record. Operator actions change the control record, too."""
+    """The fields of a record that change its control record. Operator actions also change the control record."""
 
     paused: bool = False
     paused_until: Moment | None = None
@@ -564,7 +564,7 @@ class Registration(ClusterRecord, _ControlFields):
 
     @classmethod
     def of(cls, record: ClusterRecord, control: ControlRecord) -> Self:
-        """Return record and control as one, without ``fixes``: only the next run reads those."""
+        """Return record and control as one registration, without ``fixes``, which only the next run reads."""
         fields = {field: getattr(control, name) for field, name in _CONTROL_NAMES.items() if field != "mending"}
         return cls(**dict(record), **fields)
 

@@ -15,14 +15,14 @@ _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 class ZoneStatement(Strict):
     """The last statement of one source about a zone."""
 
-    until: Moment  # the zone is impaired until this time; a past time: it is healthy
-    stated_at: Moment | None = None  # of two statements of a source, the later one counts
+    until: Moment  # the zone is impaired until this time; a past time: the zone is healthy
+    stated_at: Moment | None = None  # a source's later statement replaces its earlier one
 
 
 class ZoneRecord(Strict):
     """The statements about a zone, by source: an operator, ARC's autoshift, ARC's zonal shift, and so on.
 
-    The zone is impaired while the time of one statement is not over.
+    The zone is impaired until the latest ``until`` of its statements.
     """
 
     words: dict[str, ZoneStatement] = Field(min_length=1)
@@ -60,7 +60,7 @@ class EventCheckRecord(Strict):
 
 
 class ScaleRequestRecord(Strict):
-    """A request for nodes; a negative number gives nodes back."""
+    """A request for nodes. A negative number is a request to give nodes back."""
 
     id: str = Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+$")
     nodes: int = Field(ge=-LARGEST_COUNT, le=LARGEST_COUNT, strict=True)
@@ -68,7 +68,7 @@ class ScaleRequestRecord(Strict):
     group: str = Field(default="", max_length=600)
     only: tuple[Annotated[str, Field(min_length=1, max_length=600)], ...] = Field(default=(), max_length=1000)
     at: Moment
-    by: str = Field(default="", max_length=2048)  # the caller, unverified; of an event: its account and source
+    by: str = Field(default="", max_length=2048)  # the caller, unverified; of an event: the event's account and source
     done: bool = False
     result: str = ""
     # The nodes that later runs add. None: max_step has not divided the request.
@@ -92,7 +92,7 @@ class ScaleRequestRecord(Strict):
         return 0 if self.left is None else self.nodes - self.left - sum(self.less.values())
 
     def asks_the_same(self, other: "ScaleRequestRecord") -> bool:
-        """Return True if both records are the same request. Their times and their progress may differ."""
+        """Return True if both records describe one request. Their times and progress are not compared."""
         named = [(each.id, each.nodes, each.pool, each.group, set(each.only)) for each in (self, other)]
         return named[0] == named[1]
 

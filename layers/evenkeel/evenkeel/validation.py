@@ -25,7 +25,7 @@ class ConfigError(ValueError):
 class Strict(BaseModel):
     """A model that rejects unknown fields and is immutable."""
 
-    # defer_build: a model is built at its first use, because a starting function uses only a few of them.
+    # defer_build: each model is built at its first use, because a starting function uses only a few models.
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
 
 
@@ -45,7 +45,7 @@ def read_model(model: type[Model], data: object, where: str) -> Model:
 
 
 def validated(read: Callable[[], _T], where: str, json_schema: Callable[[], dict[str, Any]]) -> _T:
-    """Return the result of ``read``. The hint about an unknown field is made from the fields of the schema.
+    """Return the result of ``read``. An error about an unknown field suggests fields of the schema.
 
     Raises:
         ConfigError: one line per bad value, each starting with ``where``.
@@ -68,7 +68,7 @@ def _fields_at(root: dict[str, Any], path: Sequence[str | int]) -> list[str]:
     form: dict[str, Any]
     for part in (*path, None):
         while "$ref" in schema or "anyOf" in schema:
-            # Of several forms, the one with fields or entries is used.
+            # If the schema has several forms, the form with fields or entries is used.
             forms = schema.get("anyOf", [schema])
             form = next((form for form in forms if "$ref" in form or form.get("type") in ("object", "array")), {})
             schema = root["$defs"][form["$ref"].rpartition("/")[2]] if "$ref" in form else form
@@ -112,7 +112,7 @@ def _line(where: str, fault: dict[str, Any], json_schema: Callable[[], dict[str,
     kind, loc = fault["type"], fault["loc"]
     if kind.startswith("union_tag_"):
         return _unknown_kind(where, fault)
-    # Pydantic's path contains the kind of an access, which is not a field of the record.
+    # Pydantic's path also contains the access's kind, although the record has no field of that name.
     parts = [part for place, part in enumerate(loc) if part not in _FORMS and loc[:place] not in _ACCESSES]
     path = ".".join(map(str, parts)) or "the whole"
     if kind == "missing":

@@ -1,6 +1,6 @@
 """The addresses that Evenkeel may connect to, for clusters and notification channels.
 
-A name is resolved once, and the connection uses an address that was checked.
+A name is resolved once, all its addresses are checked, and the connection uses one of them.
 """
 
 import ipaddress
@@ -36,12 +36,13 @@ _NEVER = {
 }
 _FORBIDDEN = [(ipaddress.ip_network(network), purpose) for network, purpose in _NEVER.items()]
 _LOOPBACK = ("loopback",)
-# IPv4 addresses inside IPv6 addresses (compatible, mapped, NAT64, 6to4), with the number of bits that follow.
+# IPv4 addresses inside IPv6 addresses (compatible, mapped, NAT64, 6to4): the network, and the number of bits
+# after the IPv4 address.
 _EMBEDDED = [
     (ipaddress.IPv6Network(network), follow)
     for network, follow in (("::/96", 0), ("::ffff:0:0/96", 0), ("64:ff9b::/96", 0), ("2002::/16", 80))
 ]
-# An ISATAP address is any prefix, then one of these two numbers (32 bits), then the IPv4 address.
+# An ISATAP address consists of any prefix, one of these two numbers (32 bits), and the IPv4 address.
 _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
@@ -54,7 +55,7 @@ def connect(host: str, port: int, seconds: float, *, allow_loopback: bool) -> so
 
     Raises:
         ForbiddenAddressError: one of its addresses is forbidden.
-        OSError: no answer, or none in time.
+        OSError: no connection within ``seconds``.
     """
     until = monotonic() + seconds
     addresses = _resolve(host, port, seconds)
@@ -67,7 +68,7 @@ def connect(host: str, port: int, seconds: float, *, allow_loopback: bool) -> so
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.settimeout(max(0.001, until - monotonic()))
             sock.connect(address)
-            sock.settimeout(max(0.001, until - monotonic()))  # the TLS handshake has the rest of the time
+            sock.settimeout(max(0.001, until - monotonic()))  # the time that is left for the TLS handshake
             return sock
         except OSError as error:
             sock.close()
@@ -78,7 +79,7 @@ def connect(host: str, port: int, seconds: float, *, allow_loopback: bool) -> so
 def _resolve(host: str, port: int, seconds: float) -> list[Any]:
     """Return all addresses of a name, as ``socket.getaddrinfo`` does.
 
-    The resolver has no deadline, so it runs in a thread that is abandoned when it is late.
+    The resolver has no deadline, so it runs in a thread, which is abandoned after ``seconds``.
     """
     answer: queue.SimpleQueue[list[Any] | Exception] = queue.SimpleQueue()
 

@@ -15,7 +15,7 @@ _THROTTLING = ("Throttl", "RequestLimitExceeded", "TooManyRequests", "Provisione
 
 
 def access_error(error: Exception) -> type[AccessError]:
-    """Return the type of error to raise instead. Missing credentials count as unavailable, not as denied."""
+    """Return the type of error to raise instead of AWS's. Missing credentials count as unavailable, not as denied."""
     if isinstance(error, ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         away = status >= 500 or str(error.response.get("Error", {}).get("Code", "")).startswith(_THROTTLING)
@@ -39,10 +39,10 @@ UNREADABLE = "its answer cannot be read"
 
 
 def part_of(answer: Mapping[str, Any] | None, name: str) -> Any:
-    """Return a part that every answer of its kind has.
+    """Return a part that every answer to the call has.
 
     Raises:
-        ResponseParserError: The answer lacks it.
+        ResponseParserError: The answer lacks the part.
     """
     if not isinstance(answer, Mapping) or answer.get(name) is None:
         raise ResponseParserError(UNREADABLE)

@@ -21,7 +21,7 @@ from evenkeel.validation import Moment, parse_json, validated
 
 _log = logging.getLogger("evenkeel.stored")
 _Kind = TypeVar("_Kind")
-# Fields whose numbers are no counts of nodes: they may be negative or larger.
+# Fields whose numbers are not counts of nodes. They may be negative, or larger than a count may be.
 _ANY_NUMBER = frozenset({"facts", "generation", "maxima", "steps", "unplaced"})
 _SMALLEST = {"size": 1}  # the size of a rollout's wave; other counts may be 0
 
@@ -60,9 +60,9 @@ def dump_plain(value: object) -> Any:
 
 
 def keep_unknown(kind: type, text: str, before: str) -> str:
-    """Return the new text of an item, plus the fields of its previous text that only a newer release knows.
+    """Return the new text of an item, with those fields of its previous text that only a newer release knows.
 
-    Each such field is put back where it was, unless another pool or another access is in that place now.
+    Each such field returns to its former place, if that place still has the same pool or the same access.
     """
     _, validator, serializer = _codec(kind)
     try:
@@ -96,7 +96,7 @@ def _built(kind: type) -> tuple[Any, SchemaValidator, SchemaSerializer]:
     return schema, SchemaValidator(schema), SchemaSerializer(schema)
 
 
-# A codec is built when its kind is first read or written: a function needs few of them when it starts.
+# A codec is built when its kind is first read or written: a starting function needs few codecs.
 _codec: Callable[[type], tuple[Any, SchemaValidator, SchemaSerializer]] = cache(_built)
 
 
@@ -118,7 +118,7 @@ def _checked(schema: Any, field: str = "") -> Any:
         case "frozenset":
             schema = {**schema, "serialization": core_schema.plain_serializer_function_ser_schema(sorted)}
         case "union" if tags := [_tag_of(choice) for choice in schema["choices"]]:
-            if None not in tags:  # a bad value is then one fault, for the member with that tag
+            if None not in tags:  # a bad value is then one fault: of the union's member with that tag
                 choices = dict(zip(tags, schema["choices"], strict=True))
                 schema = core_schema.tagged_union_schema(choices, discriminator="phase")
         case "dataclass-field":
@@ -126,7 +126,7 @@ def _checked(schema: Any, field: str = "") -> Any:
             if field == "failure_class":
                 schema = {**schema, "validation_alias": "class", "serialization_alias": "class"}
             if schema["schema"]["type"] == "default" and schema["schema"]["schema"]["type"] == "literal":
-                # The tag of a union has to be stored, so its default is removed: defaults are left out of the JSON.
+                # The tag of a union must be stored. Defaults are left out of the JSON, so the tag's default is removed.
                 schema = {**schema, "schema": schema["schema"]["schema"]}
             if field in _FIELD_CHECKS:
                 schema = {**schema, "schema": _with_check(schema["schema"], _FIELD_CHECKS[field])}

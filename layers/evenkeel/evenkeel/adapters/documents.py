@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-# Levels of nesting, far more than any kubeconfig, record or Kubernetes object has. Deeper texts crash the C loader.
+# The most levels of nesting, far more than any kubeconfig, record or Kubernetes object has. The C loader crashes on
+# very deep texts.
 _DEEPEST = 200
-# The most values that aliases may add. A few lines of aliases can exceed the memory; people repeat a dozen lines.
+# The most values that aliases may add. A few lines of nested aliases can exceed the memory; people need far fewer.
 _MOST_REPEATED = 10_000
 _TWICE = "a name occurs twice in one object, and only one of the two would count: keep one"
 
@@ -104,7 +105,7 @@ def _fault_of(events: Iterable[Any], *, once: bool) -> str | None:
         elif isinstance(event, yaml.CollectionStartEvent):
             if len(open_) > _DEEPEST:
                 return f"not YAML or JSON: nested more than {_DEEPEST} levels deep"
-            sizes.pop(anchor, None)  # an alias inside its own anchor is a fault
+            sizes.pop(anchor, None)  # so that an alias inside its own anchor is a fault
             open_.append(_Collection(anchor, names=set() if isinstance(event, yaml.MappingStartEvent) else None))
             continue
         elif isinstance(event, yaml.CollectionEndEvent):

@@ -8,22 +8,22 @@ from typing import Generic, TypeVar
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
-# Every cluster is checked several times within this time, so no cluster needs a value that is unused for as long.
+# Every cluster is checked several times within this time, so a value that is unused for longer is not needed.
 _RESTS = timedelta(minutes=10)
 
 
 class Room(Generic[_K, _V]):
-    """Keeps up to ``most`` values. In a full cache, a new value replaces one unused for ten minutes, or is dropped.
+    """Keeps up to ``most`` values. If it is full, a new value replaces a value unused for ten minutes, or is dropped.
 
     Clusters are checked in turn. A least-recently-used cache that is too small evicts each value just before its next
-    use, and never hits. This one keeps its values: at half the needed size, it hits for half of the clusters.
+    use, and never hits. This cache keeps its values: with half the needed size, it hits for half of the clusters.
     """
 
     def __init__(self, most: int, now: Callable[[], datetime]) -> None:
         self._most = most
         self._now = now
         self._lock = threading.Lock()
-        self._kept: OrderedDict[_K, tuple[_V, datetime]] = OrderedDict()  # and its last use; the latest is last
+        self._kept: OrderedDict[_K, tuple[_V, datetime]] = OrderedDict()  # value and last use; the latest is last
 
     def get(self, key: _K) -> _V | None:
         """Return the value of a key and mark it as used; None if there is none."""
@@ -35,7 +35,7 @@ class Room(Generic[_K, _V]):
             return kept[0]
 
     def put(self, key: _K, value: _V) -> None:
-        """Keep the value of a key, if there is space. It replaces the key's earlier value."""
+        """Store the value of a key if there is space. It replaces the key's earlier value."""
         with self._lock:
             if key not in self._kept and len(self._kept) >= self._most:
                 oldest, (_, used) = next(iter(self._kept.items()))

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
-# As many as the connections in the pool to an API server, which accepts hundreds of requests in flight.
+# Equal to the number of connections in the pool to an API server. An API server accepts hundreds of parallel requests.
 THREADS = 16
 
 
@@ -14,7 +14,7 @@ def run_in_threads(tasks: Sequence[Callable[[], None]]) -> None:
 
 
 def all_at_once(tasks: Sequence[Callable[[], None]]) -> None:
-    """Start one thread per task: a task that waits for an answer delays no other.
+    """Start one thread per task, so that a task that waits for an answer delays no other task.
 
     All threads share one processor. The interpreter runs one thread at a time, and waking threads on other
     processors takes twice the time (``python -m bench quiet_check``).

@@ -65,11 +65,11 @@ class ConflictError(EvenkeelError):
 
 
 class RejectedError(EvenkeelError):
-    """The API refuses the write (403, 422), and would refuse it again."""
+    """The API refuses the write (403, 422), and would refuse a retry, too."""
 
 
 class ForbiddenError(RejectedError):
-    """Evenkeel may not write the object (403). An administrator must grant the right."""
+    """The API server forbids Evenkeel to write the object (403). An administrator must grant the right."""
 
 
 class UnexpectedError(ClusterUnavailableError):
@@ -81,7 +81,7 @@ class UnexpectedError(ClusterUnavailableError):
 
 
 def contained(cluster: str, step: str, call: Callable[[], _T]) -> _T:
-    """Return the result of the call. Raises expected errors unchanged, and UnexpectedError for all others."""
+    """Return the result of the call. Raises expected errors unchanged, and UnexpectedError instead of all others."""
     unexpected: UnexpectedError
     try:
         return call()

@@ -29,8 +29,9 @@ _LONGEST_ASKER = 2048
 _LONGEST_REASON = 500
 _MOST_NAMED = 10_000  # clusters that one event may name: a megabyte of ids
 _FAILURES_NAMED = 20
-_ACTIONS_KEPT = timedelta(days=30)  # as long as decisions
-# For events about all clusters: one that hangs must not use up the others' time, and Lambda limits answers to 6 MB.
+_ACTIONS_KEPT = timedelta(days=30)  # as for decisions
+# Limits for events about several clusters: a cluster that hangs must not use up the time of the others, and Lambda
+# limits answers to 6 MB.
 _SECONDS_PER_CLUSTER = 10
 _LEAST_SECONDS = 3
 _LARGEST_ANSWER = 4_000_000
@@ -129,7 +130,7 @@ class Operate(ActionPorts):
     ) -> Answer:
         """Return one answer for each cluster. An error in one cluster does not affect the others.
 
-        ``lists``: nothing is carried out; the answer has the clusters that the action would affect. ``left`` in the
+        ``lists``: return the clusters that the action would affect, without carrying it out. ``left`` in the
         answer: the clusters for which there was no time or space. The caller names them in a second event.
         """
         answers: dict[str, Answer | None] = {}

@@ -67,7 +67,7 @@ class GroupDocument(Document):
     reasons: tuple[str, ...] = ()
     rules: tuple[_Facts, ...] = ()  # one per reason: the rule and its facts by name
     outcome: Annotated[str | None, ONLY_WHEN_KNOWN] = None  # a sentence; only in decisions
-    result: Annotated[str | None, ONLY_WHEN_KNOWN] = None  # a Result; a newer release may add values
+    result: Annotated[str | None, ONLY_WHEN_KNOWN] = None  # a value of Result; a newer release may add values
     running: Annotated[Count | None, ONLY_WHEN_KNOWN] = None
 
     @property
@@ -98,7 +98,7 @@ class GroupDocument(Document):
 class ScaleRequestDocument(Document):
     """The unfinished part of a request for nodes.
 
-    ``missing``: nodes that find no room, or that cannot be removed. ``later``: nodes that are left to later runs.
+    ``missing``: the number of nodes that cannot be added or removed. ``later``: the number that is left to later runs.
     """
 
     request: str
@@ -115,7 +115,7 @@ class OwnerDocument(Document):
     name: str
     field: str
     value: Count  # the value in the owner's object
-    wanted: Count  # the value that its users want; ``value`` may be Evenkeel's
+    wanted: Count  # the value that the owner's users want; ``value`` may be set by Evenkeel
     part: Annotated[str, ONLY_WHEN_SET] = ""
     set_by: Annotated[str, ONLY_WHEN_SET] = ""
 
@@ -142,7 +142,7 @@ class WaitingDocument(Document):
     pods: tuple[str, ...]  # the oldest few, the oldest first
     count: Count
     since: Timestamp
-    zones: tuple[str, ...] = ()  # where their nodes may be
+    zones: tuple[str, ...] = ()  # the zones in which their nodes may be
 
 
 class UnfitDocument(Document):
@@ -291,7 +291,7 @@ def read_decisions(decisions: Iterable[Mapping[str, Any]], where: str) -> tuple[
 
 
 def or_named(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the entry. A decision that cannot be read is replaced by an entry with its id and the fault."""
+    """Return the entry; for a decision that cannot be read, an entry with its id and the fault instead."""
     if "pool" not in entry:
         return entry
     try:

@@ -19,7 +19,7 @@ from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
 
-# The stack's name in proposed commands if no setting has it.
+# The stack's name in proposed commands if no setting names the stack.
 NAMELESS = "NAME"
 # The cause of an entry that replaces an unreadable decision. Its `what` is the fault.
 UNREADABLE = "unreadable"
@@ -80,7 +80,7 @@ class CheckResult(StrEnum):
 
     SILENT = "silent"  # the cluster returns no usable answer
     ANSWERS = "answers"  # the cluster answers again
-    UNSEEN = "unseen"  # checks cannot or may not read the cluster: the run's own read counts as a check
+    UNSEEN = "unseen"  # checks are unable or forbidden to read the cluster: the run's own read counts as a check
 
 
 class Queue(Protocol):
@@ -96,7 +96,7 @@ class Queue(Protocol):
     ) -> None:
         """Request a run. Requests with the same deduplication id within five minutes count as one.
 
-        ``steady``: the state that the run stores if it finds nothing to do, either.
+        ``steady``: the state that the run stores if it also finds nothing to do.
         """
 
     def check_again(self, cluster: str, reason: str, seconds: int) -> None:
@@ -109,8 +109,8 @@ class Queue(Protocol):
 class Versions(dict[str, int]):
     """The versions of a cluster's items that a reader has seen, by the store's names of items.
 
-    Each write is conditional on these versions and updates them. So one reader may write an item several times. After
-    that, a write by another reader fails.
+    Each write is conditional on these versions and updates them. So one reader may write an item several times. A
+    reader with older versions then fails to write it.
     """
 
 
@@ -119,7 +119,7 @@ class SharedOffering:
     """The stored capacity reports of one offering."""
 
     state: OfferingState
-    version: int | None  # the next write is conditional on it; None: there is no item
+    version: int | None  # the next write is conditional on this version; None: there is no item
 
 
 Offerings = Mapping[Offering, SharedOffering]
@@ -137,7 +137,7 @@ class StoredCluster:
     scale_requests: Mapping[str, ScaleRequestRecord]  # by id, done ones too; plans use only state.scale_requests
     versions: Versions
     fencing_token: int  # of the lease
-    offerings: Offerings = field(default_factory=dict)  # all reports; state.offerings has those of other clusters
+    offerings: Offerings = field(default_factory=dict)  # all reports; state.offerings: only those of other clusters
     expired: Sequence[str] = ()  # items for `RunStore.forget`, by the store's names
     timer: Timer | None = None  # the next check in addition to scans
     event_check: EventCheckRecord | None = None  # the last check that an event requested
@@ -151,12 +151,12 @@ class StoredCluster:
         return self.control.applied_to(self.record.policy())
 
     def is_left_alone(self, now: datetime) -> bool:
-        """Return True if the cluster is paused, and Evenkeel's bounds keep no autoscaler from ordering."""
+        """Return True if the cluster is paused, and Evenkeel's bounds prevent no autoscaler from ordering."""
         return self.control.is_paused(now) and not self.closed_pools
 
     @property
     def closed_pools(self) -> Mapping[str, datetime]:
-        """Return the pools in which Evenkeel's bounds keep an autoscaler from ordering: name -> since when."""
+        """Return the pools in which Evenkeel's bounds prevent an autoscaler from ordering nodes: name -> since when."""
         return {id.name: pool.closed_at for id, pool in self.state.pools.items() if pool.closed_at is not None}
 
     @property
@@ -182,7 +182,7 @@ class StoredCluster:
 
 @dataclass(frozen=True, kw_only=True)
 class Registered:
-    """The stored registration of a cluster. ``record`` is a string, the fault, if it cannot be read."""
+    """The stored registration of a cluster. If the record cannot be read, ``record`` is the fault, a string."""
 
     record: ClusterRecord | str
     control: ControlRecord
@@ -193,7 +193,7 @@ class ClusterStore(Protocol):
     """The items of one cluster that several capabilities write.
 
     In every store, a write is conditional on the versions that were read (None: there was no item). If these have
-    changed, it raises StateConflictError. All methods raise StateUnavailableError.
+    changed, the write raises StateConflictError. All methods raise StateUnavailableError.
     """
 
     def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
@@ -209,7 +209,7 @@ class ClusterStore(Protocol):
         """Write the state of one node group."""
 
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
-        """Write one request for nodes. With ``versions`` None, a conflict means that it is stored already."""
+        """Write one request for nodes. With ``versions`` None, a conflict means that the request is already stored."""
 
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
         """Add a decision, or an operator action with its caller. One that is too large for an item is truncated."""
@@ -242,11 +242,11 @@ class LeaseStore(Protocol):
 
         Raises:
             LeaseHeldError: Another owner has it.
-            StateConflictError: It was taken since the read (``seen_token``).
+            StateConflictError: A run has taken it since the read (``seen_token``).
         """
 
     def give_back_lease(self, cluster: str, lease: Lease, now: datetime) -> None:
-        """End the lease now. It is no error if the lease is lost already."""
+        """End the lease now. If the lease is already lost, do nothing."""
 
 
 class Shelf(Protocol):

@@ -30,7 +30,7 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
         observation: Everything that one check has read.
         state: The stored state of groups, pools and zones.
         policy: The settings of the cluster record.
-        now: The time, with time zone. No other clock is read. If the API server's time differs, it is that time.
+        now: The time, with time zone, by the API server's clock if known. The plan reads no other clock.
     """
     return run_pipeline(Check(observation, state, policy, now), CAPABILITIES)
 

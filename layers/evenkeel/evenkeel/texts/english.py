@@ -9,7 +9,7 @@ The templates are the JSON files of this folder. A template is a sentence with f
 - ``[ until {until}| for good]``: the part before the bar if all its facts are set and not 0; else the part after it.
 - ``{fact:?}``: an empty text. In brackets, it makes the part before the bar depend on this fact.
 
-The program never reads a sentence back, so a change here changes only what people read.
+The program never parses these sentences, so a changed template affects only what people read.
 """
 
 import json
@@ -216,7 +216,7 @@ def _remedy(facts: Facts) -> str:
 
 
 def _reporters(facts: Facts) -> str:
-    """Return the clusters that report a shortage as text: at most one name, and the number of the others."""
+    """Return the clusters that report a shortage as text: at most one name, and the number of other clusters."""
     names, others = _list(facts["clusters"]), _number(facts, "others")
     if not names:
         return "another cluster" if others < 2 else counted(others, "cluster")

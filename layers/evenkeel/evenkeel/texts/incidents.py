@@ -31,7 +31,7 @@ def incident_text(incident: Incident, now: datetime) -> str:
 
 
 def incident_headline(incident: Incident, now: datetime) -> str:
-    """Return the line of ``incident_text`` without the message of the cloud or of the API server."""
+    """Return the line of ``incident_text``, but without the message of the cloud or of the API server."""
     return incident_text(incident if incident.kind is IncidentKind.CONTESTED else replace(incident, message=""), now)
 
 
@@ -72,7 +72,7 @@ def _text(incident: Incident, part: str) -> str:
 
 
 def _zones(zones: tuple[str, ...]) -> str:
-    """Return the zones, with their common region only once: this leaves space for the cloud's message in the line."""
+    """Return the zones, with their common region only once. This saves space for the cloud's message."""
     region = zones[0][:-1] if zones else ""
     if region and all(zone[:-1] == region for zone in zones):
         zones = (zones[0], *(zone[-1] for zone in zones[1:]))

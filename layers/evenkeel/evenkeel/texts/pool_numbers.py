@@ -127,7 +127,7 @@ def _spec(spec: object) -> str:
 
 
 def _shoot(ref: OwnerRef) -> tuple[str, str]:
-    """Return the name and namespace of a Shoot or a Worker's Shoot, as far as the seed's namespace shows them."""
+    """Return name and namespace of a Shoot; for a Worker, as far as the seed's namespace shows its Shoot's."""
     if ref.kind == "Shoot":
         return ref.name, ref.namespace
     place = shoot_of_namespace(ref.namespace)

@@ -24,8 +24,8 @@ _LINES = 20
 _LONGEST_LINE = 180
 _LONGEST_TEXT = 600
 _TITLES = {Change.OPENED: "Incident", Change.CHANGED: "Changed", Change.CLOSED: "Over"}
-# The severities of incident kinds, by PagerDuty's names; every other kind is an "error".
-# Only missing nodes are "critical": they page an operator, also at night.
+# The severities of incident kinds, by PagerDuty's names. Kinds that are not listed are an "error". Only missing nodes
+# are "critical": they page an operator, also at night.
 _SEVERITIES = {
     IncidentKind.MISSING.value: "critical",
     IncidentKind.CONTESTED.value: "warning",
@@ -177,9 +177,9 @@ class Opsgenie(_Service):
     """Alerts of Opsgenie, and of Jira Service Management, which has taken over Opsgenie's API.
 
     Sources: Atlassian, *Integration events API*, and Opsgenie's *Alert API*. Fields, with their lengths in characters:
-    ``message`` (130), ``alias`` (512), ``description`` (15,000), ``priority`` (P1 to P5), ``details``. The alias
-    identifies an alert, also to close it. The key is in the header ``Authorization: GenieKey``. Opsgenie itself ends on
-    5 April 2027 (support.atlassian.com/opsgenie).
+    ``message`` (130), ``alias`` (512), ``description`` (15,000), ``priority`` (P1 to P5), ``details``. Requests that
+    open or close an alert name it by its alias. The key is in the header ``Authorization: GenieKey``. Opsgenie itself
+    ends on 5 April 2027 (support.atlassian.com/opsgenie).
     """
 
     name = "opsgenie"

@@ -78,7 +78,8 @@ class HttpsPost:
             connection.request("POST", path, body, {"Content-Type": "application/json", **headers})
             answer = connection.getresponse()
             status, pause = answer.status, _seconds(answer.getheader("Retry-After"))
-            if cut.is_set():  # the library treats headers that were cut off as complete
+            # The library treats headers as complete even if the connection was cut.
+            if cut.is_set():
                 raise TimeoutError
         except ForbiddenAddressError as error:  # the error names only the host and an address
             raise ChannelError(f"{error}: correct the URL", is_away=False) from None

@@ -11,7 +11,7 @@ from evenkeel.application.incidents.alerting import LastNotified
 from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.alerts")
-# Longer than a message may wait (14 days as a dead letter), so no older notification arrives.
+# Messages wait for a shorter time (as dead letters: 14 days). So none arrives after its stored notification expired.
 _KEPT = timedelta(days=30)
 
 
@@ -27,7 +27,7 @@ class DynamoAlertMemory:
         for item in self._table.get(_pk(channel), key):
             try:
                 version = whole(item, "version")
-            except ConfigError as error:  # no write of the item could succeed
+            except ConfigError as error:  # the next write of this item would fail, too
                 raise StateUnavailableError(f"table {self._table.name}: {error}") from None
             try:
                 return _last_notified(item, version)

@@ -47,11 +47,11 @@ def records_of(event: object, logger: Logger) -> Sequence[Mapping[str, Any]]:
 
 
 def answer_batch(records: Sequence[Mapping[str, Any]], handle: Callable[[SqsRecord], None]) -> dict[str, Any]:
-    """Handle the records, and return Lambda's partial batch response with the messages that SQS is to retry.
+    """Handle the records. Return Lambda's partial batch response, which lists the messages that SQS must retry.
 
-    After a failure, the later messages of the same group are not handled, so that they keep their order. Other groups,
-    and messages without a group, continue. (Powertools' ``SqsFifoPartialProcessor`` does the same, but it imports every
-    other event source of Lambda.)
+    After a failure, the later messages of the same group are not handled, so that they keep their order. Other groups
+    and messages without a group are handled. (Powertools' ``SqsFifoPartialProcessor`` does the same, but it imports
+    every other event source of Lambda.)
     """
     failed: list[str] = []
     held_back: set[str] = set()

@@ -24,8 +24,8 @@ class _Invocation:
 class DynamoIdempotency:
     """``Idempotent`` on DynamoDB.
 
-    If the work raises, its item is deleted, so that the event can be retried. If its invocation breaks off, the work
-    may start again at the time by which this invocation must have ended.
+    If the work raises, its item is deleted, so that the event can be retried. If the invocation is killed, a retry is
+    accepted from the time at which the invocation would have timed out.
     """
 
     def __init__(self, client: Any, table: str, function: str) -> None:

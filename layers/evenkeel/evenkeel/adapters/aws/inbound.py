@@ -30,7 +30,7 @@ def read_event(event: object, account: str | None = None) -> InboundEvent:
     Args:
         event: as EventBridge delivers it.
         account: the function's own AWS account. A cluster's record names the accounts whose events are accepted, and
-            AWS names the account of an event. None: unknown, so accounts are not compared.
+            the event itself has its account from AWS. None: unknown, so accounts are not compared.
     """
     if not isinstance(event, Mapping):
         return ignored("malformed", "event: not an object")

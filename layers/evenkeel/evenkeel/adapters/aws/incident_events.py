@@ -39,7 +39,7 @@ class _RolloutEvent(Message):
     rollout: str = Field(max_length=100)
     phase: Literal["halted", "done"]
     at: Moment
-    halts: int = 0  # the number of incidents that halted it; 0: an operator did
+    halts: int = 0  # the number of incidents that halted it; 0: an operator halted it
     message: str
     command: str | None = None
 
@@ -57,9 +57,9 @@ def read_alert(body: object) -> Alert:
 
 
 def _of_rollout(event: _RolloutEvent) -> Alert:
-    """Return the notification of a rollout. It opens an alert if an incident halted the rollout, else it opens none.
+    """Return the notification of a rollout. It opens an alert only if an incident halted the rollout.
 
-    The key and the order of the event make sure that each channel reports a halt once, and never after its end.
+    The event's key and order make sure that each channel reports a halt once, and never after the end of the halt.
     """
     pages = event.phase == "halted" and event.halts > 0
     return Alert(

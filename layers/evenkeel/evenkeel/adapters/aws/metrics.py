@@ -1,7 +1,7 @@
 """Metrics as log lines (embedded metric format).
 
 CloudWatch bills a custom metric for each hour in which it is sent. So zeros are not sent, and metrics without an alarm
-are sent only on request. Without a request, a line that other metrics need has their values as plain fields.
+are sent only on request. If unrequested, their values are plain fields in the line of other metrics.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ class StackMetrics(AmazonCloudWatchEMFProvider):
 
 
 def write_metrics_of(cluster: str, counts: Mapping[str, int]) -> None:
-    """Write a line with a cluster's metrics. Zeros are left out; the cluster is a second dimension."""
+    """Write a line with a cluster's metrics. Zeros are left out. The cluster is a second dimension of these metrics."""
     line = AmazonCloudWatchEMFProvider(metric_set={}, dimension_set={}, metadata_set={}, default_dimensions={})
     line.add_dimension("cluster", cluster)
     for name, count in counts.items():

@@ -27,7 +27,7 @@ class BucketShelf:
             self._client().put_object(
                 Bucket=self._bucket,
                 Key=self._key,
-                # Half a surrogate pair is valid in JSON and not in UTF-8: it becomes a question mark.
+                # Half a surrogate pair is valid in JSON but not in UTF-8, so it is replaced by a question mark.
                 Body=html.encode(errors="replace"),
                 ContentType="text/html; charset=utf-8",
                 CacheControl="no-cache",

@@ -17,13 +17,13 @@ from evenkeel.domain.fleet.check_times import Chunk, SteadyState
 from evenkeel.validation import ClusterId, ConfigError, Moment, read_json, read_model
 
 _log = logging.getLogger("evenkeel.messages")
-# Bytes. EventBridge allows 256 KiB for an entry. The stored decision is complete.
+# Bytes. EventBridge allows 256 KiB for an entry. A larger event lacks fields, which the stored decision has.
 _LARGEST_DETAIL = 240_000
-_LONG = ("pool", "problems", "says")  # fields that a larger event leaves out
+_LONG = ("pool", "problems", "says")  # the fields that a larger event lacks
 SOURCE = "evenkeel"
 # Seconds until SQS retries a failed message for the first time. Each further delay is four times as long, at most 80 s:
 # 5, 20, 80, 80. So a short outage of the table delays a run only briefly. If a worker dies, SQS retries its message
-# after the queue's visibility timeout (90 s). Its lease (60 s at most) has then ended, but the first backoff has not.
+# after the queue's visibility timeout (90 s). Then the worker's lease (60 s at most) has ended, the first backoff not.
 _TRY_AGAIN_SECONDS = 5
 LONGEST_WAIT_SECONDS = 80
 # The most messages of an SQS batch.
@@ -65,7 +65,7 @@ class RolloutRequest(Message):
 
 
 class ScanRequest(Message):
-    """A request to scan a shard from the cluster that follows ``after``, for the tick at time ``at``."""
+    """A request to scan the clusters of a shard after the id ``after``, for the tick at time ``at``."""
 
     shard: str = Field(min_length=1, max_length=16)
     after: ClusterId
@@ -82,7 +82,7 @@ class _ScanEvent(BaseModel):
 
 
 def read_scan(event: object) -> datetime | tuple[str, ...]:
-    """Return the tick's own time, or the clusters that an operator names (none: all). Raises BadRequestError."""
+    """Return the tick's time, or the clusters that an operator names (no names: all). Raises BadRequestError."""
     try:
         scan = read_model(_ScanEvent, event, "scan event")
     except ConfigError as error:
@@ -140,7 +140,7 @@ class SqsQueue:
         found: CheckResult | None = None,
         steady: SteadyState | None = None,
     ) -> None:
-        """Send the request in the cluster's message group: its runs are in sequence, and delay no other cluster."""
+        """Send the request in the cluster's message group: runs of one cluster are in sequence, and delay no other."""
         body: dict[str, Any] = {"cluster": cluster, "reason": reason[:200]}
         if found is not None:
             body["found"] = found.value
@@ -197,7 +197,7 @@ class SqsQueue:
     def try_soon(self, receipt_handle: str, receives: int) -> None:
         """Have SQS retry a failed message of the rebalance queue before its visibility timeout ends.
 
-        The cluster's other messages wait for it. Best effort: if this call fails, SQS retries it after the timeout.
+        The cluster's other messages wait for this one. Best effort: if the call fails, SQS retries after the timeout.
         """
         seconds = min(_TRY_AGAIN_SECONDS * 4 ** max(0, receives - 1), LONGEST_WAIT_SECONDS)
         request = {"ReceiptHandle": receipt_handle, "VisibilityTimeout": seconds}
@@ -237,11 +237,11 @@ class EventBridgeBus:
         self._bus = bus
 
     def publish(self, detail_type: str, detail: Mapping[str, Any]) -> bool:
-        """Send the event. Return False if it was not sent: a log line says so, and the table has the content."""
+        """Send the event. If it was not sent, log that and return False; the table has the event's content."""
         text = json.dumps(detail, ensure_ascii=False)
         if len(text.encode()) > _LARGEST_DETAIL:
             short = {key: value for key, value in detail.items() if key not in _LONG}
-            pool = detail.get("pool")  # an object in a decision, an id in an incident
+            pool = detail.get("pool")  # in a decision's event an object, in an incident's event an id
             pool = {"name": pool.get("name")} if isinstance(pool, Mapping) else pool
             text = json.dumps({**short, "pool": pool, "truncated": True})
         try:

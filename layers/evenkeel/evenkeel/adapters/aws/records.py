@@ -1,7 +1,7 @@
 """The items of a cluster: their sort keys, their lifetimes, and the values in their texts.
 
-A newer release may have written fields that this release does not know. The versions of a reader include the texts that
-it has read, so a write puts these fields back. A rollback to this release loses none of them.
+A newer release may have written fields that this release does not know. The versions of a reader also keep
+the texts that it has read, so its next write puts these fields back. A rollback to this release loses none of them.
 """
 
 import hashlib
@@ -36,13 +36,13 @@ META, CONTROL, EVENT_LOOK, TIMER, SILENCE = "META", "META#CONTROL", "HEARD", "LO
 HEALTH = "HEALTH"
 _DELETED_BY_TTL = (TIMER, SILENCE, HEALTH)
 # How long an item is kept after its effect has ended: for people, and to recognize a report that arrives late. The day
-# never begins in the past, because DynamoDB does not delete items that expired more than five years ago.
+# starts now at the earliest, because DynamoDB never deletes items that expired more than five years ago.
 _DAY = timedelta(days=1)
 # With the day above, an item is kept for longer than EventBridge may repeat its event (a day).
 _REPEATS = timedelta(hours=1)
 # A contested write is reported for a year at most.
 _CONTESTED_KEPT = timedelta(days=365)
-# Longer than the effect of a capacity report: three hours from its failure, whichever clock dated it.
+# A capacity report has an effect for three hours after its failure. The fourth hour allows for clock differences.
 _OFFERING_KEPT = timedelta(hours=4)
 # Every cluster is checked at least once an hour.
 _LOOKED_AT_KEPT = timedelta(hours=2)
@@ -68,7 +68,7 @@ class LookedAt:
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """An item as it was read. ``version`` None: the next write requires that the item has none."""
+    """An item as it was read. ``version`` None: the next write succeeds only if the item has no version."""
 
     text: str
     version: int | None
@@ -77,13 +77,13 @@ class Stored:
     fault: str = ""  # why the item cannot be read; ``text`` is then empty
 
     def has_expired(self, now: datetime) -> bool:
-        """Return True if the item has no effect any more. DynamoDB deletes it late."""
+        """Return True if the item has no effect any more. DynamoDB deletes such items late."""
         return self.expires is not None and self.expires <= now
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """An item to write. ``version``: the one that was read, which must be unchanged; None: the item must not exist."""
+    """An item to write. ``version``: as it was read; if it has changed, the write fails. None: no item may exist."""
 
     sort_key: str
     text: str
@@ -143,7 +143,7 @@ def _expires(value: Any, now: datetime) -> datetime | None:
 
 
 def _group_expires(state: GroupState, now: datetime) -> datetime | None:
-    """Return a time after the failure is forgotten; None while machines have Evenkeel's marks or nodes are unneeded."""
+    """Return a time at which no failure is in effect; None if machines have Evenkeel's marks or nodes are unneeded."""
     if state.marked or state.unneeded:
         return None
     times = (state.backoff_until, state.last_failure, state.waiting_since)
@@ -159,7 +159,7 @@ def shared_entry(sort_key: str, value: OfferingState | Rollout | LookedAt, versi
 
 
 def looked_at_entry(clusters: Sequence[str], at: datetime) -> Entry:
-    """Return the entry for clusters that were read together. The same clusters have the same sort key."""
+    """Return the entry for clusters that were read together. The sort key is the same for the same clusters."""
     digest = hashlib.sha256("\n".join(clusters).encode()).hexdigest()[:16]
     return shared_entry(digest, LookedAt(at=at, clusters=tuple(clusters)), None, at)
 
@@ -303,7 +303,7 @@ def _read(kind: type[_Kind], item: Stored, where: str) -> _Kind:
 
 
 def _by_zone(records: Mapping[str, ZoneRecord]) -> dict[str, ZoneRecord]:
-    """Return the records by zone. If a record's region was set later, a zone may have two items: both are used."""
+    """Return the records by zone. If a record got its region later, a zone may have two items: both are used."""
     zones: dict[str, ZoneRecord] = {}
     for key, record in records.items():
         zone = key.rpartition("/")[2]

@@ -37,7 +37,7 @@ class _Parsers(ResponseParserFactory):  # type: ignore[misc]
         def parse_or_refuse(response: Any, shape: Any) -> Any:
             try:
                 parsed = parse(response, shape)
-            except Exception:  # whatever the parser raises, the answer is at fault
+            except Exception:  # any exception of the parser means an unreadable answer
                 parsed = None
             if parsed is None:
                 raise ResponseParserError(UNREADABLE)

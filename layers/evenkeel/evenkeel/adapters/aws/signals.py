@@ -1,7 +1,7 @@
 """The parts of a signal source: the map from source and detail-type to a parser, and the fields that events share.
 
-Events are hints. A parser names a node group only if the event does. Otherwise the event only leads to a check of the
-cluster. An event can only select a registered cluster and a known group in it: it sets no endpoint and no credential.
+Events are hints. A parser names a node group only if the event names it. Otherwise the event only leads to a check of
+the cluster. An event can only select a registered cluster and a known group in it, never an endpoint or a credential.
 """
 
 from collections.abc import Callable, Mapping

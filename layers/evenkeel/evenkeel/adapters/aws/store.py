@@ -7,7 +7,7 @@
                        HEALTH                          incidents, and the notifications about them
                        HEARD                           the last check that an event has requested
                        LEASE                           owner, fencing token, expiry; never deleted
-                       LOOK                            the next check, in addition to the scans
+                       LOOK                            the time of the next check, in addition to the scans
                        META                            the record; part of the sparse index `due`
                        META#CONTROL                    pauses, restores, fixes to be written
                        POOL#<flavour>/<ns>/<name>      adopted bounds, digest of the last change
@@ -22,10 +22,10 @@
 
 A hash of a cluster's id selects its shard. Readers of all records use the sparse index `due`.
 
-One query with ``sk >= "G"`` reads all items of a cluster but its decisions and tokens.
+One query with ``sk >= "G"`` reads all items of a cluster except its decisions and tokens.
 
 The function that receives events writes GROUP#, GROWTH#, HEARD and ZONE#. These items have the attributes ``state`` and
-``revision``, all others ``record`` and ``version``. So a policy on attributes keeps the function from writing a record.
+``revision``, all others ``record`` and ``version``. So a policy on attributes can deny that function writes of records.
 The attribute ``steady`` of META holds the steady state; every write of the record removes it.
 """
 
@@ -67,7 +67,7 @@ _VERDICTS = "VERDICTS"
 SHARDS = tuple("0123456789abcdef")
 # Clusters per page. One invocation reads the first page of every shard, in parallel.
 _DUE_PAGE = 1000
-# The most keys of a BatchGetItem.
+# The largest number of keys in a BatchGetItem.
 _KEYS_AT_ONCE = 100
 # Bytes. DynamoDB allows keys of 2,048 bytes. Names of clusters, also in tags, are shorter than this.
 _LONGEST_NAME = 1024
@@ -99,7 +99,7 @@ class DynamoStore:
     Args:
         client: A boto3 DynamoDB client.
         table: The table's name.
-        now: The time, for items that have expired and are not deleted yet.
+        now: Returns the time, to ignore items that have expired and are not deleted yet.
     """
 
     shards: Sequence[str] = SHARDS
@@ -118,7 +118,7 @@ class DynamoStore:
         )
 
     def load_with_decisions(self, cluster: str, ulid: str) -> tuple[StoredCluster, Sequence[Mapping[str, Any]] | None]:
-        """Return a cluster and its decisions after ``ulid``, from one page of a query; None: they do not fit into it.
+        """Return a cluster and its decisions after ``ulid``, from one page of a query; None: they exceed a page.
 
         Further pages are not read, because a caller may ask for a thousand clusters.
         """
@@ -164,7 +164,7 @@ class DynamoStore:
         self._save(cluster, records.SILENCE, unreachable, versions)
 
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
-        """Delete the item, unless it has been written since."""
+        """Delete the item if it is unchanged since it was read."""
         condition = unchanged("revision", versions[expired])
         self._table.call("delete_item", Key=key(_pk(cluster), expired), **condition)
 
@@ -173,7 +173,7 @@ class DynamoStore:
     def save_record(self, record: ClusterRecord, control: ControlRecord, versions: Versions | None) -> None:
         """Store record and control in one transaction, with the copy that ``scan`` reads.
 
-        The names are stored first: an item for a name that the record does not have does no harm.
+        The names are stored first: an item for a name that the record lacks is harmless.
         """
         self._list_names(record)
         meta, controls = records.record_entries(record, control, versions, self._now())
@@ -202,7 +202,7 @@ class DynamoStore:
         self._table.transact(("Update", update), ("Put", self._put_of(_pk(cluster), controls)))
 
     def remove_record(self, cluster: str, versions: Versions) -> None:
-        """Delete record and control in one transaction. The items of the names remain, which does no harm."""
+        """Delete record and control in one transaction. The items of the names remain, which is harmless."""
         condition = unchanged("version", versions.get(META, 0))
         self._table.transact(
             ("Delete", {"Key": key(_pk(cluster), META), **condition}),
@@ -263,7 +263,7 @@ class DynamoStore:
         return steady
 
     def save_steady(self, cluster: str, steady: SteadyState, versions: Versions) -> None:
-        """Store the state as an attribute of the record, if the record is unchanged. Its version remains."""
+        """Store the state as an attribute of the record, if the record is unchanged. The record keeps its version."""
         condition = unchanged("version", versions.get(META, 0))
         values = {**condition["ExpressionAttributeValues"], ":steady": {"S": dump_stored(steady)}}
         self._table.call(
@@ -274,7 +274,7 @@ class DynamoStore:
         )
 
     def save_checked_at(self, clusters: Sequence[str], at: datetime) -> None:
-        """Replace the item without a condition: whichever write is last is right to within seconds."""
+        """Replace the item without a condition: parallel writes have times that differ only by seconds."""
         self._table.call("put_item", **self._put_of(LOOKED_AT, records.looked_at_entry(clusters, at)))
 
     def checked_at(self) -> Mapping[str, datetime]:
@@ -388,7 +388,7 @@ class DynamoStore:
         self._put(_pk(cluster), Entry(sort_key=f"{_DECISION}{ulid}", text=text, expires=expires))
 
     def decisions(self, cluster: str, limit: int) -> Sequence[Mapping[str, Any]]:
-        """Return the decisions that have not expired, the newest first: up to ``limit``."""
+        """Return up to ``limit`` decisions that have not expired, the newest first."""
         values = {":pk": _pk(cluster), ":decision": _DECISION}
         condition = f"{_OF_PK} AND begins_with(sk, :decision)"
         return self._decisions(
@@ -471,7 +471,7 @@ def _stored(sort_key: str, item: Item) -> Stored:
     If an attribute cannot be read, the item gets a ``fault``, which is logged. A readable version is kept, so that the
     item can be overwritten.
     """
-    # The function that receives events could add its attributes to any item. In other items they have no effect.
+    # The function that receives events could add its attributes to any item. They are read only from items of events.
     content, revision, until = (
         ("state", "revision", "kept_until") if _is_of_events(sort_key) else ("record", "version", "expires_at")
     )

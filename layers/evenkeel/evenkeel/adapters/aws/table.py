@@ -16,7 +16,7 @@ from evenkeel.domain.model.values import quote
 from evenkeel.validation import ConfigError
 
 Item = Mapping[str, Any]
-# By call: the part that every answer has.
+# By call: the part that every answer to it contains.
 _PARTS = {"query": "Items", "batch_get_item": "Responses"}
 _OF_SEVERAL_TABLES = ("batch_get_item", "transact_write_items")
 _CONFLICTS = ("ConditionalCheckFailed", "ConditionalCheckFailedException", "TransactionConflict")
@@ -33,7 +33,7 @@ class Table:
         """Return the answer to one call.
 
         Raises:
-            StateConflictError: the condition of a write does not hold, or another write runs now.
+            StateConflictError: the condition of a write is false, or another write of the item is in progress.
             StateUnavailableError: the table does not answer.
         """
         if operation not in _OF_SEVERAL_TABLES:
@@ -54,14 +54,14 @@ class Table:
         self.call("transact_write_items", TransactItems=items)
 
     def get(self, pk: str, sk: str) -> list[Item]:
-        """Return the item of these keys as it is now, as a list of one or none."""
+        """Return the item of these keys, consistently read, as a list of one item or none."""
         answer = self.call("get_item", Key=key(pk, sk), ConsistentRead=True)
         return [answer["Item"]] if "Item" in answer else []
 
     def query(
         self, condition: str, values: Mapping[str, str], *, pages: int | None = None, **request: Any
     ) -> list[Item]:
-        """Return all items that a key condition selects, or those of the first pages."""
+        """Return all items that a key condition selects; with ``pages``, only the items of so many first pages."""
         items: list[Item] = []
         while pages is None or pages > 0:
             answer = self.page(condition, values, **request)
@@ -142,7 +142,7 @@ def moment(item: Item, name: str) -> datetime:
 
 
 def key_of(item: Item) -> str:
-    """Return the item's two keys for an error text. The table's schema gives both their type."""
+    """Return the item's two keys for an error text. The table's schema guarantees their types."""
     return f"{item['pk']['S']} {item['sk']['S']}"
 
 

@@ -1,7 +1,7 @@
 """``TokenVault`` with a KMS key of the stack, and two items of each cluster.
 
-A token is smaller than the 4 KB that KMS encrypts without a data key. Its encryption context has its purpose and its
-server: KMS decrypts it only with the same context, and a policy can name both.
+A token is smaller than the 4 KB that KMS encrypts without a data key. The encryption context has the token's purpose
+and server. KMS decrypts the token only with the same context, and a policy can refer to both.
 """
 
 import base64
@@ -74,7 +74,7 @@ class SealedTokens:
         raise AccessError(f"the kept token cannot be read: {problem}")
 
     def save(self, cluster: str, token: SealedToken, *, writes: bool) -> None:
-        """Store a renewed token, unless another run stored one first. Raises AccessError."""
+        """Store a renewed token. If another run has stored one first, keep that one. Raises AccessError."""
         pk, sk = self._names(cluster, writes)
         self._call(
             "the renewed token cannot be stored",

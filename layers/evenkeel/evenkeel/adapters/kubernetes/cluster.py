@@ -26,7 +26,7 @@ from evenkeel.record import ClusterPolicy
 class KubernetesCluster:
     """One cluster during one run or check. Writes go to the objects that ``observe`` has read."""
 
-    def __init__(  # noqa: PLR0913  each setting of a check is an argument of its own
+    def __init__(  # noqa: PLR0913  each setting of a check is an argument
         self,
         api: KubernetesApi,
         policy: ClusterPolicy,
@@ -37,7 +37,7 @@ class KubernetesCluster:
         list_cache: ListCache | None = None,
         garden: Callable[[], Garden] | None = None,
     ) -> None:
-        """Without ``consistent``, each check receives at most ``max_bytes``, and caches groups in ``list_cache``."""
+        """``consistent`` False: a check receives at most ``max_bytes``, and caches groups in ``list_cache``."""
         self._api = api
         self._policy = policy
         self._remaining = remaining
@@ -93,7 +93,7 @@ class KubernetesCluster:
         self._marker.mark(patch, names, ours)
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
-        """Remove Evenkeel's marks. Return False, and remove none, while the group has a surplus machine."""
+        """Remove Evenkeel's marks. While the group has a surplus machine, remove none and return False."""
         return self._marker.unmark(group, names)
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:

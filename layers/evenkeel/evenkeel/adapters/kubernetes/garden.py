@@ -2,7 +2,7 @@
 
 Evenkeel writes one worker's maximum to a Shoot by a merge patch. A merge patch replaces lists, so it contains the whole
 list of workers, and the Shoot's resourceVersion. Custom resources support no strategic merge patch. A JSON patch would
-not show a conflict: a failed ``test`` gets 422, as does a refusal by a quota.
+not show a conflict: the API server answers 422 both to a failed ``test`` and to a refusal by a quota.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -47,7 +47,7 @@ class Garden:
         self._items: dict[str, Object] = {}  # the Shoots that were read, by ``ref.id``
 
     def shoots(self, namespaces: Collection[str]) -> dict[str, Shoot | Reason]:
-        """Return the Shoots of a seed's namespaces, or the reason why one is unreadable. Stops at the first error."""
+        """Return a Shoot, or why it is unreadable, for each namespace of a seed. Stops at the first error."""
         shoots: dict[str, Shoot | Reason] = {}
         for namespace in sorted(namespaces):
             try:
@@ -72,7 +72,7 @@ class Garden:
         return shoot
 
     def _place(self, namespace: str) -> tuple[str, str] | None:
-        """Return a Shoot's namespace and name: from the record, else from the name of its namespace in the seed."""
+        """Return a Shoot's namespace and name: from the record, else from the name of the seed's namespace."""
         recorded = self._relief.shoots.get(namespace)
         if recorded is not None:
             project, _, name = recorded.partition("/")
@@ -129,7 +129,7 @@ def shoots_in(clusters: Iterable[Object], shoots: Iterable[Object]) -> dict[str,
 
 
 def _obstacle(item: Mapping[str, Any]) -> Reason | None:
-    """Return the reason why Gardener would not apply a change soon, or why it must not be made; else None."""
+    """Return the reason why Gardener would not apply a change soon, or why none must be made; else None."""
     if is_being_deleted(item):
         return Reason.of(Rule.OBJECT_BEING_DELETED)
     if str(annotations_of(item).get(_IGNORE, "")).lower() in ("true", "1", "t"):

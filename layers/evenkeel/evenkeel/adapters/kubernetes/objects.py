@@ -27,7 +27,7 @@ ADOPTED = OWN + "adopted-bounds"
 MOVE = OWN + "move"
 PROVISION_TIME = OWN + "provision-time"
 POOL_LABEL = OWN + "pool"
-# Every annotation that Evenkeel reads on a scalable. Any other name with its prefix is a typing error.
+# Every annotation that Evenkeel reads on a scalable. Any other name with Evenkeel's prefix is a typing error.
 OWN_ANNOTATIONS = (
     *(OWN + name for name in ("pool-min", "pool-max", "strategy", "on-failure", "weight", "zone-min")),
     *(OWN + name for name in ("zone-max", "fence", "level", "dry-run", "max-step")),
@@ -37,7 +37,7 @@ OWN_LABELS = (POOL_LABEL,)
 ZONE_LABEL = "topology.kubernetes.io/zone"
 ZONE_ID_LABEL = "topology.k8s.aws/zone-id"  # cloud-provider-aws pkg/providers/v1/zones.go
 _MANAGER = "evenkeel"
-# The field managers of people. A person who applies with kubectl again sees the conflict, and decides.
+# The field managers of people. A person whose next kubectl apply reports a conflict can decide whose value applies.
 _PEOPLE = ("kubectl",)
 # The earliest and the latest time that can be stored.
 _FIRST, _LAST = datetime(2000, 1, 2, tzinfo=UTC), datetime(2199, 12, 31, tzinfo=UTC)
@@ -174,10 +174,10 @@ def last_writer(item: Object, path: Path) -> str:
 
 
 def controller_of_field(item: Object, path: Path) -> str | None:
-    """Return the field manager that applies the field, and so restores its value after a write.
+    """Return the field manager that applies the field, and so restores the value after others write it.
 
-    Empty where no controller applies the field, None where managedFields are missing. An update writes a field once. An
-    apply declares that the manager owns the field (sigs.k8s.io/structured-merge-diff).
+    Empty where no controller applies the field, None where managedFields are missing. Only an apply counts: it declares
+    that the manager owns the field. An update writes a field once (sigs.k8s.io/structured-merge-diff).
     """
     entries = entries_of(item, ("metadata", "managedFields"))
     if not entries:
@@ -188,7 +188,7 @@ def controller_of_field(item: Object, path: Path) -> str | None:
 
 
 def applied_by_us(item: Object, path: Path) -> list[str]:
-    """Return the fields below this path that Evenkeel applied last. The next apply removes those that it omits."""
+    """Return the fields below this path that Evenkeel applied last. The next apply removes the fields that it omits."""
     fields = (
         mapping(get_path(entry, ("fieldsV1", *path)))
         for entry in entries_of(item, ("metadata", "managedFields"))
@@ -242,7 +242,7 @@ class Reading:
             elif name in OWN_ANNOTATIONS:
                 problem = "not read here: it is an annotation of MachineDeployments and MachineSets"
             else:
-                # Names are compared without the common prefix, which would make any two of them similar.
+                # Names are compared without their prefix, because the common prefix would make any two names similar.
                 nearest = near(name.removeprefix(OWN), [candidate.removeprefix(OWN) for candidate in readable])
                 problem = f"no {kind} that Evenkeel reads{nearest.replace('mean ', f'mean {OWN}')}"
             self.fault(name, quote(entries[name]), problem)

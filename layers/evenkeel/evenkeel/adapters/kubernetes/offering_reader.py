@@ -1,7 +1,7 @@
 """Reads which offering a group buys, from the machine spec of its provider. Pure.
 
-Reservations, capacity blocks, dedicated hosts and placement groups belong to one owner, so they are no offerings.
-Providers other than AWS, Azure and Google Cloud have no offerings here.
+Reservations, capacity blocks, dedicated hosts and placement groups belong to one owner, so they are no offerings that
+clusters could share. Providers other than AWS, Azure and Google Cloud have no offerings here.
 
 Sources of the field names: openshift/api machine/v1beta1/types_{aws,azure,gcp}provider.go; cluster-api-provider-aws
 api/v1beta2/awsmachine_types.go; cluster-api-provider-gcp api/v1beta1/gcpmachine_types.go; cluster-api-provider-azure

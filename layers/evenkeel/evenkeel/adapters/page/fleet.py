@@ -20,7 +20,7 @@ _ADDED_UP = (
 
 
 def headline(page: Page, fleet: Fleet) -> str:
-    """Return the number of clusters in each state, as one line. A cluster has state ``well`` only after it was read."""
+    """Return the number of clusters in each state, as one line. Only a cluster that was read has state ``well``."""
     states = [section.state for section in page.sections]
     counts = {state: states.count(state) for state in ("incident", *_STATES)}
     counts["paused"] += len(fleet.paused)
@@ -100,7 +100,7 @@ class _Zone:
 
     @property
     def title(self) -> str:
-        """Return the zone's name, with its id where that is known, or with its account where that is another one."""
+        """Return the zone's name, with its id where known, or with its account where that is not the stack's."""
         account, slash, name = self.place.rpartition("/")
         if slash:
             return name if account == OWN_ACCOUNT else f"{name} of {account}"
@@ -134,7 +134,7 @@ def _failures(section: Section) -> Mapping[str, str]:
 
 
 def _added_up(zones: Sequence[_Zone]) -> str:
-    """Return the note below the zones, where one entry may combine several zones of one name; else empty."""
+    """Return the note that an entry may combine several zones of one name; empty where no entry does."""
     return _ADDED_UP if any(not zone.is_known and len(zone.clusters) > 1 for zone in zones) else ""
 
 

@@ -246,7 +246,7 @@ def _span(number: ReplicaChange | BoundChange) -> Span:
 
 
 def _group_view(group: _Group, shown: Collection[str]) -> GroupView:
-    """Return one group. ``shown``: the cloud's messages that the page shows elsewhere."""
+    """Return one group. ``shown``: messages of the cloud that the page already shows elsewhere."""
     is_new = group.failure and group.failure.message not in shown and group.state is not State.HEALTHY
     failure = [_failure(group.failure)] if group.failure and is_new else []
     return GroupView(
@@ -438,7 +438,7 @@ def _run_section(run: _Run, end: float) -> Section:
 def _measures(measures: dict[str, Any]) -> Iterable[tuple[str, str]]:
     """Yield the measures that are one number or word, by their JSON names. ``worst_seconds`` becomes a duration."""
     for name, value in measures.items():
-        if name == "worst_seconds":  # null where some demand was never met, or no demand existed
+        if name == "worst_seconds":  # null if demand was not met, or did not exist
             yield "demand met within", duration(value) if isinstance(value, int) else "-"
         elif value is None or isinstance(value, str | int | float):
             yield name.replace("_", " "), "-" if value is None else str(value)

@@ -86,7 +86,7 @@ def _label(history: History) -> str:
 
 
 def _stacked(lanes: Sequence[Lane]) -> list[Steps]:
-    """Return cumulative steps for each lane: its nodes plus the nodes of all lanes before it, at each change."""
+    """Return cumulative steps for each lane: at each change, the nodes of the lane and all lanes before it."""
     times = sorted({at for lane in lanes for at, _ in lane.nodes})
     sums = dict.fromkeys(times, 0)
     stacked: list[Steps] = []

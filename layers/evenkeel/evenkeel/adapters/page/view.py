@@ -86,7 +86,8 @@ class PoolView:
     valid: bool = True
     problems: tuple[str, ...] = ()
     groups: tuple[GroupView, ...] = ()
-    missing: int = 0  # requested nodes that incidents report; other replicas without a node are still starting
+    # Missing nodes according to incidents. Other replicas without a node are still starting.
+    missing: int = 0
     demand: tuple[str, ...] = ()  # sentences about its pending pods and unneeded nodes
     level: tuple[str, ...] = ()  # sentences about its convergence step and budget
     notes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""``apply``: store the records of fleet files, unless a stored record has changed since the caller was shown it."""
+"""``apply``: store the records of fleet files, unless a stored record has changed since the caller saw it."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Self
@@ -34,7 +34,7 @@ class ApplyFields(Fields):
         return list(self.records)
 
     def of(self, cluster: str) -> Self:
-        """Return the fields for one cluster: its record, and the digest of its former record if one is given."""
+        """Return the fields for one cluster: its record, and the digest of its former record if the event has it."""
         before = {cluster: self.before[cluster]} if cluster in self.before else {}
         return self.model_copy(update={"records": {cluster: self.records[cluster]}, "before": before})
 

@@ -124,7 +124,7 @@ class Evaluated:
 
     stored: StoredCluster
     cluster_health: ClusterHealth
-    now: datetime  # by the cluster's clock, as in its incidents; by Evenkeel's if it cannot be read
+    now: datetime  # by the cluster's clock, as in its incidents; by Evenkeel's clock if the cluster cannot be read
     preview: Preview | None = None
     unread: str | None = None
 
@@ -135,7 +135,7 @@ class Call:
 
     ports: ActionPorts
     cluster: str  # empty: all registered clusters
-    selector: Selector | None  # of all registered clusters, only those that match it
+    selector: Selector | None  # selects among all registered clusters; None: no selector
     right: Right  # the right that this event needs
     by: str | None  # the caller, unverified
     reason: str | None  # the caller's reason
@@ -183,7 +183,7 @@ class Call:
             health = evaluate_unread(known, kind_of(error), str(error), since, self.now, timedelta())
             return Evaluated(stored=stored, cluster_health=health, now=self.now, unread=str(error))
         health = evaluate(known, preview.plan, {**stored.state.groups, **preview.plan.states}, after)
-        if not stored.control.is_paused(self.now):  # this read works, but the scheduled checks may have stopped
+        if not stored.control.is_paused(self.now):  # this read succeeds even if the scheduled checks have stopped
             checked_at = self.ports.store.checked_at().get(self.cluster)
             health = with_stopped(health, stored.record.scan_interval, checked_at, self.now)
         return Evaluated(stored=stored, cluster_health=health, now=preview.now, preview=preview)
@@ -223,14 +223,14 @@ class Call:
 
     def change_control(self, stored: StoredCluster, fields: Mapping[str, object]) -> ControlRecord:
         """Write the control item with these fields changed, and return it. Raises StateConflictError."""
-        # Validated, and not only copied, because ``fields`` may contain values of an event.
+        # Validated instead of only copied, because ``fields`` may contain values from an event.
         where = f"record of cluster {self.cluster}"
         control = read_model(ControlRecord, {**stored.control.model_dump(), **fields}, where)
         self.ports.store.save_record(stored.record, control, stored.versions)
         return control
 
     def another_autoscaler(self, record: ClusterRecord) -> Reason | None:
-        """Return the reason if another autoscaler orders nodes, so that this record may not. None: no conflict.
+        """Return the reason if this record must not order nodes, because another autoscaler does; None: no conflict.
 
         Raises AccessError, ClusterUnavailableError.
         """
@@ -274,19 +274,19 @@ class Action:
     right: Right
     handler: Handler
     of_all: bool = False  # True: an event without a cluster is about all registered clusters
-    overview: Handler | None = None  # answers such an event from stored items; None: ``handler`` does, for each cluster
-    looks_with: str = ""  # the field with which ``handler`` reads each cluster although there is an ``overview``
+    overview: Handler | None = None  # answers such an event from stored items; None: ``handler`` answers per cluster
+    looks_with: str = ""  # an event with this field uses ``handler`` for each cluster, instead of ``overview``
     rights_with: Mapping[str, Right] = field(default_factory=dict)  # field -> the right that an event with it needs
     # Returns the effect on a cluster without carrying it out; None: no effect. An action with this function accepts
     # several clusters, and `list`.
     touches: Callable[[Call, Any], Answer | str | None] | None = None
-    spares: str = ""  # why the action has no effect on the other clusters
+    spares: str = ""  # why the action has no effect on clusters for which ``touches`` returns None
     of_records: bool = False  # True: its fields name the clusters
     of_stack: bool = False  # True: it is about the stack, not about a cluster, and records its caller itself
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """Return the fields of an event that name clusters, and ``list``, which carries nothing out."""
+        """Return the fields of an event that name clusters, and ``list``, with which the action is not carried out."""
         if self.of_stack:
             return ()
         if self.of_records:

@@ -191,7 +191,7 @@ _NAMES: Mapping[Rule, str] = {
 
 
 def explain_reason(reason: Reason) -> str:
-    """Return a reason as a sentence. If it set a number, the name of the kind of rule is in front."""
+    """Return a reason as a sentence. If the reason set a number, the sentence starts with the kind of rule."""
     if reason.rule.topic in (Topic.STATE, Topic.NOTE):
         return sentence(reason)
     return f"{_NAMES[reason.rule]}: {sentence(reason)}"
@@ -311,7 +311,7 @@ def _scale_down_options(group: NodeGroup) -> Iterator[str]:
 
 
 def history(decisions: Iterable[Mapping[str, Any]], names: Iterable[str], now: datetime) -> list[str]:
-    """Return sentences about the last actions, and the last decisions that changed one of these groups (keys)."""
+    """Return sentences about the last actions and the last decisions that changed a group with one of these keys."""
     keys = set(names)
     lines = (line for entry in map(or_named, decisions) for line in _lines_of(entry, keys, now))
     return list(islice(lines, _DECISIONS_TOLD))
@@ -343,7 +343,7 @@ def _changes(decision: DecisionDocument, keys: Collection[str], now: datetime) -
 
 
 def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
-    """Return how far its max lets the group grow; if it may not grow, the necessary change."""
+    """Return how far the group may grow below its max; if it may not grow, the change that would allow it."""
     group, top = plan.group, plan.bounds.max if plan.bounds else None
     holds = [] if pool.mode.valid else ["its pool is invalid"]
     if plan.state is State.FROZEN:
@@ -369,7 +369,7 @@ def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
 
 
 def _obstacles(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> list[str]:
-    """Return what prevents growth, each with the necessary change."""
+    """Return each obstacle to growth, with the change that would remove it."""
     group, obstacles = plan.group, []
     if plan.state is State.FENCED:
         obstacles.append("it is fenced" if until is None else f"its fence ends at {rfc3339(until)}")
@@ -395,7 +395,7 @@ def _pool_is_full(pool: PoolPlan, requested: int, maximum: int) -> str:
 
 
 def _spent(plan: GroupPlan) -> str:
-    """Return why max is not above the requested replicas, for a group without another obstacle."""
+    """Return why max is not above the requested replicas of a group that has no other obstacle."""
     if any(reason.rule in (Rule.MOVE_UNDER_WAY, Rule.CLOSED_FOR_ORDER) for reason in plan.reasons):
         return "its max rises again once what is on its way has come"
     if plan.leaves:

@@ -81,7 +81,10 @@ def _fenced(call: Call, zone: str, end: str, doubt: str) -> tuple[Answer, Answer
 
 
 def _lifted(call: Call, zone: str, others: Sequence[str]) -> tuple[Answer, Answer]:
-    """Return these two answers for a lifted fence. ``others``: the sources that still report the zone as impaired."""
+    """Return the answer if the fence is lifted now, and the answer if lifting it is only planned.
+
+    ``others``: the sources that still report the zone as impaired.
+    """
     subject = f"zone {zone} of {call.cluster}"
     if others:
         still = f"is no longer fenced by hand (that moment is over); it is still impaired, says {', '.join(others)}"
@@ -100,7 +103,7 @@ def _lifted(call: Call, zone: str, others: Sequence[str]) -> tuple[Answer, Answe
 def _pools_in(call: Call, zone: str, stored: StoredCluster) -> list[PoolPlan]:
     """Return the pools with a group in the zone; none if the cluster does not answer in time.
 
-    The fence is stored already, so the caller does not wait long for a failing cluster.
+    The fence is stored already, so the time to read a failing cluster is short.
     """
     name, start = stored.record.zone_ids.get(zone, zone), call.ports.clock.now()
 
@@ -130,7 +133,7 @@ def _zone_of_id(call: Call, id: str, stored: StoredCluster) -> str:
     """Return the cluster's name of the zone, by zone id.
 
     The name is read from the record, from AWS if the stack's account buys the machines, or from nodes. It is never
-    guessed, because two accounts may have the same name for different zones.
+    guessed, because two accounts may use one name for different zones.
     """
     record = stored.record
     if id in record.zone_ids:

@@ -22,10 +22,10 @@ from evenkeel.domain.offerings.reports import standing
 from evenkeel.record import Registration
 from evenkeel.texts.english import rfc3339
 
-# Lambda limits answers to 6 MB. Summaries beyond this size are shortened: those of 10,000 clusters have 3 MB.
+# Lambda limits answers to 6 MB. Summaries beyond this size are shortened. The summaries of 10,000 clusters have 3 MB.
 _LARGEST_ANSWER = 3_000_000
 _FEW_WORDS = 100
-_MOST_OFFERINGS = 100  # the offerings that most clusters lack are first
+_MOST_OFFERINGS = 100  # first the offerings that the largest number of clusters lack
 
 
 class ClusterSummary(Document):
@@ -79,7 +79,7 @@ class _StoredCluster:
 
     @cached_property
     def incidents(self) -> tuple[Incident, ...]:
-        """The stored incidents. If checks have stopped, that incident is added: only the overview can detect it."""
+        """The stored incidents. If checks have stopped, an incident says so: only the overview can detect that."""
         if isinstance(self.registration, str):
             return unreadable(self.cluster_health, self.registration, self.call.now).incidents
         return with_stopped(

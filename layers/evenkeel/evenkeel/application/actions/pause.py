@@ -15,7 +15,7 @@ from evenkeel.domain.model.pools import is_called
 from evenkeel.record import ControlRecord
 from evenkeel.texts.english import rfc3339
 
-# The newest entries in which the caller of a pause is searched. A paused cluster gets no new decisions.
+# The number of newest entries to search for the caller of a pause. A paused cluster gets no new decisions.
 _NEWEST = 20
 
 
@@ -85,7 +85,7 @@ def pause(call: Call, fields: PauseFields) -> Answer:
 
 
 def _longer_pause(control: ControlRecord, pool: str | None, end: datetime | None, now: datetime) -> str | None:
-    """Return the length of the existing pause if it ends after ``end``; None: it does not."""
+    """Return the length of the existing pause if it ends after ``end``; None if it ends earlier."""
     pauses = control.pools_paused(now)
     held = control.is_paused(now) if pool is None else pool in pauses
     until = control.paused_until if pool is None else pauses.get(pool)

@@ -29,13 +29,13 @@ class InspectableClusters(Clusters, Protocol):
         """Read the zones of the cluster's running nodes: AWS's zone id -> zone name."""
 
     def refused(self, record: ClusterRecord, remaining: Remaining, *, writes: bool) -> Sequence[str]:
-        """Return, as text, the rights that a check (``writes``: a run) needs and the API server refuses.
+        """Return, as text, the rights that the API server refuses to a check; with ``writes``: to a run.
 
-        It asks the API server about each right and reads no objects.
+        The API server is asked about each right. No objects are read.
         """
 
     def autoscaler_at(self, record: ClusterRecord, remaining: Remaining) -> datetime | None:
-        """Return when a cluster-autoscaler last renewed its lease in the workload cluster, if that can be read."""
+        """Return when a cluster-autoscaler last renewed its lease in the workload cluster; None: it cannot be read."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,7 +64,7 @@ def register(call: Call, fields: RegisterFields) -> Answer:
 
 
 def _export_all(call: Call, fields: ExportFields) -> Answer:
-    """Return a page of records. ``unread``: the faults of records that cannot be read, which ``records`` lacks."""
+    """Return a page of records. ``unread``: the faults of records that cannot be read and are not in ``records``."""
     records: list[dict[str, Any]] = []
     unread: dict[str, str] = {}
     size, last, next = 0, None, None

@@ -61,7 +61,7 @@ def rollout(call: Call, fields: RolloutFields) -> Answer:
 
 
 def _can_be_halted(rollout: Rollout) -> bool:
-    """Return True if an operator may halt the rollout or, to close its alert, abandon one that incidents halted."""
+    """Return True if an operator may halt the rollout, or abandon it after incidents halted it, to close its alert."""
     return rollout.phase is not Phase.HALTING if not rollout.phase.is_over else bool(rollout.halts)
 
 
@@ -90,6 +90,6 @@ def _started(call: Call, fields: RolloutFields) -> Rollout:
 
 
 def _longest_trouble_after(call: Call, members: tuple[str, ...]) -> timedelta | None:
-    """Return the largest ``trouble_after`` of these clusters as they are registered now; None where none is known."""
+    """Return the largest ``trouble_after`` in the current records of these clusters; None if no record is known."""
     records = [record for id, record in call.registrations() if id in members and not isinstance(record, str)]
     return max((record.opens_trouble_after for record in records), default=None)

@@ -242,7 +242,7 @@ def _pending_pods(preview: Preview | None) -> str:
 
 
 def _groups(evaluated: Evaluated, now: datetime) -> dict[Any, StoredGroup]:
-    """Return the stored groups. If there is a plan, their states are those of the plan."""
+    """Return the stored groups. If there is a plan, their states are from the plan."""
     stored, plan = evaluated.stored, evaluated.preview.plan if evaluated.preview else None
     planned = {group.group.key: group.state for pool in plan.pools for group in pool.groups} if plan else {}
     return {
@@ -260,7 +260,7 @@ def _groups(evaluated: Evaluated, now: datetime) -> dict[Any, StoredGroup]:
 
 
 def _stored_state(stored: StoredCluster, key: Any, group: GroupState, now: datetime) -> State:
-    """Return the state from stored items alone. Without a read, the group's pool and zone are often unknown."""
+    """Return the state from stored items alone. The group's pool and zone are then often unknown."""
     return State.FROZEN if group.is_frozen else state_at(group, now, None, stored.backoff_of(key))
 
 

@@ -1,4 +1,4 @@
-"""The table of operator actions, in the order of the command line's help. The row of an action is at its handler."""
+"""The table of operator actions, in the order of the command line's help. Each row is defined with its handler."""
 
 from collections.abc import Mapping
 from typing import Any

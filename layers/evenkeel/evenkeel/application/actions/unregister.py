@@ -16,7 +16,7 @@ from evenkeel.domain.rebalancing.replicas.release import RELEASE_KEPT
 from evenkeel.record import ClusterRecord
 from evenkeel.validation import ConfigError
 
-# Longer than the deletion takes. If the invocation is killed, runs wait for this time only.
+# Longer than the deletion takes. If the invocation is killed, runs wait at most this time.
 _LEASE = timedelta(seconds=15)
 
 
@@ -70,7 +70,7 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
         )
     _refuse_closed(call, stored)
     _request_run_afterwards(call)
-    now = call.ports.clock.now()  # the queue may have answered late, and the lease is short
+    now = call.ports.clock.now()  # read again: the queue may have answered late, and the lease is short
     owner = f"unregister-{now.timestamp()}"
     lease = call.ports.store.take_lease(call.cluster, owner, stored.fencing_token, now, now + _LEASE)
     try:
@@ -104,7 +104,7 @@ def _unregister_unread(call: Call, fields: UnregisterFields, error: ConfigError)
 
 
 def _was_registered(call: Call) -> bool:
-    """Return True if a cluster without a record has stored decisions: an earlier event has unregistered it."""
+    """Return True if a cluster without a record has stored decisions: an earlier event has unregistered the cluster."""
     return bool(call.ports.store.decisions(call.cluster, 1))
 
 
@@ -114,7 +114,7 @@ def _refuse_changed(call: Call, fields: UnregisterFields, record: ClusterRecord 
 
 
 def _refuse_closed(call: Call, stored: StoredCluster) -> None:
-    """Raise BadRequestError if a pool is closed to cluster-autoscaler for now. A run must open it first."""
+    """Raise BadRequestError if a pool is closed to cluster-autoscaler now. A run must open the pool first."""
     closed = [name for name, at in stored.closed_pools.items() if call.now < at + RELEASE_KEPT]
     if closed:
         raise BadRequestError(
@@ -126,8 +126,8 @@ def _refuse_closed(call: Call, stored: StoredCluster) -> None:
 def _request_run_afterwards(call: Call) -> None:
     """Request a run that starts after this invocation. A run that finds no record ends the cluster's incidents.
 
-    It is requested before the record is deleted, in case this invocation is killed. If the run finds the record, it is
-    an ordinary run.
+    The run is requested before the record is deleted, in case this invocation is killed. A run that finds the
+    record is an ordinary run.
     """
     call.ports.queue.check_again(call.cluster, UNREGISTERED, ceil(call.of_invocation()) + 1)
 

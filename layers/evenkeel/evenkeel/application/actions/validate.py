@@ -87,7 +87,7 @@ class _Findings:
 
     @property
     def invalid(self) -> int:
-        """Return the number of invalid pools. Evenkeel does not write these until they are fixed."""
+        """Return the number of invalid pools. Evenkeel writes a pool only if it is valid."""
         return sum(not pool["valid"] for pool in self.pools)
 
     @property
@@ -163,7 +163,7 @@ def _agree(call: Call, preview: Preview, findings: _Findings) -> tuple[str, dict
 
 
 def _entries(findings: _Findings) -> tuple[FixEntry, ...]:
-    """Return the changes as entries of the control item."""
+    """Return the changes as fixes for the control item."""
     return tuple(
         FixEntry(
             pool=str(pool.id),
@@ -184,7 +184,7 @@ def _group_of(pool: AnyPool, change: Change) -> str:
 
 
 def _with_numbers(record: ClusterRecord, findings: _Findings) -> ClusterRecord:
-    """Return the record with its numbers changed. An entry that two pools share gets the larger number."""
+    """Return the record with its numbers changed. If two pools share an entry, it gets the larger of their numbers."""
     numbers: dict[tuple[str, str | None], int] = {}
     for _, change in findings.changes:
         if change.rule is not None:
@@ -194,7 +194,7 @@ def _with_numbers(record: ClusterRecord, findings: _Findings) -> ClusterRecord:
     entries = []
     for entry in record.pool_entries:
         key = (entry.name, entry.namespace)
-        if key in numbers and key not in seen:  # the first entry of that name applies
+        if key in numbers and key not in seen:  # if two entries have one name, the first applies
             entry = entry.model_copy(update={"max": numbers[key]})
         seen.add(key)
         entries.append(entry)

@@ -12,10 +12,10 @@ from evenkeel.record import Registration
 
 @dataclass(frozen=True, kw_only=True)
 class DuePage:
-    """One page of the clusters of a shard, by id. A string is the fault of a record that cannot be read."""
+    """One page of the clusters of a shard, by id. If a record cannot be read, its fault, a string, replaces it."""
 
     registrations: Sequence[tuple[str, Registration | str]]
-    after: str | None = None  # where the next page begins; None: this is the last
+    after: str | None = None  # where the next page begins; None: this is the last page
 
 
 class DueStore(Protocol):

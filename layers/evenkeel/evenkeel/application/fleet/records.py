@@ -49,7 +49,7 @@ def record_json(record: ClusterRecord) -> Json:
 
 
 def digest_of(record: ClusterRecord | str | None) -> str | None:
-    """Return the fingerprint of a record, or of the fault of an invalid one. None: there is no record."""
+    """Return the fingerprint of a record; of an invalid record, of its fault. None: there is no record."""
     if record is None:
         return None
     text = record if isinstance(record, str) else json.dumps(record_json(record), sort_keys=True)
@@ -57,7 +57,7 @@ def digest_of(record: ClusterRecord | str | None) -> str | None:
 
 
 def changes(before: ClusterRecord | None, after: ClusterRecord) -> list[Json]:
-    """Return the differences: ``field``, ``from`` and ``to`` as short texts, null if a record lacks the field."""
+    """Return the differences: ``field``, ``from`` and ``to``, both as short texts or null if the field is missing."""
     old = {} if before is None else dict(_fields(record_json(before)))
     new = dict(_fields(record_json(after)))
     return [
@@ -79,7 +79,7 @@ def _fields(document: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, 
 
 
 def _is_reported_otherwise(field: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Return True for the order of a list if entries were added or removed: ``changes`` returns these differences."""
+    """Return True for the order of a list if ``changes`` already reports that entries were added or removed."""
     return field.endswith(_ORDER) and sorted(old.get(field, ())) != sorted(new.get(field, ()))
 
 
@@ -112,7 +112,7 @@ def read_fleet(files: Sequence[str], read: Callable[[str], object], join: Callab
         join: Returns the name of an included file, from the name of the including file and the path in it.
 
     Raises:
-        ConfigError: One line per fault, with its file. Then no record may be used.
+        ConfigError: One line per fault, with its file. If any file has a fault, no record is returned.
     """
     return _Fleet(read, join).records(files)
 
@@ -184,7 +184,7 @@ class _Fleet:
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Json:
-    """Return ``below``, overridden by ``above``. Null removes a field. An access of another kind is not merged."""
+    """Return ``below``, overridden by ``above``. Null removes a field. Accesses of different kinds are replaced."""
     names = {OTHER_NAMES.get(name, name) for name in above}
     merged = {name: value for name, value in below.items() if name in above or OTHER_NAMES.get(name, name) not in names}
     for name, value in above.items():
@@ -216,7 +216,7 @@ def fleet_schema() -> Json:
     """Return the schema of a fleet file. A cluster requires only its id: the defaults may have the other fields."""
     record = _schema(ClusterRecord, required=[])
     definitions = record.pop("$defs")
-    for access in definitions.values():  # the defaults may have the kind of a cluster's access
+    for access in definitions.values():  # the defaults may contain the kind of access
         if "kind" in access.get("properties", {}):
             del access["required"]
     record["properties"]["access"] = {"anyOf": record["properties"]["access"]["oneOf"]}

@@ -64,7 +64,7 @@ class Scan:
         return self._check(dict(entry for page in pages.values() for entry in page.registrations), at)
 
     def _advance_rollout(self, at: datetime) -> None:
-        """Request the next step of a rollout in progress. If this fails, clusters are checked nevertheless."""
+        """Request the next step of a rollout in progress. If this fails, checks are still requested."""
         try:
             rollout, _ = self.store.rollout()
             if rollout is not None and not rollout.phase.is_over:
@@ -73,7 +73,7 @@ class Scan:
             _log.error("rollout: not advanced: %s", error)
 
     def rest_of(self, shard: str, after: str, at: datetime) -> ScanResult:
-        """Request the checks of the remaining pages of a shard, for the tick of that time."""
+        """Request the checks of the clusters of a shard after the id ``after``, for the tick at time ``at``."""
         listed: dict[str, Registration | str] = {}
         position: str | None = after
         while position is not None:
@@ -93,7 +93,7 @@ class Scan:
         late = max(0, int((self.clock.now() - at).total_seconds()))
         chunks = chunks_of_minute(due, CHUNK)
         self.queue.request_checks([replace(chunk, delay=max(0, chunk.delay - late)) for chunk in chunks])
-        for cluster in broken:  # a run reports the incident; SQS accepts the same message once in five minutes
+        for cluster in broken:  # a run opens the incident; SQS drops repeats of the message for five minutes
             self.queue.request(cluster, "its record is invalid", f"record-{cluster}")
         return ScanResult(requested=tuple(cluster for cluster, _ in due), broken=tuple(broken.values()))
 

@@ -10,10 +10,10 @@ class SealedToken:
     """A renewed token as it is stored."""
 
     sealed: str  # base64 of the encrypted token
-    seed: str  # the token in the record from which it was renewed; with another one, renewal starts over
+    seed: str  # the record's token from which this one was renewed; if the record's changes, renewal starts over
     issued: datetime
     expires: datetime
-    version: int = 0  # of the item; 0: there was none
+    version: int = 0  # the stored item's version; 0: there was no item
 
     @property
     def due(self) -> datetime:
@@ -32,7 +32,7 @@ class TokenVault(Protocol):
         """Return the token, or None if none was renewed yet. Raises AccessError."""
 
     def save(self, cluster: str, token: SealedToken, *, writes: bool) -> None:
-        """Replace the stored ``token.version``, unless a newer version is stored. Raises AccessError."""
+        """Replace the stored token if its version is still ``token.version``. Raises AccessError."""
 
     def seal(self, token: str, server: str, *, writes: bool) -> str:
         """Return the sealed token. Raises AccessError."""

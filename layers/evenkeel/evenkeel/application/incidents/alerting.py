@@ -1,4 +1,4 @@
-"""Notify channels of incident changes: each change once per channel, the newest last, several in one message.
+"""Notify channels of incident changes: once per channel, in order, with several changes in one message if possible.
 
 The queue may deliver changes twice, late and out of order. Evenkeel stores the last change that each channel was
 notified of. It skips repeats and older changes, so a late message does not reopen an incident that has ended.
@@ -23,9 +23,9 @@ from evenkeel.domain.model.incidents import Change, IncidentKind
 _log = logging.getLogger("evenkeel.alerts")
 # Longer than the function may run, and shorter than the queue's visibility timeout: a retry finds no old claim.
 CLAIMED_FOR = timedelta(seconds=90)
-# After a failed message, changes that were received more often are sent alone, so that a bad one delays no other.
+# After a failed message, changes that were received more often than this are sent alone: a bad one delays no other.
 _RECEIVES_TOGETHER = 3
-# Seconds that are reserved to send a message, and as many again to clear its claims.
+# The seconds that are reserved to send a message; the same time is reserved to clear its claims.
 _RESERVED_SECONDS = 10.0
 # Seconds. If a channel's Retry-After is longer, the changes remain on the queue.
 _LONGEST_PAUSE = 15.0
@@ -72,7 +72,7 @@ class Alert(Remedy):
 
     @property
     def moment(self) -> tuple[str, int]:
-        """Return the sort key in time: later changes of one incident are greater."""
+        """Return the sort key by time: it is greater for later changes of one incident."""
         return self.at, self.order
 
     @property
@@ -114,8 +114,8 @@ class AlertMemory(Protocol):
         """Store the notification with the next version, if the stored version is still ``notified.version``.
 
         Raises:
-            StateConflictError: It was written since it was read.
-            StateUnavailableError: It cannot be written.
+            StateConflictError: The stored version has changed.
+            StateUnavailableError: The notification cannot be written.
         """
 
 
@@ -124,8 +124,8 @@ class ChannelError(EvenkeelError):
 
     Args:
         text: The error.
-        is_away: The channel accepts no message now. False: it refuses this message.
-        pause: The seconds that the channel asks to wait before a retry; None: it names none.
+        is_away: True: the channel accepts no message now. False: it refuses this message.
+        pause: The seconds that the channel asks to wait before a retry; None: it names no time.
     """
 
     def __init__(self, text: str, *, is_away: bool = True, pause: float | None = None) -> None:
@@ -143,7 +143,7 @@ class Channel(Protocol):
 
     @property
     def together(self) -> bool:
-        """Return True if one message may have several changes."""
+        """Return True if one message may contain several changes."""
 
     def send(self, alerts: Sequence[Alert]) -> None:
         """Send one message: the newest change of each incident, the worst first. Raises ChannelError."""
@@ -167,7 +167,7 @@ class NotifyChannels:
     clock: Clock
 
     def __call__(self, received: Sequence[Received], remaining: Remaining) -> set[str]:
-        """Notify the channels. Return the messages of each incident whose newest change a channel did not accept."""
+        """Notify the channels. Return those to retry: of incidents whose newest change a channel did not accept."""
         newest: dict[str, Received] = {}
         for each in sorted(received, key=lambda each: each.alert.moment):
             newest[each.alert.key] = each
@@ -203,7 +203,7 @@ class _Notification:
         retries: set[str] = set()
         claims: list[_Claim] = []
         for each in received:
-            if self._must_stop:  # also after slow claims: the remaining time is for changes that are claimed already
+            if self._must_stop:  # slow claims may have used the time: the rest is for changes that are claimed already
                 retries.add(each.alert.key)
                 continue
             try:
@@ -217,7 +217,7 @@ class _Notification:
         return retries | (self._send_claimed(claims) if claims else set())
 
     def _send_claimed(self, claims: Sequence[_Claim]) -> set[str]:
-        """Send the changes as one message; if the channel does not accept it, as several."""
+        """Send the changes as one message; if the channel does not accept it, as several messages."""
         if self._is_accepted([each.alert for each, _ in claims]):
             for each, claim in claims:
                 self._clear_claim(each.alert, claim)
@@ -233,7 +233,8 @@ class _Notification:
     def _parts(self, claims: Sequence[_Claim]) -> list[Sequence[_Claim]]:
         """Return the parts to send after a failed message: its halves, to find the change that the channel refuses.
 
-        If the channel is away, nothing is sent, unless a change that was received often may be the cause.
+        If the channel is away, changes that were received often may be the cause: each is sent alone, the others
+        together. Without such changes, nothing is sent.
         """
         if not self.is_away:
             half = len(claims) // 2
@@ -244,7 +245,7 @@ class _Notification:
         return [*([fresh] if fresh else []), *alone]
 
     def _claim(self, alert: Alert) -> LastNotified | None:
-        """Return the claim to send the change now, or None if the channel has it or a newer one.
+        """Claim the change and return the claim; None: the channel was already notified of this change or a newer one.
 
         Raises:
             StateConflictError: Another worker has claimed the incident for this channel.

@@ -1,7 +1,7 @@
 """Store a cluster's health with its pending changes, publish the changes, and remove them from the outbox.
 
-If a run is killed in between, the next run publishes its changes again, under the same keys. A change that the bus does
-not accept remains in the outbox. So every incident that was reported open is also reported closed.
+If a run is killed before it removes changes, the next run publishes them again, with the same keys. A change that the
+bus does not accept remains in the outbox. So every incident that was reported open is also reported closed.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from evenkeel.texts.incidents import command_line, incident_headline, incident_t
 UNREGISTERED = "unregistered"
 # The reason of a run that only publishes the outbox of a paused cluster.
 PAUSED = "paused"
-# More changes than an outbox has.
+# Larger than the number of changes in any outbox.
 _MOST_AT_ONCE = 1000
 _DETAIL_TYPES: Mapping[Change, DetailType] = {
     Change.OPENED: DetailType.INCIDENT_OPENED,
@@ -41,7 +41,7 @@ def kind_of(error: EvenkeelError) -> IncidentKind:
 def store_cluster_health(
     ports: HealthPorts, cluster: str, before: ClusterHealth, health: ClusterHealth, versions: Versions
 ) -> ClusterHealth:
-    """Store the health and publish its pending changes. Return the health as it is then stored.
+    """Store the health and publish its pending changes. Return the health that is stored afterwards.
 
     Raises:
         StateConflictError: Another run has stored the health meanwhile.
@@ -64,9 +64,9 @@ def store_cluster_health(
 
 
 def _stamped(health: ClusterHealth, now: datetime) -> ClusterHealth:
-    """Return the health with a time for each new change, which does not change if the change is published again.
+    """Return the health with a time for each new change. A change that is published again keeps its time.
 
-    One run may find changes twice within a second, so ``order`` increases with the microseconds.
+    A run may find several changes within a second, so ``order`` contains the microseconds.
     """
     order = now.microsecond * _MOST_AT_ONCE
     outbox = tuple(

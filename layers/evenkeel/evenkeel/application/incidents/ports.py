@@ -13,7 +13,7 @@ class HealthStore(Protocol):
     """The health of one cluster. All methods raise StateUnavailableError."""
 
     def save_cluster_health(self, cluster: str, cluster_health: ClusterHealth, versions: Versions | None) -> None:
-        """Write the health, for its cluster and for the overview of all clusters. Raises StateConflictError."""
+        """Write the health twice: for its cluster, and for the overview of all clusters. Raises StateConflictError."""
 
     def cluster_health(self, cluster: str) -> tuple[ClusterHealth, Versions]:
         """Read the health of a cluster, even if its other items cannot be read."""

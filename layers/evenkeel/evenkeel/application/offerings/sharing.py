@@ -1,7 +1,7 @@
-"""Share capacity reports: every check reads those of other clusters, and publishes its own if they affect others.
+"""Share capacity reports: every check reads other clusters' reports, and publishes its own if they affect others.
 
-Publishing is best effort. The next check derives a lost report again from the stored states of the groups. Events
-create no reports; an event only makes a failure known sooner.
+Publishing is best effort. The next check derives a lost report again from the stored states of the groups. An event
+creates no report, but makes a failure known sooner.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ from evenkeel.record import ClusterRecord
 
 _log = logging.getLogger("evenkeel.rebalance")
 
-# Each conflict means that another cluster has published a report. After a few reports, one more changes nothing.
+# The most attempts to publish a report. Each conflict means that another cluster published one, and a few suffice.
 _TRIES = 4
-# The stack's account: that of all clusters whose record names no account.
+# The stack's account. It is the account of all clusters whose record names none.
 OWN_ACCOUNT = "own"
 
 
@@ -46,7 +46,7 @@ def with_reports(stored: StoredCluster, offerings: Offerings | None) -> StoredCl
 
 
 def _of_others(record: ClusterRecord, offerings: Offerings) -> Mapping[Offering, OfferingState]:
-    """Return every offering with a report, each without the reports of the cluster itself."""
+    """Return the offerings that have reports, without this cluster's own reports."""
     if not offerings:
         return {}
     server = voice_of(record)
@@ -102,7 +102,7 @@ class Places:
         if own is not None or account is None:
             return own
         ids = self._ids.get((account, zone), frozenset())
-        if ids:  # from another record of that account, unless two disagree
+        if ids:  # from other records of that account; not used if they state different ids
             return next(iter(ids)) if len(ids) == 1 else None
         return f"{account}/{zone}" if has_region(zone) else None
 
@@ -114,7 +114,7 @@ class Places:
 
 
 def is_affected(record: ClusterRecord, offerings: Mapping[Offering, Any] | None, zones: Iterable[str]) -> bool:
-    """Return True if a report may affect the cluster in these zones, or if reports cannot be read."""
+    """Return True if a report may affect the cluster in these zones, or if reports were not read."""
     buyer = buyer_of(record, offerings)
     return buyer is not None and (offerings is None or any(buyer.is_concerned(zone) for zone in zones))
 
@@ -123,7 +123,7 @@ def _with(shared: SharedOffering, record: ClusterRecord, experience: Experience,
     report: CapacityReport | None = experience.report
     if report is not None and record.share_offerings != "anonymous":
         report = replace(report, cluster=record.id)
-    # ``changes`` uses the default backoff, not this cluster's, so that a report counts equally for all clusters.
+    # ``changes`` uses the default backoff instead of this cluster's: a report then has one effect for all clusters.
     return changes(shared.state, voice_of(record), replace(experience, report=report), now)
 
 
@@ -146,7 +146,7 @@ def _publish(
     store: OfferingStore, record: ClusterRecord, offering: Offering, experience: Experience, now: datetime
 ) -> None:
     for _ in range(_TRIES):
-        shared = store.offering(offering)  # the state that the check has read may be a minute old
+        shared = store.offering(offering)  # read again: the check's copy may be a minute old
         state = _with(shared, record, experience, now)
         if state is None:
             return

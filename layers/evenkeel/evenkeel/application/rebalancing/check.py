@@ -4,7 +4,7 @@ A check writes one item: the time at which it read its clusters. To find out whe
 run with a table and a bus that raise an error at the first write.
 
 A steady cluster gets a quick check: while its node groups are the same objects in the same versions, a run has nothing
-to do. A run stores these versions, because a check may not. About every 15 minutes each cluster gets a full check.
+to do. Runs store these versions: checks have no right to. About every 15 minutes each cluster gets a full check.
 """
 
 import logging
@@ -35,7 +35,7 @@ from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKin
 from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.check")
-# Seconds. A cluster's requests for runs with the same result are deduplicated within each such interval.
+# Seconds. Within each such interval, SQS accepts one request for a run per cluster and result of the check.
 _ASKED_APART = 15
 
 
@@ -52,7 +52,7 @@ class CheckSummary:
     measured: set[str] = field(default_factory=set)  # clusters whose record asks for metrics
 
     def metrics(self) -> dict[str, int]:
-        """Return the stack's metrics, without the work of the requested runs: each run counts its own."""
+        """Return the stack's metrics of the checks. Each requested run counts its own work."""
         names = ("PoolsInvalid", "PoolsStarved", "PoolsOvercommitted", "GroupsFenced", "WritesContested", "Headroom")
         single = [summary.metrics() for summary in self.full_checks]
         sums = {name: sum(metrics[name] for metrics in single) for name in (*names, "ClustersUnreachable")}
@@ -70,7 +70,7 @@ class CheckSummary:
     def metrics_of_clusters(self) -> dict[str, dict[str, int]]:
         """Return the metrics of the clusters whose records ask for them.
 
-        A cluster that was not read has only metrics of its incidents.
+        If a cluster was not read, only its incidents have metrics.
         """
         runs = {run.cluster: run.metrics() for run in self.full_checks if run.plan is not None}
         measured = {}
@@ -126,7 +126,7 @@ class CheckClusters:
         return summary
 
     def split(self, clusters: Sequence[str]) -> None:
-        """Request a check of each cluster alone. SQS sent their chunk again, so one cluster may be too large for it."""
+        """Request a check of each cluster alone. SQS repeated their chunk: one of them may be too large."""
         self.queue.request_checks([Chunk(clusters=(cluster,)) for cluster in clusters])
 
     def _steady(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:
@@ -137,7 +137,7 @@ class CheckClusters:
             return {}
 
     def _save_checked_at(self, summary: CheckSummary) -> None:
-        """Store when these clusters were read. Otherwise a quiet cluster looks like one that no check reads."""
+        """Store when these clusters were read. Otherwise a quiet cluster would look like an unread one."""
         seen = sorted([*summary.steady_clusters, *(run.cluster for run in summary.full_checks if run.seen)])
         try:
             if seen:
@@ -172,7 +172,7 @@ class CheckClusters:
         self.queue.request(cluster, change.reason, f"check-{cluster}-{stretch}-{kind}", change.result, change.steady)
 
     def _contained(self, run: RunSummary, check: Callable[[], _Change | None]) -> _Change | None:
-        """Return the result of a check. If the cluster gives no usable answer, that is a change, too.
+        """Return the result of a check. A cluster without a usable answer is a change, too.
 
         Raises AccessUnavailableError or QueueUnavailableError if AWS is at fault, not the cluster.
         """
@@ -225,7 +225,7 @@ class CheckClusters:
             return None
         if stored.record.metrics:
             summary.measured.add(cluster)
-        if stored.cluster_health.incidents:  # also of an unreachable cluster that is skipped now
+        if stored.cluster_health.incidents:  # also for an unreachable cluster that is skipped below
             summary.cluster_healths[cluster] = stored.cluster_health
         if (
             unreachable is not None
@@ -239,7 +239,7 @@ class CheckClusters:
         self, stored: StoredCluster, run: RunSummary, remaining: Remaining, *, alone: bool
     ) -> _Change | None:
         """Return why a run is needed; None: it is not. Raises EvenkeelError if the cluster gives no usable answer."""
-        # The result that makes a run read the cluster. A run opens an unreachable cluster only with ANSWERS.
+        # The result with which a run reads the cluster: ANSWERS if the cluster was unreachable, else UNSEEN.
         to_a_run = CheckResult.ANSWERS if stored.is_unreachable else CheckResult.UNSEEN
         try:
             observed = self._observer.observe(stored, remaining, alone=alone)
@@ -252,7 +252,7 @@ class CheckClusters:
         except AccessUnavailableError:
             raise
         except (AccessRefusedError, AccessError) as error:
-            # A run has other rights and tokens than a check. On EKS and with roles, those of checks may be missing.
+            # A run has other rights and tokens than a check. On EKS and with roles, the check's rights may be missing.
             _log.warning("%s: left to a run: %s", run.cluster, error, extra={"cluster": run.cluster})
             return _Change("checks are refused", to_a_run)
         if stored.is_unreachable:
@@ -261,7 +261,7 @@ class CheckClusters:
             return _Change("its access is renewed")
         try:
             planned = self._observer.plan(stored, observed, {}, remaining, alone=alone)
-        except TooLargeError:  # because of its pods
+        except TooLargeError:  # the cluster has too many pods
             self._check_alone(run.cluster)
             return None
         run.plan = planned.plan
@@ -294,10 +294,10 @@ class CheckClusters:
         return False
 
     def _steady_state_to_store(self, stored: StoredCluster, planned: PlannedObservation) -> SteadyState | None:
-        """Return the steady state that a run has to store, so that quick checks suffice; None: there is none.
+        """Return the steady state that a run must store to make quick checks possible; None: no state is to be stored.
 
-        If a run has deleted the stored state, the new one is stored at once. Otherwise it is stored at the cluster's
-        next regular full check, so that the requests spread over time.
+        If a run has deleted the stored state, the new state is stored at once. Otherwise it is stored at the
+        cluster's next regular full check, so that the requests spread over time.
         """
         record, before = stored.record, stored.steady
         has_ended = before is not None and not before.seen

@@ -146,10 +146,10 @@ def decision_json(  # noqa: PLR0913  the facts of a decision besides its plan, e
 ) -> dict[str, Any]:
     """Return the JSON of the decision for one pool.
 
-    ``outcomes``: of the groups that the run tried to write, or in dry run would write. Other groups with a change wait
+    ``outcomes``: by group that the run tried to write or, in dry run, would write. All other groups with a change wait
     for an earlier write of their pool.
     """
-    # Demand and convergence change every minute and are no part of the decision.
+    # Without demand and convergence: these change every minute.
     document: PoolDocument = _pool(
         replace(pool, demand=replace(pool.demand, advice=None), convergence=replace(pool.convergence, report=None))
     )
@@ -163,8 +163,8 @@ def decision_json(  # noqa: PLR0913  the facts of a decision besides its plan, e
 def fit(decision: Mapping[str, Any], largest: int = LARGEST_DECISION) -> Mapping[str, Any]:
     """Return the decision in at most ``largest`` bytes of JSON.
 
-    Groups are left out, first those that are healthy and unchanged; ``truncated`` is their number. Other long lists are
-    cut too.
+    Groups are left out, healthy and unchanged groups first; ``truncated`` is the number of omitted groups. Other long
+    lists are cut, too.
     """
     if _bytes(decision) <= largest:
         return decision

@@ -35,7 +35,7 @@ class Failure:
     """A provisioning failure, whatever source reports it."""
 
     cluster: str | None = None  # Evenkeel's id of the cluster; None: only its names are known
-    called: tuple[str, ...] = ()  # the cluster's names in tags and exporters; the first registered one is used
+    called: tuple[str, ...] = ()  # the cluster's names in tags and exporters; the first that is registered is used
     flavour: str | None = None  # None: unknown
     namespace: str = ""
     name: str | None = None  # the scalable's name; None: unknown
@@ -50,7 +50,7 @@ class Failure:
 
     @property
     def cluster_name(self) -> str:
-        """Return the cluster's id, or else the names that the source has for it."""
+        """Return the cluster's id; if it is unknown, the source's names for the cluster."""
         return self.cluster or " or ".join(self.called[:3])
 
     @property
@@ -68,7 +68,7 @@ class ZoneShift:
     impaired: bool
     at: datetime
     until: datetime | None  # None: the source states no end
-    by: str  # the source, whose newest report replaces its earlier ones
+    by: str  # the source of the report; its newest report replaces its earlier reports
     id: str
     sender: Sender | None = None  # None: the account is not checked, as for input by hand
 
@@ -136,7 +136,7 @@ def foreign_account(subject: str, cluster: str, sender: Sender) -> EventOutcome:
 
 
 Idempotent = Callable[[str, Remaining, Callable[[], dict[str, str]]], dict[str, str]]
-"""Do the work once for each key, and return its answer. A repeat gets the first answer, unless that work raised."""
+"""Do the work once for each key, and return its answer. After an error, a repeat does the work again."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,9 +34,9 @@ _log = logging.getLogger("evenkeel.failure")
 
 # Equal to the delay of the second check after a write: by then the effect of the first run is visible.
 RUNS_APART = timedelta(seconds=15)
-# The longest scan_interval: a check has already found any failure that is older.
+# The longest scan_interval. A check has already found every failure that is older than this.
 _LOOKED_AT_SINCE = timedelta(hours=1)
-# A report is not stored if the backoff already has this many reports within ``_NEAR`` of it.
+# A report is not stored if the backoff already has this many reports within ``_NEAR`` of the report's time.
 _ENOUGH_REPORTS = 4
 _NEAR = timedelta(seconds=15)
 # The most attempts to store a failure. Each conflict means that another event was stored.
@@ -52,7 +52,7 @@ class RecordFailure:
     clock: Clock
 
     def __call__(self, failure: Failure) -> EventOutcome:
-        """Return the result of the event. Of several clusters that share the name, the most important result counts.
+        """Return the result of the event. If several clusters share the name, return the most important.
 
         Raises:
             StateUnavailableError, QueueUnavailableError: the event must be tried again.
@@ -69,7 +69,7 @@ class RecordFailure:
         return EventOutcome(result, message, kind=decisive[0].kind)
 
     def _clusters_called(self, failure: Failure) -> list[str]:
-        """Return the clusters of the failure's first registered name. A cluster's id means only that cluster."""
+        """Return the clusters of the failure's first registered name. An id selects only its own cluster."""
         for name in failure.called:
             clusters = [] if self.store.registered(name) is None else [name]
             clusters = clusters or [id for id in self.store.called(name) if self._lists(id, name)]
@@ -123,7 +123,7 @@ class RecordFailure:
     def _record(
         self, failure: Failure, cluster: str, groups: list[GroupKey], stored: StoredCluster, now: datetime
     ) -> tuple[str, bool]:
-        """Store the failure. Return its class (empty: nothing is stored), and True if no success has followed yet."""
+        """Store the failure. Return its class (empty: nothing is stored), and True if no later success is known."""
         kind = classify(failure.code, failure.message)
         at = min(failure.occurred_at, now)
         recorded, is_new = "", False
@@ -146,10 +146,10 @@ class RecordFailure:
         return recorded, is_new
 
     def _request_run(self, failure: Failure, cluster: str, stored: StoredCluster, now: datetime) -> None:
-        """Request a run, unless one is due. It starts `RUNS_APART` after the last run, or now if that has passed.
+        """Request a run, unless one is due. It starts `RUNS_APART` after the last requested run, but not before now.
 
         The request is stored first, with the event's id. So two events request one run, and a retried event repeats
-        its request. If the request cannot be sent, an outdated one is stored, so that other events do not rely on it.
+        its request. If the request cannot be sent, its stored time is moved to the past: other events then send theirs.
         """
         latest, at = stored.event_check, now
         if latest is not None and abs(latest.at - now) <= RUNS_APART:
@@ -200,8 +200,8 @@ def _recorded_or_looked(
 def _groups(failure: Failure, stored: StoredCluster) -> list[GroupKey]:
     """Return the known node groups that the failure names: members of a pool, or groups with a state.
 
-    An event without a machine API may mean any machine API of the cluster. Raises BadRequestError if the record does
-    not list the event's machine API.
+    If the event names no machine API, groups of all machine APIs of the cluster match. Raises BadRequestError if the
+    record does not list the event's machine API.
     """
     if failure.name is None:
         return []
@@ -214,7 +214,7 @@ def _groups(failure: Failure, stored: StoredCluster) -> list[GroupKey]:
 
 
 def _adds_nothing(before: GroupState, after: GroupState, at: datetime) -> bool:
-    """Return whether the running backoff already has enough reports near this one, which changes nothing else.
+    """Return True if the new report changes only the list of reports, and the backoff has enough reports near it.
 
     Other reports inside a backoff are stored, because a failure that arrives late may begin an earlier backoff.
     """

@@ -23,7 +23,7 @@ from evenkeel.record import ClusterRecord
 _log = logging.getLogger("evenkeel.check")
 # Seconds to open and read a cluster, with all pages. A healthy cluster needs tenths of a second.
 CHECK_SECONDS = 8.0
-# Seconds kept for the rest of an invocation while a workload cluster does not answer: a patch takes up to 13 s.
+# Seconds that reading a workload cluster leaves for the rest of an invocation: a patch takes up to 13 s.
 _KEPT_FOR_THE_REST = 15.0
 _NOTHING = ClusterState()
 
@@ -68,7 +68,7 @@ def observe_cluster(
 def read_cluster(name: str, cluster: Cluster, state: ClusterState, buyer: Buyer | None = None) -> Observation:
     """Read a cluster. The machines of failing groups, and of groups in a step of convergence, are always listed.
 
-    So the check sees a machine that was launched after the last failure. Raises as ``observe_cluster`` does.
+    So the check finds machines that were launched after a group's last failure. Raises as ``observe_cluster`` does.
     """
     with_machines = [key for key, group in state.groups.items() if group.is_failing]
     steps = [pool.convergence.step for pool in state.pools.values() if pool.convergence.step is not None]
@@ -103,9 +103,9 @@ def observe(  # noqa: PLR0913  the cluster, its state and time, and how much of 
 def _with_shoots(
     observation: Observation, cluster: Cluster, record: ClusterRecord, state: ClusterState, now: datetime
 ) -> Observation:
-    """Return the observation with the Shoots that relief needs now. Each takes one request; most checks need none.
+    """Return the observation with the Shoots that relief needs now. A Shoot takes one request; most checks need none.
 
-    If the garden cannot be read, the plan reports that, and the seed is still planned.
+    If the garden cannot be read, the plan reports the error, and the seed's groups are still planned.
     """
     namespaces = shoots_asked_for(state, now) if record.shoot_relief is not None else ()
     if not namespaces:
@@ -145,7 +145,7 @@ def see_all_pods(
 
 
 def lacks_pods(observation: Observation) -> bool:
-    """Return True if some or all pods were not read, and no attempt to read them has failed."""
+    """Return True if some pods were not read, and no attempt to read pods has failed."""
     known = observation.workload is not None and observation.workload.whole
     return not known and not observation.workload_unread
 
@@ -159,7 +159,7 @@ def with_workload(
     judges_nodes: bool,
     alone: bool = True,
 ) -> Observation:
-    """Return the observation with pods and nodes, or with one sentence why they cannot be read.
+    """Return the observation with pods and nodes; if they cannot be read, with the reason in one sentence.
 
     Raises TooLargeError as ``observe`` does.
     """

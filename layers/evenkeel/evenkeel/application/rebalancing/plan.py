@@ -30,8 +30,8 @@ _log = logging.getLogger("evenkeel.check")
 SeePods = Callable[[Observation], Observation]
 """Return an observation with all pods and nodes added, if they can be read."""
 
-# How long a group is not written after the API has refused a write. If every check tried it again, the plans with and
-# without this group would alternate, and each would revert the writes of the other.
+# How long a group is not written after the API has refused a write. If every check retried the write, plans with
+# this group and plans without it would alternate, and each plan would revert the writes of the plan before.
 _REFUSED_FOR = timedelta(minutes=5)
 _FREE = ControlRecord()  # a control without pauses, restores and fixes
 
@@ -46,7 +46,7 @@ class PlannedObservation:
     refused: dict[GroupKey, str]
 
     def steady(self, stored: StoredCluster) -> SteadyState | None:
-        """Return the steady state to store; None if time alone may change the plan.
+        """Return the steady state to store; None if the plan may change only because time passes.
 
         A plan depends on the observation, the stored state and the time. If no stored state expires, no machine is
         pending and nothing is wrong, then the time has no effect: the same observation has the same plan.
@@ -71,13 +71,13 @@ class ClusterObserver:
     clock: Clock
     dry_run: bool  # the default for records without a setting
     consistent: bool = True
-    _skews: dict[str, timedelta] = field(default_factory=dict)  # the skew that was last logged, by cluster
+    _skews: dict[str, timedelta] = field(default_factory=dict)  # by cluster: the clock skew that was last logged
 
     def observe(
         self, stored: StoredCluster, remaining: Remaining, *, alone: bool = True
     ) -> tuple[Cluster, Observation]:
         """Read the cluster. Raises as ``observe.observe`` does."""
-        # A check seeks unneeded nodes only if the record lets it remove them; `status` always seeks them.
+        # A check looks for unneeded nodes only if the record allows Evenkeel to remove nodes; `status` always does.
         judges = stored.record.demand_stage.removes
         return observe(
             self.clusters,
@@ -149,7 +149,7 @@ def planned(
     now: datetime,
     see_pods: SeePods,
 ) -> tuple[Observation, Plan]:
-    """Return the plan and the observation that it is made from; pods are read only if the plan depends on them."""
+    """Return the observation and the plan made from it; pods are read only if the plan depends on them."""
     make = partial(contained, stored.record.id, "it was planned")
     return with_pods(lambda seen: make(lambda: plan_for(stored, policy, seen, now)), observation, see_pods)
 
@@ -157,7 +157,7 @@ def planned(
 def with_pods(
     make: Callable[[Observation], Plan], observation: Observation, see_pods: SeePods
 ) -> tuple[Observation, Plan]:
-    """Return the plan and the observation that it is made from; pods are read only if the plan asks for them."""
+    """Return the observation and the plan made from it; pods are read only if the plan asks for them."""
     plan = make(observation)
     if plan.asks and (seen := see_pods(observation)) is not observation:
         return seen, make(seen)
@@ -169,7 +169,7 @@ def plan_for(stored: StoredCluster, policy: Policy, observation: Observation, no
     state = stored.state
     try:
         return make_plan(observation, state, policy, now)
-    except Exception as error:  # of any kind: if the workload is not the cause, the plan below raises it again
+    except Exception as error:  # of any kind: if the workload is not the cause, planning below raises the error again
         if observation.workload is None:
             raise
         problem = f"{type(error).__name__} while it was judged: please report this"
@@ -178,7 +178,7 @@ def plan_for(stored: StoredCluster, policy: Policy, observation: Observation, no
 
 
 def is_steady(stored: StoredCluster, observation: Observation, plan: Plan) -> bool:
-    """Return True if time alone cannot change this plan, and the plan has nothing to report."""
+    """Return True if the plan has nothing to report and cannot change only because time passes."""
     state = stored.state
     relief = any(pool.next_state.relief for pool in plan.pools)
     awaited = any(group.machines is not None or group.requested != group.running for group in observation.groups)
@@ -186,11 +186,11 @@ def is_steady(stored: StoredCluster, observation: Observation, plan: Plan) -> bo
     wrong = any(not pool.mode.valid or pool.report.starved or pool.report.overcommitted for pool in plan.pools)
     control = stored.control.model_copy(update={"live": None, "rollout": ""})  # these fields have no end
     is_free = control == _FREE and not is_affected(stored.record, state.offerings, zones_of(observation))
-    # The delay of an incident is set to zero here: a quick check could not open the incident after its delay.
+    # Evaluated with no delay for incidents: quick checks could not open an incident once its delay is over.
     incident = (
         not stored.cluster_health.is_empty or evaluate(ClusterHealth(), plan, state.groups, timedelta(0)).incidents
     )
-    # A quick check does not see pods, and they change while the node groups do not.
+    # A quick check does not read pods, which may change while the node groups do not.
     awaited = awaited or stored.record.demand_stage is not DemandStage.OFF
     return is_free and not (relief or awaited or has_ends or wrong or incident or plan.check_at or plan.states)
 

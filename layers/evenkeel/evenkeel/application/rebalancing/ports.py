@@ -73,14 +73,14 @@ class CheckStore(OfferingStore, CheckStamps, Protocol):
         """Read a cluster as ``ClusterStore.load`` does."""
 
     def steady_clusters(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:
-        """Read the steady ones of these clusters, in one request per hundred. The data may be a second old."""
+        """Read which of these clusters are steady, in one request per hundred. The data may be a second old."""
 
 
 class EventStore(RegistrationStore, Protocol):
     """The table, as inbound events need it."""
 
     def called(self, name: str) -> Sequence[str]:
-        """Return the clusters whose record lists this name, or once did."""
+        """Return the clusters whose record lists this name or listed it once."""
 
     def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, versions: Versions | None) -> None:
         """Write the statements about one zone."""
@@ -98,7 +98,7 @@ class RunPorts(HealthPorts):
     together: Executor = sequentially
 
     def new_id(self, clock: Clock | None = None) -> str:
-        """Return an id that contains the present time by ``clock``; None: by the port."""
+        """Return an id that contains the present time by ``clock``; None: by the port's clock."""
         return ulid((clock or self.clock).now(), self.random_bytes(10))
 
 
@@ -134,23 +134,23 @@ class ClusterReader(Protocol):
     """
 
     def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
-        """Read the whole cluster. Raises ClusterUnavailableError or AccessError, never returns a part.
+        """Read the whole cluster. Raises ClusterUnavailableError or AccessError if a part cannot be read.
 
-        ``closely``: groups whose machines are always listed; those of other groups only if a node is missing.
-        ``buyer``: also read what a group buys, if it is failing or another cluster's reports may concern it.
+        ``closely``: groups whose machines are always listed; machines of other groups are listed if a node is missing.
+        ``buyer``: also read the offerings of a group that is failing, or that another cluster's reports may affect.
         """
 
     def seen(self) -> Mapping[str, str]:
         """Return the fingerprints of the observed groups' lists, by kind of object; empty if they are unknown."""
 
     def shows(self, seen: Mapping[str, str]) -> bool:
-        """Return whether the lists still have these fingerprints. Reads nothing else."""
+        """Return True if the lists still have these fingerprints. Read only the lists."""
 
     def nodes(self) -> Mapping[str, MachineNode]:
         """Return the observed groups' nodes, by node name and by the cloud's id."""
 
     def shoots(self, namespaces: Collection[str]) -> Mapping[str, Shoot | Reason]:
-        """Read the Shoots of these seed namespaces from the garden, or why one cannot be read. Never raises."""
+        """Read the Shoots of these seed namespaces from the garden; if unreadable, the reason. Never raises."""
 
 
 class ClusterWriter(Protocol):
@@ -163,21 +163,21 @@ class ClusterWriter(Protocol):
         """Return the name of the object with a group's bounds. Groups that share it are written in sequence."""
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
-        """Return the machines that this patch removes, in order: failed, overdue, others without a node.
+        """Return the machines that this patch removes: first failed, then overdue ones, then others without a node.
 
-        If the plan names machines, exactly these are returned. Otherwise, machines with a node follow only if a request
-        gives nodes back. A preserved machine is never returned.
+        If the plan names machines, exactly these are returned. Otherwise, machines with a node follow last, and only if
+        a request gives nodes back. A preserved machine is never returned.
         """
 
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
-        """Set the flavour's delete mark on these machines, and remove Evenkeel's marks from all others.
+        """Set the flavour's delete mark on these machines, and remove Evenkeel's marks from all other machines.
 
-        A marked machine is not written again. ``ours``: the machines that Evenkeel has marked, for flavours whose marks
-        do not name their author. Also raises ConflictError if the patch would remove other machines.
+        A machine that already has the mark is not written again. ``ours``: the machines that Evenkeel has marked, for
+        flavours whose marks name no author. Also raises ConflictError if the patch would remove other machines.
         """
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
-        """Remove Evenkeel's marks from these machines. Return False if the group must delete a machine first."""
+        """Remove Evenkeel's marks from these machines. Return False if the group must first delete a machine."""
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         """Send one merge patch. ``move``: the id of the move that the patch belongs to."""
@@ -195,7 +195,7 @@ class ClusterWriter(Protocol):
         """Write an existing ConfigMap, ``NAMESPACE/NAME``. Return False, with a log line, if that fails."""
 
     def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
-        """Send a Kubernetes Event about the object, best effort. ``dry_run``: the write is only planned."""
+        """Send a Kubernetes Event about the group's object, best effort. ``dry_run``: the write is only planned."""
 
 
 class Cluster(ClusterReader, ClusterWriter, Protocol):
@@ -209,7 +209,7 @@ class WorkloadCluster(Protocol):
         """Read the workload. Raises ClusterUnavailableError or TooLargeError; a failed read never returns a part.
 
         ``machines``: called when nodes are read. ``judges_nodes``: read everything that decides which nodes are
-        unneeded. If False and no pod is pending, only unscheduled pods are read.
+        unneeded. False: if no pod is pending, only unscheduled pods are read.
         """
 
 
@@ -233,4 +233,4 @@ class CheckableClusters(Clusters, Protocol):
     """Clusters, as checks open them."""
 
     def needs_run(self, record: ClusterRecord) -> bool:
-        """Return whether a token is due for renewal, which only a run may do. Raises AccessError."""
+        """Return True if a token must be renewed, which only a run has the right to do. Raises AccessError."""

@@ -62,7 +62,7 @@ class Preview:
         return next(pool for pool in self.pools if pool.id == id)
 
     def span(self, pool: PoolPlan, plan: GroupPlan) -> tuple[datetime | None, datetime | None]:
-        """Return when a group's state began, and when it ends; None: unknown, or no end."""
+        """Return when a group's state began (None: unknown), and when it ends (None: it has no end)."""
         state, zone = self.state_of(plan.group.key), self.stored.zones.get(plan.group.identity.zone or "")
         since: list[datetime] = []
         until: list[datetime] = []
@@ -104,7 +104,7 @@ def preview_of(
 
 
 def _pool_without_members(planned: PoolPlan, policy: Policy) -> InvalidPool:
-    """Return a planned pool that has no members any more, as after a restore."""
+    """Return a planned pool whose members are all gone, as after a restore."""
     return InvalidPool(
         id=planned.id,
         groups=tuple(plan.group for plan in planned.groups),
@@ -122,7 +122,7 @@ def _pool_without_members(planned: PoolPlan, policy: Policy) -> InvalidPool:
 
 
 def find_pool(preview: Preview, name: str) -> PoolPlan:
-    """Return the pool of that name or id. Raises BadRequestError if there is none, or more than one."""
+    """Return the pool of that name or id. Raises BadRequestError if no pool or more than one pool matches."""
     matches = [pool for pool in preview.plan.pools if name in pool.id.names]
     if len(matches) == 1:
         return matches[0]

@@ -1,7 +1,7 @@
 """Observe, plan, journal, write, record: one run of one cluster. The only use case that writes to a cluster.
 
-A run does not open an unreachable cluster. Checks of this cluster alone do so, at growing intervals. They report to a
-run, which stores the result and requests the next such check.
+A run does not open an unreachable cluster. Only checks of this single cluster open it, at growing intervals. Such a
+check requests a run, which stores the check's result and requests the next such check.
 
 What a run guarantees:
 
@@ -9,7 +9,7 @@ What a run guarantees:
 - An incomplete read leads to no action.
 - A conflict leads to a new read and plan, at most three times.
 - If the API refuses to write a group, the next plan freezes this group.
-- A second check follows a write, and only one check is due at any time.
+- A second check follows a write. At most one requested check is due at any time.
 """
 
 import logging
@@ -46,9 +46,9 @@ _log = logging.getLogger("evenkeel.rebalance")
 
 # Plans per run: the first, and a new one after each conflict. After that, the next scan continues in a minute.
 _ROUNDS = 4
-# No check reads a paused or unregistered cluster. If the bus refuses the end of its incident, the run requests another
-# run to publish it. The delay is the time since the end, within these limits: a queue delays 15 minutes at most. After
-# a day, no further run is requested.
+# No check reads a paused or unregistered cluster. If the bus does not accept the end of its incident, the run
+# requests another run to publish it. The delay is the time since that end, within these limits: a queue delays 15
+# minutes at most. After a day, no further run is requested.
 _SOONEST_RETRY, _LATEST_RETRY = timedelta(minutes=1), timedelta(minutes=15)
 _RETRIED_FOR = timedelta(days=1)
 
@@ -74,7 +74,7 @@ class Rebalance(RunPorts):
         result: CheckResult | None = None,
         steady: SteadyState | None = None,
     ) -> RunSummary:
-        """Run once. ``result``: of the check that requests the run; ``steady``: the state that it saw, if steady.
+        """Run once. ``result``: of the check that requested the run; ``steady``: the steady state that the check found.
 
         Raises:
             UnknownClusterError: the message can never succeed.
@@ -186,7 +186,7 @@ class _Rounds:
         return self.stored
 
     def _observe_and_plan(self, stored: StoredCluster) -> PlannedObservation | None:
-        """Return the cluster's observation and plan; None: it cannot be read, which is stored and notified."""
+        """Return the cluster's observation and plan; if it cannot be read, store and notify that, and return None."""
         observer = self.ports.observer
         try:
             observed = observer.observe(stored, self.remaining)
@@ -232,7 +232,7 @@ class _Rounds:
     # Steady clusters
 
     def _forget_steady(self, stored: StoredCluster) -> None:
-        """Delete the steady state before anything is written: if this run breaks off, the next checks are full ones."""
+        """Delete the steady state before any other write: if this run is killed, the next checks are full checks."""
         if stored.steady is not None and stored.steady.seen:
             self._save_steady(stored, SteadyState(at=self.ports.clock.now(), seen={}))
 
@@ -245,7 +245,7 @@ class _Rounds:
     # Paused clusters
 
     def _is_paused(self, stored: StoredCluster) -> bool:
-        """Return True if the cluster is paused, and no pool's bounds have to be opened to an autoscaler first.
+        """Return True if the cluster is paused, and no pool must be opened to an autoscaler first.
 
         The run still publishes changes that the last run could not publish, such as the end of an incident.
         """
@@ -265,7 +265,7 @@ class _Rounds:
     def _is_unreachable(self, stored: StoredCluster) -> bool:
         """Return True if this run must not read the cluster, because it does not answer.
 
-        A failed check that requested this run is stored. Any other request brings the next check forward.
+        A failed check that requested this run is stored. Any other request moves the next check to an earlier time.
         """
         unreachable, now = stored.unreachable, self.ports.clock.now()
         if self.result is CheckResult.SILENT:
@@ -291,7 +291,7 @@ class _Rounds:
         self._store_health(health, after_this, stored.versions)
 
     def _save_unreachable(self, stored: StoredCluster, unreachable: Unreachable) -> bool:
-        """Store whether the cluster answers. Return False if another run has just done so."""
+        """Store whether the cluster answers. Return False if another run has just stored this."""
         self._forget_steady(stored)
         try:
             self.ports.store.save_unreachable(self._cluster, unreachable, stored.versions)
@@ -342,7 +342,7 @@ class _Rounds:
         self.ports.queue.check_again(self._cluster, reason, ceil(wait.total_seconds()))
 
     def _store_health(self, before: ClusterHealth, health: ClusterHealth, versions: Versions) -> ClusterHealth | None:
-        """Store and notify the health; return it as stored; None: another run has stored one meanwhile."""
+        """Store and notify the health; return the stored health; None: another run has stored a health meanwhile."""
         try:
             return store_cluster_health(self.ports, self._cluster, before, health, versions)
         except StateConflictError as error:

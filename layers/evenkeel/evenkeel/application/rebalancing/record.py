@@ -18,7 +18,7 @@ from evenkeel.domain.model.states import PoolState
 _log = logging.getLogger("evenkeel.rebalance")
 
 _DECISIONS_KEPT = timedelta(days=30)
-_MOST_DRY_EVENTS = 20  # for one decision in dry run: each Event is a write to the cluster
+_MOST_DRY_EVENTS = 20  # the most Events for one decision in dry run: each Event is a write to the cluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Recorder:
         dry_run: bool,
         shows_dry_run: bool = False,
     ) -> None:
-        """Record the decision for a pool. ``state``: as stored before; ``shows_dry_run``: Events in dry run, too."""
+        """Record the decision for a pool. ``state``: as stored before; ``shows_dry_run``: Events also in dry run."""
         decision = self._decision(pool, outcomes, dry_run=dry_run)
         self._save(decision)
         written_groups = [group for group in pool.changes if _is_written(outcomes.get(group.group.key))]
@@ -75,7 +75,7 @@ def _is_written(outcome: Outcome | None) -> bool:
 
 
 def is_failing(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
-    """Return the groups that are published as failing from now on; a frozen group remains as before."""
+    """Return the groups that are published as failing from now on; a frozen group only if published before."""
     return tuple(
         str(plan.group.key)
         for plan in pool.groups
@@ -85,7 +85,7 @@ def is_failing(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
 
 
 def _absent(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
-    """Return the failing groups that this check did not find, until a second check confirms their absence."""
+    """Return the failing groups that this check did not find; none once a second check has confirmed their absence."""
     here = {str(plan.group.key) for plan in pool.groups}
     return tuple(key for key in state.is_failing if key not in here) if pool.awaits_check else ()
 

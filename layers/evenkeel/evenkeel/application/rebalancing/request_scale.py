@@ -1,6 +1,6 @@
 """Store a request for nodes, or to give some back, and request a run.
 
-The request is stored first, under its own id. So it is carried out once, even if it arrives twice or a run breaks off.
+The request is stored first, under its own id. So it is carried out once, even if it arrives twice or a run is killed.
 Its result is stored in the same item, and in the decision.
 """
 
@@ -16,7 +16,7 @@ from evenkeel.state_records import ScaleRequestRecord
 from evenkeel.texts.english import counted, rfc3339
 from evenkeel.validation import ConfigError
 
-# How far a sender's clock may be ahead. A request with a later time would be kept too long.
+# How far a sender's clock may be ahead. A request with a time beyond this would be kept too long.
 CLOCK_SKEW = timedelta(minutes=2)
 
 

@@ -13,9 +13,9 @@ from evenkeel.record import ControlRecord
 
 
 def after_restore(control: ControlRecord, plan: Plan, state: ClusterState) -> tuple[ControlRecord, str] | None:
-    """Return the control item in which finished restores are paused without end, and a sentence; None: no change.
+    """Return the control item with a pause without end for each finished restore, and a sentence; None: no change.
 
-    A pool that no check has found yet may be missing by mistake, so a second check must confirm that it is absent.
+    A pool in neither the plan nor the stored state may be missing by mistake: a second check must miss it, too.
     """
     unfinished = [
         pool.id

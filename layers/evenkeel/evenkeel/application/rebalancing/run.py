@@ -31,8 +31,8 @@ from evenkeel.record import ClusterRecord, FixEntry
 
 _log = logging.getLogger("evenkeel.rebalance")
 
-_FORGOTTEN_AT_ONCE = 20  # items per run: expired ones do no harm, and other work is more important
-# A patch takes up to 13 s (3 s to connect, 10 s to read). It starts only if the invocation has more time left.
+_FORGOTTEN_AT_ONCE = 20  # items per run: expired items do no harm, and other work is more important
+# A patch takes up to 13 s (3 s to connect, 10 s to read). It starts only if the invocation has more time than this.
 _PATCH_SECONDS = 14
 
 
@@ -40,7 +40,7 @@ _PATCH_SECONDS = 14
 class Run:
     """One plan of one cluster, while it is carried out.
 
-    ``refused``: groups whose writes were refused lately, with the API's message; this run adds new refusals.
+    ``refused``: groups whose writes were refused lately, with the API's message; this run adds its own refusals.
     """
 
     ports: RunPorts
@@ -89,7 +89,7 @@ class Run:
                 for groups in marked.values():
                     conflict |= writer.unmark(groups)
                 conflict |= self._write(writer, live_pools)
-                for pool in live_pools:  # last: it takes effect within minutes, a patch within seconds
+                for pool in live_pools:  # last: a Shoot's maximum takes effect within minutes, a patch within seconds
                     conflict |= writer.relieve(pool)
             for pool in self.plan.pools:
                 self._close_journal(pool)
@@ -109,7 +109,7 @@ class Run:
 
     @property
     def _is_paused(self) -> bool:
-        """Return whether the whole cluster was paused when it was read: this run then only opens bounds."""
+        """Return True if the whole cluster was paused when it was read. This run then only opens bounds."""
         return self.stored.control.is_paused(self.plan.now)
 
     @property
@@ -136,7 +136,7 @@ class Run:
         return self._stays_dry(pool) and not (pool.mode.opens or self.stored.control.restores(pool.id))
 
     def _stays_dry(self, pool: PoolPlan) -> bool:
-        """Return whether the pool is in dry run, apart from restores. Its own setting overrides its cluster's."""
+        """Return True if the pool is in dry run, ignoring restores. Its own setting overrides its cluster's."""
         return self.summary.dry_run if pool.mode.dry_run is None else pool.mode.dry_run
 
     # Lease
@@ -163,7 +163,7 @@ class Run:
 
     @property
     def due_fixes(self) -> tuple[FixEntry, ...]:
-        """Return the fixes that an operator has agreed to, without those of pools with absent groups."""
+        """Return the fixes that an operator has agreed to, without the fixes of pools with absent groups."""
         if self._is_paused:
             return ()
         awaited = {str(pool.id) for pool in self.plan.pools if pool.awaits_check}
@@ -212,7 +212,7 @@ class Run:
     def _open_journal(self, pool: PoolPlan) -> None:
         """Store the pool's journal before the first patch, so that a crash does not lose it."""
         writes = self.lease is not None and not self._is_dry(pool)
-        # A restore needs no journal. A move that has to end before the restore needs one.
+        # A restore needs no journal. A move that must end before the restore needs a journal.
         journalled = writes and (pool.moves or not self.stored.control.restores(pool.id))
         journal = opened(pool, self.ports.new_id(self.cluster_clock)) if journalled else pool.next_state
         if journalled and pool.moves:
@@ -266,7 +266,7 @@ class Run:
         return {group.group.key: outcomes[group.group.key] for group in pool.groups if group.group.key in outcomes}
 
     def _digest(self, pool: PoolPlan, state: PoolState) -> tuple[str, bool]:
-        """Return the digest of the pool's last decision, and whether this plan has a new one."""
+        """Return the digest to store for the pool, and True if this plan is a new decision."""
         tried = {key: self.outcomes[key] for plan in pool.groups if (key := plan.group.key) in self.outcomes}
         refused = {key: outcome.detail for key, outcome in tried.items() if _is_rejected(outcome)}
         if refused:
@@ -302,7 +302,7 @@ class Run:
             self.ports.store.save_cluster_health(cluster, health, versions)
 
     def _end_restore(self) -> None:
-        """Pause restored pools and delete their adopted bounds. If no pool is restored, end the finished passes."""
+        """Pause restored pools and delete their adopted bounds. If no restore is finished, end finished passes."""
         before, store, versions = self.stored.control, self.ports.store, self.stored.versions
         restored = after_restore(before, self.plan, self.stored.state)
         if restored is None:
@@ -314,7 +314,7 @@ class Run:
         control, sentence = restored
         for id, state in list(self.run_state.pools.items()):
             if state.adopted and before.restores(id) and not control.restores(id):
-                # A check after a resume adopts the bounds that it finds. They may differ from these.
+                # Deleted, because the next check after a resume adopts the bounds of that time, which may differ.
                 state = replace(state, adopted={}, desired_bounds={}, seen=None, published=None, release=None)
                 self.run_state.save_pool(id, replace(state, convergence=ConvergenceState()))
         store.save_record(self._record, control, versions)
@@ -327,7 +327,7 @@ class Run:
             try:
                 self.ports.store.forget(self.summary.cluster, expired, self.stored.versions)
             except StateConflictError:
-                continue  # another writer has renewed it
+                continue  # another writer has changed the item
 
 
 def _is_rejected(outcome: Outcome) -> bool:

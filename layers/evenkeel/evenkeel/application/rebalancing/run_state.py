@@ -14,7 +14,7 @@ from evenkeel.state_records import ScaleRequestRecord
 class RunState:
     """The stored state of a cluster. Each write of an item is conditional on the version of its previous write.
 
-    All writes raise StateConflictError, as those of the store do.
+    All writes raise StateConflictError, as the store's writes do.
     """
 
     store: RunStore
@@ -56,8 +56,8 @@ class RunSummary:
     conflicts: int = 0
     rejected: int = 0
     unreachable: bool = False
-    seen: bool = False  # a check has read the cluster
-    doubtful: bool = False  # a patch was sent, and its answer was lost
+    seen: bool = False  # True: a check has read the cluster
+    doubtful: bool = False  # True: a patch was sent, and its answer was lost
     dry_run: bool = False
     decisions: list[str] = field(default_factory=list)
     seconds_to_patch: list[float] = field(default_factory=list)  # from a failure to the patch that fenced its group
@@ -80,7 +80,7 @@ class RunSummary:
         return f"{self.cluster}: nothing to write"
 
     def metrics(self) -> dict[str, int]:
-        """Return the run's part of the stack's metrics. These do not name the cluster: each name would be billed."""
+        """Return the run's part of the stack's metrics. They do not name the cluster: each name would be billed."""
         pools = self.plan.pools if self.plan else ()
         groups = [group for pool in pools for group in pool.groups]
         return {

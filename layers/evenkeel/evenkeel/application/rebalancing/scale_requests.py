@@ -24,9 +24,9 @@ class ScaleRequests:
         return self.run_state.stored.record.id
 
     def take_off(self, taken: TakenOff) -> None:
-        """Subtract returned nodes from those that other requests still have to add. Then answer the returning request.
+        """Subtract nodes that one request gives back from requests that still add nodes. Then answer that request.
 
-        After a crash in between, they are not subtracted twice.
+        Each request stores its subtracted nodes, so that a crash before the answer does not subtract them twice.
         """
         requests, id_of_it = self.run_state.scale_requests, taken.scale_request.id
         for id, nodes in taken.nodes.items():
@@ -38,7 +38,7 @@ class ScaleRequests:
         _log.warning("request %s: %s", id_of_it, answer, extra={"cluster": self._cluster})
 
     def keep_in_time(self, pool: PoolPlan) -> None:
-        """Store the start of a request that is over an hour old, so that it does not expire after a crash."""
+        """Store that a request older than an hour has started, so that it does not expire after a crash."""
         request = (
             self.run_state.scale_requests.get(pool.request.current.id) if pool.request.current is not None else None
         )
@@ -46,7 +46,7 @@ class ScaleRequests:
             self.run_state.save_scale_request(request.model_copy(update={"stepped_at": self.now}))
 
     def answer(self, pool: PoolPlan, *, dry_run: bool) -> bool:
-        """Answer the pool's request if it is done. Return whether the answer needs a decision.
+        """Answer the pool's request if it is done. Return True if the answer must be recorded in a decision.
 
         The answer is stored before the journal is closed: a request that is neither answered nor in the journal would
         be repeated. A dry run closes no journal.
@@ -64,7 +64,7 @@ class ScaleRequests:
         return True
 
     def _save_rest(self, request: ScaleRequestRecord, left: int) -> None:
-        """Store how many nodes later runs add. The number is absolute, so it may be stored twice."""
+        """Store how many nodes are left to later runs. The number is absolute, so storing it twice is harmless."""
         before = request.nodes if request.left is None else request.left
         if left != before:
             self.run_state.save_scale_request(request.model_copy(update={"left": left, "stepped_at": self.now}))

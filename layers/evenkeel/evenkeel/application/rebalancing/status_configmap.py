@@ -1,7 +1,7 @@
 """The content of a cluster's status ConfigMap, and when a run writes it: if the content has changed.
 
-A fingerprint of the content is stored before the write, and again afterwards. So a check finds that a run is needed,
-and a write that was interrupted or refused is tried again every 15 minutes.
+A fingerprint of the content is stored before the write, and again afterwards. So a check finds that a run is needed.
+An interrupted or refused write is retried every 15 minutes.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.texts.english import problem_text, rfc3339
 
 _MOST_BYTES = 256 * 1024  # a ConfigMap may have 1 MiB
-_MOST_GROUPS = (200, 20, 0)  # of all pools together; the first number with which the content fits
+_MOST_GROUPS = (200, 20, 0)  # groups of all pools together: the first number with which the content fits
 _MOST_POOLS = 50
 _MOST_INCIDENTS = 20
 _MOST_NAMED = 5  # the most zones of an incident, and problems of a pool
@@ -56,7 +56,7 @@ def status_document(
 def is_to_be_shown(
     before: PublishedStatus | None, document: Mapping[str, Any], place: str, now: datetime
 ) -> PublishedStatus:
-    """Return the status to store; ``before`` itself if no write is due."""
+    """Return the status to store; if no write is due, return ``before`` itself."""
     text = json.dumps([place, document])
     print_ = hashlib.sha256(text.encode()).hexdigest()[:32]
     if (
@@ -80,13 +80,13 @@ def _incident(incident: Incident, cluster_health: ClusterHealth) -> dict[str, An
         "pool": _cut(incident.pool) or None,
         "since": rfc3339(incident.since),
         "zones": [_cut(zone) for zone in incident.zones[:_MOST_NAMED]],
-        "missing": notified.missing if notified else incident.missing,  # notified: changes only by a factor of two
+        "missing": notified.missing if notified else incident.missing,  # notified: changes by a factor of two only
         "class": incident.failure_class.value if incident.failure_class else None,
     }
 
 
 def _pool(pool: PoolPlan, outcomes: Mapping[GroupKey, Outcome], left: list[int], *, dry_run: bool) -> dict[str, Any]:
-    """Return the entry of a pool. ``left``: its one number says how many groups still fit; it is lowered."""
+    """Return the entry of a pool. ``left``: one number, how many groups still fit; this function lowers it."""
     groups = [_group(plan, outcomes) for plan in sorted(pool.groups, key=_worst_first)[: left[0]]]
     left[0] -= len(groups)
     problems = pool.report.problems[:_MOST_NAMED] if not pool.mode.valid else ()
@@ -104,7 +104,7 @@ def _worst_first(plan: GroupPlan) -> tuple[bool, bool, str]:
 
 
 def _group(plan: GroupPlan, outcomes: Mapping[GroupKey, Outcome]) -> dict[str, Any]:
-    """Return the entry of a group. ``wanted``: the numbers to write, until they are written."""
+    """Return the entry of a group. ``wanted``: the planned numbers; omitted once they are written."""
     outcome = outcomes.get(plan.group.key)
     written = outcome is not None and outcome.result is Result.WRITTEN
     current = plan.bounds if written and plan.bounds is not None else plan.group.bounds

@@ -1,7 +1,7 @@
 """Write one plan to a cluster: agreed fixes, or delete marks, patches and a Shoot's maximum.
 
-All fences are written before the first machine is marked. A write that shrinks a group
-waits for no other write. A write that grows a group waits for all shrinking writes of its pool.
+All fences are written before the first machine is marked. A write that shrinks a group does not depend on other groups.
+A write that grows a group starts after all shrinking writes of its pool.
 """
 
 import logging
@@ -40,7 +40,7 @@ _NOT_COPIED = Outcome(Result.WAITS, "the owner of its bounds has not copied them
 
 
 FixOutcomes = Sequence[tuple[FixEntry, Outcome]]
-"""The outcome of each fix that was tried."""
+"""Each fix that was tried, with its outcome."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +58,9 @@ class Writer:
     # Agreed fixes
 
     def fix(self, fixes: Sequence[FixEntry], plan: Plan, dry_run: Mapping[str, bool]) -> FixOutcomes:
-        """Write the fixes that an operator agreed to, as far as there is time; ``dry_run``: by pool id.
+        """Write the fixes that an operator agreed to, until the time is over; ``dry_run``: by pool id.
 
-        An object is written only if it is as the operator saw it. A fix that is repeated recognizes its own write.
+        An object is written only if it has the number that the operator saw. A repeated fix recognizes its own write.
 
         Raises ConflictError, ClusterUnavailableError, AccessError. Every fix is then tried again.
         """
@@ -147,7 +147,7 @@ class Writer:
             self.together([partial(sequentially, of_object) for of_object in by_object.values()])
 
     def _fence(self, pool: PoolPlan, group: GroupPlan, patch: Patch) -> None:
-        """Write only a group's fence. ``_write_group`` writes the rest, unless the fence fails."""
+        """Write only a group's fence. If that succeeds, ``_write_group`` writes the rest."""
         outcome = self._try(pool, group, [patch])
         if outcome.result is not Result.WRITTEN:
             self.outcomes[group.group.key] = outcome
@@ -189,10 +189,10 @@ class Writer:
 
     def _apply(self, pool: PoolPlan, patch: Patch) -> None:
         plan, group = patch.plan, patch.plan.group
-        # A patch that only prepares the bounds publishes the old replicas, because a later patch changes them.
+        # A patch that only prepares the bounds publishes the old replicas, because a later patch changes the replicas.
         is_last = patch.requested is not None or (patch.bounds == plan.bounds is not None and is_complete(plan))
         requested = plan.requested if is_last else group.requested
-        # The owner of the bounds lowers the replicas a moment later: until then, the old number is not contested.
+        # The owner of the bounds lowers the replicas a moment later. Until then, the old number is no contested write.
         by_owner = group.owner.two_objects and patch.bounds is not None and patch.requested is not None
         published = PublishedBounds(
             at=self.clock.now(),
@@ -214,7 +214,7 @@ class Writer:
     def relieve(self, pool: PoolPlan) -> bool:
         """Write the pool's Shoot, if there is time. Return True if the Shoot has changed since it was read.
 
-        The number is stored first, so that it never counts as the Shoot owner's. Raises StateConflictError.
+        The number is stored first, so that it is never taken for the Shoot owner's number. Raises StateConflictError.
         """
         step = pool.relief
         if step is None or self.is_late():
@@ -257,7 +257,7 @@ def marked_and_staying(pool: PoolPlan, run_state: RunState) -> list[NodeGroup]:
 
 def _obstacle(entry: FixEntry, group: NodeGroup | None, desired: Bounds | None) -> Outcome | None:
     """Return the outcome of a fix that must not be written; None: write it."""
-    if not entry.group:  # agreed to in dry run, which does not write the record
+    if not entry.group:  # a fix of the record, agreed to in dry run, which does not write the record
         return Outcome(Result.NOT_WRITTEN, "it is a number of the record: validate again")
     if group is None:
         return Outcome(Result.NOT_WRITTEN, "it is no node group any more")

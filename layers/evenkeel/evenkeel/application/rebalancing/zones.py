@@ -1,7 +1,7 @@
 """Store that a zone is impaired, or healthy again, as an operator or AWS reports (ARC zonal shift and autoshift).
 
-Every group of an impaired zone is fenced until the stated end. The newest statement of each source is stored, in
-whatever order the events arrive. The zone is fenced while the statement of at least one source says so: the end of a
+Every group of an impaired zone is fenced until the stated end. The newest statement of each source is stored,
+even if events arrive out of order. The zone is fenced while at least one source states its impairment: the end of a
 shift does not end an operator's fence. If the end of a shift is lost, the fence still ends after a day.
 """
 
@@ -22,9 +22,9 @@ from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.zones")
 OPERATOR = "operator"
-# The start of an autoshift states no end. If its "completed" event is lost, it ends after this time.
+# The start event of an autoshift states no end. If the "completed" event is lost, the shift ends after this time.
 LONGEST = timedelta(hours=24)
-# Two statements of a source within this time are about one shift.
+# Two statements of a source that are less than this time apart are about one shift.
 _ONE_SHIFT = timedelta(minutes=1)
 _TRIES = 5
 
@@ -102,9 +102,9 @@ class RecordZoneShift:
 
 
 def _newer_statement(latest: ZoneStatement | None, statement: ZoneStatement, source: str) -> ZoneStatement | None:
-    """Return the newer of two statements of a source. None: the stored one is newer.
+    """Return the statement to store. None: the stored statement is newer.
 
-    ARC and CloudTrail report one shift twice, in any order, and only CloudTrail's event has the end: both are merged.
+    ARC and CloudTrail report one shift twice, in any order, and only CloudTrail's event has the end: merge both.
     """
     if latest is None or latest.stated_at is None or statement.stated_at is None:
         return statement
@@ -125,7 +125,7 @@ def check_zone(stored: StoredCluster, zone: str, observe: Callable[[], Observati
     may fence a zone of a cluster that cannot be read, because the outage of that zone may be the cause.
 
     Raises:
-        BadRequestError: it has no such zone; the error suggests the nearest name.
+        BadRequestError: the cluster has no such zone; the error suggests the nearest name.
     """
     ids = stored.record.zone_ids
     if zone in ids or zone in ids.values() or zone in stored.zones:

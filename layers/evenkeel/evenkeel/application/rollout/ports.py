@@ -13,13 +13,13 @@ class DecisionStore(Protocol):
     """Recorded decisions. All methods raise StateUnavailableError."""
 
     def load_with_decisions(self, cluster: str, ulid: str) -> tuple[StoredCluster, Sequence[Mapping[str, Any]] | None]:
-        """Read a cluster as ``load`` does, and its decisions with a higher id, the oldest first; None: too many."""
+        """Read a cluster as ``load`` does, and its decisions after ``ulid``, the oldest first, or None if too many."""
 
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
-        """Return a page of decisions with a higher id, the oldest first, and True if there are more."""
+        """Return a page of decisions after ``ulid``, the oldest first, and True if there are more decisions."""
 
     def decisions(self, cluster: str, limit: int) -> Sequence[Mapping[str, Any]]:
-        """Read the newest decisions, the newest first."""
+        """Read up to ``limit`` decisions, the newest first."""
 
 
 class RolloutStore(RegistrationStore, FleetHealthStore, DecisionStore, Protocol):

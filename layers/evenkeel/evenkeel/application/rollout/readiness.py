@@ -18,12 +18,12 @@ from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.rollout.readiness import DryRun, Hindrance, PastDecision, dry_run_of
 from evenkeel.validation import ConfigError
 
-# Decisions are stored for this time. A cluster without any was registered earlier.
+# Decisions are stored for this time. A cluster without stored decisions was registered earlier.
 KEPT = timedelta(days=30)
 # Pages of 1 MiB. More decisions would not change the answer.
 _MOST_PAGES = 30
 _NEWEST = 10
-# Causes of entries after which a dry run starts again.
+# Causes of entries that start the time of a dry run again.
 _BEGINNINGS = ("resume", "dry-run", "restore", UNREADABLE)
 
 

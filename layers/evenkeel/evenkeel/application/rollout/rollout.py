@@ -34,11 +34,11 @@ from evenkeel.texts.english import rfc3339
 
 _log = logging.getLogger("evenkeel.rollout")
 _KEPT = timedelta(days=30)  # entries that record a switch to live or to dry run
-# The longest time of one more request to the table.
+# Seconds. One more request to the table takes at most this time.
 _SECONDS_TO_END = 10
 # A cluster of a wave is checked at least this often.
 _ASKED_AFTER = timedelta(minutes=2)
-# The checks of a cluster have stopped if the last one is older: the longest scan_interval is an hour.
+# If the last check of a cluster is older than this, its checks have stopped: the longest scan_interval is an hour.
 _LATELY = timedelta(hours=1, minutes=5)
 
 
@@ -133,7 +133,7 @@ class _Steps:
             self._save(rollout.halting(unread_halts(unseen), now))
             return True
         if unseen or not has_soaked:
-            # These clusters have a long scan_interval and are not due yet, or a request was lost.
+            # Either these clusters have a long scan_interval and are not due yet, or their request was lost.
             unread = sorted({*rollout.unread(checked_at, known, now, _ASKED_AFTER), *unseen})
             self.ports.queue.request_checks(chunks_of(unread, delay=1))
             return False
@@ -204,7 +204,7 @@ class _Steps:
             _log.info("not switched now: %s", error, extra={"cluster": cluster})
 
     def _live(self, cluster: str) -> None:
-        """Set the cluster live, unless this rollout has done so before. A later change is an operator's."""
+        """Set the cluster live, at most once per rollout: an operator may have changed it since."""
         registered, rollout = self.ports.store.registered(cluster), self.rollout
         if registered is None or isinstance(registered.record, str) or registered.control.rollout == rollout.id:
             return
@@ -245,11 +245,11 @@ class _Steps:
         entry |= {"reason": reason} if reason else {}
         try:
             store.save_decision(cluster, id, entry, now + _KEPT)
-        except StateUnavailableError as error:  # the switch itself is done
+        except StateUnavailableError as error:  # the cluster is already switched
             _log.warning("not recorded: %s", error, extra={"cluster": cluster})
 
     def _publish(self, detail_type: DetailType, rollout: Rollout) -> bool:
-        """Publish the event and return True if the bus accepted it; else the next tick publishes it.
+        """Publish the event. Return True if the rollout may go on; if False, the next tick publishes the event again.
 
         The event has numbers of clusters instead of their names, because the size of an event is limited.
         """

@@ -8,16 +8,16 @@ The phases of a step are types of ``domain.model.convergence``, and each arrow i
        │        Cancelling ──► over, held for an hour
        └──► forgotten: the patch never arrived
 
-Five principles decide all cases. The comment of a special case names the test that needs it.
+Five principles decide all cases. The comment of a special case names the test that requires the case.
 
-1. Launch before drain. A node is drained only after the new node is Ready, and a pool has at most one replica more.
+1. Launch before drain. A node is drained only after the new node is Ready, and a pool has at most one extra replica.
 2. The groups show the progress by their replicas, move ids and machines. The last plan does not matter. So a run finds
-   the same phase after a lost answer, a second run or a crash.
-3. A pool has one step at a time, which starts only while nothing else changes. While its machine may be provisioning,
-   no autoscaler may order in its two zones.
+   the correct phase even after a lost answer, a second run or a crash.
+3. A pool has one step at a time, which starts only while nothing else changes. While the new machine may be
+   provisioning, no autoscaler may order in the two zones of the step.
 4. Every step ends. Until the new node exists, doubt about a zone cancels the order. Once the node exists, the step
-   waits until the doubt ends, or deletes the new node by name at the provision timeout.
-5. Demand decides. If a source requests its node again, its demand is bound to its zone. After that, and after a failed
+   waits for the doubt to end. If it does not end by the provision timeout, the step deletes the new node by name.
+5. Demand decides. If a source requests its node again, its demand is bound to its zone. After bound demand or a failed
    step, the pool is held: no step starts for some time.
 """
 
@@ -61,7 +61,7 @@ _FIRST_CHECK = timedelta(minutes=1)
 def update_step(pool: PoolDraft) -> None:
     """Advance the stored step to the phase that the groups show, and cancel its order if a zone is in doubt.
 
-    This runs before all other steps of the plan: a cancelled replica is not stuck, and must not move to another zone.
+    This runs before the other parts of the plan: none of them may treat the cancelled replica as stuck and move it.
     """
     drafts = _by_key(pool)
     convergence = _advanced(pool.pool.state.convergence, drafts, pool.now)
@@ -82,7 +82,7 @@ def _by_key(pool: PoolDraft) -> dict[str, Draft]:
 
 
 def _advanced(convergence: ConvergenceState, drafts: Drafts, now: datetime) -> ConvergenceState:
-    """Return the state after its step became Ordered, Draining or over, as the groups show (principle 2)."""
+    """Return the state with its step advanced to Ordered, Draining or over, as the groups show (principle 2)."""
     step = convergence.step
     if isinstance(step, Starting):
         order = step.order
@@ -110,7 +110,7 @@ def _carries(drafts: Drafts, key: str, move_id: str) -> bool:
 def _ordered(
     convergence: ConvergenceState, step: Ordered | Cancelling | Deleting, drafts: Drafts, now: datetime
 ) -> ConvergenceState:
-    """Return the state with an open step as Ordered; or over, if the order was cancelled or the source lost a node."""
+    """Return the state with the step as Ordered; without it if the order was cancelled or the source lost a node."""
     order = step.order
     source, destination = drafts.get(order.source), drafts.get(order.destination)
     cancelled = step.replicas_after_cancel if isinstance(step, Cancelling) else -1
@@ -118,8 +118,9 @@ def _ordered(
         over = replace(convergence, step=None)
         return over if _is_fenced(order, destination, now) else over.held(now, AFTER_FAILURE)
     if source is not None and source.group.requested < order.source_replicas:
-        return replace(convergence, step=None)  # another controller has done what the step was to do
-    # Nodes that the source has added count once they run: if an autoscaler removes one, that completes the step, too.
+        return replace(convergence, step=None)  # another controller has already lowered the source
+    # Nodes that the source adds meanwhile count once they run. If an autoscaler then removes a node, this completes
+    # the step, too.
     # test_a_node_that_an_autoscaler_takes_from_a_source_that_has_grown_completes_the_step
     grown = 0 if source is None else min(source.group.requested, source.group.running)
     order = replace(order, source_replicas=max(order.source_replicas, grown))
@@ -129,7 +130,8 @@ def _ordered(
 def _is_fenced(order: Order, destination: Draft | None, now: datetime) -> bool:
     """Return True if a fence delays the next try of the zone, so that the pool needs no hold.
 
-    A late machine fences its zone, too. But it has capped two zones for the whole timeout, so the pool is held.
+    After a late machine, return False: the zone is fenced, too, but the step has capped two zones for the whole
+    timeout, so the pool is held.
     test_a_late_launch_holds_the_pool_for_an_hour_whenever_a_check_runs
     """
     if destination is None or destination.state is not State.FENCED:
@@ -138,7 +140,7 @@ def _is_fenced(order: Order, destination: Draft | None, now: datetime) -> bool:
 
 
 def _drained(convergence: ConvergenceState, step: Draining, drafts: Drafts, now: datetime) -> ConvergenceState:
-    """Return the state with the step as Draining; or over, once the machine or another one in its place is deleted."""
+    """Return the state with the step as Draining; without it once the machine, or another instead, is deleted."""
     if not _is_gone(step, drafts.get(step.draining_group)):
         return replace(convergence, step=step)
     over = replace(convergence, step=None)
@@ -157,9 +159,10 @@ def _is_gone(step: Draining, draft: Draft | None) -> bool:
 
 
 def _with_bound_demand(convergence: ConvergenceState, drafts: Drafts, now: datetime) -> ConvergenceState:
-    """Return the state with a hold if a source requests its node again: its demand fits no other zone (principle 5).
+    """Return the state, held if a source requests its node again: that demand fits no other zone (principle 5).
 
-    While a zone cannot deliver, others grow instead. That growth never counts as bound demand, even after recovery.
+    While a zone cannot deliver, others grow instead. Such growth never counts as bound demand, even after the zone
+    recovers.
     test_growth_in_place_of_a_frozen_zone_holds_nothing_once_it_thaws
     """
     step, last, causes = convergence.step, convergence.last_drain, []
@@ -190,9 +193,9 @@ def _with_excused_growth(convergence: ConvergenceState, drafts: Drafts) -> Conve
 
 
 def _grew(drafts: Drafts, key: str, requested: int) -> bool:
-    """Return True if a source requests more than ``requested``, and another healthy zone is far below it.
+    """Return True if a source requests more than ``requested``, and a healthy zone is far below the source.
 
-    Demand that fits any zone lets all zones grow.
+    If the demand fitted any zone, the lower zone would grow, too.
     """
     source = drafts.get(key)
     if source is None or source.group.requested <= requested:
@@ -203,7 +206,7 @@ def _grew(drafts: Drafts, key: str, requested: int) -> bool:
 def _is_alone(pool: PoolDraft, source: Draft) -> bool:
     """Return True if the source is the only healthy zone.
 
-    Then autoscalers may still order in it, and its growth does not show bound demand.
+    In this case, autoscalers may still order in the source, and its growth does not show bound demand.
     test_the_only_healthy_zone_stays_open_while_a_step_tries_another
     """
     return all((draft.state is State.HEALTHY) == (draft is source) for draft in pool.groups)
@@ -236,7 +239,7 @@ def _cancelled(pool: PoolDraft, order: Order, drafts: Drafts) -> Cancelling | No
 
 
 def _cap_zones(pool: PoolDraft, source: Draft | None, destination: Draft) -> None:
-    """Keep autoscalers from ordering in both zones (principle 3): they do not count machines that others ordered."""
+    """Keep autoscalers from ordering in either zone (principle 3): they ignore machines that others ordered."""
     if not pool.pool.settings.autoscaler:
         return
     destination.growth.step = destination.requested
@@ -260,7 +263,7 @@ def _is_ready(order: Order, destination: Draft) -> bool:
 
 
 def _deadline(order: Order, destination: Draft) -> datetime:
-    """Return when the ordered machine counts as late if it has no Ready node.
+    """Return the time from which the ordered machine counts as late if it has no Ready node.
 
     By then its group is fenced, as the clock of the fence starts with the first check after the order.
     """
@@ -288,7 +291,7 @@ def _takes_last_place(pool: PoolDraft, source: Draft, destination: Draft, *, mor
 
 
 def converge(pool: PoolDraft) -> None:
-    """Plan the next patch of a step, or report why there is none. It runs after all other changes of replicas."""
+    """Plan the next patch of a step, or report why there is none. This runs after all other changes of replicas."""
     requested_at = pool.pool.convergence_requested
     is_pass = requested_at is not None and pool.now < requested_at + PASS_LASTS
     pairs = rebalance_pairs(pool, pool.groups, _least_replicas(pool))
@@ -379,7 +382,7 @@ def _kept(report: Converging, destination: Draft, deadline: datetime) -> Converg
 
 def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, deadline: datetime) -> Converging:
     """Delete one machine of the source by name, or of the destination if the step is undone, and return the report."""
-    # Of all doubts about other zones, only a fence stops a drain.
+    # A fence is the only doubt about other zones that stops a drain.
     # test_once_the_successor_runs_doubt_about_other_zones_stops_nothing
     fence = next((_in_state(draft) for draft in pool.groups if draft.state is State.FENCED), None)
     reason: Reason | None = _rollout(pool) or fence or _in_progress(pool)
@@ -406,7 +409,7 @@ def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, d
 
 
 def _candidates(order: Order, drafts: Drafts, *, is_late: bool) -> tuple[list[Draft], Reason | None]:
-    """Return the groups that may lose a machine, in order, and why the source may not; None: it may."""
+    """Return the groups that may lose a machine, best first, and the doubt about the source; None: no doubt."""
     source, destination = drafts.get(order.source), drafts[order.destination]
     # A zone in doubt may be unable to replace the node that it would lose.
     # test_a_step_is_undone_at_its_deadline_if_its_source_is_in_doubt
@@ -457,10 +460,11 @@ def _start_blocked_by(pool: PoolDraft, source: Draft, destination: Draft) -> Rea
 
 
 def _goes_without_order(pool: PoolDraft, source: Draft) -> Reason | None:
-    """Return the reason not to order a node for the source: scale-down removes one of its nodes anyway.
+    """Return a reason not to start a step: scale-down removes one of the source's nodes anyway; None: it does not.
 
-    Evenkeel's own scale-down does so for a node with an unneeded clock. Another autoscaler may not, so it gets
-    ``IDLE_GOES`` since the zones differ. test_a_node_that_no_autoscaler_takes_does_not_keep_the_pool_uneven
+    Evenkeel's own scale-down removes each node with an unneeded clock. Another autoscaler may never do so: after the
+    zones have differed for ``IDLE_GOES``, the step starts anyway.
+    test_a_node_that_no_autoscaler_takes_does_not_keep_the_pool_uneven
     """
     nodes = () if pool.demand.advice is None else pool.demand.advice.nodes
     idle = [node for node in nodes if node.needed is None and str(node.group) == source.key]
@@ -474,7 +478,10 @@ def _goes_without_order(pool: PoolDraft, source: Draft) -> Reason | None:
 
 
 def _not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
-    """Return the hold, window, budget or settling time to wait for. A pass waits only for holds since its request."""
+    """Return the hold, window, budget or settling time that delays a step; None: nothing does.
+
+    A pass ignores all of them except holds that began after its request.
+    """
     convergence, policy, now = pool.convergence.state, pool.pool.settings.converge, pool.now
     since, held, asked = convergence.held_since, convergence.held_until, pool.pool.convergence_requested
     is_before = is_pass and since is not None and asked is not None and since < asked
@@ -506,7 +513,7 @@ def _rollout(pool: PoolDraft) -> Reason | None:
 def zone_doubt(drafts: Iterable[Draft], source: Draft | None = None) -> Reason | None:
     """Return the first reason to doubt that a zone delivers: a fence, a capacity report, or a source that is probing.
 
-    Other zones may be probing: a step is a safe way to try one, because it launches before it drains.
+    A zone other than the source may be probing: a step tries it safely, because a step launches before it drains.
     test_when_backoff_is_over_a_step_tries_the_zone
     """
     for draft in drafts:
@@ -528,7 +535,7 @@ def _in_state(draft: Draft) -> Reason:
 
 
 def _in_progress(pool: PoolDraft) -> Reason | None:
-    """Return a reason if the pool has a move, a request or changed replicas: the journal stores one at a time."""
+    """Return a reason if the pool has a move, request or changed replicas: the journal stores one change at a time."""
     changes = any(draft.requested != draft.group.requested for draft in pool.groups)
     is_requested = pool.request.current is not None or pool.pool.scale_request is not None
     return Reason.of(Rule.CONVERGE_BEHIND) if pool.moves or is_requested or changes else None
@@ -554,8 +561,8 @@ def _full(pool: PoolDraft, *, more: int = 0) -> Reason | None:
 def rebalance_pairs(pool: PoolDraft, drafts: Iterable[Draft], least: Mapping[str, int]) -> Pairs:
     """Return the pairs of source and destination, the fullest source first; empty: the zones are level.
 
-    Zones in doubt are compared, too: the report then names the doubt that keeps the step from starting. The destination
-    is the lowest zone, and of equals a healthy one. Zones that failed since the last drain come after all others.
+    Zones in doubt are included: the report then names the doubt that keeps the step from starting. The destination is
+    the lowest zone; among equally low zones, a healthy one. Zones that failed since the last drain are tried last.
     test_a_zone_that_stays_out_keeps_no_other_zone_from_being_filled
     """
     able = [draft for draft in drafts if draft.state is not State.FROZEN and not draft.group.owner.bounds_held]
@@ -568,7 +575,7 @@ def rebalance_pairs(pool: PoolDraft, drafts: Iterable[Draft], least: Mapping[str
         return since, draft.requested / draft.group.annotations.weight, draft.state is not State.HEALTHY, draft.tie
 
     sources = [draft for draft in able if draft.requested > least[draft.key]]
-    # A zone far below any source is far below this one. So in a level pool, each zone needs only one comparison.
+    # A zone far below any source is also far below the fullest. So in a level pool, one comparison per zone suffices.
     fullest = max(
         sources, key=lambda draft: Fraction(draft.requested - 1, draft.group.annotations.weight), default=None
     )
@@ -585,9 +592,9 @@ def _least_replicas(pool: PoolDraft) -> dict[str, int]:
 
 
 def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choice:
-    """Return the machine of a group that may be drained; with ``coming``, once that group has a new node.
+    """Return the machine of a group that may be drained; if ``coming`` is set, once that group has a new node.
 
-    This depends on pods. So the plan asks for the machine, and is made again with the answer.
+    The choice depends on pods. So the plan asks for the machine, and is made again with the answer.
     """
     if draft.drain_blocked_by is not None:
         return Choice(why=draft.drain_blocked_by)
@@ -609,7 +616,7 @@ def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choic
 
 
 def _course(pool: PoolDraft) -> tuple[tuple[str, str], ...]:
-    """Return source and destination of each step until the zones are level, without the step in progress."""
+    """Return the source and destination of each step until the zones are level, except the step in progress."""
     played = [replace(draft, growth=replace(draft.growth, step=None)) for draft in pool.groups]
     step = pool.convergence.state.step
     one_less = ""  # the group that the open step will lower, or that this plan's step has raised

@@ -1,15 +1,16 @@
 """Level shrink: while cluster-autoscaler removes nodes, raise the mins of smaller zones, so that fuller zones shrink.
 
 cluster-autoscaler ignores zones when it scales down. It removes no node of a group at its min. It also restarts the
-unneeded clocks of such a group (measured), so its nodes live up to their unneeded time longer. So a hold (the raised
-mins) lasts for ``LEVEL_HELD`` after the last removal, and the next hold starts ``RESTS`` later at the earliest. With a
-workload view, a hold starts with the first unneeded node of a fuller zone, and applies only while there is one.
+unneeded clocks of such a group (measured), so the group's nodes live up to one unneeded time longer. Therefore a hold
+(the raised mins) lasts for ``LEVEL_HELD`` after the last removal, and the next hold starts ``RESTS`` later at the
+earliest. If pods are read, a hold starts with the first unneeded node of a fuller zone, and applies only while such a
+node exists.
 
     a node goes, and zones differ     HELD after the last one             RESTS later, a node goes
     ------------*----*-----*------------------|------------------------------------*-------
                 hold                            no hold                              hold
 
-Level shrink evicts and orders nothing: a min is never above requested.
+Level shrink evicts and orders nothing: a min is never above the requested replicas.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ RESTS = timedelta(hours=3)
 
 
 def hold_level(pool: PoolDraft) -> None:
-    """Raise the mins of smaller zones to requested, and the mins of fuller zones to the level of those."""
+    """Raise each smaller zone's min to its requested replicas, and fuller zones' mins to the smaller zones' level."""
     pool.bounds.held_until = None if pool.pool.settings.level is Level.OFF else pool.pool.state.held_until
     if pool.pool.settings.level is Level.OFF or not pool.pool.settings.autoscaler:
         return
@@ -49,7 +50,7 @@ def hold_level(pool: PoolDraft) -> None:
 
 
 def _holds(pool: PoolDraft, minima: Mapping[str, int]) -> bool:
-    """Return True if a hold with these mins applies or starts, and store its end in the draft."""
+    """Return True if a hold with these mins applies or starts, and store the hold's end in the draft."""
     until = pool.bounds.held_until
     holds, rests = until is not None and pool.now < until, until is not None and until <= pool.now < until + RESTS
     if not minima:
@@ -59,7 +60,7 @@ def _holds(pool: PoolDraft, minima: Mapping[str, int]) -> bool:
     helps = _helps(pool, minima)
     pool.demand.asks_idle = helps is None and pool.demand.advice is not None
     if helps is False:
-        return False  # the end of the hold is unchanged: needed nodes do not prolong it
+        return False  # the end of the hold is unchanged: needed nodes do not prolong a hold
     if rests and until is not None:
         for draft in pool.groups:
             if draft.key in minima:
@@ -82,8 +83,8 @@ def _helps(pool: PoolDraft, minima: Mapping[str, int]) -> bool | None:
 def level_minima(drafts: Sequence[Draft]) -> dict[str, int]:
     """Return the min of each group by key; empty: no zone is far below the fullest, by nodes per weight.
 
-    With equal weights, a zone is far below if it has two nodes less. Such a zone keeps its requested nodes. The other
-    zones may shrink to the highest level of those. A hold for one node would restart unneeded clocks for little gain.
+    With equal weights, "far below" means two nodes fewer: a hold for one node would restart unneeded clocks for little
+    gain. A zone far below keeps its requested nodes. The other zones may shrink to the highest level of such zones.
     """
     fullest = max(drafts, key=lambda draft: (draft.requested / draft.group.annotations.weight, draft.key), default=None)
     if fullest is None:

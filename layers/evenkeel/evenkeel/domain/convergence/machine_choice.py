@@ -1,7 +1,7 @@
 """Choose the machine to drain in a zone: the one whose pods are cheapest to move once the new node runs.
 
 Machine controllers ignore the annotations of cluster-autoscaler when they drain, and Gardener finally forces a drain.
-So Evenkeel looks for pods that must not move before it deletes a machine. The rules are stricter than those of
+So before Evenkeel deletes a machine, it looks for pods that must not move. The rules are stricter than those of
 ``domain.demand.scale_down``, which may wait until a pod completes or a budget allows the eviction.
 """
 
@@ -26,12 +26,12 @@ from evenkeel.domain.model.workload import Node, Pod
 def choose(
     observation: Observation, pools: Iterable[PoolOffer], asks: Mapping[str, str], now: datetime
 ) -> dict[str, Choice]:
-    """Return the machine of each group, by key, that may be drained, or the first reason why none may be.
+    """Return, by group key, the machine that may be drained, or the first reason why no machine may be.
 
     Args:
         observation: The reading of one check, with its pods if they could be read.
-        pools: The offers of the pools: pending pods are placed first, so that moved pods do not take their places.
-        asks: Keys of the groups -> key of the group that gets a new node before the drain; empty: that node runs.
+        pools: The offers of the pools. Pending pods are placed first, so that moved pods do not take their places.
+        asks: Group key -> key of the group that gets a new node before the drain; empty: the new node already runs.
         now: The time.
     """
     workload, offers = observation.workload, tuple(pools)
@@ -96,7 +96,7 @@ def _moving(simulation: Simulation, budgets: Budgets, node: Node) -> list[Pod] |
 
 
 def _held(simulation: Simulation, budgets: Budgets, pod: Pod) -> Reason | None:
-    """Return why a pod that may be evicted must stay: an exhausted budget or a volume of its zone. None: it moves."""
+    """Return why an evictable pod must stay: an exhausted budget, or a volume bound to its zone; None: it may move."""
     if (budget := budgets.exhausted(pod)) is not None:
         return Reason.of(Rule.BUDGET_EXHAUSTED, pod=str(pod), budget=str(budget))
     needs = simulation.pod_groups.of(pod).volumes

@@ -27,7 +27,7 @@ from evenkeel.domain.model.workload import Workload
 
 # The time to the next check while pods wait for an upcoming node.
 WHILE_PODS_WAIT = timedelta(seconds=15)
-# Cluster-autoscaler renews its lease every 2 s and its status every loop. After this time without either, it has ended.
+# Cluster-autoscaler renews its lease every 2 s and its status every loop. Without either for this time, it has ended.
 AT_WORK = timedelta(minutes=5)
 
 
@@ -37,7 +37,7 @@ class Advised:
 
     cluster: Advice
     pools: Mapping[PoolId, PoolAdvice]
-    idle: Unneeded | None = None  # None: unneeded nodes were not searched for
+    idle: Unneeded | None = None  # None: the check did not search for unneeded nodes
     check_at: datetime | None = None  # when the next check is due; None: no set time
 
 
@@ -51,8 +51,8 @@ def advise(
 ) -> Advised:
     """Return the advice of one check, or the reason why pods cannot be read or assigned to pools.
 
-    ``state`` has the unneeded clocks of earlier checks. Clocks run only if ``stage`` allows removals. Nodes come first
-    from the pools in ``order``, by name or id.
+    ``state`` has the unneeded clocks of earlier checks. Clocks run only if ``stage`` allows removals. The pools in
+    ``order`` (names or ids) get new nodes before all other pools.
     """
     workload, policy = with_deleting(observation.workload or Workload(), pools), DemandPolicy(order=order)
     beside_another = None
@@ -99,15 +99,16 @@ def is_at_work(autoscaler_at: datetime | None, now: datetime) -> bool:
 
 
 def _has_upcoming(offers: Iterable[PoolOffer]) -> bool:
-    """Return True if a node that an earlier check ordered is upcoming. It registers, or fails, within its timeout.
+    """Return True if a node that an earlier check ordered is upcoming.
 
-    This plan's own orders do not count. Writing them triggers a check; if they cannot be written, no node is upcoming.
+    Such a node registers, or fails, within its timeout. This plan's own orders do not count. Writing them triggers a
+    check; if they cannot be written, no node is upcoming.
     """
     return any(offer.coming > offer.ordered for pool in offers for offer in pool.groups)
 
 
 def unread(observation: Observation, pools: Sequence[PoolOffer]) -> Reason | None:
-    """Return why pods and nodes could not be read, or cannot be assigned to pools; None: neither is so."""
+    """Return why pods and nodes could not be read, or cannot be assigned to pools; None: both are possible."""
     if observation.workload_unread:
         return Reason.of(Rule.WORKLOAD_UNREAD, error=observation.workload_unread)
     clusters: dict[str, set[str]] = {}
@@ -121,7 +122,7 @@ def unread(observation: Observation, pools: Sequence[PoolOffer]) -> Reason | Non
 def _nodes(
     workload: Workload, offers: Sequence[PoolOffer], idle: Unneeded, *, clocks: bool
 ) -> dict[PoolId, list[NodeAdvice]]:
-    """Return the advice for each node, by pool. Without ``clocks`` no clock runs, and no node waits."""
+    """Return the advice for each node, by pool. Without ``clocks``, it has no clocks and no reasons to wait."""
     pool_of = {offer.group: pool.pool for pool in offers for offer in pool.groups}
     hanging = {drain.node: drain for drain in idle.hanging}
     advice: dict[PoolId, list[NodeAdvice]] = {}

@@ -1,4 +1,4 @@
-"""Pending pods that fit no new node of any pool, only because of the DaemonSets that come with it.
+"""Pending pods that fit no new node of any pool, only because of the DaemonSets on such a node.
 
 No node is ordered for such pods, so no order reports the problem. Pods that would not fit even without DaemonSets
 are not included.
@@ -17,12 +17,12 @@ from evenkeel.domain.model.past_orders import BlockedPods
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.workload import Pod
 
-# The number of DaemonSets that are named, the largest first.
+# The most DaemonSets that a report names: those with the largest requests.
 _MOST_NAMED = 3
 
 
 class Blocked:
-    """Pods that fit no new node, but would without its DaemonSets. Full and fenced groups are checked, too."""
+    """Pods that would fit a new node only without its DaemonSets. Full and fenced groups are checked, too."""
 
     def __init__(self, simulation: Simulation, left: Mapping[PodGroup, Sequence[Pod]]) -> None:
         self._simulation, self._left = simulation, left
@@ -31,7 +31,7 @@ class Blocked:
         self._fit_none = [group for group in left if all(group in rejected for rejected in self._rejected.values())]
 
     def of_pool(self, pool: PoolOffer) -> tuple[BlockedPods, ...]:
-        """Return the pods that a new node of a pool would hold without its DaemonSets."""
+        """Return the pods that a new node of a pool would hold only without its DaemonSets."""
         known = [offer.group for offer in pool.groups if offer.group in self._rejected]
         blocked = []
         for pod_group in self._fit_none:

@@ -44,7 +44,7 @@ def keep_unplaceable(pool: PoolDraft) -> None:
 
 
 def offers_of(check: Check, planned: Iterable[PlannedPool]) -> list[tuple[PoolPlan, PoolOffer]]:
-    """Return the pools' offers, with their plans, without pools that are being restored."""
+    """Return the plan and the offer of each pool, except pools that are being restored."""
     return [(pool.plan, _offer_of(pool)) for pool in planned if not is_restored(pool.plan.id, check.policy)]
 
 
@@ -59,7 +59,7 @@ def _offer_of(planned: PlannedPool) -> PoolOffer:
 
 
 def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Extension]:
-    """Return the inputs with advice and the resulting requests, and the extension of the plan."""
+    """Return the inputs, completed by advice and its requests, and the function that extends the plan."""
     advised = _advised(check, planned)
     extension = partial(_with_demand, check, advised)
     if advised is None:
@@ -73,7 +73,7 @@ def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Ext
 
 
 def _advised(check: Check, planned: Planned) -> Advised | None:
-    """Return the advice for pods and nodes, given these plans; None: pods and nodes were not requested."""
+    """Return the advice for pods and nodes, given these plans; None: demand is off, or pods were not to be read."""
     observation, policy = check.observation, check.policy
     if policy.demand is DemandStage.OFF or (observation.workload is None and not observation.workload_unread):
         return None
@@ -87,13 +87,13 @@ def _advised(check: Check, planned: Planned) -> Advised | None:
 def _orders(
     advised: Advised, requests: Mapping[PoolId, ScaleRequest], policy: Policy, now: datetime
 ) -> dict[PoolId, ScaleRequest]:
-    """Return the requests for pods; without any, the removals. While pods wait, they may need an unneeded node."""
+    """Return the requests for pods or, if there are none, the removals: waiting pods may need an unneeded node."""
     orders = orders_for_pods(advised, requests, now) if policy.demand.orders else {}
     return orders or (removals_of_unneeded(advised, requests, now) if policy.demand.removes else {})
 
 
 def _answer(check: Check, planned: Planned, inputs: Inputs) -> Inputs:
-    """Return how many released nodes pending pods need, for the pools whose plans depend on it."""
+    """Return how many released nodes pending pods need, for each pool whose plan depends on this number."""
     if check.observation.workload is None or not any(pool.plan.release.asks_waiting for pool in planned.values()):
         return {}
     waited_for = nodes_for_released(check.observation, offers_of(check, planned.values()), check.now)
@@ -119,7 +119,7 @@ def _with_demand(check: Check, advised: Advised | None, plan: Plan) -> Plan:
 
 
 def _advice_of(pool: PoolPlan, advised: Advised) -> PoolAdvice | None:
-    """Return the advice about a pool, with the parts marked that this plan carries out; None: there is no advice."""
+    """Return the advice about a pool, and mark the orders and removals that this plan makes; None: no advice."""
     advice, request = advised.pools.get(pool.id), pool.request.current
     if advice is None:
         return None

@@ -18,7 +18,7 @@ NOTHING: Mapping[str, int] = {}
 class _Change(NamedTuple):
     node_info: NodeInfo
     pod_group: PodGroup | None  # None: the node itself is added or removed
-    number: int  # pods added (negative: removed); of a node 1 or -1
+    number: int  # number of pods added (negative: removed); for a node: 1 or -1
 
 
 class ClusterSnapshot:
@@ -29,7 +29,7 @@ class ClusterSnapshot:
         self._counts = TopologyCounts()
         self._affinity = InterPodAffinity(self._counts, namespaces)
         self._shapes: defaultdict[Hashable, Shape] = defaultdict(Shape)
-        self._users: Counter[str] = Counter()  # pods by claim, if only one pod may use the claim
+        self._users: Counter[str] = Counter()  # number of pods, by claim that only one pod may use
         self._changes: list[_Change] = []
 
     def add_node(
@@ -90,11 +90,11 @@ class ClusterSnapshot:
             self._users[claim] += count
 
     def depends_on_others(self, pod_group: PodGroup) -> bool:
-        """Return True if placed pods, also the group's own, affect where it fits, apart from resources."""
+        """Return True if placed pods of any group affect where this group fits, other than by their resources."""
         return bool(pod_group.spread or pod_group.volumes.exclusive) or self._affinity.depends_on_others(pod_group)
 
     def failing_filter(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-        """Return why the scheduler's default profile rejects one more pod, by its first filter; None: the pod fits."""
+        """Return the reason of the first default-profile filter that rejects one more pod; None: the pod fits."""
         volumes = pod_group.volumes
         return (
             volumes.obstacle

@@ -5,7 +5,8 @@ The rule about replica counts is left out: it is off by default, and needs right
 are Evenkeel's own, because machine controllers never cancel a drain:
 
 1. Evenkeel evicts no pod that it cannot place again, not even with the annotation safe-to-evict.
-2. A pod of two disruption budgets keeps its node: the eviction API rejects it (registry/core/pod/storage/eviction.go).
+2. A pod that two disruption budgets select keeps its node: the eviction API does not evict such a pod
+   (registry/core/pod/storage/eviction.go).
 """
 
 from collections import Counter, defaultdict
@@ -51,7 +52,7 @@ class Budgets:
         return all(count <= self.left[budget] for budget, count in self._evictions(pods).items())
 
     def take(self, pods: Iterable[Pod]) -> None:
-        """Count these pods as evicted. A budget that allows fewer evictions then allows none."""
+        """Count these pods as evicted. No budget falls below 0."""
         for budget, count in self._evictions(pods).items():
             self.left[budget] = max(0, self.left[budget] - count)
 
@@ -107,7 +108,7 @@ def is_replicated(pod: Pod) -> bool:
 
 
 def _local_volume(pod: Pod) -> str | None:
-    """Return the first volume with data on the node that the annotation does not list as safe; None: there is none."""
+    """Return the first volume that stores data on the node and is not annotated as safe; None: there is none."""
     safe = pod.annotations.get(SAFE_VOLUMES, "").split(",")
     for volume in pod.needs.volumes:
         local = volume.kind == "hostPath" or (volume.kind == "emptyDir" and not volume.in_memory)
@@ -117,7 +118,7 @@ def _local_volume(pod: Pod) -> str | None:
 
 
 def kept_nodes(observation: Observation, now: datetime) -> KeptNodes | None:
-    """Return the nodes that no request may remove, as Evenkeel cannot place their pods; None: pods were not read."""
+    """Return the nodes that must remain because Evenkeel cannot place their pods; None: pods were not read."""
     workload = observation.workload
     if workload is None or not workload.whole:
         return None

@@ -21,7 +21,7 @@ _Answers = dict[PodGroup, Reason | None]
 
 
 def _once_per_shape(filter_: _Filter, answers: _Answers, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-    """Return the result of a filter, evaluated once for all nodes of one shape: it does not read their pods."""
+    """Return the result of a filter that reads no pods of nodes. It is evaluated once for all nodes of one shape."""
     if pod_group.by_node:
         return filter_(pod_group, node_info)
     if pod_group not in answers:
@@ -71,7 +71,7 @@ def _collide(a: HostPort, b: HostPort) -> bool:
 
 
 def node_resources_fit(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-    """Return why a requested resource does not suffice (plugin noderesources/fit.go:678-765)."""
+    """Return why the free resources do not suffice for one more pod (plugin noderesources/fit.go:678-765)."""
     if node_info.pods < 1:
         return Reason.of(Rule.NODE_FULL_OF_PODS, pods=node_info.allocatable.get(PODS, 0))
     if 0 < pod_group.cpu > node_info.cpu:
@@ -114,7 +114,7 @@ def capacity_for(pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
 def node_volume_limits(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
     """Return why a CSI driver can attach no more volumes (plugin nodevolumelimits/csi.go).
 
-    A driver may have no limit.
+    A driver without a limit rejects no pod.
     """
     for driver, count in pod_group.volumes.drivers:
         limit, attached = node_info.limits.get(driver), node_info.attached[driver]
@@ -139,7 +139,8 @@ def _volume_binding(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         return None
     for reach in reaches:
         for key, values in reach.labels:
-            # A node's current topology label also matches a volume's beta label. The reverse is not true.
+            # A node's current topology label also matches a volume's beta label. A beta label of a node matches
+            # only the same key.
             zone = labels.get(key, labels.get(TOPOLOGY_LABELS.get(key, "")))
             if zone not in values:
                 wants = " or ".join(sorted(values))

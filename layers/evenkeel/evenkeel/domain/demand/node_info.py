@@ -24,7 +24,7 @@ class Shape:
 
 
 def shape_of(node: Node) -> Hashable:
-    """Return a key that is equal for nodes with equal taints, ``unschedulable`` and labels, except the hostname."""
+    """Return a key that is equal for nodes with equal taints, ``unschedulable`` and labels other than the hostname."""
     labels = frozenset((key, value) for key, value in node.labels.items() if key != HOSTNAME)
     return labels, frozenset(node.taints), node.unschedulable
 

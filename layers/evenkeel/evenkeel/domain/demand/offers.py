@@ -25,8 +25,8 @@ _LASTING = frozenset({Rule.REPLICAS_OF_OTHERS, Rule.NO_MACHINE_CAN_BE_NAMED})
 def offer_of(pool: PoolDraft) -> PoolOffer:
     """Return the offer of a pool, based on its plan.
 
-    Its room is the same as for a request for nodes (``domain.rebalancing.replicas.requests``). The published bounds do
-    not limit the room: they are for autoscalers, and follow the replicas.
+    The offer has the same room as a request for nodes (``domain.rebalancing.replicas.requests``). The published bounds
+    do not limit this room: bounds are for autoscalers, and follow the replicas.
     """
     room = pool.free_on_request
     is_busy = pool.moves or (pool.request.current is not None and not pool.request.current.is_of_plan)
@@ -70,7 +70,7 @@ def _threshold(share: float | None) -> Fraction:
 def _held_because(draft: Draft, unhealthy: Reason | None, blocked: Reason | None) -> Reason | None:
     """Return the lasting reason that keeps all nodes of a group; None: there is none.
 
-    Other reasons do not end unneeded clocks.
+    Only a lasting reason ends unneeded clocks.
     """
     frozen = draft.group.frozen_because
     if draft.state is State.FROZEN and (frozen is None or frozen.rule is not Rule.WRITE_REFUSED):
@@ -86,7 +86,7 @@ def _unhealthy_because(draft: Draft) -> Reason | None:
 
 
 def _coming(draft: Draft) -> int:
-    """Return the number of provisioning machines, replicas that may still get one, and replicas that this plan adds."""
+    """Return the sum of provisioning machines, replicas that may still get one, and replicas that this plan adds."""
     group = draft.group
     provisioning = draft.machines.coming
     if group.status.launched is None:
@@ -102,7 +102,7 @@ def _coming(draft: Draft) -> int:
 def untouched(pool: AnyPool, rule: Rule) -> PoolOffer:
     """Return the offer of a pool that Evenkeel does not change: it gets no node and loses none.
 
-    A partial member list (FEW_MEMBERS) ends within a minute, so its nodes only wait and their clocks continue.
+    A partial member list (FEW_MEMBERS) lasts a minute at most, so the pool's nodes only wait and clocks continue.
     """
     reason = Reason.of(rule)
     held, waits = (None, reason) if rule is Rule.FEW_MEMBERS else (reason, None)
@@ -153,7 +153,7 @@ def marked_nodes(workload: Workload, pools: Sequence[PoolOffer]) -> frozenset[st
 
 
 def with_deleting(workload: Workload, pools: Sequence[PoolOffer]) -> Workload:
-    """Return the workload, with marked nodes set to deleting as far as a group has more nodes than replicas.
+    """Return the workload, with as many marked nodes set to deleting as a group has nodes above its replicas.
 
     Until the machine controller acts, only the mark shows which machines it will delete. If replicas are raised
     meanwhile, it deletes none.

@@ -1,19 +1,19 @@
 """Past orders for the pending pods: the nodes that did not help the pods, and the time of the next order.
 
-1. The first order for pods with equal needs and one expected node has no wait.
-2. It did not help if its node is Ready, and would not hold one of the pods even without other pods on it.
-3. The next order then waits 10 min, doubled each time, at most 1 h. It is one node. While that node is upcoming, no
-   other is ordered.
-4. If a pool or a kind of node was not tried for these pods, one such node is ordered at once, up to three times. If it
-   helps, more are ordered.
+1. The first order of one expected node for pods with equal needs has no wait.
+2. An order did not help if its node is Ready, and would reject the pods even if it were empty.
+3. The next order then waits 10 min. The wait doubles each time, up to 1 h. Such an order is for one node. While that
+   node is upcoming, no other is ordered.
+4. If a pool or a kind of node was not tried for these pods, one such node is ordered at once. This happens up to three
+   times. If the node helps, more are ordered.
 
     order       node is no use     one node          one node                        one node
     |-- boots --|                  |                 |                               |
     *-----------x - - 10 min - - - *- - - 20 min - - *- - - - - - 40 min - - - - - - *- - - 1 h - - -
 
-The key of an order is a digest of the pods' needs and of those parts of the expected node that the needs refer to. A
-change of either makes another key. Names and labels of pods are left out, because they differ in a controller's next
-pods.
+The key of an order is a digest of the pods' needs and of those parts of the expected node that the needs refer to. If
+the needs or these parts change, the key changes. Names and labels of pods are left out, because they differ in a
+controller's next pods.
 """
 
 import hashlib
@@ -69,7 +69,7 @@ class OrderMemory:
         self._pending = self._pending_by_digest if self._latest else {}
         self._upcoming: Counter[GroupKey] = Counter(simulation.starting.values())
         self._upcoming.update({offer.group: offer.coming for pool in pools for offer in pool.groups})
-        self._helped: set[tuple[PoolId, str]] = set()  # keys of orders whose nodes help in all their groups
+        self._helped: set[tuple[PoolId, str]] = set()  # keys of orders whose nodes help in all groups of the order
         self._untried: set[tuple[PodGroup, GroupKey]] = set()  # groups not tried for these pods yet
         self._orders = {pool.pool: self._updated(pool) for pool in pools}
 
@@ -83,9 +83,9 @@ class OrderMemory:
     # ---------------------------------------------------------------- do the nodes that have arrived help?
 
     def _unexpired(self, pool: PoolOffer) -> dict[str, PastOrder]:
-        """Return the orders whose pods are pending, or got an order in any pool within ``ORDERS_KEPT``.
+        """Return the orders whose pods are pending, or last got an order, in any pool, within ``ORDERS_KEPT``.
 
-        A time in the future counts as now, because a clock was set back.
+        If a clock was set back, an order's time may be in the future. Such a time counts as now.
         """
         return {
             key: replace(order, at=min(order.at, self._now))
@@ -151,7 +151,7 @@ class OrderMemory:
     def _rejects_if_empty(self, node: Node, pod: Pod) -> Reason | None:
         """Return why a node would reject a pod even if all movable pods had left the node; None: it accepts the pod.
 
-        Pods that come with the node remain, and so do pods that are bound to it or that a controller created for it.
+        Three kinds of pods remain: those that come with the node, are bound to it, or were created for it.
         """
         simulation = self._copy
         snapshot, pod_groups = simulation.snapshot, simulation.pod_groups
@@ -187,7 +187,7 @@ class OrderMemory:
         groups = {}
         for pool in self._pools:
             of_pool = self._failed[pool.pool]
-            # So many orders of the pool have failed that its nodes count as ineffective for other pod groups, too.
+            # Once ``MOST_ORDERS`` orders of a pool have failed, its nodes count as ineffective for other pods, too.
             last = max(of_pool, key=lambda order: order.at) if len(of_pool) >= MOST_ORDERS else None
             if own is None and last is None:
                 continue
@@ -210,7 +210,7 @@ class OrderMemory:
         return {pool: [order for order in orders.values() if order.failed] for pool, orders in self._orders.items()}
 
     def _fits_a_node(self, pod_group: PodGroup, group: GroupKey, younger_than: timedelta = timedelta.max) -> bool:
-        """Return True if a Ready node of a group would hold the pods if it were empty. Older nodes do not count."""
+        """Return True if a Ready node of a group, if it were empty, would hold the pods. Older nodes do not count."""
         pods = self._pending_by_digest.get(self._digest(pod_group))
         nodes = (
             node
@@ -226,7 +226,7 @@ class OrderMemory:
         return f"{self._digest(pod_group)}/{node_digest(pod_group, self._simulation.template_nodes[group])}"
 
     def _find_retry_time(self, pod_group: PodGroup) -> datetime | None:
-        """Return when the next node may be ordered for pods that earlier nodes did not help; None: one is upcoming.
+        """Return when the next node may be ordered for pods that no node has helped; None: a node for them is upcoming.
 
         Orders in all pools count. Otherwise Evenkeel would order nodes from pool after pool without effect.
         """
@@ -250,7 +250,7 @@ class OrderMemory:
     def usable_nodes(self, pod_group: PodGroup, node_infos: Sequence[NodeInfo]) -> Sequence[NodeInfo]:
         """Return the nodes on which a pod group may be placed.
 
-        In groups whose expected node did not help it, only started nodes are usable.
+        In node groups whose expected node did not help the pods, only started nodes are usable.
         """
         groups, started = self.ineffective_groups(pod_group), self._simulation.started
         if not groups:
@@ -258,7 +258,10 @@ class OrderMemory:
         return [info for info in node_infos if info.name in started or info.node.group not in groups]
 
     def due(self, pod_group: PodGroup) -> list[GroupKey]:
-        """Return the node groups that may get another node for the pods: untried ones first, then by last order."""
+        """Return the node groups that may get another node for the pods.
+
+        Untried groups are first, then the groups whose last failed order is the oldest.
+        """
         ineffective = self.ineffective_groups(pod_group)
         until = self._retry_time(pod_group) if ineffective else None
         if until is None:
@@ -279,7 +282,7 @@ class OrderMemory:
         return sorted(groups, key=lambda group: (group not in untried, ineffective[group].at, turn[group]))
 
     def no_order_because(self, pod_group: PodGroup, group: GroupKey) -> Reason | None:
-        """Return why a group gets no node for pods that a new node would hold; None: it may get one."""
+        """Return why a group gets no node for pods that a new node would hold; None: the group may get a node."""
         order = self.ineffective_groups(pod_group).get(group)
         if order is None:
             return None
@@ -338,7 +341,7 @@ class OrderMemory:
 
     @cached_property
     def retry_at(self) -> datetime | None:
-        """The time at which the next order is allowed without any other change; None: there is none."""
+        """The earliest time from which a further order is allowed; None: no order waits for a time."""
         times = (self._retry_time(pod_group) for pod_group, groups in self._ineffective.items() if groups)
         return min((time for time in times if time is not None and time > self._now), default=None)
 
@@ -350,7 +353,7 @@ def _of_pods(key: str) -> str:
 def _is_made_for(pod: Pod, node: Node) -> bool:
     """Return True if a pod exists because of its node: a DaemonSet or another controller created it for the node.
 
-    A controller of unknown kind may also replicate pods on any node. So only a pod younger than the node counts.
+    A controller of unknown kind may also replicate pods on any node. So its pod must be younger than the node.
     """
     if comes_with_node(pod):
         return True
@@ -384,7 +387,7 @@ def pods_digest(pod_group: PodGroup) -> str:
 
 
 def node_digest(pod_group: PodGroup, template: TemplateNode) -> str:
-    """Return a digest of the parts of an expected node that the pods' needs refer to. The others may vary."""
+    """Return a digest of the parts of an expected node that the pods' needs refer to. Other parts may vary."""
     node = template.node
     free = Counter(counts(node.allocatable))
     for pod in template.pods:
@@ -395,7 +398,7 @@ def node_digest(pod_group: PodGroup, template: TemplateNode) -> str:
 
 
 def _keys_read(pod_group: PodGroup) -> set[str]:
-    """Return the labels of a node that decide whether the pods fit, except the hostname: each node has its own."""
+    """Return the keys of node labels that decide whether the pods fit, except the hostname, which is always unique."""
     needs, reaches = pod_group.needs, pod_group.volumes.reaches
     keys = {*needs.node_selector, *_keys_of(needs.node_terms), *(constraint.key for constraint in needs.spread)}
     keys |= {term.key for term in (*needs.affinity, *needs.anti_affinity)}

@@ -1,8 +1,8 @@
 """The requests for nodes that follow from advice, and the unneeded clocks that a plan stores.
 
 Journal, limits and fences apply to these requests as to all others. An order for pods is not stored: a requested node
-that does not exist yet is upcoming, and pods that fit an upcoming node get no other. So the same nodes are ordered
-after a crash at any step, a repeated message or a late check.
+that does not exist yet is upcoming, and pods that fit an upcoming node get no other. So a crash at any step, a repeated
+message or a late check does not change which nodes are ordered.
 
     check   pods 3, upcoming 0  ->  order 3: journal, a +2, (crash)
     check   pods 3, upcoming 2  ->  order 1
@@ -35,8 +35,8 @@ _UNDECIDED = frozenset(
     }
 )
 _UNKNOWN_NODES = frozenset({Rule.FRESH_NODE_UNKNOWN, Rule.CPU_AND_MEMORY_UNKNOWN})
-# Cluster-autoscaler orders no node in a group with more missing nodes than this (--ok-total-unready-count,
-# --max-total-unready-percentage; clusterstate.go, IsNodeGroupHealthy).
+# Cluster-autoscaler orders no node in a group with more missing nodes than the larger of these limits
+# (--ok-total-unready-count, --max-total-unready-percentage; clusterstate.go, IsNodeGroupHealthy).
 _MISSING_NODES, _MISSING_SHARE = 3, 0.45
 
 
@@ -48,8 +48,8 @@ def orders_for_pods(
 ) -> dict[PoolId, ScaleRequest]:
     """Return a request for each pool from which pending pods need nodes.
 
-    A run carries out one request per pool. An operator's request precedes pods. If max_step has divided it, pods
-    precede its rest.
+    A run carries out one request per pool. An operator's request precedes one for pods. If max_step has
+    divided the operator's request, pods precede its rest.
     """
     orders = {}
     for pool, advice in advised.pools.items():
@@ -88,10 +88,11 @@ def _removal_request(pool: PoolId, removals: Sequence[Removal], now: datetime) -
 def nodes_for_released(
     observation: Observation, pools: Sequence[tuple[PoolPlan, PoolOffer]], now: datetime
 ) -> dict[PoolId, dict[str, int]]:
-    """Return how many of the nodes that pools released are needed by pending pods, by pool and group.
+    """Return how many of the released nodes pending pods need, by pool and group.
 
     A pool is left out if the number is unknown: pods were not read, or some of them cannot be placed. Only healthy
-    groups get nodes, at most as many as were released and not ordered again. Pods use upcoming nodes of any pool first.
+    groups get nodes, at most as many as were released and not ordered again. Pods are placed on
+    upcoming nodes of any pool first.
     """
     offers = [_released_only(plan, offer) for plan, offer in pools]
     advised = advise(observation, offers, DemandStage.OFF, ScaleDownState(), now)
@@ -131,8 +132,8 @@ def _released_only(plan: PoolPlan, offer: PoolOffer) -> PoolOffer:
 def _seems_broken(group: NodeGroup, release: Release) -> bool:
     """Return True if an autoscaler may refuse to order nodes in a group, because too many nodes are missing.
 
-    An autoscaler does not count upcoming nodes that it ordered itself as missing, but forgets its orders when it
-    restarts. So Evenkeel counts all of them.
+    An autoscaler does not count its own ordered nodes as missing. But it forgets its orders when it restarts, so
+    Evenkeel counts all upcoming nodes as missing.
     """
     return release.awaited(group) > max(_MISSING_NODES, _MISSING_SHARE * group.running)
 

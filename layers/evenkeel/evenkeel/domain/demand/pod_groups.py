@@ -27,7 +27,7 @@ class PodGroup:
     cpu: int = field(init=False)
     memory: int = field(init=False)
     rest: tuple[tuple[str, int], ...] = field(init=False)  # the request without cpu and memory
-    by_node: bool = field(init=False)  # it can select single nodes, so nodes of one shape differ for it
+    by_node: bool = field(init=False)  # its pods can select single nodes of one shape
 
     def __post_init__(self) -> None:
         self.cpu = self.request.get(CPU, 0)
@@ -46,7 +46,7 @@ class _Requested(NamedTuple):
     needs: Needs
     request: Mapping[str, int]
     ports: tuple[HostPort, ...]
-    alike: int  # equal for specs that are equal for placement
+    alike: int  # the same number for specs that are equal for placement
 
 
 class PodGroups:

@@ -51,8 +51,8 @@ def is_overdue(pod: Pod, now: datetime) -> bool:
 def daemon_sets_of(pods: Iterable[Pod]) -> tuple[Pod, ...]:
     """Return the newest pod of each DaemonSet, as the DaemonSet would start it on any node.
 
-    The controller replaces the template's node affinity with the node's name, and Evenkeel drops that. Node selector
-    and tolerations then decide, so a DaemonSet may count on too many nodes, but never on too few.
+    In each pod, the controller replaces the template's node affinity with a node name, which Evenkeel drops. Node
+    selector and tolerations then decide, so a DaemonSet may count on too many nodes, but never on too few.
     """
     newest: dict[tuple[str, str], Pod] = {}
     for pod in sorted(pods, key=lambda pod: (pod.created_at, pod.namespace, pod.name)):
@@ -68,7 +68,7 @@ def unplaceable(pod: Pod) -> Reason | None:
     """Return the first need of a pod that Evenkeel cannot evaluate; None: Evenkeel can place the pod.
 
     Scale-up, scale-down and convergence all use this check. A node ordered for an unplaceable pod may not help it. If
-    its node is removed, the pod may fit no other.
+    the node of such a pod is removed, the pod may fit no other.
     """
     needs = pod.needs
     if needs.gates:
@@ -93,7 +93,7 @@ class SortedPods:
     on_node: dict[str, list[Pod]] = field(default_factory=lambda: defaultdict(list))
     pending: list[Pod] = field(default_factory=list)
     not_counted: list[NotCounted] = field(default_factory=list)
-    drained: set[str] = field(default_factory=set)  # nodes being deleted whose pods have to move
+    drained: set[str] = field(default_factory=set)  # nodes that are being deleted, with pods that must move
 
 
 def sort_pods(workload: Workload, policy: DemandPolicy, now: datetime) -> SortedPods:
@@ -105,7 +105,7 @@ def sort_pods(workload: Workload, policy: DemandPolicy, now: datetime) -> Sorted
         if pod.has_ended or is_overdue(pod, now):
             continue
         if node := node_of(pod, names):
-            # A drained pod is created again. It needs a new node only if it fits no existing or upcoming one.
+            # A drained pod is replaced. The replacement needs a new node only if it fits no existing or upcoming one.
             if node in deleting and not_rescheduled_because(pod, policy) is None:
                 pods.pending.append(replace(pod, node=""))
                 pods.drained.add(node)
@@ -135,8 +135,8 @@ def is_expendable(pod: Pod, policy: DemandPolicy) -> bool:
 def not_demand_because(pod: Pod, policy: DemandPolicy, now: datetime) -> Reason | None:
     """Return why a pod without a node is no demand; None: it is demand.
 
-    Only a pod that the scheduler reports as unschedulable is demand. Without this condition, the scheduler has not
-    tried the pod yet.
+    Only a pod that the scheduler reports as unschedulable is demand. If a pod has no scheduling condition, the
+    scheduler has not tried it yet.
     """
     if reason := not_rescheduled_because(pod, policy):
         return reason

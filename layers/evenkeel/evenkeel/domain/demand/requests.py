@@ -40,9 +40,9 @@ def is_gpu(resource: str) -> bool:
 def request_of(pod: Pod) -> dict[str, int]:
     """Return the amount of each resource that a pod requests of a node, without zeros. Limits do not count.
 
-    It is the larger of two amounts: that of containers and sidecars together, or the peak during startup. During
-    startup, an init container runs together with the sidecars listed before it. Requests of the pod as a whole replace
-    this amount. Overhead is added.
+    It is the larger of two amounts: the sum for containers and sidecars, and the peak during startup. During startup,
+    an init container runs together with the sidecars listed before it. Pod-level requests, if set, replace this
+    amount. Overhead is added.
     """
     needs = pod.needs.resources
     total = _sum(_of_container(container, needs) for container in needs.containers)
@@ -71,9 +71,9 @@ def _of_container(container: Container, needs: Resources) -> Amounts:
 
 
 def _of_pod(needs: Resources) -> dict[str, Fraction]:
-    """Return the requests of the pod as a whole. A resize is treated as for a container.
+    """Return the pod-level requests. A resize is treated as for a container.
 
-    The amounts in the status include the overhead, which is subtracted.
+    The amounts in the pod's status include the overhead, which is subtracted here.
     """
     if not any(map(_is_pod_level, needs.pod_requests)):
         return {}
@@ -105,7 +105,7 @@ def _most(a: Amounts, b: Amounts) -> dict[str, Fraction]:
 
 
 def host_ports(needs: Needs) -> tuple[HostPort, ...]:
-    """Return the host ports of a pod's containers and sidecars. Init containers that end reserve none."""
+    """Return the host ports of a pod's containers and sidecars. Init containers that end reserve no ports."""
     running = (
         *needs.resources.containers,
         *(container for container in needs.resources.init_containers if container.stays),

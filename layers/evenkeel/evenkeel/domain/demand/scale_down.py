@@ -3,11 +3,11 @@
 A node's clock is the time since which it is unneeded. Five principles apply. The code of a special case names its
 upstream rule, or the simulation test that requires it.
 
-1. A node is removed only if each of its pods ends with it or has a place elsewhere. No place is used twice.
+1. A node is removed only if each of its pods ends with the node or has a place elsewhere. No place is used twice.
 2. Minimums are compared with existing nodes, because a requested replica may never get a node.
 3. A lasting reason makes a node needed and ends its clock. A temporary reason makes it wait, and its clock continues.
 4. A check that cannot evaluate the pods neither starts nor ends a clock.
-5. Nodes already marked for removal are first, then empty nodes. Among equals, the zone with the most nodes is first.
+5. Nodes already marked for removal are removed first, then empty nodes; among equals, the zone with the most nodes.
 """
 
 from collections import Counter, defaultdict
@@ -54,7 +54,7 @@ def scale_down(
 
 @dataclass
 class _Candidate:
-    """A node that may be unneeded. ``moves`` is True if it has pods that need another place."""
+    """A node that may be unneeded. ``moves`` is True if the node has pods that need another place."""
 
     node_info: NodeInfo
     pool: PoolOffer
@@ -78,8 +78,8 @@ class _Candidate:
     def turn(self, nodes_in_zone: int) -> tuple[bool, bool, bool, int, bool, str]:
         """Return the sort key of principle 5. The candidate with the lowest key is removed first.
 
-        The zone precedes the clock. If the clock decided, as in cluster-autoscaler, the zone with the newest nodes
-        would lose most: new nodes have the fewest pods, so their clocks start first.
+        In the key, the zone precedes the clock. If the clock decided, as in cluster-autoscaler, the zone with the
+        newest nodes would lose most: new nodes have the fewest pods, so their clocks start first.
         """
         return not self.is_marked, self.moves, self.exceeds_budgets, -nodes_in_zone, not self.has_clock, self.name
 
@@ -157,8 +157,8 @@ class _ScaleDown:
         for candidate in _in_turn(candidates, nodes_in):
             nodes_in[candidate.zone] -= 1
             order.append(candidate)
-        # Pods are placed on other nodes first, then on the candidates that would be removed last.
-        # Otherwise an unneeded node would become needed for the pods of another one.
+        # Pods are placed first on nodes that are no candidates, then on the candidates that would be removed last.
+        # Otherwise an unneeded node would become needed for the pods of another unneeded node.
         names = [candidate.name for candidate in order]
         self._destinations = sorted(self._nodes.keys() - set(names) - self._simulation.starting.keys()) + names[::-1]
         unneeded_nodes = []
@@ -186,7 +186,7 @@ class _ScaleDown:
         return nodes_in
 
     def _lasting_reason(self, node: Node, pool: PoolOffer, offer: GroupOffer) -> Reason | None:
-        """Return the lasting reason why a node is needed, whatever its pods (principle 3); None: it may be unneeded."""
+        """Return the lasting reason, apart from pods, why a node is needed (principle 3); None: it may be unneeded."""
         if node.name in self._deleting:
             return Reason.of(Rule.NODE_GOING)
         if offer.held is not None:
@@ -249,8 +249,8 @@ class _ScaleDown:
     ) -> tuple[Removal, ...]:
         """Return the nodes to remove now.
 
-        Most unneeded nodes remain for now, and their pods may still repel others. So the pods of each node to remove
-        are placed again, in a snapshot that lacks only the removed nodes.
+        Most unneeded nodes remain for now, and their pods may still repel moved pods. So the pods of each node to
+        remove are placed again, in a snapshot that lacks only the removed nodes.
         """
         hanging_in = {self._offers[drain.group][0].pool: drain for drain in hanging}
         ripe = []
@@ -295,12 +295,12 @@ class _ScaleDown:
         return spare
 
     def _removals_left(self, hanging: set[str]) -> tuple[int, int]:
-        """Return how many more empty nodes, and how many more with pods, may be removed while others are deleted."""
+        """Return how many more empty nodes, and how many more nodes with pods, may be removed at present."""
         deleting = [name for name in self._deleting - hanging if self._nodes[name].group in self._offers]
         return self._policy.most_empty - len(deleting), 1 - sum(map(self._is_drained, deleting))
 
     def _passing_reason(self, candidate: _Candidate, since: datetime, hanging: HangingDrain | None) -> Reason | None:
-        """Return the temporary reason why an unneeded node waits, apart from limits; None: there is none."""
+        """Return the temporary reason why an unneeded node waits, before limits are checked; None: there is none."""
         state, policy, offer = self._state, self._policy, candidate.offer
         if state.grew_at is not None and self._now < (until := state.grew_at + policy.after_growth):
             return Reason.of(Rule.AFTER_GROWTH, until=until)
@@ -324,7 +324,7 @@ class _ScaleDown:
         return name in self._simulation.drained or any(not ends_with_node(pod, self._now) for pod in pods)
 
     def _hanging(self) -> tuple[HangingDrain, ...]:
-        """Return the nodes whose machines were deleted long ago, and that still have pods to drain."""
+        """Return the nodes that still have pods to drain long after the deletion of their machines began."""
         hanging = []
         for name, node in sorted(self._nodes.items()):
             since = None if node.machine is None else node.machine.deleting_since
@@ -350,7 +350,7 @@ def _removal(candidate: _Candidate) -> Removal:
 def find_places(
     simulation: Simulation, node_info: NodeInfo, moving: Sequence[Pod], node_infos: Iterable[NodeInfo]
 ) -> dict[str, str] | Reason:
-    """Return a node for each of these pods after their own node is removed, or why a pod fits no other node."""
+    """Return another node for each of these pods of a node to remove, or why a pod fits no other node."""
     snapshot, node = simulation.snapshot, node_info.node
     snapshot.remove_node(node_info)
     # During the drain the node still exists, without pods. Its topology domains count (simulator/cluster.go:190-262).

@@ -1,12 +1,12 @@
-"""Scale-up: the nodes that each pool and zone needs for pending pods, or why it gets none.
+"""Scale-up: the nodes that each pool and zone needs for pending pods, or why a pool gets none.
 
 Sources: core/scaleup/orchestrator, estimator/binpacking_estimator.go, expander/waste. Unlike in cluster-autoscaler, one
-check orders nodes for all pods, pool after pool. A new node is in the zone with the fewest nodes where it holds a pod.
+check orders nodes for all pods, pool after pool. A new node is in the smallest of the zones where it would hold a pod.
 
 1. Pods are placed on existing and upcoming nodes first.
-2. The first pool in the record's order gets the new nodes; among equals, the pool with the least waste.
+2. The first pool in the record's order gets the new nodes; among pools of equal rank, the one with the least waste.
 3. Within a pool the largest pods are placed first, each on the first new node where it fits.
-4. An upcoming node counts for the pods for which it was ordered, even if other pods take its place meanwhile.
+4. An upcoming node counts for the pods for which it was ordered, even if other pods occupy it meanwhile.
 5. An order that did not help its pods is not repeated at once (``domain.demand.order_memory``).
 """
 
@@ -31,10 +31,11 @@ from evenkeel.domain.model.workload import Pod, Workload
 
 
 def scale_up(workload: Workload, pools: Iterable[PoolOffer], policy: DemandPolicy, now: datetime) -> Demand:
-    """Return the nodes that the pending pods of one complete check need, by pool and group. No node is requested.
+    """Return the nodes that the pending pods of one complete check need, by pool and group. This only plans.
 
-    A pod without a node is placed on an existing or upcoming node, or gets a new node. Otherwise it is in ``unmet``
-    with one reason about all pools, or in ``not_counted``. The order of the objects read does not matter.
+    A pod without a node is placed on an existing, upcoming or new node. A pod that fits none is in ``unmet``, with one
+    reason about all pools. A pod that is no demand is in ``not_counted``. The order of the objects read does not
+    matter.
     """
     offers = tuple(pools)
     simulation = Simulation(workload, offers, policy, now)
@@ -52,7 +53,7 @@ def scale_up(workload: Workload, pools: Iterable[PoolOffer], policy: DemandPolic
 
 
 def _upcoming(simulation: Simulation, offers: Iterable[PoolOffer]) -> Counter[GroupKey]:
-    """Return by group the number of ordered nodes that do not exist yet, or are still starting without pods."""
+    """Return by group the number of ordered nodes that do not exist yet, or are starting and still empty."""
     upcoming = Counter(group for node, group in simulation.starting.items() if simulation.starting_and_empty(node))
     for pool in offers:
         upcoming.update(
@@ -70,8 +71,8 @@ def _demand_as_ordered(
 ) -> Demand:
     """Return the demand computed without upcoming nodes, minus the upcoming nodes (principle 4).
 
-    The pods placed on an upcoming node, by size and name, may not be those for which it was ordered. A pod without a
-    place would then get a second node. Computed without upcoming nodes, the same pods need the same nodes again.
+    Pods are placed by size and name. So an upcoming node may hold other pods, and the pods for which it was ordered
+    would get a second node. Computed without upcoming nodes, the same pods need the same nodes again.
     """
     existing = tuple(node for node in workload.nodes if not simulation.starting_and_empty(node.name))
     before = tuple(
@@ -99,7 +100,10 @@ def _demand_as_ordered(
 
 
 def _before_order(offer: GroupOffer, ordered: int) -> GroupOffer:
-    """Return the group as before these nodes were ordered. If it has closed since, its room is for these nodes only."""
+    """Return the offer as it was before these nodes were ordered.
+
+    If the group has closed since, it has room for these nodes only.
+    """
     room = ordered + (offer.room if offer.closed is None else 0)
     closed = None if ordered else offer.closed
     return replace(offer, requested=offer.requested - ordered, coming=0, room=room, closed=closed)
@@ -108,7 +112,7 @@ def _before_order(offer: GroupOffer, ordered: int) -> GroupOffer:
 def _exceeds_room(demand: Demand, offers: Sequence[PoolOffer]) -> bool:
     """Return True if a pool would get more nodes than its room.
 
-    Its upcoming nodes use room, even if their pods now fit elsewhere.
+    Upcoming nodes of a pool use its room, even if their pods now fit elsewhere.
     """
     return any(sum(pool.nodes.values()) > offer.room for pool, offer in zip(demand.pools, offers, strict=True))
 
@@ -152,7 +156,7 @@ class _Order:
     retried: dict[PodGroup, set[GroupKey]] = field(default_factory=dict)  # groups where a node is ordered again
 
     def groups(self, pod_groups: Collection[PodGroup]) -> dict[PodGroup, set[GroupKey]]:
-        """Return by pod group the node groups whose new nodes hold its pods, or that are retried for them."""
+        """Return, for each pod group, the node groups whose new nodes hold its pods, or that are retried for them."""
         groups = {pod_group: set(retried) for pod_group, retried in self.retried.items()}
         for node_info in self.node_infos:
             for pod_group in node_info.pod_groups:
@@ -199,7 +203,7 @@ class _ScaleUp:
     def retry(self) -> None:
         """Order at most one more node in each pool for pods that earlier nodes did not help.
 
-        No other pod may use the node. For all pods that would fit it, the node will show whether the cause is fixed.
+        No other pods may use the node. It will show whether the cause is fixed, for all pods that would fit the node.
         """
         retried: dict[PoolId, GroupKey] = {}
         offers = {offer.group: (pool, offer) for pool in self._pools for offer in pool.groups}
@@ -214,7 +218,7 @@ class _ScaleUp:
                     break
 
     def _retry(self, pod_group: PodGroup, pool: PoolOffer, group: GroupKey, *, is_first: bool) -> bool:
-        """Order a node of a group, or use the retry node of other pods. Return True if it holds a pod."""
+        """Order a node of a group, or use other pods' retry node. Return True if the node holds one of these pods."""
         order = self._orders[pool.pool]
         fork = self._snapshot.fork()
         node_info = self._simulation.add_template_node(group)
@@ -240,7 +244,7 @@ class _ScaleUp:
     # ---------------------------------------------------------------- pods that fit a new node of a group
 
     def _rejections_of(self, pool: PoolOffer) -> dict[PodGroup, dict[GroupKey, Reason]]:
-        """Return by pending pod group the node groups of a pool whose new node does not hold it, with the reason."""
+        """Return, for each pending pod group, the node groups of a pool whose new node rejects it, with the reason."""
         rejections: dict[PodGroup, dict[GroupKey, Reason]] = {pod_group: {} for pod_group in self._pods}
         for offer in pool.groups:
             closed = self._closed_because(pool, offer)
@@ -287,7 +291,7 @@ class _ScaleUp:
         if not pod_groups:
             return _Option()
         key = tuple((pod_group, self._open[pod_group]) for pod_group in pod_groups)
-        # Evaluated each time: pods placed in another pool meanwhile may repel these pods.
+        # Such a result is not cached: pods placed in another pool meanwhile may repel these pods.
         depends = any(map(self._snapshot.depends_on_others, pod_groups))
         cached = None if depends else self._cache.get(pool.pool)
         if cached is not None and cached[0] == key and cached[1].nodes.total() <= self._nodes_left:
@@ -304,7 +308,7 @@ class _ScaleUp:
     def _pack(self, pool: PoolOffer) -> _Option:
         """Place the remaining pods on new nodes of one pool, as far as its room allows.
 
-        A pod that needs pods placed after it waits for the next round.
+        A pod whose affinity requires pods that are placed later waits for the next round.
         """
         option = _Option()
         for pod_group in self._by_size(pool):
@@ -316,7 +320,7 @@ class _ScaleUp:
     def _by_size(self, pool: PoolOffer) -> list[PodGroup]:
         """Return the candidates by their shares of cpu and memory, largest first (decreasing_pod_orderer.go:63-88).
 
-        Among equals, pods that spread are first.
+        Among pods of equal size, those with spread constraints are first.
         """
         groups = sorted(offer.group for offer in pool.groups if offer.group in self._templates)
         total = counts(self._templates[groups[0]].node.allocatable) if groups else {}
@@ -342,7 +346,7 @@ class _ScaleUp:
     def _fill_all(self, pod_group: PodGroup, new_nodes: Sequence[NodeInfo], wanted: int) -> int:
         """Place pods on new and existing nodes, in rounds until a round places none. Return the number placed.
 
-        A pod that spreads or needs others may make room for the next one on any node (kubernetes/autoscaler#8181).
+        A placed pod with spread constraints or affinity may let the next pod fit any node (kubernetes/autoscaler#8181).
         """
         placed, new = 0, set(new_nodes)
         node_infos = [*new_nodes, *(node for node in self._simulation.schedulable_nodes() if node not in new)]
@@ -352,7 +356,7 @@ class _ScaleUp:
         return placed
 
     def _open_node(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, option: _Option) -> int:
-        """Add a node in the smallest zone where it holds a pod. Return how many it holds; 0: no node was added."""
+        """Add a node in the smallest zone where it holds a pod. Return its number of pods; 0: no node was added."""
         order = self._orders[pool.pool]
         new = order.nodes + option.nodes
         if self._nodes_left < 1 or new.total() >= pool.room:
@@ -431,7 +435,7 @@ class _ScaleUp:
 
 
 def _first(rejections: Mapping[GroupKey, Reason]) -> Reason:
-    """Return the reason of the first node group by key; for a pool without groups, that it is full."""
+    """Return the reason of the first node group by key; for a pool without groups: the pool is full."""
     return rejections[min(rejections)] if rejections else Reason.of(Rule.POOL_AT_ITS_MAX)
 
 
@@ -444,5 +448,5 @@ def _names(pods: Iterable[Pod]) -> tuple[str, ...]:
 
 
 def _since(pods: Iterable[Pod]) -> datetime:
-    """Return when the first of these pods became unschedulable, or else was created."""
+    """Return the earliest time at which one of these pods became unschedulable or, if unknown, was created."""
     return min(pod.unscheduled.since if pod.unscheduled and pod.unscheduled.since else pod.created_at for pod in pods)

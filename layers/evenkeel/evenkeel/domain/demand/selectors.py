@@ -19,7 +19,7 @@ _LONGEST_DOMAIN = 253
 
 
 def matches(selector: Selector | None, labels: Mapping[str, str]) -> bool:
-    """Return True if labels match every requirement of a selector. None matches nothing; an empty one, everything.
+    """Return True if labels match every requirement of a selector. None matches nothing, an empty selector everything.
 
     A selector with an invalid requirement matches nothing, as in the API server's disruption budgets.
     """
@@ -101,5 +101,5 @@ def _field_parses(requirement: Requirement) -> bool:
 
 
 def selects_by_node(terms: Iterable[NodeSelectorTerm] | None, label: str) -> bool:
-    """Return True if any term selects by node name or by this label, so that nodes of one shape differ for it."""
+    """Return True if any term selects by node name or by this label, and so may match single nodes of a shape."""
     return any(bool(term.fields) or any(item.key == label for item in term.expressions) for term in terms or ())

@@ -14,7 +14,7 @@ from evenkeel.domain.model.demand import DemandPolicy, PoolOffer
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.workload import Node, Pod, Workload
 
-# A function that returns those of the given nodes on which a pod group may be placed.
+# A function that selects, from the given nodes, the nodes on which a pod group may be placed.
 Usable = Callable[[PodGroup, Sequence[NodeInfo]], Sequence[NodeInfo]]
 
 
@@ -83,8 +83,8 @@ class Simulation:
         Return the pods without a place, by group, and the names of the placed pods.
 
         A placed pod keeps its place until the check ends: no node is ordered for it, and the node with its place is
-        needed. Pods are placed by priority, then by size. Pods that depend on others are retried after each round that
-        placed a pod.
+        needed. Pods of higher priority are placed first, then larger pods. Pods that depend on others are retried after
+        each round that placed a pod.
         """
         pending = self.pod_groups.group(self.pending)
         order = sorted(pending, key=_turn)
@@ -96,7 +96,7 @@ class Simulation:
                 pods = pending[pod_group]
                 node_infos = usable(pod_group, schedulable)
                 count = more = self.snapshot.fill(pod_group, node_infos, len(pods))
-                while more and pod_group.spread:  # each placed pod may make room for the next one on any node
+                while more and pod_group.spread:  # each placed pod may let the next one fit any node
                     more = self.snapshot.fill(pod_group, node_infos, len(pods) - count)
                     count += more
                 placed += [str(pod) for pod in pods[:count]]
@@ -108,5 +108,5 @@ class Simulation:
 
 
 def _turn(pod_group: PodGroup) -> tuple[int, int, int, bool, str]:
-    """Return the sort key of a group. Among equals, pods that spread are first: others would fill the first zone."""
+    """Return the sort key of a group. Among equals, pods with spread constraints are first: they need all zones."""
     return -pod_group.priority, -pod_group.cpu, -pod_group.memory, not pod_group.spread, pod_group.name

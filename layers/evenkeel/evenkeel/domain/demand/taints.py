@@ -7,9 +7,9 @@ from evenkeel.domain.model.templates import Taint
 from evenkeel.domain.model.workload import Node, Toleration
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-# Cluster-autoscaler's taint on a node that it removes (utils/taints/taints.go:41-43). Its value is a time in seconds.
+# Cluster-autoscaler's taint on a node that it removes (utils/taints/taints.go:41-43). The taint's value is a Unix time.
 TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
-# An older taint was left by an autoscaler that no longer runs (eligibility.go:108-190).
+# A taint older than this was left by an autoscaler that no longer runs (eligibility.go:108-190).
 _DELETION_TAKES = timedelta(minutes=5)
 
 # Taints that disappear once a new node is complete.

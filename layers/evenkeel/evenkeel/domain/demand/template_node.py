@@ -1,9 +1,9 @@
 """The next node of each group (cluster-autoscaler's TemplateNodeInfo), and the pods that come with it.
 
-1. The sample is the newest Ready node of the group, else of another zone of the pool. Without a sample, the machine
-   template is used (``domain.rebalancing.membership.similarity``).
-2. A label or taint of the sample is kept if the template has it, or most Ready nodes of its group have it. The next
-   node does not get a label that a person set on one node.
+1. The sample is the newest Ready node of the group. If the group has none, the newest sample of the pool's other
+   groups is used; if there is none, the machine template (``domain.rebalancing.membership.similarity``).
+2. A label or taint of the sample is kept if the template has it, or most Ready nodes of its group have it. So the
+   next node does not get a label that a person set on one node.
 3. Evenkeel stores no samples: a deleted node is never used.
 """
 
@@ -139,8 +139,8 @@ def _in_most(nodes: Iterable[bool]) -> bool:
 def _in_zone(labels: dict[str, str], home: str | None, zone: str) -> dict[str, str]:
     """Return the labels that a node would have in another zone of its pool.
 
-    Each label whose value is the home zone gets the other zone, because volumes use the key of their CSI driver. Other
-    labels of location, except regions, and of identity are dropped.
+    Each label whose value is the home zone gets the other zone, whatever its key: volumes use the key of their CSI
+    driver. Other labels that describe location or identity are dropped, except regions.
     """
     moved = {
         key: zone if home is not None and value == home else value
@@ -151,7 +151,7 @@ def _in_zone(labels: dict[str, str], home: str | None, zone: str) -> dict[str, s
 
 
 def _from_template(template: NodeTemplate, offer: GroupOffer, reserve: Fraction) -> Node:
-    """Return a node made from a template. Without an allocatable, a share of the capacity is reserved."""
+    """Return a node made from a template. If allocatable is unknown, it is the capacity minus a reserved share."""
     allocatable = template.allocatable
     if allocatable is None:
         allocatable = {
@@ -170,7 +170,7 @@ def _from_template(template: NodeTemplate, offer: GroupOffer, reserve: Fraction)
 def _runs_on(daemon: Pod, node: Node) -> bool:
     """Return True if a DaemonSet starts a pod on the node (daemon_controller.go: NodeShouldRunDaemonPod).
 
-    Free resources do not matter, nor do status taints: a new node has none, and all daemons tolerate them.
+    Free resources and status taints do not matter: a new node keeps no status taint, and all daemons tolerate them.
     """
     needs = daemon.needs
     if first_not_tolerated(node.taints, needs.tolerations) is not None:

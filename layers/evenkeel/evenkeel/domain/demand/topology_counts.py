@@ -32,7 +32,7 @@ class TopologyCount:
         return node_info.labels.get(self.key)
 
     def at(self, node_info: NodeInfo) -> int:
-        """Return the number of matching pods in a node's domain; 0 if it is in no domain."""
+        """Return the number of matching pods in a node's domain; 0 if the node is in no domain."""
         value = node_info.labels.get(self.key)
         return 0 if value is None else self.pods[value]
 
@@ -72,7 +72,7 @@ class EligibleDomains:
 
 
 class SpreadCount(TopologyCount):
-    """A count over eligible domains that also has their minimum."""
+    """The matching pods per eligible domain, with the minimum over these domains."""
 
     def __init__(self, domains: EligibleDomains, matches: Callable[[PodGroup], bool]) -> None:
         super().__init__(domains.key, matches)
@@ -91,11 +91,11 @@ class SpreadCount(TopologyCount):
         return self._domains.domain_of.get(node_info)
 
     def add_domain(self, value: str) -> None:
-        """Include a domain that has got its first node."""
+        """Include a domain in the minimum, because it has got its first node."""
         self._levels[self.pods[value]] += 1
 
     def remove_domain(self, value: str) -> None:
-        """Exclude a domain that has lost its last node."""
+        """Exclude a domain from the minimum, because it has lost its last node."""
         level = self.pods[value]
         self._levels[level] -= 1
         if not self._levels[level]:
@@ -118,7 +118,7 @@ class TopologyCounts:
         self._domains: dict[Hashable, EligibleDomains] = {}
         self._by_name: dict[Hashable, TopologyCount] = {}
         self._counts: list[TopologyCount] = []
-        # The number of counts that were compared with a group, and those that match it.
+        # For each group: how many counts were compared with it, and the counts that match it.
         self._matching: dict[PodGroup, tuple[int, list[TopologyCount]]] = {}
 
     def of(self, name: Hashable, make: Callable[[], TopologyCount]) -> TopologyCount:
@@ -134,7 +134,7 @@ class TopologyCounts:
         return count
 
     def domains(self, key: str, alike: Hashable, is_eligible: Callable[[NodeInfo], bool]) -> EligibleDomains:
-        """Return the domains of eligible nodes. ``alike`` is equal for tests that accept the same nodes."""
+        """Return the domains of eligible nodes. ``alike`` is equal if ``is_eligible`` accepts the same nodes."""
         domains = self._domains.get((key, alike))
         if domains is None:
             domains = self._domains[key, alike] = EligibleDomains(key, is_eligible)

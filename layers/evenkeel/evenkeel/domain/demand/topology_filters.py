@@ -42,9 +42,9 @@ def _spread_maker(
 
 
 def _spread_matches(pod_group: PodGroup, constraint: TopologySpreadConstraint) -> _Matches:
-    """Return a test for the pods that a constraint counts: in its namespace, selected and not terminating.
+    """Return a test for the pods that a constraint counts: in its pod's namespace, selected and not terminating.
 
-    An empty selector matches all pods, but counts none.
+    With an empty selector, the scheduler counts no pods.
     """
     if not constraint.selector:
         return lambda _: False
@@ -60,11 +60,11 @@ def _eligible_domains(
 ) -> EligibleDomains:
     """Return the domains of nodes that have the keys of all constraints (common.go:43-115).
 
-    As far as the constraint says so, the nodes must also match the pod's node affinity and tolerations.
+    If the constraint's policies say so, the nodes must also match the pod's node affinity or tolerations.
     """
     keys = frozenset(other.key for other in pod_group.spread)
     needs = pod_group.needs
-    # Most pods select no nodes. All their constraints with the same keys share one set of domains.
+    # Most pods select no nodes. All constraints of such pods with the same keys share one set of domains.
     by_affinity = constraint.honors_affinity and (bool(needs.node_selector) or needs.node_terms is not None)
     affinity = (frozenset(needs.node_selector.items()), needs.node_terms) if by_affinity else None
     tolerations = needs.tolerations if constraint.honors_taints else None
@@ -93,7 +93,7 @@ class InterPodAffinity:
         self._against: dict[PodGroup, tuple[int, list[TopologyCount]]] = {}
 
     def failing_term(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-        """Return the first violated term: of own affinity, own anti-affinity, then other pods' anti-affinity."""
+        """Return the first violated term: of own affinity, then own anti-affinity, then other pods' anti-affinity."""
         if pod_group.needs.affinity and (reason := self._affinity(pod_group, node_info)):
             return reason
         for number, term in enumerate(pod_group.needs.anti_affinity):
@@ -106,14 +106,14 @@ class InterPodAffinity:
         return None
 
     def depends_on_others(self, pod_group: PodGroup) -> bool:
-        """Return True if placed pods, also the group's own, affect where it fits."""
+        """Return True if placed pods of any group affect where this group fits."""
         needs = pod_group.needs
         return bool(needs.affinity or needs.anti_affinity or self._counts_against(pod_group))
 
     def _affinity(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         """Return the first term whose domain has no pod that matches all terms; None: there is none.
 
-        The first pod of a series, which matches its own terms, needs no such pod.
+        A pod that matches its own terms needs no such pod if none is placed anywhere.
         """
         terms = pod_group.needs.affinity
         selects = [self._matches(pod_group, term) for term in terms]
@@ -151,7 +151,7 @@ class InterPodAffinity:
         return lambda other: self._selects(term, pod_group.namespace, other) and matches(term.selector, other.labels)
 
     def _selects(self, term: PodAffinityTerm, namespace: str, other: PodGroup) -> bool:
-        """Return True if a term covers the other group's namespace: by name or selector, or as the pod's own."""
+        """Return True if a term covers the other group's namespace: by name, by selector or, without both, its own."""
         if not term.namespaces and term.namespace_selector is None:
             return other.namespace == namespace
         labels = self._namespaces.get(other.namespace, {})

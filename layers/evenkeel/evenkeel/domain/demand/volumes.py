@@ -46,16 +46,16 @@ class Reach:
     """The nodes that reach one claim's volume."""
 
     claim: str
-    terms: tuple[NodeSelectorTerm, ...] | None = None  # the node must match one; None: every node does
-    labels: tuple[tuple[str, frozenset[str]], ...] = ()  # zone and region, each with the values that match
-    node: str = ""  # the only node, as provisioning has begun for it; empty: any
+    terms: tuple[NodeSelectorTerm, ...] | None = None  # the node must match one term; None: every node reaches it
+    labels: tuple[tuple[str, frozenset[str]], ...] = ()  # keys of zone and region, each with the values that match
+    node: str = ""  # the only node: provisioning has begun for it; empty: any node
 
 
 @dataclass(frozen=True)
 class VolumeNeeds:
     """The conditions that a pod's volumes put on a node."""
 
-    obstacle: Reason | None = None  # why no node meets the conditions; None: a node may
+    obstacle: Reason | None = None  # why no node meets the conditions; None: a node may meet them
     reaches: tuple[Reach, ...] = ()
     drivers: tuple[tuple[str, int], ...] = ()  # number of volumes to attach, by CSI driver
     exclusive: frozenset[str] = frozenset()  # claims with access mode ReadWriteOncePod
@@ -123,7 +123,7 @@ class Volumes:
         return claim
 
     def attached_without_pod(self, pods_on: Mapping[str, Iterable[Pod]]) -> dict[str, Counter[str]]:
-        """Return by node the number of attached volumes that none of its pods uses, by CSI driver.
+        """Return, for each node, the number of attached volumes that none of its pods uses, by CSI driver.
 
         The scheduler adds them to the volumes of the pods (nodevolumelimits/csi.go, getNodeVolumeAttachmentInfo). A
         volume remains attached for a while after its pod is deleted.
@@ -170,8 +170,8 @@ class Volumes:
     def _unbound(self, claim: Claim) -> Reach | Reason:
         """Return the nodes that reach a free or new volume, for a claim that waits for its first pod.
 
-        Two pods may be placed for the same free volume. This orders no superfluous node, because a new node has no free
-        volume.
+        The simulation may use one free volume for two pods. This orders no superfluous node, because a new node has no
+        free volume.
         """
         storage = self._classes.get(claim.storage_class)
         if storage is None or not storage.waits:

@@ -1,8 +1,8 @@
 """Check times: when each cluster is checked.
 
 Scans check the clusters at seconds that are spread over the minute. After a change, a timer adds follow-up checks of
-one cluster. One of them is due at any time, and they end when nothing changes. An unreachable cluster is checked alone,
-and less often. A steady cluster gets quick checks, and a full check every 15 minutes.
+the changed cluster. Only one of them is due at a time, and they end when nothing changes any more. An unreachable
+cluster is checked alone, and less often. A steady cluster gets quick checks, and a full check every 15 minutes.
 """
 
 import hashlib
@@ -14,12 +14,12 @@ from math import ceil
 from typing import Self
 
 # The times from a write to its first follow-up check, and from each follow-up check to the next while nothing changes.
-# They find an autoscaler's /scale patch that arrived after Evenkeel's write: such a patch has no resource version.
+# These checks find an autoscaler's /scale patch that arrived after Evenkeel's write: it has no resource version.
 SECOND_CHECKS = (timedelta(seconds=15), timedelta(seconds=30), timedelta(seconds=60))
 # The longest time by which SQS can delay a message.
 _LONGEST_DELAY = timedelta(minutes=15)
-# The times between checks of an unreachable cluster. They grow, because each such check takes until its deadline. With
-# the default ``trouble_after`` of five minutes, the fourth check is due when the incident opens.
+# The times between checks of an unreachable cluster. The times grow, because each such check lasts until its
+# deadline. With the default ``trouble_after`` of five minutes, the fourth check is due when the incident opens.
 RETRY_DELAYS = (timedelta(minutes=1), timedelta(minutes=2), timedelta(minutes=2), timedelta(minutes=5))
 # A message that is this late counts as lost. Usually messages are late by seconds.
 _LOST_AFTER = timedelta(minutes=1)
@@ -44,7 +44,7 @@ class Timer:
 def next_timer(
     timer: Timer | None, now: datetime, *, wrote: bool, doubtful: bool, wanted: datetime | None
 ) -> tuple[Timer | None, int | None]:
-    """Return the timer after a check, and the seconds until the next check. None: no further check is to be requested.
+    """Return the timer after a check, and the seconds until the next check to request; None: request none.
 
     Args:
         timer: The timer before this check; None: no check was due.
@@ -71,7 +71,7 @@ def next_timer(
 
 
 def is_missed(timer: Timer | None, now: datetime, wanted: datetime | None) -> bool:
-    """Return True if no check is due soon after ``wanted``, when time alone may change the plan."""
+    """Return True if no check is due soon after ``wanted``, the moment when time alone may change the plan."""
     if wanted is None:
         return False
     return timer is None or timer.due + _LOST_AFTER < now or timer.due > max(wanted, now) + _LOST_AFTER
@@ -97,7 +97,7 @@ class Unreachable:
         return now >= self.next_check - _CLOCKS_APART
 
     def is_left_alone(self, now: datetime) -> bool:
-        """Return True if checks of several clusters skip this one. They do so until its own check is a minute late."""
+        """Return True if checks of several clusters skip this one, until its own check is a minute late."""
         return not self.is_over and now < self.next_check + _LOST_AFTER
 
     def keeps_away(self, now: datetime) -> bool:
@@ -127,7 +127,7 @@ def after_no_answer(unreachable: Unreachable | None, now: datetime, why: str) ->
 # The seconds between full checks. A quick check lists only the known node groups. A full check also finds changes of
 # owners, kinds and templates, and a new release of Evenkeel.
 _WHOLE_LOOKS_APART = 15 * _MINUTE
-# The least time between two stored steady states, if objects change all the time but nothing has to be written.
+# The least time between two stored steady states of a cluster whose objects change without causing writes.
 _SETTLED_ANEW_AFTER = timedelta(hours=1)
 
 
@@ -136,7 +136,7 @@ class SteadyState:
     """What a check read when neither a write nor a later check was planned."""
 
     at: datetime
-    seen: Mapping[str, str]  # list of node groups (flavour, kind, version) -> its fingerprint; empty: changed since
+    seen: Mapping[str, str]  # list of node groups (flavour, kind, version) -> fingerprint; empty: changed since
     zones: frozenset[str] = frozenset()
     headroom: int = 0
     imbalance: int = 0
@@ -177,7 +177,7 @@ def chunks_of(clusters: Sequence[str], delay: int = 0) -> list[Chunk]:
 
 
 def chunks_of_minute(due: Iterable[tuple[str, int]], size: int) -> list[Chunk]:
-    """Return the checks of one minute. A cluster with an interval below a minute has several.
+    """Return the checks of one minute. A cluster with an interval below a minute has several checks.
 
     Each cluster has its own second, which follows from its name. There are as few chunks as possible, of about equal
     size. A chunk starts at the second of its first cluster, so the same clusters are in the same chunks every minute.
@@ -188,7 +188,7 @@ def chunks_of_minute(due: Iterable[tuple[str, int]], size: int) -> list[Chunk]:
     """
     rounds: dict[int, list[tuple[int, str]]] = {}  # a round has each cluster once at most
     for cluster, interval in due:
-        step = _MINUTE // ceil(_MINUTE / interval)  # the interval, or less, so that it divides the minute
+        step = _MINUTE // ceil(_MINUTE / interval)  # the interval, shortened so that it divides the minute
         for number, second in enumerate(range(_spread(cluster, 4) % step, _MINUTE, step)):
             rounds.setdefault(number, []).append((second, cluster))
     return [

@@ -7,19 +7,19 @@
     access, too-large, at once                              never                         the cluster is read
       invalid-record
     stopped            two scan intervals without a check   never                         the cluster is read
-    two-autoscalers    at once                              never                         a later check finds one
+    two-autoscalers    at once                              never                         a later check finds no other
     invalid            at once                              the problems                  the pool is valid
     writes-refused     at once                              zones                         15 min without a refusal
     contested          at once                              zones, who writes             the group is not contested
     over-committed     after the delay                      the problem                   requested <= PoolMaximum
     drain-hangs        at once                              zones, nodes                  no drain hangs
-    ineffective-order  at once                              zones, rules that fail        no such order, no such pods
+    ineffective-order  at once                              zones, rules that fail        no such order or pods remain
     step-hangs         at once                              zones                         the step of converge continues
 
-The delay is the record's ``trouble_after``. ``_POOL_KINDS`` lists the kinds of a pool. ``Incident.matter`` returns the
-facts whose change is notified. A node is missing if it is requested and neither runs nor is provisioning, or if no
-group can request it. ``_is_over`` has the rule that closes ``missing``. While failed zones are only probed, it stays
-open, so that it does not flap.
+The delay is the record's ``trouble_after``. ``_POOL_KINDS`` lists the kinds of incident of a pool. ``Incident.matter``
+returns the facts whose change is notified. A node is missing if it is requested and neither runs nor is provisioning,
+or if no group can request it. ``_is_over`` has the rule that closes ``missing``. While failed zones are only probed,
+the incident stays open, so that it does not flap.
 
     missing   3  3  2  0  0  3  3  0 ---
     zone      fenced    probing  fenced  healthy
@@ -43,10 +43,10 @@ from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import ROLLOUTS, Fact, Rule
 from evenkeel.domain.model.states import GroupState
 
-# Evenkeel retries a refused write after five minutes, so there are three retries in this time. If none was refused, the
-# write has succeeded or is no longer planned, and the incident closes.
+# Evenkeel retries a refused write every five minutes, so there are three retries in this time. If no retry is refused,
+# the write has succeeded or is no longer planned, and the incident closes.
 REFUSED_COUNTS = timedelta(minutes=15)
-# The least time without a check after which checks count as stopped. A single lost check does not.
+# The least time without a check after which checks count as stopped. A single lost check is no incident.
 _STOPPED_AFTER = timedelta(minutes=5)
 # Checks start some seconds early or late.
 _SLACK = timedelta(seconds=10)
@@ -67,12 +67,12 @@ def evaluate(before: ClusterHealth, plan: Plan, groups: Groups, delay: timedelta
         before: The health until now.
         plan: The plan.
         groups: The stored state of the groups.
-        delay: How long a node is missing before that is an incident, if another group may take it over.
+        delay: How long a node must be missing before an incident opens, if another group may request it instead.
     """
     known = {incident.key: incident for incident in before.incidents}
     incidents: list[Incident] = []
     for pool in plan.pools:
-        if pool.mode.valid and not pool.mode.judged:  # the list may be partial: known incidents stay
+        if pool.mode.valid and not pool.mode.judged:  # the groups may be incomplete: known incidents stay
             incidents += [incident for incident in before.incidents if incident.pool == str(pool.id)]
             continue
         check = _PoolCheck(pool=pool, groups=groups, known=known, now=plan.now, delay=delay, demand=plan.demand)
@@ -81,7 +81,7 @@ def evaluate(before: ClusterHealth, plan: Plan, groups: Groups, delay: timedelta
 
 
 def _two_autoscalers(known: Mapping[str, Incident], plan: Plan) -> list[Incident]:
-    """Return the incident that a second autoscaler runs. A check that did not look for one leaves it unchanged."""
+    """Return the incident of a second autoscaler. It is unchanged if this check did not look for an autoscaler."""
     beside = None if plan.demand is None else plan.demand.beside_another
     incident = known.get(IncidentKind.TWO_AUTOSCALERS.value)
     if plan.demand is None or beside is False or (incident is None and not beside):
@@ -104,7 +104,7 @@ def evaluate_unread(
 
 
 def unreadable(before: ClusterHealth, message: str, now: datetime) -> ClusterHealth:
-    """Return the health of a cluster whose record is invalid, for an answer only: it is not stored."""
+    """Return the health to show for a cluster whose record is invalid. This health is not stored."""
     since = now if before.unread is None else before.unread.since
     return _of_cluster(before, Incident(kind=IncidentKind.INVALID_RECORD, since=since, message=message))
 
@@ -195,7 +195,7 @@ class _PoolCheck:
 
     @property
     def missing_since(self) -> datetime | None:
-        """Return since when the first of the missing nodes is missing; None: unknown."""
+        """Return the earliest time since when a node is missing; None: unknown."""
         released = self.pool.next_state.release
         states = [state for plan, state in self.states() if self.missing[plan.group.key]]
         times = [since for state in states if (since := state.waiting_since or state.stalled_since) is not None]
@@ -209,7 +209,8 @@ class _PoolCheck:
             return 0
         was, fails = str(group.key) in self.counted, self.fails(plan)
         if plan.state is State.FROZEN and not fails:
-            # A frozen group may wait by design, as in a rolling update. Nodes of an open incident remain missing.
+            # A frozen group may wait by design, as in a rolling update. If an open incident names the
+            # group, its nodes still count as missing.
             if not (was and _rolls(plan)):
                 return waiting if was else 0
             return group.missing_in_rollout(self.now, plan.provision_timeout)
@@ -221,7 +222,7 @@ class _PoolCheck:
             return 0  # the group itself has not failed: its machines are provisioning
         coming = group.on_its_way(self.now, plan.provision_timeout)
         if was and state is not None and state.last_success is not None:
-            # The zone delivers again. A machine created before that remains missing until its node runs.
+            # The zone delivers again. A machine created before the last success counts as missing until its node runs.
             since = state.last_success
             coming = min(coming, sum(machine.created_at > since for machine in group.machines or ()))
         return max(0, waiting - coming)
@@ -260,7 +261,7 @@ class _PoolCheck:
             and before.failure_class is failing.failure_class
             and before.message
         ):
-            message = before.message  # a cloud's message contains its request's id, so it always differs
+            message = before.message  # each message of a cloud has a new request id, so it always differs
         return replace(
             self.incident(IncidentKind.MISSING, self.missing_since or self.now, groups, message),
             missing=missing,
@@ -277,8 +278,8 @@ class _PoolCheck:
     def _runs_and_wanted(self) -> tuple[int, int]:
         """Return how many of the requested nodes run, and how many nodes are wanted.
 
-        Nodes that no group can request are wanted, too. A frozen group wants only the nodes that it runs, unless the
-        open incident names it.
+        Nodes that no group can request are wanted, too. For a frozen group, only its running nodes are wanted, unless
+        the open incident names the group.
         """
         runs = {plan.group.key: min(plan.requested, plan.group.running) for plan in self.pool.groups}
         wanted = sum(
@@ -290,11 +291,11 @@ class _PoolCheck:
         return sum(runs.values()), wanted + self.homeless
 
     def _is_over(self, concerned: list[GroupPlan], calm: datetime, *, gave_up: bool) -> bool:
-        """Return True if an incident ends now that no node is missing any more. One of these must hold:
+        """Return True if the incident ends, given that no node is missing now. One of these conditions suffices:
 
         - No group of the incident fails any more.
         - All groups of the incident run what they request. If the requests were lowered, an autoscaler may only have
-          given up, so no pod may wait either. (Without an autoscaler, only an operator lowers them.)
+          given up, so no pod may be pending either. (Without an autoscaler, only an operator lowers requests.)
         - A healthy group could have grown for the whole delay.
 
         Args:
@@ -319,13 +320,14 @@ class _PoolCheck:
     def _worst(self, concerned: list[GroupPlan], before: Incident | None) -> GroupState | None:
         """Return the state of the failing group that best explains the missing nodes; None: no group fails.
 
-        A clear failure class comes first, then the class of the open incident, then the number of missing nodes.
+        Groups with a clear failure class are first, then groups with the open incident's class, then by missing nodes,
+        the most first.
         """
         usual = None if before is None else before.failure_class
 
         def rank(key: GroupKey) -> tuple[bool, bool, bool, int, GroupKey]:
             kind = self.groups[key].failure_class
-            # Untaken replicas have a text of their own, so a group without missing nodes explains nothing then.
+            # The incident describes untaken replicas separately. Then a group without missing nodes explains nothing.
             lacks = self.missing[key] > 0 or not self.untaken
             return lacks, not kind.is_vague, kind is usual, self.missing[key], key
 
@@ -466,7 +468,7 @@ def _excerpt(text: str) -> str:
 
 
 def with_pending_changes(health: ClusterHealth) -> ClusterHealth:
-    """Return the health with its pending changes in the outbox, as far as they fit, and recorded as notified."""
+    """Return the health after moving as many pending changes as fit to the outbox, recorded as notified."""
     changes = pending_changes(health)[: max(0, _MOST_PENDING - len(health.outbox))]
     if not changes:
         return health

@@ -25,9 +25,9 @@ class Strategy:
     aliases: tuple[str, ...] = ()
     # Returns one size for each group of a PoolDraft. The type is Any, because a PoolDraft refers to its strategy.
     size: Callable[[Any], Sequence[Size]]
-    publishes_minima: bool  # it gives each zone a min, and the plan raises healthy groups to it
-    adds_up: bool  # the maxima add up to PoolMaximum, so no autoscaler can order more
-    # True: the maxima share out the pool's headroom, less the room that frozen groups and owners reserve.
+    publishes_minima: bool  # True: it sets a min for each zone, and the plan raises healthy groups to that min
+    adds_up: bool  # True: the maxima add up to PoolMaximum, so no autoscaler can exceed PoolMaximum
+    # True: the maxima divide the pool's headroom, minus the room that frozen groups and owners reserve.
     reserves: bool = False
     sentence: str  # explains max, with the facts of Rule.STRATEGY
     sentence_of_min: str  # explains min, with {minimum}
@@ -55,8 +55,8 @@ class Level(_Setting):
     """How the zones of a pool become level again after an outage."""
 
     OFF = "off"
-    SHRINK = "shrink"  # nodes that are removed are removed from the fuller zones
-    CONVERGE = "converge"  # includes shrink; one by one, a node of a fuller zone is replaced in a smaller one
+    SHRINK = "shrink"  # when nodes are removed, the fuller zones lose them
+    CONVERGE = "converge"  # as shrink; also, nodes of fuller zones are replaced by nodes in smaller zones, one by one
 
 
 class DemandStage(_Setting):

@@ -16,16 +16,16 @@ from evenkeel.domain.model.values import BadValueError
 
 # How long the zones must differ before a step starts: orders and removals in progress may still make them level.
 SETTLES = timedelta(minutes=10)
-# If the source requests its node again within this time after a step, the demand is bound to its zone.
+# If a step's source requests its removed node again within this time, the demand is bound to the source's zone.
 COMES_BACK = timedelta(minutes=15)
-# How long bound demand holds the pool: no step starts.
+# How long no step starts in a pool after bound demand was found.
 STEP_HELD = timedelta(hours=24)
-# How long a failed step holds the pool, because the next step would fail in the same way.
+# How long no step starts in a pool after a failed step, because the next one would fail in the same way.
 AFTER_FAILURE = timedelta(hours=1)
 # The period of the budget ``per_hour``.
 BUDGET = timedelta(hours=1)
-# How long a step waits for an autoscaler to remove an unneeded node of the source. cluster-autoscaler removes it after
-# ten minutes, but not within ten minutes of its last scale-up.
+# How long a step waits for an autoscaler to remove an unneeded node of the source. cluster-autoscaler waits until ten
+# minutes have passed, both since the node became unneeded and since the last scale-up.
 IDLE_GOES = timedelta(minutes=30)
 # A convergence that an operator requests ends after this time.
 PASS_LASTS = timedelta(hours=2)
@@ -40,7 +40,8 @@ WINDOW_PATTERN = f"^(?:({_SPAN}(?:,{_SPAN})*) )?([01][0-9]|2[0-3]):([0-5][0-9])-
 class Window:
     """The days and times of day (UTC) in which steps may start. Monday is 0; an empty ``days`` means every day.
 
-    A window whose end is before its start crosses midnight, and belongs to its first day. ``end`` None is midnight.
+    If ``end`` is before ``start``, the window crosses midnight, and ``days`` are the days on which it starts. ``end``
+    None is midnight.
     """
 
     start: time
@@ -72,7 +73,7 @@ class Window:
         return f"{days} {times}" if days else times
 
     def begins(self, now: datetime) -> datetime | None:
-        """Return when the window starts next, ``now`` in the window, or None if it never starts."""
+        """Return the next start of the window; inside the window, ``now``; None: it never starts."""
         midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         for day in range(-1, 8):
             start = (midnight + day * _DAY).replace(hour=self.start.hour, minute=self.start.minute)
@@ -88,7 +89,7 @@ class Window:
 
 
 def _days(text: str) -> frozenset[int]:
-    """Return the days that a text such as ``Mon-Wed,Sat`` names. A span may cross Sunday."""
+    """Return the days that a text such as ``Mon-Wed,Sat`` names. A span may cross the end of the week."""
     days: set[int] = set()
     for span in filter(None, text.split(",")):
         first, _, last = span.partition("-")
@@ -108,7 +109,7 @@ class ConvergePolicy:
     blind: bool = False  # True: choose the machine to delete even if pods cannot be read
 
     def opens(self, now: datetime) -> datetime | None:
-        """Return when steps may start next: ``now`` in a window, or None if no window ever starts."""
+        """Return the earliest time at which a step may start: ``now`` inside a window; None: no window ever starts."""
         if not self.windows:
             return now
         return min((start for window in self.windows if (start := window.begins(now)) is not None), default=None)
@@ -121,11 +122,12 @@ class Order:
     source: str
     destination: str
     begun_at: datetime
-    # The destination's replicas with the ordered one. If it requests fewer, the order was cancelled.
+    # The destination's replicas, including the ordered one. If the destination requests fewer, the order was cancelled.
     target_replicas: int
-    # The source's replicas at the start, or the most that ran since. If it requests fewer, another controller took one.
+    # The source's replicas at the start, or the most that ran since. If the source requests fewer now, another
+    # controller removed one.
     source_replicas: int
-    excused_replicas: int  # if the source requests more than this, its demand is bound to its zone
+    excused_replicas: int  # if the source requests more replicas than this, its demand is bound to the source's zone
 
     @property
     def groups(self) -> frozenset[str]:
@@ -146,10 +148,10 @@ class _Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Starting(_Step):
-    """The order is stored. Its patch may not have reached the API server."""
+    """The order is stored. It is unknown whether its patch has reached the API server."""
 
     phase: Literal["starting"] = "starting"
-    move_id: str = ""  # the patch carries it; empty until ``opened_step`` stores it
+    move_id: str = ""  # the move id that the patch carries; empty until ``opened_step`` sets it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +164,7 @@ class Ordered(_Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Cancelling(_Step):
-    """The decision to cancel the order is stored. The patch may not have reached the API server."""
+    """The decision to cancel the order is stored. It is unknown whether the patch has reached the API server."""
 
     phase: Literal["cancelling"] = "cancelling"
     replicas_after_cancel: int  # once the destination requests this many replicas or fewer, the order is cancelled
@@ -171,12 +173,12 @@ class Cancelling(_Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Deleting(_Step):
-    """The decision to delete one machine is stored. The patch may not have reached the API server."""
+    """The decision to delete one machine is stored. It is unknown whether the patch has reached the API server."""
 
     phase: Literal["deleting"] = "deleting"
     draining_group: str  # key of the machine's group: the source, or the destination if the step is undone
     machine: MachineRef
-    delete_move_id: str = ""  # the patch carries it; empty until ``opened_step`` stores it
+    delete_move_id: str = ""  # the move id that the patch carries; empty until ``opened_step`` sets it
     is_open: ClassVar[bool] = True
 
 
@@ -191,7 +193,7 @@ class Draining(_Step):
 
     @property
     def is_undone(self) -> bool:
-        """Return True if the new node is removed again, and the source keeps its node."""
+        """Return True if the destination's new node is drained, and the source keeps its node."""
         return self.draining_group == self.order.destination
 
 
@@ -200,10 +202,10 @@ Step = Starting | Ordered | Cancelling | Deleting | Draining
 
 @dataclass(frozen=True, kw_only=True)
 class LastDrain:
-    """The last drain of a source. If the source requests the node again, its demand is bound to its zone."""
+    """The last drain of a source. If the source requests the drained node again, the demand is bound to that zone."""
 
     source: str
-    requested: int  # replicas of the source after the drain, with growth that is excused since
+    requested: int  # replicas of the source after the drain, plus its excused growth since then
     at: datetime
 
 
@@ -215,11 +217,11 @@ class ConvergenceState:
     step: Step | None = None
     begun: tuple[datetime, ...] = ()  # when the steps of the last hour started
     last_drain: LastDrain | None = None
-    held_since: datetime | None = None  # when bound demand or a failed step began to hold the pool
-    held_until: datetime | None = None  # until then no step starts
+    held_since: datetime | None = None  # when the last hold began, after bound demand or a failed step
+    held_until: datetime | None = None  # no step starts before this time
 
     def held(self, now: datetime, length: timedelta) -> "ConvergenceState":
-        """Return the state with a hold of this length: no step starts. A hold that ends later keeps its end."""
+        """Return the state with a hold: no step starts for this length. A hold with a later end keeps that end."""
         until = now + length
         return replace(self, held_since=now, held_until=max(until, self.held_until or until))
 
@@ -250,7 +252,7 @@ class Converging:
     step: Step | None = None
     begins: bool = False  # True: this plan starts the step
     course: tuple[tuple[str, str], ...] = ()  # source and destination of each step until the zones are level
-    hangs_since: datetime | None = None  # when the step should have ended; an operator must act
+    hangs_since: datetime | None = None  # the time by which the step should have ended, if an operator must act
     draining_group: str = ""  # key of the group of ``machine``
     machine: MachineRef | None = None  # the machine that the step drains, or whose removal it waits for
 

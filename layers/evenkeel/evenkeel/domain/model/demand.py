@@ -17,23 +17,23 @@ UTILIZATION_THRESHOLD = Fraction(1, 2)
 
 @dataclass(frozen=True, kw_only=True)
 class DemandPolicy:
-    """The limits and times of demand. They are cluster-autoscaler's defaults, where it has such a setting."""
+    """The limits and times of demand. Where cluster-autoscaler has such a setting, the value is its default."""
 
     # scale-up
-    expendable_below: int = -10  # pods of a lower priority get no node and take no resources
+    expendable_below: int = -10  # pods with a lower priority than this get no node, and their requests do not count
     patience: timedelta = timedelta(seconds=2)  # no order while the oldest pending pod is younger than this
     patience_gpu: timedelta = timedelta(seconds=30)  # no order while the oldest pending pod with a GPU is younger
     most_nodes: int = 1000  # the most nodes that one check orders
     # The share of cpu, memory and disk that a node reserves for itself, if its template has no allocatable.
     reserve: Fraction = Fraction(1, 10)
-    startup: timedelta = timedelta(minutes=15)  # a younger node may still get devices and lose startup taints
-    # Pools by name or id. The first one that fits is chosen; if none fits, the pool with the least waste.
+    startup: timedelta = timedelta(minutes=15)  # a node younger than this may still lack devices or have startup taints
+    # Names or ids of pools. The first pool that fits is chosen. If none fits, the pool with the least waste is chosen.
     order: tuple[str, ...] = ()
     # scale-down
     after_growth: timedelta = timedelta(minutes=10)  # no removal for this long after a node was requested
     after_failure: timedelta = timedelta(minutes=3)  # no removal for this long after a removal failed
     most_empty: int = 10  # the most empty nodes that are removed at the same time
-    drain_takes: timedelta = timedelta(minutes=15)  # a drain that takes longer hangs
+    drain_takes: timedelta = timedelta(minutes=15)  # a drain that takes longer than this hangs
 
 
 # ---------------------------------------------------------------- input
@@ -45,7 +45,7 @@ class ScaleDownOptions:
 
     unneeded_for: timedelta = UNNEEDED_TIME
     unready_for: timedelta = UNREADY_TIME
-    threshold: Fraction = UTILIZATION_THRESHOLD  # a node whose utilization is larger is needed
+    threshold: Fraction = UTILIZATION_THRESHOLD  # a node whose utilization is above this is needed
     gpu_threshold: Fraction = UTILIZATION_THRESHOLD  # the same threshold for a node with a GPU
     provision_timeout: timedelta = PROVISION_TIMEOUT  # a node that is not Ready counts as starting up to this age
 
@@ -60,7 +60,7 @@ class GroupOffer:
     before: int = 0  # requested nodes before this plan
     coming: int = 0  # requested nodes without a Node object that may still register
     ordered: int = 0  # the part of ``coming`` that this plan adds
-    room: int = 0  # how many more nodes the group may have
+    room: int = 0  # how many more nodes the group may get
     min: int = 0
     template: NodeTemplate | None = None
     closed: Reason | None = None  # why the group gets no node even if it has room
@@ -76,7 +76,7 @@ class PoolOffer:
 
     pool: PoolId
     groups: tuple[GroupOffer, ...]
-    room: int = 0  # PoolMaximum less the requested nodes
+    room: int = 0  # PoolMaximum minus the requested nodes
     min: int = 0  # PoolMinimum
     orders: Mapping[str, PastOrder] = field(default_factory=dict)  # stored orders for pods
 
@@ -112,7 +112,7 @@ class PendingPods:
     """Pods with equal needs that wait for a node."""
 
     pods: tuple[str, ...]  # <namespace>/<name>, the oldest first
-    since: datetime  # when the first pod became unschedulable (if unknown: was created)
+    since: datetime  # when the first of these pods became unschedulable; if unknown, when it was created
     zones: tuple[str, ...] = ()  # the zones in which the pods may run
 
 
@@ -128,7 +128,7 @@ class Unfit:
 
 @dataclass(frozen=True, kw_only=True)
 class NotCounted:
-    """A pod without a node that raises no demand."""
+    """A pod without a node, and the reason why it does not count as demand."""
 
     pod: str
     reason: Reason
@@ -141,11 +141,11 @@ class PoolDemand:
     pool: PoolId
     pending: tuple[PendingPods, ...] = ()  # the pods that need these nodes
     nodes: Mapping[GroupKey, int] = field(default_factory=dict)  # new nodes by group; groups without one are left out
-    unfit: tuple[Unfit, ...] = ()  # pending pods that get no node here
+    unfit: tuple[Unfit, ...] = ()  # pending pods that get no node from this pool
     orders: Mapping[str, PastOrder] = field(default_factory=dict)  # to store after this check
     orders_after: Mapping[str, PastOrder] = field(default_factory=dict)  # to store once ``nodes`` are ordered
     ineffective: tuple[IneffectiveOrder, ...] = ()
-    blocked: tuple[BlockedPods, ...] = ()  # pods that fit no pool, only because of DaemonSet pods on new nodes
+    blocked: tuple[BlockedPods, ...] = ()  # pods that fit no pool, but would fit a new node without its DaemonSet pods
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,8 +156,8 @@ class Demand:
     unmet: tuple[Unfit, ...] = ()  # pods that fit no pool; each reason is about all pools
     not_counted: tuple[NotCounted, ...] = ()
     fits_already: tuple[str, ...] = ()  # pods for which existing or upcoming nodes have room
-    check_again: datetime | None = None  # when pending pods are old enough for an order; None: they are
-    retry_at: datetime | None = None  # when nodes are ordered again for pods whose last order did not help
+    check_again: datetime | None = None  # when the oldest pending pod is old enough for an order; None: it already is
+    retry_at: datetime | None = None  # the next time at which pods whose last order did not help may get a new order
 
     @property
     def nodes(self) -> int:
@@ -191,17 +191,17 @@ class HangingDrain:
 
 @dataclass(frozen=True, kw_only=True)
 class Unneeded:
-    """The unneeded nodes, those to remove now, and why the other nodes remain."""
+    """The unneeded nodes, the nodes to remove now, and why the needed nodes remain."""
 
     clocks: Mapping[str, datetime] = field(default_factory=dict)  # to store: node -> since when it is unneeded
     go: tuple[Removal, ...] = ()
     waits: Mapping[str, Reason] = field(default_factory=dict)  # unneeded node -> why it is not removed now
-    needed: Mapping[str, Reason] = field(default_factory=dict)  # other node -> the first rule by which it is needed
+    needed: Mapping[str, Reason] = field(default_factory=dict)  # needed node -> the first rule by which it is needed
     hanging: tuple[HangingDrain, ...] = ()  # sorted by node name
 
     @property
     def check_at(self) -> datetime | None:
-        """Return when time alone may make a node removable; None: no node waits for a known time."""
+        """Return the earliest time at which a waiting node may become removable; None: no such time is known."""
         times = (reason.facts.get("until") for reason in self.waits.values())
         return min((time for time in times if isinstance(time, datetime)), default=None)
 
@@ -218,7 +218,7 @@ class NodeAdvice:
     needed: Reason | None = None
     since: datetime | None = None  # since when it is unneeded; None: not stored
     waits: Reason | None = None  # why an unneeded node is not removed now
-    goes: bool = False  # True: this plan removes it
+    goes: bool = False  # True: this plan removes the node
     hangs: HangingDrain | None = None
 
 
@@ -229,17 +229,17 @@ class PoolAdvice:
     asked: PoolDemand
     is_ordered: bool = False  # True: this plan orders the nodes
     nodes: tuple[NodeAdvice, ...] = ()  # sorted by name; empty: the check did not look for unneeded nodes
-    not_counted: tuple[NotCounted, ...] = ()  # the pods of the whole cluster
+    not_counted: tuple[NotCounted, ...] = ()  # pods of the whole cluster that do not count
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
     """The part of demand's advice for a cluster that belongs to no pool."""
 
-    unread: Reason | None = None  # why demand was not evaluated; None: it was
+    unread: Reason | None = None  # why demand was not evaluated; None: it was evaluated
     beside_another: bool | None = None  # True: another autoscaler orders nodes; None: not checked
     unknown_order: tuple[str, ...] = ()  # names in the record's expander_order that no pool has
     unmet: tuple[Unfit, ...] = ()
     not_counted: tuple[NotCounted, ...] = ()
     fit_already: int = 0  # pending pods for which existing or upcoming nodes have room
-    check_again: datetime | None = None  # when pending pods are old enough for an order; None: they are
+    check_again: datetime | None = None  # when the oldest pending pod is old enough for an order; None: it already is

@@ -28,7 +28,7 @@ class MachineCounts:
 
     coming: int = 0  # machines that are provisioning: no node yet, no failure, not overdue
     starting: int = 0  # machines whose node is not Ready yet, within the provision timeout
-    held: int = 0  # machines without a node whose failure (quota, configuration) would happen in another zone, too
+    held: int = 0  # machines without a node because of a failure (quota, configuration) that any zone would have
     marked: tuple[str, ...] = ()  # names of the machines with Evenkeel's delete mark
 
 
@@ -36,8 +36,8 @@ class MachineCounts:
 class GrowthCaps:
     """The most replicas that a group may have while its zone is in doubt. None: no cap."""
 
-    throttled: int | None = None  # after capacity reports of other clusters: one more than was requested then
-    slow_start: int | None = None  # while its zone recovers: the running nodes plus those that may be added now
+    throttled: int | None = None  # after other clusters' capacity reports: the lowest requested since then, plus one
+    slow_start: int | None = None  # while its zone recovers: the running nodes plus the nodes that may be added now
     step: int | None = None  # during a step of converge: the requested replicas, so that no autoscaler orders here
 
 
@@ -47,17 +47,17 @@ class Draft(GroupPlan):
 
     bounds: Bounds | None = None
     reasons: list[Reason] = field(default_factory=list)
-    moves_elsewhere: bool = True  # True: the failure concerns this zone only, so other zones may get its stuck replicas
-    tie: int = 0  # between equal groups, the lowest is first
+    moves_elsewhere: bool = True  # True: the failure concerns this zone only, so other zones may get the stuck replicas
+    tie: int = 0  # among equal groups, the one with the lowest value is first
     machines: MachineCounts = field(default_factory=MachineCounts)
     growth: GrowthCaps = field(default_factory=GrowthCaps)
     replicas_are_ours: bool = True  # False: another writer owns them
-    contested: bool = False  # another writer reverts what Evenkeel writes
-    protected: bool = False  # True: min keeps the new machine of a step of converge
+    contested: bool = False  # True: another writer reverts what Evenkeel writes
+    protected: bool = False  # True: min is at least requested, so that a converge step's new node is not removed
     fence_ends: datetime | None = None  # None: no fence, or its end is unknown
     doubted_since: datetime | None = None  # when a probing group last failed
     stuck_kept: int = 0  # stuck replicas of a fenced group that this plan neither releases nor moves
-    closes: bool = False  # True: max is below the strategy's, so that no autoscaler orders
+    closes: bool = False  # True: max is below the strategy's max, so that no autoscaler orders here
 
     def add_reason(self, rule: Rule, **facts: Fact) -> None:
         """Add a reason for the group's replicas or bounds."""
@@ -117,12 +117,12 @@ class Draft(GroupPlan):
 
     @property
     def probe(self) -> int:
-        """Return how far a probing group may grow: by one machine, or by none while a machine is provisioning."""
+        """Return how many machines a probing group may add: one; while a machine is provisioning, none."""
         return 0 if self.group.running - self.machines.starting + self.group.preserved < self.requested else 1
 
     @property
     def kept_room(self) -> int:
-        """Return how far max is above requested in a group that is frozen or whose bounds are held; else 0."""
+        """Return max minus requested for a group that is frozen or has held bounds; for other groups 0."""
         stay = self.state is State.FROZEN or self.group.owner.bounds_held
         if not stay or self.group.bounds is None:
             return 0
@@ -130,7 +130,7 @@ class Draft(GroupPlan):
 
     @property
     def zone_share(self) -> int:
-        """Return the replicas that ``evenkeel.dev/zone-min`` keeps. In a fenced group, it keeps only running ones."""
+        """Return the replicas that ``evenkeel.dev/zone-min`` keeps. In a fenced group, only running ones are kept."""
         replicas = min(self.group.running, self.requested) if self.state is State.FENCED else self.requested
         return min(self.group.annotations.zone_min or 0, replicas)
 
@@ -145,7 +145,7 @@ class Draft(GroupPlan):
         )
 
     def is_far_below(self, other: "Draft") -> bool:
-        """Return True if this group stays below the other, or level with it, when it gets a node from there.
+        """Return True if this group would not exceed the other group after receiving one of its nodes.
 
         The groups are compared by replicas per weight. With equal weights, they must be two nodes apart.
         """
@@ -179,14 +179,14 @@ class Draft(GroupPlan):
 
     @property
     def counted(self) -> int:
-        """Return the replicas for GEP-24's formulas: the requested ones; in a fenced group, those not stuck."""
+        """Return the replicas for GEP-24's formulas: all requested ones; in a fenced group, only those not stuck."""
         return self.alive if self.state is State.FENCED else self.group.requested
 
     @property
     def missing(self) -> int:
         """Return the stuck replicas that no other zone gets.
 
-        In a fenced group, these are ``stuck_kept``. In others, they are replicas whose failure any zone would have.
+        In a healthy or probing group, these are replicas with a failure that any zone would have; else ``stuck_kept``.
         """
         if self.state in (State.HEALTHY, State.PROBING):
             return min(self.machines.held, self.stuck)
@@ -204,10 +204,11 @@ class RequestDraft:
 
     current: ScaleRequest | None = None
     waits: ScaleRequest | None = None  # a request that waits until a move between zones has ended
-    kept: KeptNodes | None = None  # nodes that it must not remove; None: no request needs them, or pods were not read
+    # Nodes that the request must not remove; None: no such list is needed, or pods were not read.
+    kept: KeptNodes | None = None
     pods_unread: bool = False  # True: the check tried to read pods and failed
     unmet: int = 0  # nodes that cannot be added, or cannot be removed
-    later: int = 0  # nodes for later runs to add
+    later: int = 0  # nodes that later runs add
 
 
 @dataclass(kw_only=True, slots=True)
@@ -215,11 +216,12 @@ class ReplicasDraft:
     """The changes of a pool's replicas, in numbers of nodes."""
 
     added: int = 0  # nodes that this plan adds: up to a minimum, as a probe or on request
-    later: int = 0  # nodes that later runs add, because max_step limits this one
-    unplaced: int = 0  # replicas that a move took from one group, and that no other group has yet
+    later: int = 0  # nodes that later runs add, because max_step limits this plan
+    unplaced: int = 0  # replicas that a move took from one group and no other group has gained yet
     missing: int = 0  # nodes below PoolMinimum that no group can get
-    unchanged_since: datetime | None = None  # since when requested is unchanged; now, if this plan lowers it
-    raises: bool = False  # True: requested may be raised to a minimum
+    # Since when the requested replicas are unchanged; ``now`` if this plan lowers them.
+    unchanged_since: datetime | None = None
+    raises: bool = False  # True: this plan may raise requested replicas to a minimum
 
 
 @dataclass(kw_only=True, slots=True)
@@ -233,18 +235,18 @@ class ReleaseDraft:
     asks_waiting: bool = False  # True: the plan depends on ``waited_for``, which is None
     closed: bool = False  # True: no autoscaler may order in the pool, because Evenkeel orders the released nodes
     orders_at: datetime | None = None  # when Evenkeel orders the released nodes; None: already ordered, or not known
-    open_for: Mapping[str, int] = field(default_factory=dict)  # nodes that an autoscaler may order anyway, by group
+    open_for: Mapping[str, int] = field(default_factory=dict)  # nodes that an autoscaler may still order, by group
 
 
 @dataclass(kw_only=True, slots=True)
 class BoundsDraft:
     """The input of the bounds of a pool."""
 
-    pool_max: int = 0  # PoolMaximum less the reserved room, before the first step
+    pool_max: int = 0  # PoolMaximum minus the reserved room, computed before the first step
     grower: str = ""  # key of the group that other controllers have raised most since the last check
     sizes: Sequence[Size] = ()  # the strategy's sizes, in the order of the groups
     publication: Publication | None = None  # the maxima that Balanced publishes; None: another strategy
-    deal_ends: datetime | None = None  # when time alone may change ``publication``
+    deal_ends: datetime | None = None  # when ``publication`` may change even if nothing else does
     held_until: datetime | None = None  # when the last hold of level shrink ends, or has ended
 
 
@@ -256,8 +258,9 @@ class ConvergenceDraft:
     step: Step | None = None  # the step after this plan's patch; None: this plan changes no step
     surge: int = 0  # how many nodes above PoolMaximum an open step may request
     report: Converging | None = None
-    choices: Choices = field(default_factory=dict)  # the machine that each group in an earlier ``asks`` may drain
-    # Groups whose machine is to be chosen from their pods -> the group that gets a node first; empty: it runs already.
+    # The machine that each group in the ``asks`` of an earlier plan may drain.
+    choices: Choices = field(default_factory=dict)
+    # Group with a machine to choose by its pods -> group that gets a node first; empty: that node runs already.
     asks: dict[str, str] = field(default_factory=dict)
 
 
@@ -286,7 +289,7 @@ class PoolDraft:
     bounds: BoundsDraft = field(default_factory=BoundsDraft)
     convergence: ConvergenceDraft = field(default_factory=ConvergenceDraft)
     demand: DemandDraft = field(default_factory=DemandDraft)
-    check_at: list[datetime] = field(default_factory=list)  # when time alone may change the plan
+    check_at: list[datetime] = field(default_factory=list)  # when the plan may change even if nothing else does
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -296,7 +299,7 @@ class PoolDraft:
 
     @property
     def surged_max(self) -> int:
-        """Return PoolMaximum plus the node above it that an open step may request."""
+        """Return PoolMaximum plus the nodes (0 or 1) above PoolMaximum that an open step may request."""
         return self.pool.max + self.convergence.surge
 
     @property
@@ -352,9 +355,9 @@ class PoolDraft:
 
     @property
     def free_on_request(self) -> int:
-        """Return how many nodes requests may add under PoolMaximum.
+        """Return how many nodes a request may add under PoolMaximum.
 
-        Where the strategy shares out headroom, reserved room is subtracted: the maxima must not exceed PoolMaximum.
+        If the strategy divides the headroom, reserved room is subtracted: the maxima must not exceed PoolMaximum.
         """
         reserved = self.spoken_for() if self.pool.settings.strategy.reserves else 0
         return max(0, self.pool.max - reserved - self.requested)
@@ -362,7 +365,7 @@ class PoolDraft:
     def least_of(self, draft: Draft) -> int:
         """Return the fewest replicas that a group keeps when nodes are removed.
 
-        The strategy's min counts only if the strategy publishes minima for zones. Otherwise it is a share of
+        The strategy's min counts only if the strategy publishes minima for zones. Otherwise that min is a share of
         PoolMinimum, and limits no single zone.
         """
         low = max(draft.owner_min, draft.group.annotations.zone_min or 0)
@@ -375,7 +378,7 @@ class PoolDraft:
         """Return the reserved room: nodes under PoolMaximum that bounds offer and that Evenkeel cannot withdraw.
 
         Frozen groups and held bounds reserve the nodes between requested and max. If an owner accepts no max below 1,
-        its empty group reserves one node, unless the group itself may be raised. If the bounds of all groups are held,
+        its empty group reserves one node while the group may not be raised. If the bounds of all groups are held,
         nothing is reserved: each group is raised within its own bounds.
         """
         if all(draft.group.owner.bounds_held for draft in self.groups):

@@ -2,7 +2,7 @@
 
 Codes are compared without CloudTrail's prefixes ``Server.`` and ``Client.``. Machine-controller-manager reports one
 code, ``ResourceExhausted``, if a zone has no machines, a quota is used up or a subnet has no addresses
-(machine-controller-manager-provider-aws pkg/aws/errors/utils.go:15-33). For that code the message decides.
+(machine-controller-manager-provider-aws pkg/aws/errors/utils.go:15-33). For that code, the message decides the class.
 """
 
 import re
@@ -31,11 +31,11 @@ class FailureClass(StrEnum):
         return self in (FailureClass.TIMEOUT, FailureClass.UNKNOWN)
 
 
-# The first pattern that matches decides. Limits on the rate of calls are first: they are temporary and no quota, but
-# their texts are similar. A text that names a limit is a quota, even if it also names capacity. Missing rights are a
-# configuration failure, because waiting does not help.
-# Sources: EC2's list of codes (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html), and those of the
-# machine controllers' providers for Azure, Google Cloud, OpenStack and Alibaba Cloud.
+# The first pattern that matches decides. Limits on the rate of calls are first: these limits are temporary and no
+# quota, but their texts resemble those of quotas. A text that names a limit is a quota, even if it also names capacity.
+# Missing rights are a configuration failure, because waiting does not help.
+# Sources: EC2's list of codes (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html), and the
+# codes of the machine controllers' providers for Azure, Google Cloud, OpenStack and Alibaba Cloud.
 _PATTERNS = (
     (
         FailureClass.UNKNOWN,
@@ -82,7 +82,8 @@ _PATTERNS = (
     ),
 )
 
-# Capacity failures that concern one group only, whatever its machine type: its subnet, reservation, price or disks.
+# Capacity failures with a cause in one group: its subnet, reservation, price or disks. Other groups with the same
+# machine type may get machines.
 _OWN_AFFAIR = (
     r"InsufficientFreeAddresses|InsufficientSubnet|not enough free addresses in subnet|IpNotEnough"
     r"|ReservationCapacityExceeded|SpotMaxPriceTooLow|VolumeTypeNotAvailableInZone|HostRequirements"

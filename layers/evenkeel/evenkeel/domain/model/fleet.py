@@ -18,7 +18,7 @@ LONGEST = timedelta(days=366)
 
 @dataclass(frozen=True, kw_only=True)
 class _Term:
-    """One requirement of a selector: a label is present, or has a value. ``negated`` inverts it."""
+    """One requirement of a selector: a label is present, or has a value. ``negated`` inverts the requirement."""
 
     key: str
     value: str | None  # None: any value

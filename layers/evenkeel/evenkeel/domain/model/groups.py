@@ -29,8 +29,8 @@ class State(StrEnum):
     """The state of a node group."""
 
     HEALTHY = "healthy"
-    FENCED = "fenced"  # the group is in backoff, or its zone is impaired: it may not grow
-    PROBING = "probing"  # its zone is tried again, but no launch has succeeded yet: it may grow by one
+    FENCED = "fenced"  # the group is in backoff, or its zone is impaired: the group must not grow
+    PROBING = "probing"  # its zone is tried again, but no launch has succeeded yet: the group may grow by one machine
     FROZEN = "frozen"  # Evenkeel reads and counts the group, but writes nothing to it
 
 
@@ -71,7 +71,7 @@ class PoolId:
 
     flavour: str
     namespace: str
-    cluster: str  # the workload cluster; empty if a namespace of this flavour has just one
+    cluster: str  # the workload cluster; empty if this flavour has only one per namespace
     name: str
 
     def __str__(self) -> str:
@@ -127,15 +127,15 @@ class OwnerRef:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerNumbers:
-    """The present minimum and maximum of an owner. Its groups share them. Those of several owners are added up."""
+    """The present minimum and maximum of an owner, shared by its groups. Several owners' numbers are added up."""
 
     ref: OwnerRef
     bounds: Bounds
     min_field: str  # the field of the minimum, for messages: spec.minReplicas
     max_field: str
     set_by: str = ""  # the last writer of max except Evenkeel (managedFields); empty: not read, or unknown
-    takes_ours: bool = False  # True: Evenkeel writes its own bounds to the same fields
-    # True: Evenkeel writes only if the record allows it, because the write takes the fields from their manager.
+    takes_ours: bool = False  # True: Evenkeel writes its own bounds to the owner's fields
+    # True: Evenkeel writes only if the record allows it, because a write makes Evenkeel the fields' manager.
     needs_consent: bool = False
     besides: tuple[tuple[str, str], ...] = ()  # further fields and their values, for messages
 
@@ -217,7 +217,7 @@ class MachineFailure:
 
 @dataclass(frozen=True, order=True)
 class MachineRef:
-    """A reference to one machine. A new machine with the same name is another one."""
+    """A reference to one machine. A new machine with the same name has another uid."""
 
     name: str
     uid: str
@@ -234,15 +234,15 @@ class Machine:
     uid: str = ""
     has_node: bool
     created_at: datetime
-    launched_at: datetime | None = None  # when the provider last tried to launch it; None: at ``created_at``
+    launched_at: datetime | None = None  # when the provider last tried to launch the machine; None: at ``created_at``
     preserved: bool = False  # True: Gardener keeps the machine, running or failed. It uses up one replica.
     ready: bool = True  # False: its node is known to be not Ready
     marked: bool = False  # True: it has the flavour's delete mark
-    marked_by_us: bool = False  # True: the mark names Evenkeel as its writer; some flavours' marks name none
+    marked_by_us: bool = False  # True: the mark names Evenkeel as its writer; some flavours' marks name no writer
     deleting: bool = False
     deleting_since: datetime | None = None
     failure: MachineFailure | None = None
-    zone: str | None = None  # the zone in the Machine object, or else in its provider id; None: in neither
+    zone: str | None = None  # from the Machine object; if absent there, from its provider id; None: unknown
 
     @property
     def ref(self) -> MachineRef:
@@ -250,9 +250,9 @@ class Machine:
         return MachineRef(self.name, self.uid)
 
     def is_overdue(self, now: datetime, provision_timeout: timedelta) -> bool:
-        """Return True if a machine without a node should have become one by now.
+        """Return True if a machine without a node should have a node by now.
 
-        A creation time far in the future counts as overdue, because the true age is unknown.
+        A machine with a creation time far in the future is overdue, because its true age is unknown.
         """
         return abs(now - self.created_at) >= provision_timeout
 
@@ -296,7 +296,7 @@ class GroupStatus:
 class WrittenByUs:
     """The values that Evenkeel has written to a group's objects."""
 
-    # The bounds before Evenkeel, from annotation evenkeel.dev/adopted-bounds. None: not set, or set to "none".
+    # The bounds before Evenkeel's first write, from annotation evenkeel.dev/adopted-bounds. None: not set, or "none".
     adopted: Bounds | None = None
     has_adopted: bool = False  # True: that annotation is set
     published: PublishedBounds | None = None  # None: Evenkeel has written no bounds, or the annotation is unreadable
@@ -308,7 +308,7 @@ class WrittenByUs:
 class FieldManagers:
     """The other writers of a group's bounds and replicas, according to managedFields."""
 
-    # Managers that apply max and spec.replicas, and would revert a write. Empty: none. None: not read, as in a check.
+    # Managers that apply max and spec.replicas, and would revert a write. Empty: none. None: not read; only runs do.
     bounds_applied_by: str | None = None
     replicas_applied_by: str | None = None
     bounds_by: str = UNNAMED  # last writer of the bounds except Evenkeel
@@ -322,11 +322,11 @@ class Ownership:
     numbers: OwnerNumbers | None = None  # the minimum and maximum that the owner sets; None: it sets none
     bounds_field: str = ""  # the field of max, for messages
     least_max: int = 0  # the smallest max that the owner accepts
-    least_min: int = 0  # the smallest min that the owner accepts, and so the fewest replicas
+    least_min: int = 0  # the smallest min that the owner accepts; replicas cannot be lower
     lowers_replicas: bool = False  # True: the owner's controller lowers replicas to max
     pinning: Pinning | None = None  # None: the owner cannot hold replicas
     may_be_pinned: bool = False  # True: this plan lets the owner hold replicas while the group is fenced
-    allowed_replicas: Bounds | None = None  # the range of replicas that the owner accepts, or the held bounds
+    allowed_replicas: Bounds | None = None  # the replicas that the owner accepts, or the held bounds; None: any
     bounds_held: bool = False  # True: the record does not let Evenkeel write the bounds
     node_cap: NodeCap | None = None  # the limit of the whole cluster; None: no limit
     max_only: bool = False  # True: min has no effect, and Karpenter writes replicas
@@ -338,11 +338,11 @@ class Ownership:
 
 @dataclass(frozen=True, kw_only=True)
 class AutoscalerOptions:
-    """The options of Cluster Autoscaler for one group. None: its flags apply."""
+    """The options of Cluster Autoscaler for one group. None: the autoscaler's flag applies."""
 
     provision_timeout: timedelta | None = None  # maxnodeprovisiontime
     short_provision: timedelta | None = None  # the shorter value that Evenkeel has set for a suspect group
-    keeps_provision: bool = False  # True: another writer has set the option, or would remove Evenkeel's value
+    keeps_provision: bool = False  # True: another writer has set maxnodeprovisiontime, or would remove Evenkeel's value
     unneeded_time: timedelta | None = None  # how long a node is unneeded before it is removed
     unready_time: timedelta | None = None  # the same time for a node that is not Ready
     utilization_threshold: float | None = None  # a node is unneeded if its pods request less than this share of it
@@ -431,7 +431,7 @@ class NodeGroup:
         Such a machine does not become a node. Its replica cannot be released: Gardener deletes preserved machines last,
         so it would delete a healthy node instead (machine-controller-manager pkg/controller/controller_utils.go,
         ActiveMachines). The count in the scalable's status is used, too: the annotation may be on a node, and nodes are
-        not read.
+        not always read.
         """
         without_node = self.requested - self.running
         if without_node <= 0:
@@ -467,7 +467,7 @@ class NodeGroup:
     def on_its_way(self, now: datetime, provision_timeout: timedelta) -> int:
         """Return the provisioning machines: those without a node that are not failed, preserved or overdue.
 
-        Instances of a MachinePool count at any age: if one is released, a node could be deleted instead.
+        Instances of a MachinePool count at any age: if a replica is released, a running node could be deleted instead.
         """
         if self.status.launched is not None:
             return min(max(0, self.status.launched - self.running), self.waiting)

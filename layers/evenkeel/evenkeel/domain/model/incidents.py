@@ -1,4 +1,4 @@
-"""Incidents: conditions that an operator must know. Status, page, alarms, metrics and events show the same value."""
+"""Incidents: conditions that an operator must know. Status, page, alarms, metrics and events all show them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ TROUBLE_AFTER = timedelta(minutes=5)
 class IncidentKind(StrEnum):
     """The kinds of incident, the worst first. The value is a JSON key."""
 
-    # Missing nodes are worse than a cluster that cannot be read: there the autoscaler still has the last bounds.
+    # Missing nodes are worse than an unreadable cluster: in that cluster, the autoscaler still has the last bounds.
     MISSING = "missing"
     # These concern a cluster that cannot be read or planned for.
     UNREACHABLE = "unreachable"
@@ -58,7 +58,7 @@ class IncidentNodes:
     """The numbers of nodes of a pool with an incident."""
 
     missing: int = 0
-    untaken: int = 0  # the part of ``missing`` that was released, and that no autoscaler has ordered yet
+    untaken: int = 0  # the part of ``missing`` that was released and is not ordered again yet
     requested: int = 0
     running: int = 0
     wanted: int = 0  # the nodes that should have run when a node was last missing
@@ -75,25 +75,25 @@ class Incident(IncidentNodes):
     groups: tuple[str, ...] = ()  # keys of the affected node groups, sorted
     is_outage: bool = False  # True: no zone of the pool is known to deliver
     is_rollout: bool = False  # True: during a rolling update, Evenkeel does not release the missing replicas
-    calm_since: datetime | None = None  # since when no node is missing, while the incident waits for its end
+    calm_since: datetime | None = None  # since when no node is missing, while the incident is still open
     failure_class: FailureClass | None = None  # None: unknown
     message: str = ""  # the message of the cloud or API server, or the name of a contesting controller
     problems: tuple[Problem, ...] = ()  # the problems of an invalid or over-committed pool
 
     @property
     def key(self) -> str:
-        """Return the name of the incident within its cluster: its kind, after the pool if it has one."""
+        """Return the name of the incident within its cluster: the id of its pool, if any, and its kind."""
         return f"{self.pool}/{self.kind.value}" if self.pool else self.kind.value
 
     @property
     def severity(self) -> tuple[int, int, str]:
-        """Return the sort key: the worst first."""
+        """Return the sort key. Ascending order puts the worst incident first."""
         return _RANK[self.kind], -self.missing, self.pool
 
     @property
     def matter(self) -> tuple[object, ...]:
         """Return the facts whose change is notified. Messages are excluded, because they contain request ids."""
-        if self.kind is IncidentKind.INEFFECTIVE_ORDER:  # Only rules count: the names of pods and nodes change.
+        if self.kind is IncidentKind.INEFFECTIVE_ORDER:  # Names of pods and nodes are excluded, because they change.
             rules = {why.rule.value for each in self.problems if isinstance(why := each.facts.get("why"), Reason)}
             return self.zones, tuple(sorted(rules))
         problems = tuple((problem.kind, tuple(sorted(problem.facts.items()))) for problem in self.problems)
@@ -141,7 +141,7 @@ class PublishedStatus:
     """The content of the cluster's status ConfigMap, as a fingerprint."""
 
     print: str
-    tried_at: datetime | None = None  # when its write started; None: the write was successful
+    tried_at: datetime | None = None  # when the write started; None: the write has succeeded
 
 
 # The most incidents that fit into the stored item of a cluster. The worst ones are stored.
@@ -167,10 +167,10 @@ class ClusterHealth:
 
     @property
     def unread(self) -> Incident | None:
-        """Return the incident that says why the cluster could not be read. The others are then of an earlier check."""
+        """Return the incident that says why the cluster could not be read. All others are then of an earlier check."""
         return next((incident for incident in self.incidents if incident.kind.of_cluster), None)
 
     def with_incidents(self, incidents: Sequence[Incident]) -> "ClusterHealth":
-        """Return the health with its incidents replaced. Notifications and the outbox remain unchanged."""
+        """Return the health with these incidents instead of its own. Notifications and the outbox remain unchanged."""
         worst_first = sorted(incidents, key=lambda incident: incident.severity)
         return replace(self, incidents=tuple(worst_first[:_MOST_INCIDENTS]))

@@ -20,7 +20,7 @@ class Move:
     """One move in one pool. It is stored before its first patch."""
 
     id: str
-    # The replicas that the previous move left unplaced. On request: the nodes to add, or (negative) to remove.
+    # The replicas that the previous move left unplaced. For a request: the nodes to add, or (negative) to remove.
     unplaced: int = 0
     steps: Mapping[str, int] = field(default_factory=dict)  # group -> replicas that it gains (negative: loses)
     request: str = ""  # the id of the request; empty: a move between zones
@@ -30,7 +30,7 @@ class Move:
     def still_unplaced(self, groups: Iterable[NodeGroup]) -> int:
         """Return the unplaced replicas, according to the annotations of the groups.
 
-        On request, these are the nodes still to add, or (negative) still to remove.
+        For a request, these are the nodes still to add, or (negative) still to remove.
         """
         steps_done = sum(self.steps.get(str(group.key), 0) for group in groups if group.ours.move == self.id)
         return max(0, self.unplaced - steps_done) if self.unplaced >= 0 else min(0, self.unplaced - steps_done)
@@ -40,7 +40,7 @@ class Move:
 SCALE_REQUEST_KEPT = timedelta(hours=1)
 
 
-# The ids of the requests that a plan makes for pending pods and for unneeded nodes. The ids of others have no space.
+# The ids of the requests that a plan makes for pending pods and for unneeded nodes. Other requests' ids have no space.
 FOR_PODS = "pods that wait"
 UNNEEDED_NODES = "unneeded nodes"
 
@@ -52,9 +52,9 @@ class ScaleRequest:
     id: str
     nodes: int
     at: datetime  # when it was requested, or when a run last added a part of it
-    is_rest: bool = False  # True: max_step has divided the request, and ``nodes`` is the part that is not added yet
-    later: int = 0  # further nodes that later runs add, if a run was interrupted after it stored the move
-    # Ids of requests to remove nodes -> nodes of this request that they have cancelled.
+    is_rest: bool = False  # True: max_step has divided the request, and ``nodes`` is only the part not added yet
+    later: int = 0  # after an interrupted run: further nodes of its move, which later runs add
+    # Id of a request to remove nodes -> number of this request's nodes that it has cancelled.
     less: Mapping[str, int] = field(default_factory=dict)
     unfound_since: datetime | None = None  # when a check first found no such node group; None: found
     pool: str = ""  # the name or id of a pool; empty: ``group`` is set
@@ -66,7 +66,10 @@ class ScaleRequest:
 
     @property
     def is_of_plan(self) -> bool:
-        """Return True if a plan made the request for pods or unneeded nodes. Only the plan and its journal have it."""
+        """Return True if a plan made the request for pods or unneeded nodes.
+
+        Only the plan and its journal contain such a request.
+        """
         return self.id in (FOR_PODS, UNNEEDED_NODES)
 
     @property

@@ -30,8 +30,8 @@ class Observation:
     # The Shoots that relief needs, by the seed's namespace. A Reason says why a Shoot could not be read.
     shoots: Mapping[str, Shoot | Reason] = field(default_factory=dict)
     workload: Workload | None = None  # pods and nodes of the workload cluster; None: not requested, or not read
-    workload_unread: str = ""  # why a requested workload was not read; empty: it was, or was not requested
-    # The API server's clock minus Evenkeel's. Zero: both agree, or the server's time is unknown.
+    workload_unread: str = ""  # why a requested workload was not read; empty: it was read, or was not requested
+    # The API server's clock minus Evenkeel's. Zero: both clocks agree, or the server's time is unknown.
     clock_skew: timedelta = timedelta(0)
 
 

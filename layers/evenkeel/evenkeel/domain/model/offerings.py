@@ -1,8 +1,8 @@
-"""Offerings that clusters buy, and the capacity reports that they share about them.
+"""Offerings that clusters buy, and the capacity reports about offerings that clusters share.
 
 An *offering* is a machine type of a provider in one zone, on demand or spot. A *capacity report* is one cluster's last
-failure to buy it. Reports are stored by API server. So a cluster that is registered twice, or under a new name, has
-one report.
+failure to buy an offering. Reports are stored by API server. So a cluster that is registered twice, or under a new
+name, has one report.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Self
 from evenkeel.domain.model.values import BadValueError, quote
 
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
-_PARTS = 5  # one more if the zone has its account before a slash
+_PARTS = 5  # one more if the zone is written <account>/<zone>
 
 
 @dataclass(frozen=True, order=True)
@@ -60,7 +60,7 @@ class Bought:
 
 # Providers whose zones have the same name in every account.
 _SAME_FOR_ALL = frozenset({"gcp"})
-# The regions with which names of zones start: us-east-1a, us-west-2-lax-1a; europe-west3-a.
+# The patterns of regions. A zone's name starts with its region: us-east-1a, us-west-2-lax-1a; europe-west3-a.
 _REGIONS = {
     "aws": re.compile(r"[a-z]+(-[a-z]+)+-[0-9]+", re.ASCII),
     "gcp": re.compile(r"[a-z]+-[a-z]+[0-9]+", re.ASCII),
@@ -79,7 +79,7 @@ def has_region(zone: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Buyer:
-    """The facts that tell the zones of one cluster from other zones of the same name."""
+    """The facts that distinguish the zones of one cluster from zones with the same name elsewhere."""
 
     account: str | None  # the account that buys; None: unknown, or several
     # From the record: name of a zone in the account -> the provider's id of the zone.
@@ -87,7 +87,7 @@ class Buyer:
     troubled: frozenset[str] = frozenset()  # the zones, of any cluster, whose offerings have reports
 
     def offering(self, bought: Bought | None, zone: str | None, zone_id: str | None = None) -> Offering | None:
-        """Return the offering that is bought in the zone; None: a part of its name is unknown.
+        """Return the offering of these machines in the zone; None: a part of its name is unknown.
 
         ``zone_id`` is the provider's id of the zone, from a node of the group. An id in the record takes precedence.
         """
@@ -113,7 +113,7 @@ class Buyer:
 
 @dataclass(frozen=True, kw_only=True)
 class CapacityReport:
-    """One cluster's last failure to buy an offering. ``cluster`` is its name; empty: its record says anonymous."""
+    """One cluster's last failure to buy an offering. ``cluster`` is its name; empty: it reports anonymously."""
 
     failed_at: datetime
     until: datetime  # the end of that cluster's own backoff
@@ -122,7 +122,10 @@ class CapacityReport:
 
 @dataclass(frozen=True, kw_only=True)
 class OfferingState:
-    """The reports about an offering by API server, and when a machine ordered after a report last became a node."""
+    """The reports about an offering, by API server.
+
+    ``delivered_at`` is when a machine that was ordered after a report last became a node.
+    """
 
     reports: Mapping[str, CapacityReport] = field(default_factory=dict)
     delivered_at: datetime | None = None
@@ -130,7 +133,7 @@ class OfferingState:
 
 @dataclass(frozen=True, kw_only=True)
 class Experience:
-    """The findings of one check about an offering that its cluster buys: its own failure, and its last new machine."""
+    """The findings of one check about an offering: its cluster's failure to buy it, and last new machine."""
 
     report: CapacityReport | None = None
     delivered_at: datetime | None = None

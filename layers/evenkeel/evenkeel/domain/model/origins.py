@@ -10,7 +10,7 @@ POOL_MIN, POOL_MAX = "evenkeel.dev/pool-min", "evenkeel.dev/pool-max"
 
 
 class Source(StrEnum):
-    """The sources of a pool's number, the one that takes precedence first. JSON contains the value."""
+    """The sources of a pool's number, the highest precedence first. JSON contains the value."""
 
     ANNOTATION = "annotation"  # evenkeel.dev/pool-min or pool-max on any member
     RECORD = "record"
@@ -23,7 +23,7 @@ class OwnerShare:
     """The share of one owner in a pool's number."""
 
     owner: OwnerNumbers
-    desired: int  # the number that users set there; the object may have Evenkeel's number now
+    desired: int  # the number that users set in the owner, even if the owner has Evenkeel's number now
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,8 @@
 """The desired bounds of an object to which Evenkeel writes its own bounds.
 
 The desired bounds are the values that the object had before Evenkeel's first write. If another writer sets new values
-later, these become the desired bounds: Evenkeel reports and follows them. If it restores the old desired bounds, it
-reverts Evenkeel's write.
+later, these become the desired bounds: Evenkeel reports and follows them. A writer that restores the old desired
+bounds reverts Evenkeel's write.
 """
 
 from evenkeel.domain.model.groups import Bounds, NodeGroup
@@ -11,7 +11,7 @@ from evenkeel.domain.model.states import PoolState
 
 
 def desired_bounds_of(group: NodeGroup, state: PoolState) -> Bounds | None:
-    """Return the desired bounds of the group's owner; None: it has no owner, or none are known."""
+    """Return the desired bounds of the group's owner; None: no owner, or no known bounds."""
     if group.owner.numbers is None:
         return None
     if not group.owner.numbers.takes_ours and state.relief is not None:

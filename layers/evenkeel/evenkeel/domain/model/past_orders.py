@@ -1,4 +1,4 @@
-"""Stored orders of nodes for pods, so that Evenkeel does not repeat orders that do not help."""
+"""Stored orders of nodes for pods, so that Evenkeel does not repeat orders that did not help."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,11 +10,11 @@ MOST_ORDERS = 20
 ORDERS_KEPT = timedelta(hours=3)
 # After this many failed orders for the same pods, groups that were never tried for them wait, too.
 FREE_ORDERS = 4
-# While a node younger than this helps the pods, the wait does not double: machines of one group may differ.
+# While a node younger than this helps the pods, failed orders do not double the wait: machines of a group may differ.
 HELP_COUNTS = timedelta(hours=1)
 _FIRST_WAIT = timedelta(minutes=10)
 _LONGEST_WAIT = timedelta(hours=1)
-# The least wait after orders whose nodes never became Ready, even if the provision timeout is shorter.
+# The shortest wait after orders whose nodes never became Ready, even if the provision timeout is shorter.
 _UNREADY_WAIT = timedelta(minutes=15)
 
 
@@ -25,16 +25,16 @@ def wait_after(failed: int) -> timedelta:
 
 @dataclass(frozen=True, kw_only=True)
 class PastOrder:
-    """The last order of one expected node for pods with equal needs.
+    """The last order of one kind of node for pods with equal needs.
 
-    ``seen`` and the creation times of nodes come from the API server, so Evenkeel's own clock does not matter.
+    The API server sets ``seen`` and the creation times of nodes, so Evenkeel's own clock does not matter.
     """
 
     at: datetime
-    seen: datetime  # the latest creation time that was read before the order: its nodes are created later
+    seen: datetime  # the latest creation time of any node or pod before the order: ordered nodes are created later
     groups: tuple[str, ...]  # keys of the groups that get the nodes
     failed_in: tuple[str, ...] = ()  # groups whose last node did not help
-    helped_in: tuple[str, ...] = ()  # groups whose last node helped, while nodes of others did not
+    helped_in: tuple[str, ...] = ()  # groups whose last node helped, although nodes of other groups did not
     is_open: bool = True  # True: no node of this order has shown yet whether it helps
     failed: int = 0  # the number of orders in a row that did not help
     node: str = ""  # the last node that did not help
@@ -47,7 +47,7 @@ class PastOrder:
 
     @property
     def wait(self) -> timedelta:
-        """Return the least wait after nodes that are never Ready; zero after the first one, which may have crashed."""
+        """Return the shortest wait if nodes were never Ready; zero after one such order: its node may have crashed."""
         return _UNREADY_WAIT if self._is_unready and self.failed > 1 else timedelta(0)
 
     @property
@@ -68,9 +68,9 @@ class IneffectiveOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockedPods:
-    """Pods that get no node because its DaemonSets would leave too little room for them."""
+    """Pods that get no node, because the DaemonSets of a new node would leave too little room for them."""
 
     pods: tuple[str, ...]  # <namespace>/<name>, the oldest first
     why: Reason  # the filter that rejects the pods on a new node
-    daemons: tuple[tuple[str, str], ...]  # <namespace>/<name> and request of each, the largest request first
+    daemons: tuple[tuple[str, str], ...]  # <namespace>/<name> and request of each DaemonSet, the largest request first
     groups: tuple[str, ...] = ()

@@ -37,7 +37,8 @@ class Removal:
 
     may_remove_running: bool = False  # True: a request to remove nodes may delete running machines, too
     keeps: frozenset[MachineRef] = frozenset()  # machines that such a request does not delete
-    machines: tuple[MachineRef, ...] = ()  # exactly these are deleted, running or not; empty: the first in order
+    # Exactly these machines are deleted, running or not; empty: the first in deletion order.
+    machines: tuple[MachineRef, ...] = ()
 
 
 # Not frozen: a frozen object takes three times as long to create, and a scan creates one for each group.
@@ -51,8 +52,8 @@ class GroupPlan:
     bounds: Bounds | None
     reasons: Sequence[Reason]
     rolling: Rolling | None = None
-    failed_at: datetime | None = None  # the group's last failure, if this plan is the first after it
-    # Replicas that the journal stores: taken on from another zone or on request (negative: given up).
+    failed_at: datetime | None = None  # the group's last failure, if this plan is the first since that failure
+    # Replicas that the journal stores: gained from another zone or on request (negative: lost).
     journal_delta: int = 0
     removal: Removal = field(default_factory=Removal)
     provision_timeout: timedelta = PROVISION_TIMEOUT
@@ -96,7 +97,7 @@ class PoolMode:
     dry_run: bool | None = None  # True: nothing is written; None: the cluster's setting applies
     autoscaler: bool = True  # True: an autoscaler orders nodes for pods
     opens: bool = False  # True: paused or dry run; Evenkeel only raises bounds, so that autoscalers can order again
-    closes: bool = False  # True: a group's max is below the strategy's, so that no autoscaler orders there
+    closes: bool = False  # True: a group's max is below the strategy's max, so that no autoscaler orders there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +117,8 @@ class PoolReport:
 class RequestPlan:
     """The scale request that a pool carries out, and what remains of it, in nodes."""
 
-    current: ScaleRequest | None = None  # its part that is not done yet; None: there is no request
-    missing: int = 0  # nodes that no group can add, or that cannot be removed
+    current: ScaleRequest | None = None  # the part of the request that is not done yet; None: there is no request
+    missing: int = 0  # nodes that no group can add, or nodes that cannot be removed
     later: int = 0  # nodes that later runs add
 
 
@@ -126,7 +127,7 @@ class ReplicasPlan:
     """The changes of a pool's replicas, in numbers of nodes."""
 
     unplaced_before: int = 0  # replicas that an interrupted move gave up and no group has taken on yet
-    unplaced: int = 0  # the same after this plan, with replicas that it gives up itself
+    unplaced: int = 0  # unplaced replicas after this plan, including those that this plan gives up
     added: int = 0  # nodes that count against max_step: added by this plan and by runs of the last seconds
 
 
@@ -136,7 +137,7 @@ class ReleasePlan:
 
     planned: Release | None = None  # the release by this plan, stored before its writes; None: it releases nothing
     untaken: int = 0  # released replicas that are not ordered again yet
-    taker_due: datetime | None = None  # when the untaken ones should have been ordered; None: there are none
+    taker_due: datetime | None = None  # the time by which the untaken replicas should be ordered; None: there are none
     asks_waiting: bool = False  # True: the plan depends on pending pods, which were not read
 
 
@@ -144,9 +145,9 @@ class ReleasePlan:
 class ConvergencePlan:
     """The step of converge in a pool."""
 
-    step: Step | None = None  # its phase after this plan's patch, stored before that; None: no patch
+    step: Step | None = None  # the step after this plan's patch, stored before the patch; None: no patch
     report: Converging | None = None  # None: converge is off
-    # Key of each group that needs a machine to drain -> key of the group that gets a node before; empty: it has one.
+    # Key of a group with a machine to choose -> key of the group that gets a node first; empty: that node runs already.
     asks: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -156,7 +157,7 @@ class DemandPlan:
 
     advice: PoolAdvice | None = None  # None: not requested, or unknown
     asks_idle: bool = False  # True: the plan depends on unneeded nodes, which this check did not look for
-    orders: Mapping[str, PastOrder] | None = None  # stored after this plan orders for pods; None: it does not
+    orders: Mapping[str, PastOrder] | None = None  # to store once this plan has ordered for pods; None: it orders none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,14 +182,14 @@ class PoolPlan:
 
     @property
     def awaits_check(self) -> bool:
-        """Return True if known groups or owners of the pool are absent, and a second check must agree."""
+        """Return True if known groups or owners of the pool are absent, and a second check must confirm this."""
         return self.mode.valid and not self.mode.judged
 
     @property
     def keeps_journal(self) -> bool:
         """Return True if max_step defers nodes of an interrupted run to a later run.
 
-        A patch of the interrupted run may still arrive. The unchanged journal then shows that the patch was done.
+        If a patch of the interrupted run still arrives, the unchanged journal shows that the patch was done.
         """
         move, request = self.next_state.move, self.request.current
         is_begun = move is not None and request is not None and move.request == request.id
@@ -196,7 +197,7 @@ class PoolPlan:
 
     @property
     def adopted(self) -> dict[str, Bounds | None]:
-        """Return the bounds that each member had before Evenkeel, as far as known."""
+        """Return the bounds that each member had before Evenkeel's first write, as far as known."""
         return {str(plan.group.key): adopted_bounds(plan.group, self.next_state) for plan in self.groups}
 
     @property
@@ -206,7 +207,7 @@ class PoolPlan:
 
     @property
     def moves(self) -> dict[str, int]:
-        """Return the replicas that each group takes on (negative: gives up), by key; empty: none moves."""
+        """Return the replicas that each group gains (negative: loses), by key; empty: no replica moves."""
         return {str(plan.group.key): plan.journal_delta for plan in self.groups if plan.journal_delta}
 
     @property
@@ -230,7 +231,7 @@ class PoolPlan:
         """Return a fingerprint of the report; empty: nothing to report. Applied changes are not reported again."""
         held = [str(plan.group.key) for plan in self.groups if plan.group.owner.bounds_held]
         report = {
-            **({"held": held} if held else {}),  # omitted if empty: otherwise every pool has a report
+            **({"held": held} if held else {}),  # omitted if empty, because otherwise every pool would have a digest
             "problems": []
             if self.mode.valid
             else [[problem.kind, dict(problem.facts)] for problem in self.report.problems],
@@ -293,11 +294,11 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class TakenOff:
-    """A request to remove nodes that cancels nodes of other requests, which are not ordered yet."""
+    """A request to remove nodes. It only cancels nodes of other requests that are not ordered yet."""
 
     scale_request: ScaleRequest
     nodes: Mapping[str, int]  # the nodes that it cancels, by id of the other request
-    before: Mapping[str, int]  # the nodes that an interrupted run has cancelled already, by the same ids
+    before: Mapping[str, int]  # the nodes that an interrupted run has cancelled already, by id of the other request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,10 +312,10 @@ class Plan:
     refusals: tuple[Refusal, ...] = ()
     taken_off: tuple[TakenOff, ...] = ()
     pool_states: Mapping[PoolId, PoolState] = field(default_factory=dict)  # only changed ones
-    check_at: datetime | None = None  # when the passing of time may first change this plan; None: never
+    check_at: datetime | None = None  # when the plan may first change even if nothing else does; None: never
     experiences: Mapping[Offering, Experience] = field(default_factory=dict)  # to report to other clusters
     demand: Advice | None = None  # None: not requested
-    clock_skew: timedelta = timedelta(0)  # the API server's clock minus Evenkeel's; ``now`` is the API server's
+    clock_skew: timedelta = timedelta(0)  # the API server's clock minus Evenkeel's; ``now`` is the API server's time
 
     @property
     def asks(self) -> bool:

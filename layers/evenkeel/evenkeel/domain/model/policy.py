@@ -66,8 +66,9 @@ class PoolSettings:
     provision_timeout: timedelta = PROVISION_TIMEOUT
     converge: ConvergePolicy = field(default_factory=ConvergePolicy)
     autoscaler: bool = True  # True: a Cluster Autoscaler scales within the bounds
-    autoscaler_loop: timedelta = timedelta(seconds=10)  # its --scan-interval
-    suspect_provision_time: timedelta | None = None  # the autoscaler's, for suspect groups; None: unchanged
+    autoscaler_loop: timedelta = timedelta(seconds=10)  # the autoscaler's --scan-interval
+    # The autoscaler's provision timeout for suspect groups; None: unchanged.
+    suspect_provision_time: timedelta | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +83,11 @@ class Policy:
     pool_order: tuple[str, ...] = ()  # names or ids of the pools to try first for pods; empty: least waste first
     pools: tuple[PoolRule, ...] = ()
     similarity: Similarity | None = None  # None: a group without label or rule is in no pool
-    paused: Mapping[str, datetime | None] = field(default_factory=dict)  # pool's name or id -> its end; None: no end
+    # Pool's name or id -> the pause's end; None: no end.
+    paused: Mapping[str, datetime | None] = field(default_factory=dict)
     pins_fenced: bool = False  # True: owners hold the replicas of fenced groups (HyperShift's NodePools)
     shoot_relief: bool = False  # True: Evenkeel raises a Shoot's maximum while zones are dead
-    # These two are set only for a run, which then reopens closed bounds to autoscalers and writes nothing else.
+    # The next two are set only for a run. Such a run only raises lowered bounds, so that autoscalers can order again.
     is_paused: bool = False  # the whole cluster is paused
     is_dry: bool = False  # the cluster is in dry run
     restoring: bool = False  # the cluster is being restored: each group gets its adopted bounds back

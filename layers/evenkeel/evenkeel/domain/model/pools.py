@@ -47,7 +47,7 @@ class Members:
 
     @property
     def zones(self) -> int:
-        """Return the number of zones. With a lower PoolMaximum, some zone never has a node."""
+        """Return the number of zones. If PoolMaximum is lower, at least one zone has no node."""
         return count_zones(self.groups)
 
 
@@ -98,9 +98,9 @@ def _hash(text: str) -> int:
 
 
 def adopted_bounds(group: NodeGroup, state: PoolState) -> Bounds | None:
-    """Return the bounds that a group had before Evenkeel: from the state, else the annotation, else the present ones.
+    """Return the bounds that a group had before Evenkeel: from the state, else the annotation, else its present bounds.
 
-    If Evenkeel writes bounds to an owner, these are the owner's desired bounds.
+    If Evenkeel writes bounds to the group's owner, the result is the owner's desired bounds.
     """
     if group.owner.numbers is not None and group.owner.numbers.takes_ours:
         return desired_bounds_of(group, state)

@@ -21,7 +21,7 @@ class ProblemKind(StrEnum):
     UNREADABLE_AND_LEFT_OUT = "unreadable-and-left-out"
     FEWER_THAN_ZONES_IN_USE = "fewer-than-zones-in-use"
     AUTOSCALER_BESIDE_KARPENTER = "autoscaler-beside-karpenter"
-    BOUNDS_HELD = "bounds-held"  # by an owner that the record does not let Evenkeel write
+    BOUNDS_HELD = "bounds-held"  # the record does not let Evenkeel write to the owner
     NEW_INTENT = "new-wish"  # an owner has new desired bounds, which Evenkeel follows
     # Problems of a plan.
     OVER_COMMITTED = "over-committed"
@@ -34,7 +34,7 @@ class ProblemKind(StrEnum):
     REQUEST_BEHIND_REQUEST = "request-behind-request"
     REQUEST_AWAITS_PODS = "request-awaits-pods"
     REQUEST_AWAITS_CHECK = "request-awaits-check"
-    REQUEST_EXPIRED = "request-expired"  # it has begun and did not end in time
+    REQUEST_EXPIRED = "request-expired"  # the request has begun, but did not end in time
     REQUEST_TOO_OLD = "request-too-old"
     REQUEST_UNMET = "request-unmet"
     REQUEST_POOL_GONE = "request-pool-gone"

@@ -100,7 +100,7 @@ class Rule(StrEnum):
     LEVEL_RESTS = "level-rests", Topic.MIN
     STEP_MIN = "step-min", Topic.MIN
     STEP_MAX = "step-max", Topic.MAX
-    # converge: what a step waits for, and why it ends without effect
+    # converge: what a step waits for, and why a step ends without effect
     STEP_AWAITS_NODE = "step-awaits-node", Topic.NOTE
     STEP_DRAINS = "step-drains", Topic.NOTE
     STEP_CANNOT_GIVE = "step-cannot-give", Topic.NOTE
@@ -324,7 +324,7 @@ class Rule(StrEnum):
     POOL_BUSY = "pool-busy", Topic.NOTE
 
 
-# Rules that keep replicas without a running machine.
+# Rules by which a group keeps replicas that have no running machine.
 KEEPING = frozenset(
     {
         Rule.PRESERVED,

@@ -12,7 +12,7 @@ class RefusedMaximum:
     """A maximum that the garden's API has refused, by quota or otherwise."""
 
     number: int
-    generation: int  # of the Shoot then: once the Shoot changes, the API may accept the number
+    generation: int  # the Shoot's generation at the refusal; in a later one, the API may accept the number
     at: datetime
     message: str = ""
 
@@ -22,7 +22,7 @@ class Relief:
     """The stored state of a pool that has dead zones, or whose Shoot has a maximum from Evenkeel.
 
     ``ours`` is stored before each write and ``last_known`` after it. So even if a run ends between the two, Evenkeel
-    recognizes its number. If the Shoot has the users' maximum after it had Evenkeel's, users have reverted it.
+    recognizes its number. If the Shoot had Evenkeel's number and has the users' maximum now, users have reverted it.
     """
 
     dead: Mapping[str, datetime] = field(default_factory=dict)  # zone -> since when it has failed without a break
@@ -30,9 +30,9 @@ class Relief:
     user_max: int = 0  # the users' maximum
     ours: tuple[int, ...] = ()  # numbers that Evenkeel has written, or was about to write
     last_known: int | None = None  # the last known maximum of the Shoot
-    written_at: datetime | None = None  # when the last write was done, or was about to be
+    written_at: datetime | None = None  # when the last write was done, or was about to be done
     restored: bool = False  # the last write restored the users' maximum
-    reverted_by_user: bool = False  # True: users reverted Evenkeel's number; no new one until all zones are healthy
+    reverted_by_user: bool = False  # True: users reverted Evenkeel's number; no new number until all zones are healthy
     refused: RefusedMaximum | None = None
 
     @property
@@ -46,7 +46,7 @@ class Relief:
         return self.begun and self.last_known != self.user_max
 
     def wanted(self, maximum: int) -> int:
-        """Return the users' maximum for a copy of the Shoot's maximum, which may be Evenkeel's."""
+        """Return the users' maximum, given a copy of the Shoot's maximum, which may be Evenkeel's number."""
         return self.user_max if self.begun and maximum in self.ours else maximum
 
 

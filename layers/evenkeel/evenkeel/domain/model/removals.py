@@ -1,4 +1,4 @@
-"""The check before a removal by name: fewer replicas must delete exactly the machines that Evenkeel marks."""
+"""The check before a removal by name: lowering replicas must delete exactly the machines that Evenkeel marks."""
 
 from collections.abc import Collection, Iterable
 
@@ -7,11 +7,11 @@ from evenkeel.domain.model.reasons import Reason, Rule
 
 
 def disagree(machines: Iterable[Machine], requested: int, ours: Collection[str]) -> Reason | None:
-    """Return why fewer replicas might delete machines that Evenkeel does not mark; None: they would not.
+    """Return why lowering replicas might delete machines not marked by Evenkeel; None: it deletes only marked ones.
 
     Args:
         machines: All machines of a group.
-        requested: Its present replicas.
+        requested: The group's present replicas.
         ours: Names of machines that Evenkeel has marked, from the state, because some marks do not name their writer.
     """
     staying = [machine for machine in machines if not machine.deleting]

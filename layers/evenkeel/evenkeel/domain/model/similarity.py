@@ -64,9 +64,9 @@ class Similarity:
         """Return True if the groups of these two nodes belong to one pool (``IsCloudProviderNodeInfoSimilar``).
 
         The capacities have the same resources in the same amounts, except that memory may differ within its ratio.
-        Allocatable and free amounts may differ within theirs. Labels are equal, except the ignored ones. Taints are not
-        compared. With a list of labels, only these labels are compared: both nodes need all of them, with equal values
-        (``areLabelsSame``).
+        Allocatable and free amounts may differ within their ratios. Labels are equal, except the ignored ones. Taints
+        are not compared. With a list of labels, only these labels are compared: both nodes need all of them, with equal
+        values (``areLabelsSame``).
 
         Where this differs from Cluster Autoscaler:
 
@@ -75,14 +75,14 @@ class Similarity:
           amounts only if both nodes have them.
         - Cluster Autoscaler leaves out a group whose cpu and memory are unknown. For Evenkeel, such a template is
           similar to no template, not even to itself. But with a list of labels, Evenkeel compares it.
-        - Cluster Autoscaler calculates in floating point and thousandths, Evenkeel exactly. They agree up to 8 TiB.
+        - Cluster Autoscaler calculates in floating point and thousandths, Evenkeel exactly. Both agree up to 8 TiB.
         - Cluster Autoscaler's Azure comparator treats two groups of one agent pool as similar. Evenkeel does not.
         """
         kind = self.kind(a)
         return kind is not None and kind == self.kind(b) and (bool(self.labels) or self.near(a, b))
 
     def kind(self, template: NodeTemplate) -> Hashable | None:
-        """Return the properties that two similar nodes share exactly; None: the node is similar to none."""
+        """Return the properties that two similar nodes share exactly; None: the node is similar to no node."""
         if self.labels:
             values = tuple(template.labels.get(label) for label in self.labels)
             return None if None in values else values

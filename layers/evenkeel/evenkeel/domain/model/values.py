@@ -26,8 +26,8 @@ def quote(value: object) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 4] + "...'"
 
 
-# Terminal sequences for colours and cursor moves. From other sequences, only control characters are removed, so that no
-# text is hidden.
+# Terminal sequences for colours and cursor moves. Other sequences lose only their control characters, so that
+# their text remains visible.
 _SEQUENCE = re.compile(r"(?:\x1b\[|\x9b)[0-9;?]+[A-Za-z]")
 
 
@@ -50,7 +50,7 @@ def _printable(character: str) -> str:
 
 
 def near(unknown: object, names: Iterable[str]) -> str:
-    """Return the end of an error about an unknown name: a question with the nearest known name, or nothing."""
+    """Return the end of an error about an unknown name: a question with the nearest known name; empty: none is near."""
     nearest = get_close_matches(str(unknown)[:100], [name for name in names if name], n=1)
     return f"; did you mean {nearest[0]}?" if nearest else ""
 
@@ -126,7 +126,7 @@ _PERCENT = re.compile(r"([0-9]{1,3})%", re.ASCII)
 
 
 def read_percent(value: object) -> int | None:
-    """Return the number of ``40%``, 1 to 100; None: it is no percentage.
+    """Return the number of a percentage such as ``40%``, 1 to 100; None: the value is no percentage.
 
     Raises:
         BadValueError: a percentage outside that range.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Bucket(NamedTuple):
-    """A receiver of units: its level, the units that fit, its weight, and its place among equals."""
+    """A receiver of units: its level, the units that fit, its weight, and its rank among equals (the lowest first)."""
 
     level: int
     room: int
@@ -17,10 +17,10 @@ class Bucket(NamedTuple):
 def water_fill(buckets: Sequence[Bucket], amount: int) -> list[int]:
     """Return each bucket's share of ``amount``: each unit goes to the bucket that is lowest after receiving it.
 
-    The height of a bucket is (level + units received) / weight. Buckets of equal height are ordered by ``tie``, then by
-    position. Units that fit nowhere are not distributed. The cost does not depend on ``amount``: the last full level is
-    computed, and only the remainder (less than one unit per bucket) is distributed one by one. With all weights 1 this
-    is Cluster Autoscaler's balancing rule
+    The height of a bucket is (level + units received) / weight. Buckets of equal height are ordered by ``tie``, the
+    lowest first, then by position. Units that fit nowhere are not distributed. The cost does not depend on ``amount``:
+    the last full level is computed, and only the remainder (less than one unit per bucket) is distributed one by one.
+    With all weights 1 this is Cluster Autoscaler's balancing rule
     (processors/nodegroupset/balancing_processor.go:79-181).
     """
     # Conditional expressions are faster than min and max: this runs twice per pool and scan.
@@ -51,7 +51,7 @@ def water_fill(buckets: Sequence[Bucket], amount: int) -> list[int]:
 
 
 def _even_height(buckets: Sequence[Bucket], room: Sequence[int], amount: int) -> tuple[int, int]:
-    """Return the highest level up to which ``amount`` fills buckets of one weight, and the remaining units.
+    """Return the highest level up to which ``amount`` fills buckets of equal weight, and the remaining units.
 
     The loop climbs from edge to edge: a bucket starts to fill at its level, and is full at its level plus room.
     """

@@ -20,7 +20,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 # (gardener/gardener, pkg/component/kubernetes/scheduler/templates).
 SCHEDULERS = frozenset({DEFAULT_SCHEDULER, "bin-packing-scheduler"})
 
-# The node controller's grace period is at most this long: by then it has noticed a kubelet that stopped at once.
+# The longest grace period of the node controller: after it, a kubelet that stopped at once is noticed.
 FIRST_MINUTES = timedelta(minutes=5)
 
 
@@ -29,7 +29,7 @@ class Requirement:
     """One expression of a selector. ``matchLabels`` and ``nodeSelector`` are read as ``In`` with one value."""
 
     key: str
-    operator: str  # In, NotIn, Exists, DoesNotExist; of nodes also Gt, Lt
+    operator: str  # In, NotIn, Exists, DoesNotExist; in node selectors also Gt, Lt
     values: tuple[str, ...] = ()
 
 
@@ -96,7 +96,7 @@ class PodAffinityTerm:
     key: str  # topologyKey
     selector: Selector | None
     namespaces: frozenset[str] = frozenset()
-    namespace_selector: Selector | None = None  # None without ``namespaces``: the pod's own
+    namespace_selector: Selector | None = None  # None, with empty ``namespaces``: the pod's own namespace
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class PodVolume:
 
     name: str
     kind: str
-    claim: str = ""  # the name of its claim; of an ephemeral volume <pod>-<volume>
+    claim: str = ""  # the name of its claim; for an ephemeral volume, <pod>-<volume>
     in_memory: bool = False  # emptyDir with medium Memory
 
 
@@ -207,7 +207,7 @@ class Node:
     def ready_by(self, provision_timeout: timedelta) -> datetime | None:
         """Return when a node that is not Ready counts as failed: at its machine's provision timeout; None: unknown.
 
-        A node that registers late has at least five minutes, or the provision timeout if that is shorter.
+        A node that registers late still gets five minutes, or the provision timeout if that is shorter.
         """
         if self.created_at is None:
             return None
@@ -298,6 +298,6 @@ class Workload:
     budgets: tuple[PodDisruptionBudget, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # name -> labels
     autoscaler_sought: bool = False  # True: the check looked for an autoscaler
-    autoscaler_at: datetime | None = None  # when one was last seen; None: never
+    autoscaler_at: datetime | None = None  # when an autoscaler was last seen; None: never
     whole: bool = True  # True: all pods and budgets were read, as scale-down requires
-    daemon_sets: tuple[Pod, ...] = ()  # a pod from each DaemonSet's template; empty: use their newest pods
+    daemon_sets: tuple[Pod, ...] = ()  # a pod from each DaemonSet's template; empty: the newest pod of each is used

@@ -1,20 +1,21 @@
 """Capacity reports: throttle or fence a group because of other clusters' failures, and report its own failures.
 
-A report is no failure of the group. It throttles the group: from then on the group may request one machine more than it
-requested at that time. The group's own state stores this number, so no rule compares the clocks of two clusters.
+A report is no failure of the group. It throttles the group: from then on the group may request one machine more than
+its requested replicas at that time. The group's own state stores this number, so no rule compares the clocks of two
+clusters.
 
     first report      two reports: fenced, 5 min at most,        more run than requested    reports count again
         |             while another zone is healthy              at the first report        |
     ----*=================|-------- one machine more ------------*.........................|-----
                             throttled                             ignores reports, 5 min
 
-When more machines run than at the first report were requested, the throttling ends. All earlier reports are answered,
-for all clusters. Then the group ignores reports for the length of a first backoff (5 min), and can order all machines
-that it needs. So any number of reports costs a group at most one fence and one order of a single machine. The reports
-of one cluster fence no group.
+The throttling ends when more machines run than were requested at the first report. This answers all earlier reports,
+for all clusters. The group then ignores reports for the length of a first backoff (5 min), and can order all machines
+that it needs. So any number of reports costs a group at most one fence and one order of a single machine. Reports of
+only one cluster never fence a group.
 
-The fence lasts no longer than the first backoff that a failed launch of the group would start. It applies only while
-another group of the pool is healthy and has room. Reports release no stuck replicas.
+The fence lasts at most as long as a first backoff after a failed launch of the group. It applies only while another
+group of the pool is healthy and has room. Reports release no stuck replicas.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +28,7 @@ from evenkeel.domain.model.offerings import CapacityReport, Experience, Offering
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 
-# Two reports fence a group. A reporting cluster ignores its own report, so it needs a third one to receive two.
+# Two reports fence a group. A reporting cluster ignores its own report, so three are kept: two remain for it.
 REPORTS_KEPT = 3
 # If two clusters cannot buy an offering, the cause is in neither of them.
 REPORTS_TO_FENCE = 2
@@ -35,9 +36,10 @@ _USUAL = BackoffPolicy()
 
 
 def merged(one: OfferingState, other: OfferingState) -> OfferingState:
-    """Return both states as one: the last unanswered report of each server, and of these the newest ``REPORTS_KEPT``.
+    """Return both states as one.
 
-    The result does not depend on the order or the number of merges.
+    The result has the last unanswered report of each server, limited to the newest ``REPORTS_KEPT`` reports. It does
+    not depend on the order or the number of merges.
     """
     delivered = [at for at in (one.delivered_at, other.delivered_at) if at is not None]
     delivered_at = max(delivered, default=None)
@@ -81,9 +83,10 @@ def is_answered(report: CapacityReport, state: OfferingState) -> bool:
 def changes(
     state: OfferingState, server: str, experience: Experience, now: datetime, policy: BackoffPolicy = _USUAL
 ) -> OfferingState | None:
-    """Return the state with the experience of a server, or None if it changes nothing for any cluster.
+    """Return the state with the experience of a server, or None if the experience changes nothing for any cluster.
 
-    So ten thousand clusters in one outage store three reports, and the next one at half of their time.
+    In one outage, ten thousand clusters store three reports. A further report is stored only once a stored one ends
+    within half of the new report's time.
     """
     after = merged(state, OfferingState(delivered_at=experience.delivered_at))
     answers = len(standing(after, now, policy)) < len(standing(state, now, policy))
@@ -109,7 +112,7 @@ def _adds(state: OfferingState, server: str, report: CapacityReport, now: dateti
 def experiences(
     groups: Iterable[NodeGroup], states: Mapping[GroupKey, GroupState], now: datetime
 ) -> dict[Offering, Experience]:
-    """Return a cluster's experiences by offering: its last failure, and its last machine after a failure."""
+    """Return a cluster's experience of each offering: the last failure, and the last machine after a failure."""
     by_offering: dict[Offering, Experience] = {}
     for group in groups:
         state = states.get(group.key)
@@ -149,8 +152,8 @@ def apply_reports(
 ) -> GroupState | None:
     """Return the state after this check with its throttling started, lowered, ended or unchanged.
 
-    ``after`` has the group's own failures and successes. Throttling stores the requested replicas: if more machines run
-    later, one of them was launched after the report.
+    ``after`` has the group's own failures and successes. Throttling stores the requested replicas: once more machines
+    than that run, one of them was launched after the report.
     """
     if group.frozen_because is not None or not group.annotations.fencing_enabled or not (reports or after):
         return after
@@ -166,7 +169,7 @@ def apply_reports(
         return replace(state, cleared_at=now, throttled_requested=None, throttled_until=None)
     if not reports:
         return replace(state, throttled_requested=None, throttled_until=None)
-    # A throttled group is fenced once.
+    # A throttled group is fenced only once.
     until = state.throttled_until or _fenced_until(reports, now, policy)
     lowered = replace(state, throttled_requested=min(state.throttled_requested, requested), throttled_until=until)
     return after if lowered == after else lowered
@@ -178,9 +181,9 @@ def _has_succeeded(before: GroupState | None, after: GroupState) -> bool:
 
 
 def _fenced_until(reports: Sequence[CapacityReport], now: datetime, policy: BackoffPolicy) -> datetime | None:
-    """Return until when ``REPORTS_TO_FENCE`` clusters are in backoff, but no longer than a first backoff of the group.
+    """Return the end of the fence: the time until which ``REPORTS_TO_FENCE`` clusters are in backoff.
 
-    None: fewer clusters are in backoff.
+    A fence lasts a first backoff of the group at most. None: fewer clusters are in backoff now.
     """
     ends = sorted((report.until for report in reports if report.until > now), reverse=True)
     return min(ends[REPORTS_TO_FENCE - 1], now + policy.initial) if len(ends) >= REPORTS_TO_FENCE else None

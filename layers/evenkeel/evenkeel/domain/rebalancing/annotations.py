@@ -1,7 +1,7 @@
 """The annotations ``evenkeel.dev/decision`` (the last publication) and ``evenkeel.dev/adopted-bounds``.
 
-Evenkeel writes the decision in the same patch as the bounds, so the two always agree. The next check reads the decision
-back: a group that has grown to the max in it is *at its bound*. People see it with `kubectl get -o yaml`.
+Evenkeel writes the decision in the same patch as the bounds, so both always match. The next check reads the decision: a
+group that has grown to the decision's max is *at its bound*. People see the decision with `kubectl get -o yaml`.
 """
 
 import json

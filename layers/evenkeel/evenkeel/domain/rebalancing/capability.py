@@ -20,7 +20,7 @@ Step = Callable[[PoolDraft], None]
 
 
 class Point(Enum):
-    """A place in the list of steps where capabilities add their own."""
+    """A place in the list of steps where capabilities add their own steps."""
 
     START = auto()  # before every other step
     REPLICAS = auto()  # after every other step that changes replicas
@@ -42,7 +42,7 @@ class PlannedPool(NamedTuple):
     pool: AnyPool
     draft: PoolDraft | None  # None: the plan leaves the whole pool unchanged
     plan: PoolPlan
-    check_at: list[datetime]  # times at which the plan may change only because time has passed
+    check_at: list[datetime]  # times at which time alone may change the plan
 
 
 Planned = Mapping[PoolId, PlannedPool]
@@ -52,14 +52,14 @@ Extension = Callable[[Plan], Plan]
 
 @dataclass(frozen=True, kw_only=True)
 class Capability:
-    """The parts that one capability adds to a plan. Each field names the point at which the pipeline calls them."""
+    """The parts that one capability adds to a plan. Each field names the point at which it is called."""
 
     steps: Mapping[Point, Step] = field(default_factory=dict)
     group_state: Observer | None = None  # returns the state of a group to store
-    # Returns a pool's plan with the capability's part, and when that part may change only because time has passed.
+    # Returns a pool's plan with the capability's part, and the time at which time alone may change that part.
     pool_plan: Callable[[Check, PoolPlan], tuple[PoolPlan, datetime | None]] | None = None
-    # Called once every pool is planned. Returns the inputs of the pools to plan again, and the extension of the whole
+    # Called after every pool is planned. Returns the inputs of the pools to plan again, and the extension of the whole
     # plan.
     advise: Callable[[Check, Planned, Inputs], tuple[Inputs, Extension]] | None = None
-    # Called after ``advise``. Returns the inputs of the pools whose plans ask a question, with the answer in them.
+    # Called after ``advise``. Returns the inputs, with the answers, of the pools whose plans ask a question.
     answer: Callable[[Check, Planned, Inputs], Inputs] | None = None

@@ -1,7 +1,7 @@
 """The journal of a pool: the states to store before the first write of a plan and after its last write.
 
-A run that ends between the two leaves the journal open. The next check reads from the groups which steps were done
-(``domain.model.moves``).
+A run that ends between these two writes leaves the journal open. The next check infers from the groups which steps were
+done (``domain.model.moves``).
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from evenkeel.domain.rebalancing.writes import bounds_of
 
 
 def opened(pool: PoolPlan, id: str) -> PoolState:
-    """Return the state to store before the first patch: adopted bounds, and the move that starts, with this id."""
+    """Return the state to store before the first patch: with adopted bounds, and with the new move under this id."""
     state = pool.next_state
     if not pool.changes:
         return state
@@ -49,10 +49,10 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
 
 
 def _desired_bounds(pool: PoolPlan) -> dict[str, DesiredBounds]:
-    """Return the desired bounds of the owners to write, with the bounds of Evenkeel's that each may have afterwards.
+    """Return the desired bounds of each owner to write, and the bounds of Evenkeel's that it may have afterwards.
 
-    Bounds of earlier writes are left out. The present bounds were read after those writes, so the earlier ones cannot
-    reappear.
+    Bounds of earlier writes are left out: they cannot reappear, because the present bounds were read after those
+    writes.
     """
     desired_bounds = dict(pool.next_state.desired_bounds)
     owners = {plan.group.owner.numbers.ref.id for plan in pool.groups if plan.group.owner.numbers is not None}
@@ -62,7 +62,7 @@ def _desired_bounds(pool: PoolPlan) -> dict[str, DesiredBounds]:
         owner, desired = plan.group.owner.numbers, desired_bounds_of(plan.group, pool.next_state)
         if owner is None or not owner.takes_ours or desired is None:
             continue
-        # Pinned bounds are Evenkeel's, even if they equal the desired bounds. The owner may have them until the patch
+        # Pinned bounds are Evenkeel's, even if they equal the desired bounds. The owner has them until the patch
         # arrives.
         ours = [owner.bounds] if owner.bounds != desired or plan.group.ours.pinned else []
         desired_bounds[owner.ref.id] = DesiredBounds(
@@ -72,7 +72,7 @@ def _desired_bounds(pool: PoolPlan) -> dict[str, DesiredBounds]:
 
 
 def closed(pool: PoolPlan, state: PoolState) -> PoolState:
-    """Return the state to store after the last patch. Of a move, it keeps only the unplaced replicas."""
+    """Return the state to store after the last patch. It keeps only the unplaced replicas of a move."""
     if not pool.mode.judged:
         return state
     if pool.mode.valid and not pool.mode.closes:

@@ -33,7 +33,7 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     stored, policy, now = check.state, check.policy, check.now
     pools, left_out = find_pools(observation.groups, policy, stored.pools)
     members = compare_pools(pools, check)
-    # A paused pool is restored all the same, because the operator has requested those writes.
+    # A paused pool is restored, too, because the operator has requested the restore.
     restored = {pool.id for pool in pools if is_restored(pool.id, policy)}
     opened = {pool.id for pool in pools if is_to_be_opened(pool, policy, now)} - restored
     pools = freeze_pools(pools, policy, now, restored | opened)
@@ -84,8 +84,8 @@ def _plan_all(
 ) -> tuple[Planned, list[Extension]]:
     """Return every pool's plan, and the capabilities' extensions of the whole plan.
 
-    Each pool is planned first without advice. It is planned again if a capability has advice for it, or answers a
-    question that its plan asks.
+    First, each pool is planned without advice. A pool is planned again if a capability has advice for it, or answers a
+    question of its plan.
     """
     inputs: dict[PoolId, PoolInput] = {pool.id: PoolInput(request=requests.get(pool.id)) for pool in pools}
     planned = {pool.id: planner.plan(pool, inputs[pool.id]) for pool in pools}

@@ -1,4 +1,4 @@
-"""The plan of one pool: its draft, the steps that change it, and the result. Some pools are not changed at all."""
+"""The plan of one pool: its draft, the steps that change the draft, and the result. Some pools are left unchanged."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -119,7 +119,7 @@ class PoolPlanner:
 
 
 def to_plan(draft: PoolDraft) -> PoolPlan:
-    """Return a draft as a plan, after the last step of the draft."""
+    """Return the plan that a draft describes after its last step."""
     pool, (lacking, taker_due) = draft.pool, untaken(draft)
     return PoolPlan(
         id=pool.id,
@@ -177,13 +177,13 @@ def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
         notes.append(Reason.of(Rule.MAX_STEP, later=draft.replicas.later, max_step=pool.settings.max_step))
     if pool.settings.autoscaler and not any(group.owner.bounds_are_read for group in pool.groups):
         owners = {group.owner.numbers.ref.id for group in pool.groups if group.owner.numbers is not None}
-        # ``shared``: some zones have the same owner and share its numbers. Else each zone has an owner for itself.
+        # ``shared`` 1: some zones share one owner and its numbers; 0: each zone has its own owner.
         notes.append(Reason.of(Rule.BOUNDS_UNREAD, shared=int(len(owners) < pool.zones)))
     return tuple(notes)
 
 
 def _closes(draft: PoolDraft) -> bool:
-    """Return True if the bounds of the written plan keep an autoscaler from ordering nodes."""
+    """Return True if, once the plan is written, the bounds keep an autoscaler from ordering nodes."""
     was_closed = draft.pool.state.closed_at is not None
     return any(group.closes or (was_closed and stays_closed(group)) for group in draft.groups)
 
@@ -214,7 +214,10 @@ def _left_alone(pool: AnyPool, drafts: list[Draft], rule: Rule) -> PoolPlan:
 
 
 def plan_absent(id: PoolId, snapshot: MemberSnapshot, check: Check) -> PoolPlan:
-    """Return the plan of a stored pool without a member in this check. It applies until a second check agrees."""
+    """Return the plan of a stored pool without a member in this check.
+
+    The plan applies until a second check also finds no member.
+    """
     rule = rule_of(id, check.policy)
     return PoolPlan(
         id=id,

@@ -1,10 +1,10 @@
 """Relief: raise a Shoot's maximum while zones are dead, so that healthy zones may grow further, and restore it later.
 
 Gardener divides a worker's maximum among its zones (``distribute_over_zones``). Cluster-autoscaler gets the shares as
-its bounds, and each reconciliation of the Worker puts replicas back within them. So while d of n zones are dead, the
-healthy zones cannot grow beyond their shares. If R nodes are left in the dead zones, a maximum suffices at which the
-shares of the healthy zones add up to PoolMaximum - R. The least such maximum is at most
-n * ceil((PoolMaximum - R) / (n - d)). With it, the shares add up to exactly PoolMaximum - R.
+its bounds, and each reconciliation of the Worker puts replicas back within these shares. So while d of n zones are
+dead, the healthy zones cannot grow beyond their shares. If R nodes are left in the dead zones, the healthy zones need
+shares that add up to PoolMaximum - R. The least maximum with such shares is at most
+n * ceil((PoolMaximum - R) / (n - d)). With it, the healthy zones' shares add up to exactly PoolMaximum - R.
 
     zones            healthy   dead        dead for 5 min, others at their shares   healthy, and all nodes fit
     Shoot's maximum  [ users' number ..... [ Evenkeel's number .................... [ users' number .......
@@ -30,8 +30,8 @@ from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
 from evenkeel.domain.rebalancing.restore import is_restored
 
-# How long a zone is dead before a write, and the least time between two writes. It equals the first backoff, so that a
-# short failure does not restart cluster-autoscaler. A write takes effect within this time.
+# How long a zone must be dead before a write, and the least time between two writes. It equals the first backoff, so
+# that a short failure does not restart cluster-autoscaler. A write takes effect within this time.
 PATIENCE = timedelta(minutes=5)
 # After this time, Evenkeel retries a refused write: a raised quota does not change the Shoot's generation.
 _REFUSED_FOR = timedelta(hours=1)
@@ -78,7 +78,7 @@ def shoots_asked_for(state: ClusterState, now: datetime) -> frozenset[str]:
 
 
 def relieve(check: Check, planned: PoolPlan) -> tuple[PoolPlan, datetime | None]:
-    """Return the pool's plan with the next maximum of its Shoot, and when it may change only because time has passed.
+    """Return the pool's plan with the next maximum of its Shoot, and the time at which time alone may change it.
 
     If the record does not enable relief, or the pool is being restored, Evenkeel restores the users' maximum as soon as
     that deletes no node.
@@ -165,7 +165,7 @@ def _ripe(relief: Relief, now: datetime) -> frozenset[str]:
 
 
 def _only_owner(planned: PoolPlan) -> OwnerRef | None:
-    """Return the one worker that all groups of the pool belong to; None: there is none, or more than one."""
+    """Return the one worker that all groups of the pool belong to; None: there is no such worker, or more than one."""
     owners = {
         plan.group.owner.numbers.ref
         if plan.group.owner.numbers is not None and plan.group.owner.allowed_replicas is not None
@@ -213,7 +213,7 @@ class _Case:
         return f"spec.provider.workers[{self.worker.name}].maximum of {self.shoot.ref}"
 
     def decide(self, relief: Relief) -> tuple[PoolPlan, datetime | None]:
-        """Return the pool's plan with the next write, and when it may change only because time has passed."""
+        """Return the pool's plan with the next write, and the time at which time alone may change it."""
         relief, problems = self._with_found(relief)
         if self._is_over(relief):
             relief = Relief(dead=relief.dead)
@@ -235,7 +235,7 @@ class _Case:
         )
 
     def _next(self, relief: Relief) -> datetime | None:
-        """Return when the next write no longer has to wait for the effect of the last one; None: it need not wait."""
+        """Return until when the next write has to wait for the effect of the last one; None: it need not wait."""
         due = None if relief.written_at is None else relief.written_at + PATIENCE
         return due if due is not None and due > self.now else None
 
@@ -328,8 +328,8 @@ class _Case:
         if relief.reverted_by_user:
             return Reason.of(Rule.RELIEF_PUT_BACK)
         if self.worker.minimum >= user_max:
-            # Cluster-autoscaler does not scale a worker whose minimum is its maximum. If all workers are like this,
-            # there is no autoscaler.
+            # Cluster-autoscaler does not scale a worker whose minimum equals its maximum. If this is true of all
+            # workers, there is no autoscaler.
             return Reason.of(Rule.RELIEF_FIXED)
         healthy = [plan for plan in self.planned.groups if plan.state is State.HEALTHY]
         if not healthy:
@@ -364,8 +364,8 @@ class _Case:
     def _is_urgent(self, relief: Relief) -> bool:
         """Return True if Evenkeel has restored the users' maximum, and the Worker has not copied it yet.
 
-        Until the Worker and then cluster-autoscaler have it, new nodes may register that the lower maximum would
-        delete.
+        Until first the Worker and then cluster-autoscaler have read the lower maximum, new nodes may register that this
+        maximum would delete.
         """
         return relief.restored and self.worker.maximum == relief.user_max and self._copied in relief.ours
 

@@ -23,11 +23,11 @@ class Restoring(Protocol):
 
     @property
     def restoring(self) -> bool:
-        """The whole cluster is being restored."""
+        """True while the whole cluster is being restored."""
 
     @property
     def restoring_pools(self) -> Collection[str]:
-        """These pools are being restored, by name or id."""
+        """The names or ids of the pools that are being restored."""
 
 
 def is_restored(id: PoolId, restoring: Restoring) -> bool:
@@ -38,8 +38,9 @@ def is_restored(id: PoolId, restoring: Restoring) -> bool:
 def restore(planned: PoolPlan, observation: Observation, *, whole: bool) -> PoolPlan:
     """Return the pool's plan with its groups restored.
 
-    If ``whole``, all groups are restored. Else only the groups are restored whose bounds the record no longer lets
-    Evenkeel write. A move in progress is completed first, because a restore removes the ids that show its progress.
+    If ``whole``, all groups are restored. Otherwise, a group is restored only if the record no longer allows Evenkeel
+    to write its bounds. A move in progress is completed first, because a restore removes the ids that show its
+    progress.
     """
     move, begun = planned.next_state.move, planned.request.current is not None
     unplaced = move.still_unplaced(observation.groups) if move else 0
@@ -73,7 +74,7 @@ def _is_held(group: NodeGroup) -> bool:
 def with_left_groups(
     pools: Iterable[PoolPlan], observation: Observation, state: ClusterState, policy: Policy
 ) -> tuple[PoolPlan, ...]:
-    """Return the plans, with a restore of each group that has left its pool and still has a value of Evenkeel's.
+    """Return the plans. A group that has left its pool and still has a value of Evenkeel's is restored.
 
     Without the restore, such a group would keep its last bounds: a max of 0, if it was fenced.
     """
@@ -91,7 +92,7 @@ def with_left_groups(
 
 
 def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState, policy: Policy) -> PoolPlan:
-    """Return the plan of the pool that stores the group's adopted bounds; else of a pool with this group alone."""
+    """Return the plan of the pool that stores the group's adopted bounds, or of a pool named after the group."""
     key = group.key
     own = PoolId(key.flavour, key.namespace, group.identity.cluster, key.name)
     id = next((id for id, pool in state.pools.items() if str(key) in pool.adopted), own)

@@ -57,7 +57,7 @@ def steps_of(strategy: Strategy, capabilities: Sequence[Capability]) -> tuple[St
 
 
 def opening_steps(capabilities: Sequence[Capability]) -> tuple[Step, ...]:
-    """Return the steps of a pool that Evenkeel stops acting on: replicas stay, and bounds open to autoscalers."""
+    """Return the steps of a pool that Evenkeel stops acting on: replicas stay, and bounds let autoscalers order."""
     bounds = _steps_at(Point.BOUNDS, capabilities)
     return (recall_release, size, *bounds, publish, shorten_provision_time, note, report, remember)
 
@@ -110,7 +110,7 @@ def report(pool: PoolDraft) -> None:
 
 
 def remember(pool: PoolDraft) -> None:
-    """Store the planned replicas, and add the times at which the plan may change only because time has passed."""
+    """Store the planned replicas, and add the times at which time alone may change the plan."""
     planned = {draft.key: draft.requested for draft in pool.groups if draft.requested != draft.group.requested}
     since = pool.now if planned and planned != pool.snapshot.planned else pool.snapshot.since
     pool.snapshot = replace(pool.snapshot, planned=planned, since=since)
@@ -118,7 +118,7 @@ def remember(pool: PoolDraft) -> None:
         pool.check_at.append(pool.replicas.unchanged_since + pool.pool.standstill)
     pool.check_at += [draft.fence_ends + timedelta(seconds=1) for draft in pool.groups if draft.fence_ends is not None]
     if pool.replicas.later and pool.added_lately and pool.pool.state.added_at is not None:
-        # Nodes that this plan itself adds need no time here: a second check follows its writes.
+        # Nodes that this plan itself adds need no check time here: a second check follows its writes.
         pool.check_at.append(pool.pool.state.added_at + STEPS_APART)
     elif pool.request.later and not pool.replicas.added:
         pool.check_at.append(pool.now + STEPS_APART)  # this plan adds no node: it only closes the journal

@@ -6,8 +6,8 @@ replicas. Evenkeel narrows the bounds after it has written the replicas. So at e
 0 <= min <= max.
 
 HyperShift's operator lowers replicas to a NodePool's max, so a release there needs only one patch, of the NodePool. A
-move still needs two patches: its id has to be written with the replicas, or an interrupted run would give them up
-twice.
+move still needs two patches: its id must be written with the replicas. Otherwise an interrupted move would give the
+replicas up twice.
 """
 
 from collections.abc import Iterable
@@ -87,7 +87,7 @@ def _added_room(plan: GroupPlan) -> int:
 
 
 def fence_first(plan: GroupPlan) -> Patch | None:
-    """Return the patch that fences a group before its machines are marked and its replicas lowered; None: not needed.
+    """Return the patch that fences a group before marks are set and replicas lowered; None: no such patch is needed.
 
     Only the patch of replicas has to wait for the marks. With max at the present replicas, no autoscaler orders
     machines in the group while the marks are set.
@@ -107,8 +107,8 @@ def patches(plan: GroupPlan) -> list[Patch]:
     """Return the patches of one group, in order.
 
     If bounds and replicas are on two objects, Cluster Autoscaler reads the bounds that the owner's controller has
-    copied to the scalable. If the copied bounds do not allow the new replicas yet, the list ends before their patch.
-    The next check then continues.
+    copied to the scalable. If the copied bounds do not allow the new replicas yet, the list ends before the patch of
+    replicas. The next check then continues.
     """
     group = plan.group
     if plan.leaves:
@@ -155,6 +155,6 @@ def bounds_of(plan: GroupPlan) -> list[Bounds]:
 
 
 def is_complete(plan: GroupPlan) -> bool:
-    """Return True if ``patches`` completes the plan; else an owner's controller has to copy bounds first."""
+    """Return True if ``patches`` completes the plan; False: an owner's controller has to copy bounds first."""
     steps = patches(plan)
     return plan.requested == plan.group.requested or plan.leaves or any(patch.requested is not None for patch in steps)

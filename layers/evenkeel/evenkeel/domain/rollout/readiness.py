@@ -19,7 +19,7 @@ class Hindrance(StrEnum):
     """The reasons that keep a cluster from going live. The value is a JSON key."""
 
     IN_TROUBLE = "in-trouble"
-    UNREAD = "not-read"  # the check that the operator requested could not read it
+    UNREAD = "not-read"  # the check that the operator requested could not read the cluster
     PAUSED = "paused"
     RESTORING = "being-restored"
     NO_POOLS = "no-pools"
@@ -37,7 +37,7 @@ class PastDecision:
     at: datetime
     dry_run: bool
     planned: tuple[str, ...] = ()  # the groups that the plan would have written
-    found: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)  # group -> min and max then
+    found: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)  # group -> its bounds then
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class DryRun:
     """The results of a dry run in the requested time. Groups are named by key."""
 
     since: datetime  # the start of the dry run, or of the requested time if that is later
-    days: float  # its length
+    days: float  # the length of the dry run
     decisions: int = 0
     patches: int = 0  # the number of patches that would have been written
     groups: int = 0  # the number of groups in its decisions
@@ -58,7 +58,7 @@ class DryRun:
         return self.patches / max(self.days, 1 / 24)
 
     def hindrances(self, needed: timedelta) -> list[Hindrance]:
-        """Return the results that keep the cluster from going live. ``needed`` is how long a dry run must last."""
+        """Return the results that keep the cluster from going live. ``needed`` is the least length of a dry run."""
         return [
             hindrance
             for hindrance, is_so in {

@@ -1,10 +1,10 @@
-"""Rollout: clusters go live in waves. The next wave follows a wave without incidents. A wave with one is rolled back.
+"""Rollout: clusters go live in waves. A wave with an incident is rolled back; else the next one starts.
 
     switching ──► watching ──► switching the next ... ──► done
         └────────────┴──► halting (the wave is rolled back) ──► halted
 
-The work of a phase may run twice, also in parallel. A wave is stored before its clusters go live. A rollback changes
-only clusters whose record has the id of the rollout.
+The work of a phase can safely run twice, even in parallel. A wave is stored before its clusters go live, and a rollback
+changes only clusters whose record has the id of the rollout.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,7 +15,7 @@ from math import ceil
 
 from evenkeel.domain.model.incidents import ClusterHealth, IncidentKind
 
-# How long after the soak time the clusters of a wave must be checked. Otherwise the wave is rolled back.
+# If clusters of a wave are not checked within this time after the soak time, the wave is rolled back.
 LONGEST_WAIT = timedelta(minutes=30)
 # How long the first check of a wave may take to start. A node that is missing then is an incident after
 # ``trouble_after``.
@@ -90,7 +90,7 @@ class Rollout(RolloutCallers):
     left_out: Mapping[str, LeftOut] = field(default_factory=dict)  # clusters that did not go live, with the reason
 
     def with_wave(self, wave: tuple[str, ...], left_out: Mapping[str, LeftOut], now: datetime) -> "Rollout":
-        """Return the rollout with ``wave`` as its next wave. If that is empty, another wave is chosen at once."""
+        """Return the rollout with ``wave`` as its next wave. If ``wave`` is empty, another wave is chosen at once."""
         taken = {*wave, *left_out}
         waiting = tuple(cluster for cluster in self.waiting if cluster not in taken)
         return replace(
@@ -107,7 +107,7 @@ class Rollout(RolloutCallers):
         )
 
     def is_repeated_by(self, begun: "Rollout") -> bool:
-        """Return True if a new rollout is the same as this one: its caller did not receive the first answer."""
+        """Return True if a new rollout repeats this one, because its caller did not receive the first answer."""
         members = tuple(cluster for cluster in begun.waiting if cluster not in self.left_out)
         known = {*self.proven, *self.wave, *self.waiting, *self.left_out}
         is_same = (self.proven + self.wave + self.waiting, known) == (members, set(begun.waiting))
@@ -123,7 +123,7 @@ class Rollout(RolloutCallers):
         return replace(self.in_phase(Phase.HALTING, now), halts=tuple(halts), halted_by=by, halt_reason=reason)
 
     def incidents(self, cluster_healths: Mapping[str, ClusterHealth]) -> tuple[Halt, ...]:
-        """Return the incidents of its live clusters. None of them had one when its wave started."""
+        """Return the incidents of its live clusters. No cluster had an incident when its wave started."""
         known = [(id, cluster_healths[id].incidents) for id in (*self.wave, *self.proven) if id in cluster_healths]
         return tuple(
             Halt(cluster=id, kind=incidents[0].kind, pool=incidents[0].pool) for id, incidents in known if incidents
@@ -131,7 +131,7 @@ class Rollout(RolloutCallers):
 
     @property
     def soak_time(self) -> timedelta:
-        """Return the soak time: the soak, or longer if the wave's clusters open incidents later than that."""
+        """Return the soak time: the soak, or a longer time if the wave's clusters open incidents later."""
         return self.soak if self.trouble_after is None else max(self.soak, self.trouble_after + _FIRST_CHECK)
 
     def watched(self, unread: Collection[str], trouble_after: timedelta | None, now: datetime) -> "Rollout":
@@ -141,7 +141,7 @@ class Rollout(RolloutCallers):
     def unread(
         self, checked_at: Mapping[str, datetime], counted: Collection[str], now: datetime, within: timedelta
     ) -> tuple[str, ...]:
-        """Return the ``counted`` clusters that were not read since the wave went live, or not ``within`` this time."""
+        """Return the ``counted`` clusters without a read after the wave went live and at most ``within`` ago."""
         oldest = max(self.since, now - within)
         return tuple(id for id in self.wave if id in counted and (id not in checked_at or checked_at[id] <= oldest))
 
@@ -157,7 +157,7 @@ class Rollout(RolloutCallers):
         return tuple(id for id in self.wave if id in late and (id not in checked_at or checked_at[id] < late[id]))
 
     def has_soaked(self, now: datetime) -> bool:
-        """Return True if the soak of the wave is over. It starts when each cluster was read after it went live."""
+        """Return True if the soak of the wave is over. It starts once each cluster was read after going live."""
         return not self.wave or (self.read_since is not None and now >= self.read_since + self.soak_time)
 
     def waited_too_long(self, now: datetime) -> bool:

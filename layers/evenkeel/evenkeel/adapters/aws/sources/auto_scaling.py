@@ -22,7 +22,7 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
     """Return the failure of a cluster, whose Auto Scaling groups are in the same zones as its node groups.
 
     The event has no tags, only the name of the Auto Scaling group. By custom, this name begins with the name of a
-    cluster or a node pool; on EKS always, after ``eks-``. So every beginning of it is tried, the longest first.
+    cluster or a node pool; on EKS always, after ``eks-``. So every beginning of the name is tried, the longest first.
     """
     envelope = read_model(Envelope, event, "Auto Scaling event")
     detail = read_model(_Launch, event.get("detail"), "Auto Scaling event: detail")

@@ -39,13 +39,13 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
 
 
 def _inside(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the parameters. CreateFleet has them one level down, under the name of the request."""
+    """Return the parameters of a call. CreateFleet nests them one level deeper, under the name of the request."""
     inner = request.get("CreateFleetRequest")
     return inner if isinstance(inner, Mapping) else request
 
 
 def _fleet_errors(detail: CloudTrailCall) -> Iterator[tuple[str, str]]:
-    """Return the errors of CreateFleet. Its answer has errors even if it has launched some instances."""
+    """Return the errors of CreateFleet. Its answer may have errors although some instances were launched."""
     answer = (detail.responseElements or {}).get("CreateFleetResponse")
     errors = answer.get("errorSet") if isinstance(answer, Mapping) else None
     items = errors.get("item") if isinstance(errors, Mapping) else None

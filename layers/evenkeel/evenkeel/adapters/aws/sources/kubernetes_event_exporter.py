@@ -1,7 +1,7 @@
 """Kubernetes Events as kubernetes-event-exporter sends them (its pkg/kube/event.go).
 
-They have the Event's own fields, clusterName, and the involved object. Its labels and owners are set if the exporter
-looks them up (omitLookup: false).
+They have the Event's own fields, clusterName, and the involved object. The object's labels and owners are present if
+the exporter looks them up (omitLookup: false).
 """
 
 import re
@@ -97,7 +97,7 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
     if not detail.clusterName:
         return _nameless()
     # An unknown message may concern only the machine's object (a webhook, a timeout of the API server). So the
-    # event only requests a check, which reads the machines' status: this shows a failure of the provider.
+    # event only requests a check, which reads the machines' status. The status shows a failure of the provider.
     clear = classify(detail.reason, detail.message) is not FailureClass.UNKNOWN
     return replace(
         failure,
@@ -115,7 +115,7 @@ def _nameless() -> InboundEvent:
 
 
 def _scalable(flavour: Flavour, involved: _Involved) -> str | None:
-    """Return the name of the scalable that the object is or belongs to; None if its labels and owners have none."""
+    """Return the name of the object's scalable, which may be the object itself; None if labels and owners name none."""
     if involved.kind == "MachineDeployment":
         return involved.name
     labels = involved.labels or {}

@@ -1,7 +1,7 @@
 """ARC's zonal shifts and autoshifts: AWS or an operator of the account moves traffic away from a zone.
 
 FIS experiments fence the zone, because they affect the whole zone. Practice runs do not. ARC's events do not state when
-a shift ends. Only the API calls that start or extend a manual shift do, as CloudTrail records them.
+a shift ends. Only CloudTrail's records of the API calls that start or extend a manual shift state its end.
 """
 
 import re
@@ -53,7 +53,7 @@ _EXPIRES_IN = re.compile(r"([1-9][0-9]{0,3})([mh])")  # the API's own pattern
 
 
 def _shift_call(event: Mapping[str, Any]) -> InboundEvent:
-    """Return the shift with its end, which no other event has."""
+    """Return the shift with its end. No other event has the end."""
     envelope = read_model(Envelope, event, "zonal shift call")
     detail = read_model(CloudTrailCall, event.get("detail"), "zonal shift call: detail")
     if detail.eventName not in ("StartZonalShift", "UpdateZonalShift") or detail.errorCode:

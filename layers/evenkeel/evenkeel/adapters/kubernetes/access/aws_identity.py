@@ -1,7 +1,7 @@
 """The function's identity from AWS STS: tokens for API servers that trust its issuer, and roles of other accounts.
 
-Clusters that need the same token or role share one answer. An error is reported by its code alone, because its text can
-quote the request.
+Clusters that need the same token or role share one answer of STS. An error is reported by its code alone, because its
+text can quote the request.
 """
 
 import threading
@@ -17,13 +17,16 @@ from evenkeel.adapters.kubernetes.access.ttl_cache import Shared
 from evenkeel.application.errors import AccessError
 from evenkeel.domain.model.servers import own_audience
 
-# Timeouts in seconds. With them, two attempts fit into the eight seconds of a check: the second is for throttling.
+# Timeouts in seconds. With them, two attempts fit into the eight seconds of a check: the second follows where STS
+# throttles the first.
 AWS_SECONDS = {"connect_timeout": 1.5, "read_timeout": 2}
 # Guards the one botocore session of a function: it is not thread-safe for creating clients and finding credentials.
 MAKING = threading.Lock()
 
-_ALGORITHM = "ES384"  # every request carries a token: 1.1 KB instead of 1.3 KB
-# Lifetimes. A token for one server has the shortest lifetime that a run allows. A longer, shared token saves calls.
+# This algorithm shortens a token from 1.3 KB to 1.1 KB. Every request contains a token.
+_ALGORITHM = "ES384"
+# Lifetimes. A token for one server lives just long enough for a run. A token that clusters share lives longer, which
+# saves calls.
 _OWN_SECONDS = 300
 _SHARED_SECONDS = 900
 _SHORTEST_SECONDS = 60  # the shortest lifetime that STS accepts
@@ -94,11 +97,12 @@ class AwsIdentity:
         if not hasattr(client, "get_web_identity_token"):
             raise AccessError("this boto3 knows no sts:GetWebIdentityToken: botocore 1.41.0 or newer is needed")
         what, code = f"sts:GetWebIdentityToken for audience {audience}", ""
-        # The session of the function's role may end before a token would. Then a shorter token is requested.
+        # STS refuses a token that would outlive the session of the function's role. Then a shorter token is requested.
         for length in dict.fromkeys((seconds, _SHORTEST_SECONDS)):
             token, code = _asked(what, partial(_token_of, client, audience, length))
             if token is not None:
-                # Counted from now, and not until Expiration, which a wrong clock of the function would misread.
+                # The lifetime is counted from now: a wrong clock of the function would misread the absolute time
+                # Expiration.
                 return str(token), timedelta(seconds=length * _USED)
             if code != "SessionDurationEscalationException":
                 break
@@ -127,7 +131,7 @@ def _token_of(client: Any, audience: str, seconds: int) -> Any:
 
 
 def _asked(what: str, call: Callable[[], Any]) -> tuple[Any, str]:
-    """Return the answer and "", or None and AWS's code of the refusal. Raises AccessError where AWS did not answer."""
+    """Return the answer and "", or None and the error code of a refusal. Raises AccessError without an answer."""
     from botocore.exceptions import ClientError
 
     try:

@@ -1,4 +1,4 @@
-"""Opens clusters from their records, and from nothing else."""
+"""Opens clusters by the access in their records."""
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
@@ -36,13 +36,13 @@ from evenkeel.application.ports import Clock, Remaining
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.record import ClusterRecord
 
-# How long an EKS endpoint with its certificate (3 KB) is cached. A cluster that is deleted and created again under the
-# same name gets another endpoint.
+# How long an EKS endpoint with its certificate (3 KB) is cached. The time is limited because a cluster that is deleted
+# and created again under its name gets another endpoint.
 _EKS_PLACE_KEPT = timedelta(hours=6)
 _MAX_PLACES = 10_000  # the largest number of cached endpoints, and of cached lists of served versions (6 MB)
-# How many clusters keep their connections, in a function for runs and in one for checks. A cluster needs 50 KB. A
-# function may open 1,024 files: a run opens up to sixteen connections to a cluster, a check opens one. Fifty new
-# clusters and the AWS clients need some more.
+# The numbers of clusters whose connections are kept: in a function for runs, and in a function for checks. A cluster
+# needs 50 KB. A function may open 1,024 files. A run opens up to sixteen connections to a cluster, a check opens one.
+# Some files are reserved for fifty new clusters and for the AWS clients.
 _MAX_WRITTEN = 32
 _MAX_CHECKED = 600
 _SECRET = Kind("", ("v1",), "Secret", "secrets")
@@ -54,7 +54,7 @@ _Opened = tuple[_AnyAccess, str, KubernetesApi]
 class RecordedClusters:
     """Opens clusters for many threads at once, where each thread has its own cluster.
 
-    A connection is kept while the function lives and the access to the cluster does not change.
+    A function keeps a connection until the access to the cluster changes.
 
     Args:
         session: Returns the botocore session, for EKS and STS.
@@ -87,7 +87,7 @@ class RecordedClusters:
         self._workloads: Room[str, _Opened] = Room(_MAX_WRITTEN if writes else _MAX_CHECKED, clock.now)
         self._list_cache = ListCache()
         self._described: Room[EksAccess, tuple[Connection, datetime]] = Room(_MAX_PLACES, clock.now)
-        # By server and authority: only clients that trust the same authority share a server's answer.
+        # The key is server and authority, so that only clients with equal trust share a server's answer.
         self._served: Room[tuple[str, bytes], dict[str, list[str]]] = Room(_MAX_PLACES, clock.now)
 
     def open(
@@ -171,14 +171,15 @@ class RecordedClusters:
     def _text_of(self, access: _AnyAccess) -> str:
         """Return the kubeconfig, or an empty text where access needs none.
 
-        It is read each time: a rotated secret can change the server and the certificate, not only the token.
+        The secret is read each time, because its rotation can change the server and the certificate as well as the
+        token.
         """
         return self._secret(access.secret, False) if isinstance(access, KubeconfigAccess) else ""
 
     def _kept_or_opened(
         self, room: Room[str, _Opened], key: str, name: str, access: _AnyAccess, text: str
     ) -> KubernetesApi:
-        """Return the kept API while access and kubeconfig are unchanged, else a new API."""
+        """Return the API that was opened before; a new API where access or kubeconfig have changed."""
         opened = room.get(key)
         if opened is None or opened[:2] != (access, text):
             where = f"cluster {name}"
@@ -213,7 +214,7 @@ class RecordedClusters:
     def _served_by(self, connection: Connection) -> dict[str, list[str]]:
         """Return the API versions that a server has reported.
 
-        They are cached for more clusters than connections are, because this saves each of them a request.
+        The cache has more clusters than have connections, because each cached answer saves a request.
         """
         place = (connection.server, sha256(connection.ca.encode()).digest())
         served = self._served.get(place)
@@ -232,7 +233,7 @@ class RecordedClusters:
     def _eks_place(self, access: EksAccess, where: str, role: Callable[[Any], Any] | None) -> Connection:
         """Return the connection to an EKS cluster.
 
-        Endpoints are cached for more clusters than connections are, because this saves requests to AWS.
+        The cache of endpoints has more clusters than have connections, because it saves requests to AWS.
         """
         place, now = self._described.get(access), self._clock.now()
         if place is None or now >= place[1]:

@@ -1,4 +1,4 @@
-"""The connection to a cluster, which is the result of each kind of access, and the client of a connection.
+"""The connection to a cluster, and its client. Each kind of access results in a connection.
 
 A library's error can quote a secret. So an AccessError quotes no value, and has no reference to the library's error.
 """
@@ -40,7 +40,7 @@ class Connection:
 
     server: str
     ca: str = field(repr=False)  # PEM; ``api_client`` verifies it
-    ca_place: str  # the field to correct where ``ca`` is not valid
+    ca_place: str  # the field that an error about ``ca`` names
     token: str | None = field(default=None, repr=False)
     certificate: bytes | None = field(default=None, repr=False)  # PEM
     key: bytes | None = field(default=None, repr=False)

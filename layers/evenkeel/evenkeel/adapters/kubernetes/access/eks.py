@@ -13,8 +13,8 @@ from evenkeel.adapters.kubernetes.access.aws_identity import MAKING
 from evenkeel.adapters.kubernetes.access.connection import Connection, checked_server, decoded, pem, redacting
 from evenkeel.application.errors import AccessError
 
-# EKS accepts a token for 15 minutes after its signing, whatever its URL says
-# (aws-iam-authenticator pkg/token/token.go). Signing a token sends no request.
+# EKS accepts a token for 15 minutes after its signing, whatever expiry its URL has (aws-iam-authenticator
+# pkg/token/token.go). Signing a token sends no request.
 _TOKEN_KEPT = timedelta(minutes=10)
 _URL_SECONDS = 60
 _PROBLEMS = {
@@ -27,7 +27,7 @@ def describe_eks(client: Any, access: EksAccess, where: str) -> Connection:
     """Return the endpoint and authority of an EKS cluster: from AWS (eks:DescribeCluster), never from a record.
 
     Raises:
-        AccessError: the cluster does not exist, must not be described, or has no endpoint yet.
+        AccessError: the cluster does not exist, the caller may not describe it, or it has no endpoint yet.
     """
     name = f"{where}: EKS cluster {access.name} in {access.region}"
 
@@ -54,7 +54,7 @@ class EksCredential:
     def __init__(
         self, access: EksAccess, session: Any, now: Callable[[], datetime], role: Callable[[Any], Any] | None = None
     ) -> None:
-        """``session``: of botocore. ``role``: returns credentials of a role that differ from its argument."""
+        """``session``: of botocore. ``role``: returns a role's credentials, other than those in its argument."""
         self._access = access
         self._session = session
         self._now = now

@@ -114,7 +114,7 @@ def _data(fields: Mapping[str, Any], name: str, where: str) -> bytes | None:
 
 
 class KubeconfigCredential:
-    """A static token. A request for a fresh token reads its source again."""
+    """A static token. A request for a fresh token reads the kubeconfig again."""
 
     def __init__(self, token: str | None, read: Callable[[], str | None]) -> None:
         self._token = token

@@ -118,7 +118,7 @@ class ServiceAccountCredential:
         return self._tokens.get(self._key, self._read, refused)
 
     def _read(self) -> tuple[Token, timedelta]:
-        """Return the decrypted token, and how long to keep it."""
+        """Return the decrypted token, and how long to cache it."""
         where = f"cluster {self._cluster}"
         token = redacting(self._load, AccessError, lambda error: type(error)(f"{where}: {error}"))
         return token, max(timedelta(), min(_KEPT, (token.expires - self._now()) / 2))

@@ -9,9 +9,9 @@ from typing import Generic, TypeVar
 from evenkeel.application.errors import AccessError, AccessUnavailableError
 
 _T = TypeVar("_T")
-# How long a thread waits for another thread's request: the time of a check. After it, the request counts as failed.
+# How long a thread waits for another thread's request: as long as a check may take. Then the request counts as failed.
 _WAIT = timedelta(seconds=8)
-# A failure is cached, so that fifty clusters do not wait in turn, each for seconds, for a service that does not answer.
+# A failure is cached. Otherwise fifty clusters would each wait some seconds for a service that does not answer.
 _FAILURE_KEPT = timedelta(seconds=10)
 # From this number of entries on, a new entry first removes the expired ones.
 _MANY = 256
@@ -44,9 +44,9 @@ class Shared(Generic[_T]):
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, fetch: Callable[[], tuple[_T, timedelta]], refused: _T | None = None) -> _T:
-        """Return the cached value, else the value of ``fetch``, which also returns how long to keep it.
+        """Return the cached value, else the value of ``fetch``, which also returns how long to cache the value.
 
-        ``refused``: a value that a service has refused. Where it is the cached value, a new value is fetched.
+        ``refused``: a value that a service has refused. A cached value that equals this value is fetched again.
 
         Raises:
             AccessError: ``fetch`` raised it, in this thread or in another one, or ``fetch`` took too long.

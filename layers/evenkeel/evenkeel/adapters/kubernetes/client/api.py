@@ -42,11 +42,12 @@ from evenkeel.domain.model.groups import CLOCKS_AGREE
 
 _log = logging.getLogger("evenkeel.kubernetes")
 
-# The limit of one request with its answer. A whole check has less time. A run with less time left starts no patch.
+# The limit of one request with its answer. A whole check has less time. With less time left than this, a run starts no
+# patch.
 _REQUEST_SECONDS = 13.0
 # client-go's page size.
 PAGE = 500
-# The number of retries while an API server under load requests a delay, as in client-go.
+# The number of retries, as in client-go, while an overloaded API server asks clients to wait.
 _PATIENCE = 3
 _USER_AGENT = "evenkeel"
 _MERGE_PATCH = "application/merge-patch+json"
@@ -56,7 +57,7 @@ _BY_US = "fieldManager=evenkeel"
 RIGHTS = "deploy/kubernetes/rbac.yaml and rbac-readers.yaml"
 _JSON = "application/json"
 _PLAIN = {"Accept": _JSON}
-# Requests metadata alone. A server that cannot do this sends whole objects.
+# This header requests metadata alone. A server without this feature sends whole objects.
 _METADATA = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSON}"
 # A text that contains this many consecutive characters of a token is treated as a quotation of the token.
 _PART = 8
@@ -64,7 +65,7 @@ _PART = 8
 _TOKEN = re.compile(r"[!-~]+")
 # A larger difference probably comes from a proxy, and not from the API server's clock.
 _LARGEST_SKEW = timedelta(hours=1)
-# Of five answers, one may have a wrong time. If more do, several servers with different clocks answer.
+# One of five answers may have a wrong time. Several wrong times mean that several servers with different clocks answer.
 _ANSWERS_TO_AGREE = 5
 _ANSWERS_KEPT = 15
 # Each of sixteen parallel writers may have renewed its token.
@@ -104,7 +105,7 @@ class KubernetesApi:
         self._client = client
         self.credential = self._credential = credential
         self._clock = clock
-        self._skews: deque[timedelta] = deque(maxlen=_ANSWERS_KEPT)  # of the answers since the check began
+        self._skews: deque[timedelta] = deque(maxlen=_ANSWERS_KEPT)  # one for each answer since the check began
         self._reported = ""  # the last log line about the server's clock
         self._served: dict[str, list[str]] = {} if served is None else served
         self._tokens_sent: tuple[str, ...] = ()  # the tokens that were last sent: several while a token is renewed
@@ -136,7 +137,7 @@ class KubernetesApi:
         self._skews.clear()
 
     def confirm_clock(self, remaining: Remaining) -> None:
-        """Request answers until there are five, where one differs from the function's clock: one may be wrong."""
+        """Request up to five answers where a server time differs from the function's clock: one may be wrong."""
         try:
             for _ in range(_ANSWERS_TO_AGREE - len(self._skews)):
                 if all(abs(skew) <= CLOCKS_AGREE for skew in self._skews):
@@ -158,7 +159,7 @@ class KubernetesApi:
         self._reported = problem
 
     def now(self) -> datetime:
-        """Return the server's time, which it and the cluster's controllers write into objects."""
+        """Return the time by the clock of the API server, which also dates the objects of the cluster."""
         return self._clock.now() + self.clock_skew
 
     def _headers_of(self, response: Any) -> dict[str, str]:
@@ -179,7 +180,7 @@ class KubernetesApi:
         allowance: Allowance | None = None,
         metadata_only: bool = False,
     ) -> ReceivedList | None:
-        """Return every page of a list; None where the API does not serve the list, or forbids an ``optional`` one.
+        """Return every page of a list; None where the API does not serve it, or forbids it with ``optional``.
 
         Args:
             selector: A label selector.
@@ -238,7 +239,7 @@ class KubernetesApi:
             yield page
             continuation = continuation_of(page.text) or "" if page.status == 200 else ""
             if not isinstance(continuation, str) or (continuation and continuation == query.get("continue")):
-                # To request the same page again would never end.
+                # A repeated continue token would request the same pages without end.
                 raise ClusterUnavailableError(f"GET {path} of {self.name}: metadata.continue leads nowhere")
             if not continuation:
                 return
@@ -246,7 +247,7 @@ class KubernetesApi:
             query.pop("resourceVersion", None)  # the continue token names the first page's
 
     def served(self, group: str, remaining: Remaining) -> list[str]:
-        """Return the served versions of an API group; empty where it is not served, which is not cached."""
+        """Return the served versions of an API group; empty, and not cached, where it is not served."""
         served = self._served.get(group)
         if not served:  # two threads may both send the request
             served = self._served[group] = self._versions(group, remaining)
@@ -276,8 +277,8 @@ class KubernetesApi:
     ) -> dict[str, Any]:
         """Send a merge patch, or (``applies``) a server-side apply with force, and return the resulting object.
 
-        The API server answers a stale ``metadata.resourceVersion`` with 409. It would answer a JSON patch whose
-        ``test`` fails with 422, like a validation error.
+        The API server answers a stale ``metadata.resourceVersion`` with 409. A failed ``test`` of a JSON patch would
+        get 422, which is also the answer to a validation error.
 
         Args:
             rights: The files that grant the right to write the object, for the error.
@@ -292,7 +293,7 @@ class KubernetesApi:
         if answer.status == 200:
             return patched
         if dry_run and answer.status == 400:
-            return {}  # a webhook supports no dry run; only the patch itself shows its answer
+            return {}  # a webhook supports no dry run; only the real patch shows the webhook's answer
         # The object was deleted (404) or changed (409) since it was read.
         errors = {404: ConflictError, 409: ConflictError, 403: ForbiddenError}
         rejected = RejectedError if 400 <= answer.status < 500 else ClusterUnavailableError
@@ -318,7 +319,7 @@ class KubernetesApi:
     def allows(self, right: Mapping[str, str], remaining: Remaining) -> bool:
         """Return True where the identity has a right: verb, group, resource, namespace (empty: all), optionally a name.
 
-        Every authenticated identity may ask this. Raises AccessRefusedError, ClusterUnavailableError.
+        Every authenticated identity may send this request. Raises AccessRefusedError, ClusterUnavailableError.
         """
         review = {
             "apiVersion": "authorization.k8s.io/v1",
@@ -345,7 +346,7 @@ class KubernetesApi:
         return f"{answer.method} {answer.path} of {self.name}: {answer.status} {self._redacted(text)}{hint}"
 
     def _redacted(self, text: str) -> str:
-        """Return a server's or library's text as one short line. Withholds one that quotes a token, as proxies may."""
+        """Return a server's or library's text as one short line. Withholds a text that quotes a token."""
         line = " ".join(text.split())[:300]
         for token in self._tokens_sent:
             size = min(_PART, len(token))
@@ -362,7 +363,7 @@ class KubernetesApi:
         body: Mapping[str, Any] | None = None,
         form: str = _JSON,
     ) -> tuple[Answer, dict[str, Any]]:
-        """Send a request, except for a list; return the answer and its fields. ``form``: the body's content type."""
+        """Send a request for no list; return the answer and its fields. ``form``: the body's content type."""
         headers = _PLAIN if body is None else {**_PLAIN, "Content-Type": form}
         answer = self._call(method, path, remaining, body, headers=headers)
         fields = read_json(answer.text)

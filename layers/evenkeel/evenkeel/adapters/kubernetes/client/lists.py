@@ -97,7 +97,7 @@ class ReceivedList:
 
     @property
     def weight(self) -> int:
-        """Return the approximate bytes in memory once decoded. Many brackets in a list need far more than its size."""
+        """Return the approximate bytes in memory once decoded. Many brackets need far more than the list's size."""
         return max(self.size, sum(_VALUE_BYTES * (page.count(b"[") + page.count(b"{")) for page in self.pages))
 
     def objects(self) -> list[dict[str, Any]]:
@@ -163,8 +163,8 @@ def continuation_of(page: bytes) -> Any:
 def _split(page: bytes) -> tuple[memoryview, dict[str, Any]] | None:
     """Return the bytes of a page's objects, and the list's own fields; None where these fields are not at the end.
 
-    The matched bytes are at the outermost level. Inside a string, their quotation marks would be escaped. At an inner
-    level, the remaining bytes would not be one JSON object.
+    The match is at the outermost level: inside a string, its quotation marks would be escaped; at an inner level, the
+    bytes after it would not be one JSON object.
     """
     cut = page.rfind(_BEHIND_OBJECTS, max(0, len(page) - _LONGEST_END))
     if cut < 0:
@@ -177,7 +177,7 @@ def _split(page: bytes) -> tuple[memoryview, dict[str, Any]] | None:
 
 
 def _decoded(decode: Callable[[bytes], Any], page: bytes) -> dict[str, Any] | None:
-    """Return the fields of a page; empty where the page is another type than an object, None where it is no JSON."""
+    """Return the fields of a page; empty where the page is JSON but no object; None where the page is no JSON."""
     try:
         answer = decode(page)
     except (DecodeError, UnicodeError, RecursionError):  # invalid JSON, or JSON that only ``json`` decodes
@@ -186,7 +186,7 @@ def _decoded(decode: Callable[[bytes], Any], page: bytes) -> dict[str, Any] | No
 
 
 def read_json(text: bytes) -> Any:
-    """Return an answer decoded from JSON, of any type; a dict for an empty answer, None where it is no JSON."""
+    """Return the decoded JSON of an answer, of any type. An empty answer is a dict, an answer without JSON is None."""
     try:
         answer = json.loads(text) if text else {}
         return _without_halves(answer) if _HALF_CHARACTER.search(text) else answer
@@ -195,7 +195,7 @@ def read_json(text: bytes) -> Any:
 
 
 def _without_halves(value: Any) -> Any:
-    """Return the value with each half surrogate pair replaced: it is valid in JSON, but not in UTF-8."""
+    """Return the value with each half surrogate pair replaced. Half a pair is valid in JSON, but not in UTF-8."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, list):

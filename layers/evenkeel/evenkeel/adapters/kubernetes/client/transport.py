@@ -24,8 +24,8 @@ CONNECT_SECONDS = 3.0
 MOST_BYTES = 64 * 2**20
 # The limit of all lists of a cluster that is checked in parallel with up to fifty others: about 600 node groups.
 MOST_BYTES_BESIDE_OTHERS = 4 * 2**20
-# The memory per byte of JSON varies by a factor of thirty, so the number of values has a limit, too. So many values
-# need up to 300 MB of the function's 512 MB.
+# The memory per byte of JSON varies by a factor of thirty, so the number of values has a limit, too. This number of
+# values needs up to 300 MB of the function's 512 MB.
 MOST_VALUES = 3_000_000
 _CHUNK = 2**16
 # The number of connections that are kept, so that parallel writes need only one TLS handshake each.
@@ -46,7 +46,7 @@ class Allowance:
     def __init__(self, size: int = MOST_BYTES, values: int = MOST_VALUES) -> None:
         self._size, self._values = size, values
         self.size_left, self._values_left = size, values
-        # A value needs at least two bytes: itself and a separator. So a low limit of bytes also limits values.
+        # A value needs at least two bytes, one of them for a separator. So a low limit of bytes also limits the values.
         self._is_counted = size > 2 * values
 
     def take(self, piece: bytes) -> None:
@@ -56,7 +56,7 @@ class Allowance:
             raise TooMuchError(f"it is larger than {self._size // 2**20} MiB")
         if not self._is_counted:
             return
-        # In JSON, one of these characters is before each value, or before its name; only the first value has none.
+        # In JSON, one of these characters precedes each value or its name. Only the outermost value has none.
         self._values_left -= len(piece) - len(piece.translate(None, b",[{"))
         if self._values_left < 0:
             raise TooMuchError(f"it holds more than {self._values} values")
@@ -135,7 +135,8 @@ class _Connection(HTTPSConnection):
     def connect(self) -> None:
         begun = monotonic()
         super().connect()
-        if self.timeout is not None:  # the request has only the remaining time
+        # The request gets the time that connecting has left.
+        if self.timeout is not None:
             self.timeout = max(0.001, self.timeout - (monotonic() - begun))
 
     def _new_conn(self) -> socket.socket:

@@ -51,8 +51,8 @@ class Reference:
 class InstancePool:
     """A kind of scalable whose machines the cloud manages, such as an Auto Scaling group.
 
-    When replicas fall, the provider chooses the machine that is deleted. It reports a machine only once that exists. So
-    no reported machine has failed, and to lower replicas could remove a running node.
+    When replicas fall, the provider chooses the machine that is deleted. The provider reports only machines that exist.
+    So no reported machine has failed, and lower replicas could remove a running node.
     """
 
     kind: str
@@ -70,7 +70,7 @@ class DeleteMark(NamedTuple):
 
     @property
     def is_ours(self) -> bool:
-        """Return True where any value is a mark. Then Evenkeel's value names Evenkeel as the author."""
+        """Return True where the mark may have any value. Then Evenkeel's value names Evenkeel as the author."""
         return self.value == _OURS
 
     def marks(self, machine: Object) -> bool:
@@ -88,7 +88,8 @@ class Machines:
     """The facts that Evenkeel needs to find and read the API's machines."""
 
     kind: Kind
-    # Kind of scalable -> the label by which its machines name it. Without a label, they name it as their controller.
+    # Kind of scalable -> the label by which a machine names its scalable. Without a label, the scalable is the
+    # machine's controller.
     labels: Mapping[str, str]
     mark: DeleteMark
     joined: Callable[[Object], Joined]
@@ -134,7 +135,7 @@ class Owners:
     bounds: tuple[type[BoundsOwner], ...]
     replicas: type[ReplicasOwner] | None = None
     cap: type[CapOwner] | None = None
-    # The annotations of bounds in an API that groups may have been moved from. No autoscaler reads them here.
+    # The former API's annotations of bounds, which a migrated group may still have. No autoscaler reads these here.
     former_keys: BoundKeys | None = None
 
 
@@ -154,7 +155,8 @@ class NodeTemplateSource:
 
     path: Path  # the path of the scalable's reference to the object
     reference: Callable[[Any], Reference | None]  # None where the reference cannot be followed
-    holds: Callable[[str, str, str], bool]  # True where objects of this API group, version and kind describe nodes
+    # Returns True where objects of this API group, version and kind describe nodes.
+    holds: Callable[[str, str, str], bool]
     read: Callable[[Object, Reading], NodeTemplate]
 
 
@@ -165,7 +167,7 @@ class Nodes:
     template: NodeTemplateSource | None = None
     bought: Callable[[Object], Bought | None]  # reads the template's object or, without ``template``, the scalable
     labels: Path  # the path of the labels that nodes get
-    # Only labels of these domains reach nodes. A leading dot includes the domains below. Empty: all labels do.
+    # Only labels of these domains reach nodes. A leading dot includes the domains below. Empty: all labels reach nodes.
     label_domains: tuple[str, ...] = ()
     taints: Path = ("spec", "template", "spec", "taints")
     # The end of an annotation's name, after capacity.cluster-autoscaler.kubernetes.io/ -> the annotation's older name,
@@ -188,7 +190,8 @@ class Flavour:
     scalables: tuple[Kind, ...]
     instance_pool: InstancePool | None = None  # the kind among ``scalables`` that is an instance pool
     cluster: Kind | None = None  # the kind of the workload cluster's object, which can pause the cluster's groups
-    absent_replicas: int | None  # the number that a missing spec.replicas means; None: its default is not set yet
+    # The replicas of a scalable without spec.replicas. None: unknown until the API server sets the default.
+    absent_replicas: int | None
     freeze_rules: tuple[FreezeRule, ...]  # in order; the first reason is used
     owners: Owners
     paths: GroupPaths

@@ -76,8 +76,8 @@ def _pool_left_out(pool: Object) -> Reason | None:
     """Return the reason why a MachinePool is no node group, or None.
 
     Where another controller manages replicas, the provider overwrites them with the cloud's number
-    (cluster-api-provider-aws exp/controllers/awsmachinepool_controller.go). Any value of the annotation but "false"
-    means that (cluster-api util/annotations).
+    (cluster-api-provider-aws exp/controllers/awsmachinepool_controller.go). Any value of the annotation other than
+    "false" declares such a controller (cluster-api util/annotations).
     """
     manager = annotations_of(pool).get(_REPLICAS_MANAGED_BY)
     if manager is not None and manager != "false":
@@ -166,8 +166,8 @@ CLUSTER_API = Flavour(
         kind="MachinePool",
         domains=_DOMAINS,
         members=("spec", "providerIDList"),
-        # Not status.readyReplicas: in v1beta2, for a pool without Machines, it also counts machines before they join
-        # (cluster-api core/reconcilers/machinepool/machinepool_controller_status.go).
+        # This is not status.readyReplicas. In v1beta2, for a pool without Machines, that also counts machines before
+        # they join (cluster-api core/reconcilers/machinepool/machinepool_controller_status.go).
         nodes=("status", "nodeRefs"),
         left_out=_pool_left_out,
     ),

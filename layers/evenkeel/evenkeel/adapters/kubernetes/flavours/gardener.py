@@ -76,7 +76,7 @@ def _joined(machine: Object) -> Joined:
 
 
 def _creation(machine: Object, state: str) -> Object | None:
-    """Return the machine's last operation where it is a creation in this state; else None."""
+    """Return the machine's last operation where this is a creation in state ``state``; else None."""
     operation = mapping(get_path(machine, ("status", "lastOperation")))
     return operation if (operation.get("type"), operation.get("state")) == ("Create", state) else None
 
@@ -99,10 +99,10 @@ def _failure(machine: Object) -> MachineFailure | None:
 
 
 def _is_preserved(machine: Object, now: datetime) -> bool:
-    """Return True where Gardener preserves the machine, which may run or have failed.
+    """Return True where Gardener preserves the machine, whether it runs or has failed.
 
-    An annotation requests preservation. It is in effect from the moment that the status has an expiry time until that
-    time (machine-controller-manager pkg/controller/machineset.go, shouldFailedMachineBeTerminated).
+    An annotation requests preservation. Preservation begins when the status gets an expiry time, and ends at that time
+    (machine-controller-manager pkg/controller/machineset.go, shouldFailedMachineBeTerminated).
     """
     status = mapping(get_path(machine, ("status", "currentStatus")))
     expires = status.get("preserveExpiryTime")

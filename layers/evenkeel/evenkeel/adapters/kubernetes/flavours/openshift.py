@@ -44,9 +44,9 @@ _NODE_LABELS = ("spec", "template", "spec", "metadata", "labels")
 def authority_of(machine_set: Object) -> str | None:
     """Return the API in which a MachineSet is written, MachineAPI or ClusterAPI; None during a migration.
 
-    Cluster Autoscaler reads ``spec.authoritativeAPI``, admission policies read the field in ``status``
-    (openshift/kubernetes-autoscaler openshift_utils.go; cluster-capi-operator admission-policies). A controller copies
-    the field from spec to an empty status (machineset_migration_controller.go).
+    Cluster Autoscaler reads ``spec.authoritativeAPI``; admission policies read ``status.authoritativeAPI``
+    (openshift/kubernetes-autoscaler openshift_utils.go; cluster-capi-operator admission-policies). While the status is
+    empty, a controller copies the field from spec (machineset_migration_controller.go).
     """
     wanted, current = (get_path(machine_set, (place, "authoritativeAPI")) or "" for place in ("spec", "status"))
     if wanted in ("", MACHINE_API) and current in ("", MACHINE_API):
@@ -76,7 +76,7 @@ def _launched_at(machine: Object) -> datetime | None:
 
 
 def _failure(machine: Object) -> MachineFailure | None:
-    """Return the failure in ``errorReason`` where it is final, else in the provider's condition MachineCreation.
+    """Return a final failure from ``errorReason``, else a failure from the provider's condition MachineCreation.
 
     AWS answers InsufficientInstanceCapacity with a 5xx, which is not final. So the phase remains Provisioning, and only
     the condition shows the failure (machine-api-provider-aws pkg/actuators/machine/instances.go:552-579,
@@ -122,7 +122,8 @@ OPENSHIFT = Flavour(
     nodes=Nodes(
         bought=lambda scalable: by_provider_spec(get_path(scalable, _PROVIDER_VALUE)),
         labels=_NODE_LABELS,
-        # The operator copies these values to the newer names; its autoscaler reads both (openshift_utils.go:70-87).
+        # The operator copies these values to the newer names. OpenShift's autoscaler reads old and new names
+        # (openshift_utils.go:70-87).
         older_capacity={
             "cpu": (f"{_MAPI}/vCPU", read_amount),
             "memory": (f"{_MAPI}/memoryMb", lambda value: read_pieces(value) * 2**20),  # in MiB, despite its name

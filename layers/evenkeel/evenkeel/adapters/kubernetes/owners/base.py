@@ -50,7 +50,8 @@ class BoundsOwner(ABC):
     kind: ClassVar[Kind | None] = None  # the kind of its objects; None: the scalable itself
     rights: ClassVar[str] = ""  # the files that grant the right to write it; empty: the same as for scalables
     least_max: ClassVar[int] = 0  # the lowest max that the owner accepts
-    lowers_replicas: ClassVar[bool] = False  # True: the controller that copies max lowers replicas to max
+    # True: the controller that copies max also lowers replicas to max.
+    lowers_replicas: ClassVar[bool] = False
     max_only: ClassVar[bool] = False  # True: the owner has no min, and its controller writes replicas
 
     def __init__(self, keys: BoundKeys, items: Sequence[Object]) -> None:
@@ -115,8 +116,9 @@ class BoundsInSpec(BoundsOwner):
 class AppliedBounds(BoundsOwner):
     """Keeps the bounds in an object that another tool applies.
 
-    Where the record allows it, Evenkeel writes by server-side apply with force, which takes the fields over from the
-    tool. A merge patch restores the former values: it removes Evenkeel's fields, also those with a second manager.
+    Where the record allows it, Evenkeel writes by server-side apply with force, and so becomes the manager of the
+    fields. A merge patch restores the former values: it removes Evenkeel's fields, also where a field has a second
+    manager.
     """
 
     @abstractmethod
@@ -131,12 +133,14 @@ class ReplicasOwner(ABC):
     """Reads the range within which another controller keeps replicas."""
 
     kind: ClassVar[Kind]
-    copy_kind: ClassVar[Kind | None] = None  # repeats the numbers; read from files only, as it is too large for checks
-    source_kind: ClassVar[Kind | None] = None  # the source of the numbers, in another cluster; read from files only
+    # The kind that repeats the numbers. It is read only from files, because it is too large for checks.
+    copy_kind: ClassVar[Kind | None] = None
+    # The source of the numbers, in another cluster. Only files are read for it.
+    source_kind: ClassVar[Kind | None] = None
 
     @abstractmethod
     def __init__(self, items: Iterable[Object], copies: Iterable[Object]) -> None:
-        """``items``: all objects of its kind; ``copies``: those of ``copy_kind``."""
+        """``items``: all objects of the owner's kind; ``copies``: all objects of ``copy_kind``."""
 
     @abstractmethod
     def numbers(self, namespace: str, pool: str) -> OwnerNumbers | None:
@@ -152,7 +156,7 @@ class ReplicasOwner(ABC):
 
     @abstractmethod
     def frozen(self, groups: Iterable[NodeGroup]) -> Mapping[GroupKey, Reason]:
-        """Return the groups that must not be written now, with the reasons. The rule needs all groups together."""
+        """Return the groups that must not be written now, with the reasons. The rule compares all groups."""
 
 
 class CapOwner(ABC):

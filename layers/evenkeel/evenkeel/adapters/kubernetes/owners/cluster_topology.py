@@ -55,7 +55,8 @@ class ClusterTopology(AppliedBounds):
             return None
         annotations = annotations_of(entry)
         if self.keys.min not in annotations and self.keys.max not in annotations:
-            # Bounds on the MachineDeployment are not overwritten. Its managedFields show those of a ClusterClass.
+            # The topology controller does not overwrite bounds on the MachineDeployment. Its managedFields show bounds
+            # that come from a ClusterClass.
             return None
         name = str(entry.get("name"))
         place = f"{'.'.join(_ENTRIES)}[{name}].metadata.annotations"
@@ -91,7 +92,7 @@ class ClusterTopology(AppliedBounds):
     def patch(
         self, item: Object, scalable: Object, annotations: Mapping[str, str | None], bounds: Bounds | None
     ) -> dict[str, Any]:
-        """Return a merge patch with all entries, because it replaces the list. One entry has changed annotations."""
+        """Return a merge patch with all entries, because a patch replaces the list. One entry's annotations change."""
         name = get_path(scalable, ("metadata", "labels", TOPOLOGY_NAME))
         entries: list[Any] = []
         for entry in get_path(item, _ENTRIES):

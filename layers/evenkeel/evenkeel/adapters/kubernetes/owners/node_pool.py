@@ -2,8 +2,8 @@
 
 The operator overwrites bounds and replicas of the scalable at any event (hypershift-operator
 controllers/nodepool/capi.go, setMachineDeploymentReplicas), so Evenkeel writes the NodePool. A max below replicas
-lowers replicas. ``spec.replicas`` instead of ``spec.autoScaling`` fixes the number, and hides the group from the
-autoscaler. That is the only way to fence a group at 0 nodes. One NodePool is one zone.
+lowers replicas. To set ``spec.replicas`` instead of ``spec.autoScaling`` fixes the number of nodes and hides the group
+from the autoscaler. Only this fences a group at 0 nodes. One NodePool is one zone.
 """
 
 from collections.abc import Sequence
@@ -103,7 +103,7 @@ class NodePool(BoundsInSpec):
         )
 
     def frozen(self, scalable: Scalable) -> Reason | None:
-        """Return the reason if the NodePool is unread, paused, or has replicas that others have set; else None."""
+        """Return the reason if the NodePool is unread, paused, or has replicas that others set; else None."""
         if MADE_FROM not in scalable.annotations:
             return None
         item = self._item(scalable)
@@ -130,7 +130,7 @@ def _hosted_cluster(item: Object) -> str:
 
 
 def _pinned(item: Object) -> Bounds | None:
-    """Return the bounds that Evenkeel has fixed as replicas, or None where the replicas are another number."""
+    """Return the bounds that Evenkeel has fixed as replicas, or None where the NodePool's replicas differ."""
     replicas, decision = get_path(item, _REPLICAS), get_path(item, ("metadata", "annotations", DECISION))
     if replicas is None or get_path(item, _SCALING) is not None or not isinstance(decision, str):
         return None

@@ -64,7 +64,7 @@ class MachineAutoscaler(BoundsInSpec):
         )
 
     def frozen(self, scalable: Scalable) -> Reason | None:
-        """Return the reason if the scalable names a MachineAutoscaler and none targets it; else None."""
+        """Return the reason if the scalable names a MachineAutoscaler, but no one targets the scalable; else None."""
         if OWNED_BY not in scalable.annotations or (scalable.namespace, scalable.name) in self._by_target:
             return None
         # The annotations are copies, which the operator overwrites.

@@ -1,4 +1,4 @@
-"""Gardener's Worker: its pools have a minimum and a maximum. Each reconciliation moves replicas into each zone's share.
+"""Gardener's Worker: its pools have a minimum and a maximum. A reconciliation moves a zone's replicas into its share.
 
 Source: extensions/pkg/controller/worker/genericactuator/actuator_reconcile.go:243-273. Evenkeel never writes a Worker,
 because gardenlet replaces its pools with those of the Shoot at each reconciliation.
@@ -77,7 +77,7 @@ class Worker(ReplicasOwner):
         return self._ranges.get((namespace, pool, zone))
 
     def frozen(self, groups: Iterable[NodeGroup]) -> Mapping[GroupKey, Reason]:
-        """Return the groups of hibernated Shoots: none has replicas, although the Worker's minimum is above 0.
+        """Return the groups of hibernated Shoots: no group has replicas, although the Worker's minimum is above 0.
 
         To raise replicas to PoolMinimum would wake the Shoot.
         """

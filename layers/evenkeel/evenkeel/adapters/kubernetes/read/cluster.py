@@ -85,13 +85,14 @@ class ClusterReader:
             api, policy.namespaces, remaining, None if list_cache is None else Allowance(max_bytes)
         )
         self._rules = policy.policy().pools
-        # Evenkeel tests pending pods on nodes of every group. It also tests pods that have no nodes after a release.
+        # Evenkeel tests pending pods on nodes of every group. It also tests the pods that lack nodes after a release of
+        # replicas.
         views = isinstance(policy, ClusterRecord) and policy.workload is not None
         self._has_demand = policy.demand_stage is not DemandStage.OFF
         self._tries_pods = self._has_demand or bool(views and policy.policy().settings.autoscaler)
 
     def read(self, with_machines_of: Collection[GroupKey] = (), buyer: Buyer | None = None) -> ClusterObjects:
-        """Return the cluster's objects: all kinds of all flavours; machines, templates and nodes where needed.
+        """Return the cluster's objects: all kinds of all flavours, but machines, templates and nodes only where needed.
 
         Args:
             with_machines_of: Groups whose machines are listed even if all their nodes run.
@@ -151,7 +152,7 @@ class ClusterReader:
         return self._list_cache.groups((self._api.name, flavour.name), received, discoveries, read)
 
     def _fingerprints(self, flavour: Flavour, lists: Lists, groups: Iterable[GroupObjects]) -> dict[str, str | None]:
-        """Return the fingerprint of each list that has groups, for a later quick check to compare."""
+        """Return the fingerprint of each list that has groups. A later quick check compares these."""
         if self._list_cache is None:
             return {}
         kinds = {member.group.identity.kind for member in groups}
@@ -184,7 +185,7 @@ class ClusterReader:
         named: Collection[GroupKey],
         machines: dict[GroupKey, list[Object]],
     ) -> list[GroupObjects]:
-        """Return the groups. A group in ``named``, or with a machine that may wait for its node, gets its machines."""
+        """Return the groups. Adds machines to groups in ``named``, and to groups where a machine may lack its node."""
 
         def needs_machines(group: NodeGroup) -> bool:
             is_complete = group.requested == group.running and group.identity.zone is not None
@@ -250,7 +251,7 @@ class ClusterReader:
         return templates, {key for key, items in lists.items() if items is not None}
 
     def _running_nodes(self, flavour: Flavour, groups: list[GroupObjects]) -> dict[GroupKey, Object]:
-        """Return a running node of each group, where this API server also serves the workload cluster's nodes."""
+        """Return a running node of each group; empty unless this API server serves the workload cluster's nodes."""
         nodes = self.lister.list_if_allowed(NODE)
         if nodes is None:
             _log.warning("%s: nodes may not be listed, so templates describe them", self._api.name)

@@ -18,7 +18,7 @@ _IN_CLUSTER_API = ("cluster-api", "MachineSet", "openshift-cluster-api")
 
 
 def counted_once(members: Iterable[GroupObjects]) -> tuple[list[GroupObjects], list[Skipped]]:
-    """Return the groups without copies, and the copies with the reasons.
+    """Return the groups that are no copies, and the skipped copies with the reasons.
 
     A pool moves as a whole: while Machine API owns one of its MachineSets, all copies in Cluster API are skipped.
     Meanwhile, MachineSets that have moved are counted in Machine API, and not written. Otherwise there would be two

@@ -97,7 +97,8 @@ class Listing:
 def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tuple[list[GroupObjects], list[Skipped]]:
     """Return the node groups among a flavour's objects, and the skipped scalables with the reasons.
 
-    ``running`` is the number in the status. Where it differs from ``requested``, ``with_machines`` counts machines.
+    ``running`` is the number in the status. Where that number differs from ``requested``, ``with_machines`` counts the
+    machines instead.
     """
     flavour, reader = listing.flavour, _GroupReader(listing)
     groups: dict[GroupKey, GroupObjects] = {}
@@ -106,7 +107,7 @@ def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tupl
         for item in listing.of(kind.kind):
             controller = controller_of(item)
             if controller and controller.kind == "MachineDeployment":
-                continue  # a part of that MachineDeployment's group
+                continue  # this MachineSet is a part of its MachineDeployment's group
             scalable = reader.scalable(kind.kind, item)
             key = GroupKey(flavour.name, scalable.namespace, scalable.name)
             reason = _skipped_because(flavour, scalable, discoveries)
@@ -256,7 +257,7 @@ class _GroupReader:
         )
 
     def frozen_together(self, groups: list[GroupObjects]) -> list[GroupObjects]:
-        """Return the groups, frozen where the owner of replicas says so. Its rule needs all groups together."""
+        """Return the groups, frozen where the owner of replicas requires that. The owner's rule compares all groups."""
         reasons = self._replicas_owner.frozen(member.group for member in groups) if self._replicas_owner else {}
         if not reasons:
             return groups
@@ -280,7 +281,7 @@ def _written_by_us(scalable: Scalable, claim: Claim, reading: Reading) -> Writte
 def _field_managers(scalable: Scalable, claim: Claim) -> FieldManagers:
     holder = scalable.item if claim.object is None else claim.object
     return FieldManagers(
-        # Evenkeel's forced apply takes the fields over from any other manager.
+        # Evenkeel's forced apply makes Evenkeel the manager of the fields, in place of any former manager.
         bounds_applied_by="" if isinstance(claim.owner, AppliedBounds) else controller_of_field(holder, claim.path),
         replicas_applied_by=controller_of_field(scalable.item, _REPLICAS),
         bounds_by=last_writer(holder, claim.path) or UNNAMED,
@@ -335,7 +336,7 @@ def _bounds(claim: Claim, reading: Reading) -> Bounds | None:
 
 
 def _note_lost_bounds(flavour: Flavour, claim: Claim, annotations: Mapping[str, Any], reading: Reading) -> None:
-    """Add a note where only the former API's annotations have bounds, so that no autoscaler sees the group."""
+    """Add a note where only the former API's annotations have bounds: no autoscaler sees such a group."""
     former = flavour.owners.former_keys
     if former is None or claim.has_bounds:
         return
@@ -434,7 +435,7 @@ def _option(
 def _autoscaler_options(flavour: Flavour, annotations: Mapping[str, Any], reading: Reading) -> AutoscalerOptions:
     """Return the group's options of the autoscaler.
 
-    Evenkeel has set the provision timeout where ``evenkeel.dev/provision-time`` has the same value. Then it is not
+    Where ``evenkeel.dev/provision-time`` equals the provision timeout, Evenkeel has set that timeout, so it is not
     returned as an option of the group.
     """
     names = flavour.autoscaler
@@ -460,7 +461,7 @@ def _duration(value: object) -> timedelta:
 
 
 def _read_wait(text: str) -> timedelta:
-    """Return how long to wait for a machine. Raises BadValueError for 0, with which each machine is late at once."""
+    """Return how long to wait for a machine. Raises BadValueError for 0: every machine would be late at once."""
     if not (time := read_duration(text)):
         raise BadValueError("a machine needs some time to become a node: write a duration such as 15m")
     return time
@@ -503,7 +504,7 @@ def _count(item: Object, path: Path) -> int:
 
 
 def _rolling(item: Object, reading: Reading) -> Rolling | None:
-    """Return maxSurge and maxUnavailable of a rolling update, from the path of either API version; else None."""
+    """Return maxSurge and maxUnavailable of a rolling update, from the path of either API version, or None."""
     for path in (("spec", "strategy", "rollingUpdate"), ("spec", "rollout", "strategy", "rollingUpdate")):
         update = get_path(item, path)
         if isinstance(update, dict) and "maxSurge" in update and "maxUnavailable" in update:

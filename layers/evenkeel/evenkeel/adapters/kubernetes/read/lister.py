@@ -58,8 +58,8 @@ class ObjectLister:
         """Return all objects of a kind; None where the cluster does not serve it.
 
         Raises:
-            ClusterUnavailableError: also where the kind is served and its list was not found. An empty list would mean
-                that the scalables own their bounds.
+            ClusterUnavailableError: also where the kind is served and its list was not found. If it were treated as
+                empty, the scalables would seem to own their bounds.
         """
         version = self.version(kind)
         lists = self.list_version(kind, version) if version else None
@@ -75,7 +75,7 @@ class ObjectLister:
             received = self._list_path(path, optional=kind.may_be_refused, metadata_only=metadata_only)
             if received is None and kind.may_be_refused:
                 try:
-                    received = self._list_path(path)  # this request distinguishes not found from forbidden
+                    received = self._list_path(path)  # this request shows if the list is not found or forbidden
                 except AccessRefusedError:
                     self.refused.add(kind)
             if received is None:
@@ -112,7 +112,7 @@ class ObjectLister:
         return {str(get_path(entry, ("name",))) for entry in entries} if isinstance(entries, list) else None
 
     def list_if_allowed(self, kind: Kind) -> list[Object] | None:
-        """Return all objects of a kind, in the first served version that has it; None where not served or forbidden."""
+        """Return all objects of a kind, in its first served version; None where not served or forbidden."""
         preferred = self.version(kind) if kind.versions else None
         for version in [preferred] if preferred else self._api.served(kind.group, self._remaining):
             objects: list[Object] = []

@@ -26,7 +26,7 @@ from evenkeel.domain.model.groups import GroupKey, Machine, MachineFailure, Node
 _PROVIDER_ID = re.compile(r"(?:aws:///|gce://[^/]+/)(?P<zone>[^/]+)/[^/]+", re.ASCII)
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 # The error code where the autoscaler's own request for nodes failed: the API server did not answer, or bounds forbade
-# the request (core/scaleup/orchestrator/executor.go, IncreaseSize). This is no failure of the zone.
+# the request (core/scaleup/orchestrator/executor.go, IncreaseSize). Such an error is no failure of the zone.
 _OWN_REQUEST_FAILED = "cloudProviderError"
 
 ScalableId = tuple[str, str, str]
@@ -111,8 +111,8 @@ def scalables_of(flavour: Flavour, machine: Object) -> list[ScalableId]:
 def with_machines(group: NodeGroup, machines: Iterable[Machine]) -> NodeGroup:
     """Return the group with its machines. ``running`` counts machines that have a node and are not being deleted.
 
-    The status is the second source of ``running``. A list by label misses relabelled machines, and Evenkeel must not
-    give up a running node that the list has missed.
+    The status is the second source of ``running``. A list by label misses relabelled machines, but their running nodes
+    must still count.
     """
     listed = tuple(machines)
     if group.status.launched is not None and not listed:

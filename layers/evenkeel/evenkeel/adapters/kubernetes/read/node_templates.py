@@ -70,7 +70,7 @@ class NodeSources:
 
     # By API group, kind, namespace and name.
     templates: Mapping[tuple[str, str, str, str], Object] = field(default_factory=dict)
-    # API group and kind of each complete list. An object that such a list does not contain does not exist.
+    # API group and kind of each complete list. An object of these kinds that was not read does not exist.
     kinds: Collection[tuple[str, str]] = ()
     nodes: Mapping[GroupKey, Object] = field(default_factory=dict)  # a running node of the group
 
@@ -91,7 +91,7 @@ def described(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> G
     reading = Reading(name=f"{member.group.identity.kind} {member.group.key.namespace}/{member.group.key.name}")
     template = _annotated(member.scalable, flavour, reading)
     blind = bool(reading.faults)  # where one amount is bad, Cluster Autoscaler uses no amount
-    # This function is called again for a group once more objects are read, so notes that exist are not repeated.
+    # This function is called a second time for a group after further objects are read, so it does not repeat notes.
     group = replace(
         member.group,
         unreadable=replace(
@@ -112,7 +112,8 @@ def described(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> G
     closed = is_empty(member) and (blind or not template.complete)
     if not is_known and not closed and not reading.faults:
         return member
-    # True: the scalable refers to no template object, or that object was read, or a complete list does not contain it.
+    # True: the scalable refers to no template object, the object was read, or a complete list shows that it does not
+    # exist.
     stated = get_path(member.scalable, flavour.nodes.template.path) if flavour.nodes.template else None
     listed = reference is not None and (reference.kind.group, reference.kind.kind) in sources.kinds
     is_certain = stated is None or source is not None or listed
@@ -132,7 +133,7 @@ def described(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> G
 def with_offerings(
     members: Iterable[GroupObjects], asked: Collection[GroupKey], flavour: Flavour, sources: NodeSources, buyer: Buyer
 ) -> list[GroupObjects]:
-    """Return the groups, with the offering of each group in ``asked`` where that offering is fully known."""
+    """Return the groups. Groups in ``asked`` get their offering where all of its parts are known."""
     return [
         replace(
             member,

@@ -37,8 +37,8 @@ _NO_MOMENT = datetime(2000, 1, 1, tzinfo=UTC)
 _SAFE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 # Kinds of volumes whose names are read: they name the claims of ephemeral volumes, and local volumes that may be lost.
 _NAMED_VOLUMES = frozenset({"persistentVolumeClaim", "ephemeral", "emptyDir", "hostPath"})
-# Fields of a pod's spec that are read here, or that do not restrict the pod to some nodes (core/v1 types.go, PodSpec of
-# Kubernetes 1.36).
+# The known fields of a pod's spec. Each is read here, or does not restrict the pod to some nodes (core/v1 types.go,
+# PodSpec of Kubernetes 1.36).
 _KNOWN = frozenset(
     {
         *("affinity", "containers", "initContainers", "nodeName", "nodeSelector", "overhead", "priority"),
@@ -51,7 +51,7 @@ _KNOWN = frozenset(
         *("setHostnameAsFQDN", "shareProcessNamespace", "subdomain"),
     }
 )
-_Fields = Mapping[str, Any]  # name of a field -> the known fields below it; None: these are not checked
+_Fields = Mapping[str, Any]  # name of a field -> the known fields below it; None: fields below it are not checked
 _REQUIRED, _PREFERRED = (f"{how}DuringSchedulingIgnoredDuringExecution" for how in ("required", "preferred"))
 _RESOURCES: _Fields = dict.fromkeys(("requests", "limits", "claims"))
 _SELECTOR: _Fields = dict.fromkeys(("matchLabels", "matchExpressions"))
@@ -372,7 +372,7 @@ def _needs(spec: _Spec, volumes: tuple[PodVolume, ...], unread: tuple[str, ...],
 
 
 def _unread(spec: _Spec, spreads: Iterable[_Spread]) -> Iterator[str]:
-    """Yield the paths of unknown fields below the spec, which may restrict the pod to some nodes."""
+    """Yield the paths of unknown fields below the spec, each of which may restrict the pod to some nodes."""
     yield from _unknown(_plain(spec.affinity), _KNOWN_AFFINITY, "affinity")
     yield from _unknown(_plain(spec.topology_spread_constraints), _KNOWN_SPREAD, "topologySpreadConstraints")
     if any(one.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway") for one in spreads):
@@ -500,7 +500,7 @@ _amount = lru_cache(maxsize=4096)(read_amount)
 
 
 def selector(shape: SelectorShape | None) -> Selector | None:
-    """Return a selector. None matches nothing, an empty selector matches everything."""
+    """Return a selector. A selector None matches nothing, an empty selector matches everything."""
     if shape is None:
         return None
     equal = (Requirement(key, "In", (value,)) for key, value in sorted((shape.match_labels or {}).items()))

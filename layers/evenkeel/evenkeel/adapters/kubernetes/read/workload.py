@@ -1,4 +1,4 @@
-"""Reads a workload cluster page by page. Each page is reduced to the fields that scheduling needs before the next."""
+"""Reads a workload cluster page by page. Of each page, only the fields that scheduling needs are kept."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -109,7 +109,7 @@ class KubernetesWorkload:
         return workload
 
     def refused(self, *, orders: bool) -> Sequence[str]:
-        """Return a sentence for each missing right. ``orders``: also for the autoscaler's lease and status."""
+        """Return a sentence for each missing right. ``orders``: also of rights to the autoscaler's lease and status."""
         rights = [{"group": group, "resource": plural, "verb": "list", "namespace": ""} for group, plural in _LISTED]
         if orders:
             places = self._autoscaler_namespaces
@@ -198,8 +198,8 @@ class KubernetesWorkload:
         Raises ClusterUnavailableError, also where an object is not valid: an incomplete list is never used.
         """
         decode, count = _decoder(shape), 0
-        # Only a hundredth of a page of pods is kept, so each page has its own limit. Of other kinds, most of a page is
-        # kept, so all pages share one limit.
+        # Evenkeel keeps a hundredth of a page of pods, so each such page has its own limit. It keeps most of a page of
+        # another kind, so all pages of that kind share one limit.
         allowance = None if fields else Allowance()
         try:
             for page in self._api.each_page(path, self._remaining, allowance, fields, rights=RIGHTS):

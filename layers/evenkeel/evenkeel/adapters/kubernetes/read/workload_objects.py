@@ -167,7 +167,7 @@ class _AttachmentSpec(Shape):
 
 
 class AttachmentShape(Shape):
-    """A VolumeAttachment. If it names no persistent volume, it is of an inline volume, which is counted by its pod."""
+    """A VolumeAttachment. Without a persistent volume, it is of an inline volume, which is counted with its pod."""
 
     metadata: Metadata
     spec: _AttachmentSpec

@@ -47,7 +47,8 @@ class Marker:
         )
         preserved = sum(machine.preserved for machine in staying)
         if preserved and len(names) < min(group.requested, len(staying)) - requested:
-            # Preserved machines are deleted last. So a machine outside ``names``, or a preserved one, would be deleted.
+            # Preserved machines are deleted last. ``names`` has too few machines, so another or a preserved machine
+            # would be deleted.
             raise RejectedError(
                 f"{group.key}: {preserved} of its {len(staying)} machines are preserved, so spec.replicas {requested} "
                 "would take others than it should: give back less, or end their preservation"
@@ -68,7 +69,8 @@ class Marker:
         """Mark these machines, and remove Evenkeel's marks from the group's other machines.
 
         Each patch contains the machine's resourceVersion. So a machine that has joined meanwhile causes a conflict, and
-        the next run plans with its node. Machines with a mark need no patch, so they are listed again to detect this.
+        the next run plans with its node. Machines that already have the mark need no patch. Evenkeel lists them again
+        to detect a change.
         """
         group, mark = patch.plan.group, FLAVOURS[patch.plan.group.key.flavour].machines.mark
         if names:
@@ -93,7 +95,7 @@ class Marker:
                 self._set_mark(group, item, mark.value)
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
-        """Remove Evenkeel's marks from these machines. Return False, and remove none, while the group has a surplus."""
+        """Remove Evenkeel's marks from these machines. While the group has a surplus, remove none and return False."""
         mark, staying = FLAVOURS[group.key.flavour].machines.mark, self._staying(group)
         if not no_surplus((machine for machine, _ in staying), group.requested):
             return False

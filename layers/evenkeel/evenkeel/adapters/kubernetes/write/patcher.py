@@ -88,7 +88,7 @@ class Patcher:
         self._patch(member, item, body)
 
     def _options(self, member: GroupObjects, plan: GroupPlan) -> Annotations:
-        """Return the annotations that change the scalable's provision timeout, unless others have set that timeout."""
+        """Return the annotations that change the scalable's provision timeout, if no other writer has set it."""
         if not plan.changes_options:
             return {}
         name = FLAVOURS[plan.group.key.flavour].autoscaler.provision_timeout
@@ -101,8 +101,8 @@ class Patcher:
     def _check_replicas(self, member: GroupObjects) -> None:
         """Raise ConflictError where the scalable's replicas have changed since they were read.
 
-        The owner's resourceVersion does not show such a change. A max below newly ordered replicas would remove running
-        nodes (HyperShift), or stop scale-down until the next check.
+        The owner's resourceVersion does not reveal such a change. If a new max were below replicas that were ordered
+        meanwhile, it would remove running nodes (HyperShift), or stop scale-down until the next check.
         """
         item, path = self._newest(member.scalable), ("spec", "replicas")
         newest = self._api.get(_path_of(member, item), self._remaining)
@@ -125,11 +125,11 @@ class Patcher:
         self.write_owner(member, member.owner.bounds_annotations(bounds), bounds)
 
     def check_owner(self, member: GroupObjects, plan: GroupPlan) -> None:
-        """Send the owner's patch as a dry run, if the right to write the owner is one that Evenkeel may not have.
+        """Send the owner's patch as a dry run, where Evenkeel may lack the right to write the owner.
 
         Raises RejectedError, ConflictError.
         """
-        # For AppliedBounds, the record decides if Evenkeel writes the owner, not a right.
+        # For AppliedBounds, the record and not a right decides if Evenkeel writes the owner.
         needs_right = member.owner.rights and not isinstance(member.owner, AppliedBounds)
         if needs_right and member.owner_object is not None and plan.bounds is not None and plan.publishes:
             self.write_owner(member, {}, plan.bounds, pins=plan.pins, dry_run=True)

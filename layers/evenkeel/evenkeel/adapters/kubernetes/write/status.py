@@ -12,7 +12,7 @@ from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import rfc3339, sentences
 
 _EVENT = Kind("", ("v1",), "Event", "events")
-# With less time left, neither events nor the status are written: patches of other pools need these seconds more.
+# With fewer seconds left, neither events nor the status are written, because patches of other pools need the time.
 _SPARE_SECONDS = 30
 _STATUS_ENTRY = "evenkeel.json"
 _STATUS_RIGHTS = "deploy/kubernetes/rbac-status.yaml"
@@ -20,7 +20,7 @@ _EVENT_REASONS = {
     State.HEALTHY: "Rebalanced",
     State.FENCED: "Fenced",
     State.PROBING: "Probing",
-    State.FROZEN: "Frozen",  # a frozen group is never written; the entry completes the table
+    State.FROZEN: "Frozen",  # a frozen group is never written, but the table has each state
 }
 _log = logging.getLogger("evenkeel.kubernetes")
 

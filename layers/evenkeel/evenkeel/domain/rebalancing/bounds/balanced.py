@@ -21,7 +21,7 @@ from evenkeel.domain.model.water_fill import Bucket, water_fill
 
 
 def _balanced(pool: PoolDraft) -> list[Size]:
-    """Return the size of every group, and set the deal to store in the draft."""
+    """Return the size of every group, and set the draft's ``publication``: the deal to store."""
     deal = _Deal(pool.pool.max, pool.groups)
     last = pool.pool.state.published
     targets = {draft.key: draft.requested for draft in pool.groups}
@@ -56,8 +56,8 @@ def _after_change(
 ) -> tuple[Publication, datetime | None]:
     """Return the deal after a change of requested replicas: a loan to the groups at their bound, or a new leveling.
 
-    Before a loan, the replicas must be unchanged for ``standstill``. Until then the last deal remains, and the second
-    value is the end of that time.
+    A loan starts once the replicas have been unchanged for ``standstill``. Before, the last deal remains, and the
+    second returned value is the time at which the loan starts.
     """
     guesses = pool.awaited is None and not deal.is_scarce
     at_bound = deal.at_their_bound(last) if guesses else []
@@ -73,9 +73,9 @@ def _after_change(
 
 
 def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication, fresh: Publication) -> tuple["_Deal", Publication]:
-    """Return the deal of an unchanged pool: the last one, until every autoscaler loop has read it.
+    """Return the deal of an unchanged pool: the last deal, until every autoscaler loop has read that deal.
 
-    After that, an unused loan ends, or the last nodes of the headroom go to the next group.
+    Afterwards, an unused loan ends, or the next group gets the last nodes of the headroom.
     """
     if pool.now < last.ends_at:
         deal.level_out(last.grower, last.turn)
@@ -84,7 +84,7 @@ def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication, fresh: Publi
             deal.keep(last, Reason.of(Rule.HEADROOM_STANDS_UNREAD))
         return deal, last
     if last.lent and pool.awaited:
-        # Pods still wait for the loan. It remains while it serves them.
+        # The loan remains while pods wait for its nodes.
         deal.keep(last, Reason.of(Rule.HEADROOM_AWAITED))
         return deal, last
     if last.lent or not deal.is_scarce:
@@ -92,7 +92,7 @@ def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication, fresh: Publi
         deal.level_out(last.grower, 0)
         return deal, replace(fresh, grower=last.grower) if last.lent else last
     if pool.awaited is not None:
-        deal.level_out(last.grower, last.turn)  # no pod waits for the last nodes: no rotation
+        deal.level_out(last.grower, last.turn)  # no pod waits for the last nodes, so they do not rotate
         return deal, last
     # The group with the last nodes does not use them: the next group gets them.
     deal.level_out(last.grower, last.turn + 1)
@@ -111,14 +111,14 @@ class _Share:
         # if healthy.
         unfenced = not draft.group.annotations.fencing_enabled and draft.state in (State.FENCED, State.PROBING)
         self.state = State.FROZEN if draft.group.owner.bounds_held else State.HEALTHY if unfenced else draft.state
-        # How many nodes the group may grow beyond its target. Without a cap, only the headroom limits it.
+        # How many nodes the group may grow beyond its target. Without a cap, only the headroom limits its growth.
         self.cap = pool_max if cap is None else cap - draft.requested
         self.extra = draft.kept_room
         self.steps: list[Reason] = []
 
     @property
     def basis(self) -> str:
-        """Return what a deal depends on in this group, apart from its target."""
+        """Return the group's values that a deal depends on, without the target."""
         draft, group, state = self.draft, self.draft.group, self.state
         probe = draft.probe if state is State.PROBING else ""
         room = group.bounds.max if state is State.FROZEN and group.bounds is not None else ""
@@ -126,7 +126,7 @@ class _Share:
 
     @property
     def growth(self) -> int:
-        """Return the number of nodes that the group may grow at once: at most 1 if it is probing."""
+        """Return the number of nodes by which the group may grow at once: at most 1 if the group is probing."""
         return self.cap if self.state is State.HEALTHY else self.draft.probe
 
     def bucket(self, level: int, room: int, weight: int = 1) -> Bucket:
@@ -135,13 +135,13 @@ class _Share:
 
 
 class _Deal:
-    """One deal: the groups that take part, the headroom that is left, and the share of each group."""
+    """One deal: the participating groups, the remaining headroom, and the share of each group."""
 
     def __init__(self, pool_max: int, drafts: Sequence[Draft]) -> None:
         self._shares = [_Share(draft, pool_max) for draft in drafts]
         live = [share for share in self._shares if share.state is not State.FROZEN]
-        # 1. The headroom. A frozen group keeps its bounds, so its room is reserved. If an owner does not accept max 0,
-        # its group gets that node first. Otherwise the maxima could add up to more than PoolMaximum.
+        # 1. The headroom. A frozen group keeps its bounds, so its room is reserved. If an owner requires a least max,
+        # its group first gets the nodes up to that max. Otherwise the maxima' sum could exceed PoolMaximum.
         self._left = max(0, pool_max - sum([share.target + share.extra for share in self._shares]))
         self._headroom = self._left
         for share in live:
@@ -168,7 +168,7 @@ class _Deal:
             share.steps.append(reason)
 
     def _fill(self, shares: Sequence[_Share], buckets: Sequence[Bucket], rule: Rule) -> None:
-        """Distribute the remaining headroom evenly over these shares. Each has its own bucket."""
+        """Distribute the remaining headroom evenly over these shares. Each share has its own bucket."""
         reason = Reason.of(rule)
         for share, nodes in zip(shares, water_fill(buckets, self._left), strict=True):
             self._give(share, nodes, reason)
@@ -186,7 +186,7 @@ class _Deal:
     def at_their_bound(self, last: Publication) -> list[_Share]:
         """Return the groups that have used up their headroom.
 
-        Return none unless all other groups are unchanged and at least one of them has headroom.
+        The list is empty if another group has changed, or if no other group has headroom.
         """
         used_up = []
         others = False
@@ -203,11 +203,11 @@ class _Deal:
         return used_up if others else []
 
     def serves(self, awaited: Mapping[str, int]) -> bool:
-        """Return True if each group has headroom for the pods that wait for it, as far as the group may grow."""
+        """Return True if each group has headroom for the nodes that pods wait for, up to its ``growth``."""
         return not self._short(awaited)
 
     def serve(self, awaited: Mapping[str, int]) -> None:
-        """4. Give each group headroom for the pods that wait for it. If it does not suffice for all, level it."""
+        """4. Give each group headroom for the pods that wait for it. Level the headroom if it does not suffice."""
         short = self._short(awaited)
         self._fill(
             [share for share, _ in short], [share.bucket(0, nodes) for share, nodes in short], Rule.HEADROOM_AWAITED
@@ -222,10 +222,10 @@ class _Deal:
         """4. Lend the headroom to these groups, except one node for each other healthy group."""
         self._one_each(set(self._healthy) - set(at_bound))
         self._fill(at_bound, [share.bucket(0, share.cap - share.extra) for share in at_bound], Rule.HEADROOM_LENT)
-        self._level_rest()  # what remains because of the groups' caps
+        self._level_rest()  # the headroom that the groups at their caps cannot use
 
     def level_out(self, grower: str, turn: int) -> None:
-        """5 and 6. Give each healthy group one node, and level the rest. Scarce headroom goes to the groups in turn."""
+        """5, 6. Give each healthy group one node. Level the rest. Give scarce headroom to one group after another."""
         if self.is_scarce:
             self._last_nodes(grower, turn)
             return

@@ -42,8 +42,8 @@ def _share(value: int | str, zone_index: int, zones: int, total: int) -> int | s
 def distribute_rolling(pool: Rolling, zone_index: int, zones: int, *, pool_min: int, pool_max: int) -> Rolling:
     """Return the share of a pool's ``maxSurge`` and ``maxUnavailable`` that one zone gets.
 
-    As in Gardener, PoolMaximum weighs a percentage of surge, and PoolMinimum one of unavailability. Plans report the
-    shares and never write them, because a rolling update with both shares 0 makes no progress.
+    As in Gardener, a percentage of surge is weighted by PoolMaximum, and a percentage of unavailability by PoolMinimum.
+    Plans only report the shares, because a rolling update with both shares 0 makes no progress.
     """
     return Rolling(
         _share(pool.max_surge, zone_index, zones, pool_max), _share(pool.max_unavailable, zone_index, zones, pool_min)
@@ -51,9 +51,9 @@ def distribute_rolling(pool: Rolling, zone_index: int, zones: int, *, pool_min: 
 
 
 def pool_rolling(members: list[Rolling]) -> Rolling | None:
-    """Return a pool's rolling-update numbers: the sum of its members' counts, or the percentage of every member.
+    """Return a pool's rolling-update numbers: the sum of its members' counts, or the percentage that all members have.
 
-    Return None if members mix counts and percentages, or differ in the percentage.
+    Return None if members mix counts and percentages, or have different percentages.
     """
 
     def total(values: list[int | str]) -> int | str | None:
@@ -80,7 +80,7 @@ def read_int_or_percent(value: object) -> int | str:
     """Return Kubernetes' IntOrString as rolling updates use it: a count, or a percentage such as ``"25%"``.
 
     Raises:
-        BadValueError: The value is neither.
+        BadValueError: The value is neither a count nor a percentage.
     """
     if isinstance(value, str) and value.endswith("%"):
         try:

@@ -1,7 +1,7 @@
-"""Exact fences: the owner of a group holds its replicas, even at 0, and no autoscaler scales the group.
+"""Exact fences: the owner of a group keeps the group's replicas fixed, even at 0, and no autoscaler scales the group.
 
-HyperShift's operator stops a workload cluster's autoscaler if the autoscaler scales none of its groups
-(hostedcluster_controller.go). So it must keep at least one group, and only that group's max is its fence.
+HyperShift's operator stops a workload cluster's autoscaler if no group is left for it to scale
+(hostedcluster_controller.go). So at least one group stays with the autoscaler, and only its max fences this group.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from evenkeel.domain.model.pools import AnyPool
 
 
 def with_exact_fences(pools: list[AnyPool], fenced: Iterable[NodeGroup]) -> list[AnyPool]:
-    """Return the pools, with ``may_be_pinned`` on each group whose owner is to hold its replicas. Its max may be 0."""
+    """Return the pools. Each group whose owner is to hold its replicas has ``may_be_pinned``, and may have max 0."""
     able = [group for pool in pools for group in pool.groups if group.owner.pinning is not None]
     exact = exact_fences(fenced, [group for group in able if group.ours.pinned and group.frozen_because is None])
     if not exact:
@@ -31,7 +31,7 @@ def exact_fences(fenced: Iterable[NodeGroup], pinned: Iterable[NodeGroup]) -> fr
 
     Args:
         fenced: All groups that must not grow.
-        pinned: All groups whose replicas are held now. Those not in ``fenced`` go back to the autoscaler.
+        pinned: All groups whose replicas are held now. Groups that are not in ``fenced`` go back to the autoscaler.
     """
     candidates: dict[str, list[NodeGroup]] = {}
     for group in fenced:
@@ -51,8 +51,8 @@ def exact_fences(fenced: Iterable[NodeGroup], pinned: Iterable[NodeGroup]) -> fr
 def _without_last(groups: list[NodeGroup], *, is_released: bool) -> list[NodeGroup]:
     """Return the groups of one workload cluster that may be pinned.
 
-    These are all groups, if the autoscaler scales another one. Otherwise one group is left out, if possible one that is
-    not pinned now. So no group is pinned before another has been released.
+    If the autoscaler scales another group, all groups may be pinned. Otherwise one group is left out, if possible one
+    that is not pinned now. So Evenkeel never pins the autoscaler's last group.
     """
     owners = {group.owner.numbers.ref.id for group in groups if group.owner.numbers is not None}
     if any(group.owner.pinning is not None and group.owner.pinning.scaled - owners for group in groups):

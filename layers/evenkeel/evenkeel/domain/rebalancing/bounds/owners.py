@@ -1,4 +1,4 @@
-"""Groups that Evenkeel must not write: the record does not allow it for the owner, or another writer sets replicas."""
+"""Groups that Evenkeel must not write: their owner needs a consent that is missing, or another writer sets replicas."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -12,7 +12,7 @@ from evenkeel.domain.model.states import PoolState
 
 
 def with_write_consent(observation: Observation, policy: Policy) -> Observation:
-    """Return the observation, with ``bounds_held`` on groups whose owner needs a consent that the record lacks."""
+    """Return the observation. A group has ``bounds_held`` if the record lacks the consent that its owner needs."""
     if policy.write_topology:
         return observation
     groups = tuple([_held(group) for group in observation.groups])
@@ -23,17 +23,17 @@ def _held(group: NodeGroup) -> NodeGroup:
     numbers = group.owner.numbers
     if numbers is None or not numbers.needs_consent:
         return group
-    # While the owner has a value that Evenkeel wrote, the desired bounds are those from before that value. Otherwise
-    # they are the owner's present bounds.
+    # While the owner has a value that Evenkeel wrote, the bounds from before that value are the desired bounds.
+    # Otherwise the owner's present bounds are.
     numbers = replace(numbers, takes_ours=group.has_ours_with_bounds)
     return replace(group, owner=replace(group.owner, numbers=numbers, bounds_held=True, allowed_replicas=group.bounds))
 
 
 def without_foreign(pools: Iterable[AnyPool], without: Collection[PoolId]) -> list[AnyPool]:
-    """Return the pools, with a group frozen if its annotation says that Evenkeel pinned it, but not the pool's state.
+    """Return the pools. A group is frozen if its annotation, but not the pool's state, says that Evenkeel pinned it.
 
-    Such a group is a copy of an object that Evenkeel wrote, or another writer has set its replicas since. Pools in
-    ``without`` are unchanged.
+    Either the group is a copy of an object that Evenkeel wrote, or another writer has set its replicas after Evenkeel.
+    Pools in ``without`` are unchanged.
     """
     return [
         replace(pool, groups=tuple([_frozen_if_foreign(group, pool.state) for group in pool.groups]))

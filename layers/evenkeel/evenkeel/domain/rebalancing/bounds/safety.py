@@ -1,8 +1,9 @@
 """The bounds to publish, for every strategy: this module alone applies caps on growth and makes bounds safe.
 
-Cluster Autoscaler reads bounds every ten seconds. A single bad bound hides every node group of the cluster from it
-(clusterapi_controller.go:804-808). A max below replicas stops scale-down for good (kubernetes/autoscaler#9395). With a
-min above replicas, the autoscaler refuses small growth (kubernetes/autoscaler#4942).
+Cluster Autoscaler reads bounds every ten seconds. A single bad bound hides every node group of the cluster from the
+autoscaler (clusterapi_controller.go:804-808). A max below replicas stops scale-down for good
+(kubernetes/autoscaler#9395). With a min above replicas, the autoscaler refuses small growth
+(kubernetes/autoscaler#4942).
 """
 
 from evenkeel.domain.model.choices import Size
@@ -19,7 +20,7 @@ def size(pool: PoolDraft) -> None:
 def publish(pool: PoolDraft) -> None:
     """Set the bounds of each group: the strategy's bounds, limited by every cap on growth and made safe.
 
-    The bounds of a frozen group, and bounds that are held, do not change.
+    Frozen groups and groups with held bounds keep their bounds.
     """
     for draft, proposal in zip(pool.groups, pool.bounds.sizes, strict=True):
         if draft.state is State.FROZEN:
@@ -42,7 +43,7 @@ def publish(pool: PoolDraft) -> None:
 
 
 def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
-    """Return the strategy's max, lowered to the tightest limit on the group's growth, but never below its replicas."""
+    """Return the strategy's max, lowered to the tightest limit on growth, but never below the group's replicas."""
     group, maximum = draft.group, proposal.max
     if draft.state is State.FENCED and group.annotations.fencing_enabled:
         maximum = draft.requested
@@ -64,7 +65,7 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
         }
         maximum = _cut(draft, maximum, cap, rule, **facts.get(rule, {}))
     if pool.pool.settings.strategy.adds_up and draft.journal_delta < 0 and group.bounds is not None:
-        # This group's patch is written before other groups lower their max. So it must not raise its own max.
+        # This group's patch is written before other groups lower their max. So the patch must not raise its max.
         maximum = _cut(draft, maximum, group.bounds.max, Rule.GIVES_UP_FIRST)
     return maximum
 
@@ -78,9 +79,9 @@ def _cut(draft: Draft, maximum: int, cap: int, rule: Rule, **facts: Fact) -> int
 
 
 def _closing_rule(pool: PoolDraft, draft: Draft) -> Rule | None:
-    """Return why no autoscaler may order nodes in the group; None: one may.
+    """Return why autoscalers must not order nodes in the group; None: they may.
 
-    In a pool that is opened to autoscalers (paused or in dry run), one always may.
+    In a pool that is opened to autoscalers (paused or in dry run), they always may.
     """
     if pool.opens:
         return None
@@ -98,9 +99,9 @@ def stays_closed(draft: Draft) -> bool:
 
 
 def _closed(pool: PoolDraft, draft: Draft, rule: Rule) -> int:
-    """Return the max of a closed group: its replicas, and the nodes that pods need beyond upcoming machines.
+    """Return a closed group's max: its replicas, plus the nodes that pods need once upcoming machines are counted.
 
-    An autoscaler can order exactly these nodes.
+    An autoscaler can order only these additional nodes.
     """
     more = pool.release.open_for.get(draft.key, 0)
     if more:
@@ -114,10 +115,10 @@ def _closed(pool: PoolDraft, draft: Draft, rule: Rule) -> int:
 
 
 def _has_moved_machines_coming(pool: PoolDraft, draft: Draft) -> bool:
-    """Return True while machines that Evenkeel moved here from another zone are upcoming.
+    """Return True while the group waits for machines that Evenkeel moved to it from another zone.
 
-    Cluster Autoscaler does not count machines that it did not order (clusterstate.go:1126-1139). If max left room, it
-    would order them again.
+    Cluster Autoscaler does not count machines that it did not order (clusterstate.go:1126-1139). If max left room, the
+    autoscaler would order these nodes again.
     """
     if draft.journal_delta > 0:
         return True
@@ -156,7 +157,7 @@ def shorten_provision_time(pool: PoolDraft) -> None:
     """Set the record's provision time for suspect groups, and remove it from the others. A user's own value remains.
 
     This is no fence: Cluster Autoscaler may choose the group again. But each attempt then takes minutes instead of a
-    quarter of an hour. It matters most where max cannot be 0 or the bounds are held.
+    quarter of an hour. The short time matters most where max cannot be 0 or the bounds are held.
     """
     wanted = pool.pool.settings.suspect_provision_time if pool.pool.settings.autoscaler else None
     for draft in pool.groups:

@@ -4,7 +4,7 @@ Constants and rules are Cluster Autoscaler's (utils/backoff/exponential_backoff.
 state is stored, so it outlives the process. A failure during a backoff changes nothing, so doubled and late reports of
 one failure cannot lengthen the backoff.
 
-The state follows from the *set* of failure times, in whatever order and however often they are reported. A late report
+The state depends only on the *set* of failure times, not on the order or the number of their reports. A late report
 never ends a backoff earlier.
 
     failure      end of backoff             a success, or 3 h without a failure
@@ -57,7 +57,7 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the group's stat
     earlier = state.reports or ((state.last_failure,) if state.last_failure is not None else ())
     if at in earlier or (deliveries and at <= max(deliveries)):
         return state if ahead == state.ahead else replace(state, ahead=ahead)
-    # Counted failures without a kept report happened earlier: there were too many, or a person wrote the record.
+    # Counted failures without a kept report are earlier: the reports were too many, or a person wrote the record.
     unreported = max(0, state.failures - _fold(earlier, 0, policy, state.ended)[0]) if earlier else 0
     failures, until, reports = _fold({*earlier, at}, unreported, policy, state.ended)
     if state.backoff_until is not None:

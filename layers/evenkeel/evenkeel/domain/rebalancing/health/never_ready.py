@@ -1,7 +1,7 @@
 """Nodes that registered and were never Ready: each counts as a machine without a node.
 
-A Node reports since when it is not Ready. If that is after its first minutes, the node was Ready before, and its
-failure is not one of provisioning.
+A Node reports since when it is not Ready. If this time is after the node's first minutes, the node was Ready before,
+and its failure is no provisioning failure.
 """
 
 from collections.abc import Sequence

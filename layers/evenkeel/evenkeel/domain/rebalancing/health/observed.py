@@ -70,7 +70,7 @@ def observe_health(
     provision_timeout: timedelta,
     of_sets: Sequence[GroupState] = (),
 ) -> GroupState | None:
-    """Return the state after this check. If nothing has changed, it is the same object, or None.
+    """Return the state after this check. If nothing has changed, this is ``state`` itself.
 
     ``of_sets`` are the states of the group's MachineSets. Their failures count as failures of the group.
     """
@@ -100,7 +100,7 @@ def observe_health(
             after = record_failure(after, at, kind, message, policy, now=now)
     if after.is_failing and state_at(after, now, None, backoff) is not State.HEALTHY:
         after = _with_refused(group, after)
-        if after.running_seen is None:  # it failed in this check: nodes that register from now on are new
+        if after.running_seen is None:  # the group failed in this check: nodes that register from now on are new
             after = replace(after, running_seen=group.delivered)
     return state if after == before else after
 
@@ -127,7 +127,7 @@ def _stalled(
 
 
 def announce_failure(state: GroupState, failure: MachineFailure) -> GroupState:
-    """Return the state with a failure whose time is later than the receiver's clock. The next check sets its time.
+    """Return the state with a failure that is dated later than the receiver's clock. The next check sets its time.
 
     Only a check has the API server's time. If a slow clock set the time of the failure, the fence would end at once.
     """
@@ -140,7 +140,8 @@ def announce_failure(state: GroupState, failure: MachineFailure) -> GroupState:
 def observe_appliers(group: NodeGroup, state: GroupState | None) -> GroupState | None:
     """Return the state with the field managers that apply the group's fields and would revert Evenkeel's writes.
 
-    A run reads these managers before it writes. A check does not read them, and keeps those that the last run found.
+    A run reads these managers before it writes. A check does not read them, and keeps the managers that the last run
+    found.
     """
     bounds, replicas = group.managers.bounds_applied_by, group.managers.replicas_applied_by
     if bounds is None and replicas is None:
@@ -165,7 +166,7 @@ def _failures(
     """Yield the failures of machines, autoscaler, events, never-Ready nodes and MachineSets, with their backoff.
 
     Each never-Ready node has its own failure time, so one node is one failure, however long it exists. The backoff for
-    such nodes neither doubles nor outlasts the provision timeout, because each try already takes that timeout. So
+    such nodes does not double, and is at most the provision timeout, because each try already takes that long. So
     Evenkeel soon detects that a broken bootstrap is fixed.
     """
     reported = [(machine.failure, machine.created_at) for machine in group.refused_machines]
@@ -242,7 +243,7 @@ def _put_back(group: NodeGroup, state: GroupState, now: datetime) -> GroupState:
 def _time_waited(
     group: NodeGroup, state: GroupState, now: datetime, provision_timeout: timedelta
 ) -> tuple[GroupState, bool]:
-    """Return the state with the clock of waiting replicas, and whether they have waited for the provision timeout.
+    """Return the state with the clock of waiting replicas, and whether they have waited for a whole provision timeout.
 
     The clock restarts whenever a node registers, and when the timeout is reached.
     """
@@ -258,10 +259,9 @@ def _time_waited(
 
 
 def _late_failure(group: NodeGroup, provision_timeout: timedelta) -> tuple[FailureClass, str]:
-    """Return the class and the message of the failure that replicas have waited for too long.
+    """Return the class and the message of the failure of replicas that have waited too long.
 
-    If a machine reports a quota or configuration failure, the class is that failure's class, however long replicas
-    wait.
+    If a machine reports a quota or configuration failure, class and message are those of the report.
     """
     minutes = int(provision_timeout.total_seconds() // 60)
     kind, message = FailureClass.TIMEOUT, f"no node within {minutes} min for {group.waiting} of its replicas"

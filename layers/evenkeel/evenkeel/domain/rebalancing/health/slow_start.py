@@ -1,8 +1,8 @@
-"""Slow start: how many machines may be on their way to a zone that delivers again.
+"""Slow start: the limit of upcoming machines in a zone that delivers again.
 
-A probe shows that a zone delivers one machine, not that it delivers thirty. Refused orders keep pods waiting that other
-zones could run, and fence the zone for twice as long. So the number rises by one for each machine that becomes a node.
-It doubles when all of them do:
+A probe shows that a zone delivers one machine, not that it delivers thirty. A refused order fences the zone for twice
+as long, and its pods wait although they could run in other zones. So the limit rises by one for each machine that
+becomes a node. It doubles when all upcoming machines have become nodes:
 
     fence    probe: 1     2      4      8    as many as the pool may still grow by
     ------|-----------*------*------*------*---------------->
@@ -21,9 +21,10 @@ from evenkeel.domain.model.values import LARGEST_COUNT
 def count_arrivals(
     pool: AnyPool, group: NodeGroup, before: GroupState | None, after: GroupState, now: datetime
 ) -> GroupState:
-    """Return the state with the number of machines that may be on their way in slow start.
+    """Return the state with slow start's limit of upcoming machines.
 
-    Slow start ends when this number reaches the nodes that the pool could order, or when the failure is forgotten.
+    Slow start ends when the limit reaches the number of nodes that the pool could order, or when the failure is
+    forgotten.
 
     Args:
         pool: The group's pool.

@@ -51,12 +51,12 @@ class _Health:
 
     @property
     def throttled_requested(self) -> int | None:
-        """Return the group's replicas when other clusters' reports throttled it; None: it is not throttled."""
+        """Return the group's replicas at the time when reports of other clusters throttled it; None: not throttled."""
         return self.state.throttled_requested if self._is_trusted else None
 
     @property
     def slow_start(self) -> int:
-        """Return how many machines may be on their way in slow start; 0: any number."""
+        """Return the limit of upcoming machines in slow start; 0: no limit."""
         return self.state.slow_start if self._is_trusted else 0
 
     @property
@@ -71,7 +71,7 @@ class _Health:
         return self.own is State.HEALTHY and self.throttled_requested is None and has_room
 
     def is_fenced_by_others(self, now: datetime) -> bool:
-        """Return True while so many clusters report no capacity that this group is fenced if another group can grow."""
+        """Return True while enough clusters report no capacity. This group is then fenced if another group can grow."""
         until = None if self.throttled_requested is None else self.state.throttled_until
         return until is not None and now < until
 
@@ -230,5 +230,5 @@ def _explain_replicas(draft: Draft, stored: GroupState) -> None:
 
 
 def _not_ours(place: str, manager: str) -> Reason:
-    """Return the reason for a field that another manager applies, and would revert."""
+    """Return the reason for a field that another manager applies: this manager would revert Evenkeel's value."""
     return Reason.of(Rule.FIELD_NOT_OURS, place=place, manager=manager)

@@ -44,7 +44,7 @@ class Discovery:
             if not equals or not key:
                 raise BadValueError("write clusterapi:namespace=...,clusterName=...,label=value")
             parts[key] = value
-        # An empty namespace or clusterName matches every object. An empty label matches a label without a value.
+        # An empty namespace or clusterName matches every object. A label without a value matches an empty value.
         namespace, cluster = parts.pop("namespace", "") or None, parts.pop("clusterName", "") or None
         return cls(flavours=flavours, namespace=namespace, cluster=cluster, labels=parts)
 
@@ -66,7 +66,7 @@ class Discovery:
 def discovered(
     discoveries: Iterable[Discovery], *, flavour: str, namespace: str, cluster: str, labels: Mapping[str, str]
 ) -> bool:
-    """Return True if any string matches the object, or if there is no string for its flavour."""
+    """Return True if any string matches the object, or if there is no string for the object's flavour."""
     mine = [discovery for discovery in discoveries if flavour in discovery.flavours]
     return not mine or any(
         discovery.matches(flavour=flavour, namespace=namespace, cluster=cluster, labels=labels) for discovery in mine

@@ -16,18 +16,18 @@ class Comparison(NamedTuple):
 
     snapshot: MemberSnapshot  # the snapshot to store
     others_changed: bool  # others have changed the replicas of a group
-    grower: str  # key of the group that others have raised most; empty: none
+    grower: str  # key of the group that others have raised most; empty: they raised none
 
 
 @dataclass(frozen=True)
 class FoundMembers:
     """The members of all pools, compared with the last check."""
 
-    # Of pools with absent members: the snapshot to store until a second check agrees.
+    # By pool with absent members: the snapshot to store until a second check misses them, too.
     few: Mapping[PoolId, MemberSnapshot]
-    # The same snapshot, of stored pools without any member in this check.
+    # By stored pool without any member in this check: the same kind of snapshot.
     absent: Mapping[PoolId, MemberSnapshot]
-    complete: Mapping[PoolId, Comparison]  # of all other valid pools
+    complete: Mapping[PoolId, Comparison]  # by pool: all other valid pools
 
     @property
     def groups(self) -> dict[PoolId, frozenset[str]]:
@@ -38,8 +38,8 @@ class FoundMembers:
 def compare_pools(pools: Iterable[AnyPool], check: Check) -> FoundMembers:
     """Return the members of all pools, compared with the last check.
 
-    A list of groups may be incomplete, or empty by mistake. So a second check, ``PARTIAL_LIST_GRACE`` after the first,
-    must agree that a member is absent.
+    A list of groups may be incomplete, or empty by mistake. So a member is absent only if a second check,
+    ``PARTIAL_LIST_GRACE`` after the first, misses it, too.
     """
     names, now = _names_in(check.observation), check.now
     few, complete, present = {}, {}, set[PoolId | None]()
@@ -69,7 +69,7 @@ def _names_in(observation: Observation) -> frozenset[str]:
 def _few_members(pool: Pool, names: frozenset[str], now: datetime) -> MemberSnapshot | None:
     """Return the snapshot to store while a known group or owner is absent, or half of the groups have left the pool.
 
-    None: no member is absent, or the second check agrees.
+    None: no member is absent, or a second check has confirmed the absence.
     """
     before = pool.state.seen
     if before is None:

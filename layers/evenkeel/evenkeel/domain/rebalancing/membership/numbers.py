@@ -90,7 +90,7 @@ def _cut(origin: Origin | None, sources: NumberSources) -> Origin | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A new PoolMaximum in the one object that has it: a member, an owner or the record's entry."""
+    """A new PoolMaximum in the one object that stores it: a member, an owner or the record's entry."""
 
     group: NodeGroup | None = None  # the member whose annotation changes
     owner: OwnerNumbers | None = None  # the owner whose number changes
@@ -109,7 +109,7 @@ class Unfixable(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Fix:
-    """The changes that make a pool's numbers valid; else the cause why only a person can fix them."""
+    """The changes that make a pool's numbers valid, or the reason why only a person can fix them."""
 
     changes: tuple[Change, ...] = ()
     unfixable: Unfixable | None = None
@@ -153,8 +153,9 @@ def _annotation_fix(pool: AnyPool, holders: Sequence[NodeGroup]) -> Fix:
 def with_shares(groups: Sequence[NodeGroup]) -> tuple[tuple[NodeGroup, ...], list[Problem]]:
     """Return the groups with integer weights in the ratio of their percentages.
 
-    Groups without a percentage divide the remaining percentage by their weights. If all groups have a percentage, the
-    sum may be below 100. A sum above 100 is a problem. So is a sum of 100 if a group has no percentage.
+    Groups without a percentage get the remaining percentage in the ratio of their weights. If all groups have a
+    percentage, the sum may be below 100. A sum above 100 is a problem. If a group has no percentage, a sum of 100 is a
+    problem, too.
     """
     named = [group.annotations.weight_percent for group in groups if group.annotations.weight_percent is not None]
     if not named:

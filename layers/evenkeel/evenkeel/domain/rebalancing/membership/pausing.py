@@ -14,12 +14,12 @@ _Pool = TypeVar("_Pool", bound=Members)
 
 
 def lasts(until: datetime | None, now: datetime) -> bool:
-    """Return True while a pause with this end lasts; None: it has no end."""
+    """Return True while a pause lasts until this time; None: the pause has no end."""
     return until is None or now < until
 
 
 def still_paused(paused: Mapping[str, datetime | None], now: datetime) -> dict[str, datetime | None]:
-    """Return the entries, by name or id of the pool, whose pause is not over."""
+    """Return the entries of the pauses that are not over. A key is the name or id of a pool."""
     return {name: until for name, until in paused.items() if lasts(until, now)}
 
 
@@ -28,9 +28,9 @@ def _ends(pool: PoolId, paused: Mapping[str, datetime | None], now: datetime) ->
 
 
 def is_to_be_opened(pool: AnyPool, policy: Policy, now: datetime) -> bool:
-    """Return True if Evenkeel stops acting on a pool whose bounds keep an autoscaler from ordering.
+    """Return True if a pool is paused or in dry run, and its bounds keep an autoscaler from ordering.
 
-    Evenkeel first opens the bounds of such a pool. Else the pool could not grow until Evenkeel acts on it again.
+    Evenkeel first opens the bounds of such a pool. Otherwise the pool could not grow until Evenkeel acts on it again.
     """
     if pool.state.closed_at is None or not isinstance(pool, Pool):
         return False
@@ -44,7 +44,7 @@ def freeze_pools(pools: Iterable[AnyPool], policy: Policy, now: datetime, withou
 
 
 def freeze_paused(pool: _Pool, paused: Mapping[str, datetime | None], now: datetime) -> _Pool:
-    """Return the pool, with its groups frozen if it is paused. A group that is frozen already keeps its reason."""
+    """Return the pool. If it is paused, its groups are frozen. A group that is frozen already keeps its reason."""
     ends = _ends(pool.id, paused, now)
     if not ends:
         return pool

@@ -1,9 +1,9 @@
 """The pools of a cluster: their node groups and their numbers.
 
-The first of these that a group has names its pool: label ``evenkeel.dev/pool``, the flavour's own pool label, a
-selector in the cluster record, similarity. A pool's settings come from an annotation on any member, else from the
-record. So do its numbers. Else these come from the owners of the members' numbers (``numbers``), else from the sums of
-the adopted bounds.
+A group's pool is found by the first of these that applies: label ``evenkeel.dev/pool``, the flavour's own pool label, a
+selector in the cluster record, similarity. A pool's settings are read from an annotation on any member, else from the
+record. A pool's numbers have two further sources: the owners of the members' numbers (``numbers``), and then the sums
+of the adopted bounds.
 """
 
 from collections import Counter
@@ -62,10 +62,10 @@ def find_pools(
 
 
 def _in_known_zones(groups: Sequence[NodeGroup], state: PoolState) -> tuple[Sequence[NodeGroup], PoolState]:
-    """Return the groups with their zones, and the state that stores zones.
+    """Return the groups with their zones, and the pool's state with the zones to store.
 
-    If only its machines show the zone of a group, the group keeps the zone of its last machine. Else a group that an
-    autoscaler scales to zero would make its pool invalid.
+    If only machines show a group's zone, the group keeps the zone of its last machine. Otherwise the pool would become
+    invalid when an autoscaler scales the group to zero.
     """
     zones: dict[str, str] = {}
     placed = []
@@ -82,10 +82,10 @@ def _in_known_zones(groups: Sequence[NodeGroup], state: PoolState) -> tuple[Sequ
 def _states_of(
     members: Mapping[PoolId, Sequence[NodeGroup]], states: Mapping[PoolId, PoolState]
 ) -> dict[PoolId, tuple[PoolState, PoolId | None]]:
-    """Return the stored state of each pool, with the former id under which it is stored; None: under its present id.
+    """Return each pool's stored state, and the former id under which the state is stored; None: the present id.
 
-    A former id is one that no pool has now. Its state belongs to the pool with most of its members. A pool may get an
-    old id back, under which an older state is stored. Then the pool keeps the later of its two states.
+    A former id is an id that no pool has now. Its state belongs to the pool that has most of the state's members. If a
+    pool gets an old id back, an older state may be stored under that id. The pool then keeps the later state.
     """
     stored: dict[PoolId, tuple[PoolState, PoolId | None]] = {id: (states[id], None) for id in members if id in states}
     if stored.keys() == states.keys():
@@ -116,7 +116,7 @@ def _skipped(group: NodeGroup, reason: Reason) -> Skipped:
 
 
 def _in_none(group: NodeGroup, reason: Reason) -> Skipped:
-    # A misspelled label may be why the group is in no pool.
+    # The group may be in no pool because a label is misspelled.
     faults = tuple(str(fault) for fault in group.unreadable.faults)
     return _skipped(group, Reason.of(Rule.IN_NO_POOL, why=reason, faults=faults))
 
@@ -175,14 +175,14 @@ def _obstacle(group: NodeGroup, rule: Similarity) -> Reason | None:
 def _by_zone(groups: Sequence[NodeGroup]) -> tuple[NodeGroup, ...]:
     """Return the groups sorted by zone index if all names have one, else by zone name.
 
-    The order of a list has no effect.
+    The order of ``groups`` has no effect.
     """
     if all(group.identity.zone_index is not None for group in groups):
         return tuple(sorted(groups, key=lambda group: (group.identity.zone_index, group.key)))
     return tuple(sorted(groups, key=lambda group: (group.identity.zone or "", group.key)))
 
 
-# Annotations on which the members have to agree, by the field of ``group.annotations`` with the value.
+# Annotations whose values must be equal on all members. The key is the value's field in ``group.annotations``.
 _ANNOTATIONS = {
     "pool_min": POOL_MIN,
     "pool_max": POOL_MAX,
@@ -269,10 +269,10 @@ def _dry_run(pool: _Candidate, rule: PoolRule, annotated: bool | None) -> bool |
 
 
 def _with_new_intents(pool: _Candidate) -> tuple[_Candidate, list[Problem]]:
-    """Return the pool with the new desired bounds of owners in its state, and a problem that reports each of them.
+    """Return the pool, its state updated with new desired bounds of owners, and one problem per such owner.
 
-    If an owner's bounds are neither Evenkeel's nor a revert of them, the group is planned as if Evenkeel had published
-    none.
+    An owner's bounds may be neither Evenkeel's nor those that Evenkeel replaced. Then the group is planned as if
+    Evenkeel had published no bounds.
     """
     reports, desired_bounds, groups = [], dict(pool.state.desired_bounds), []
     for group in pool.groups:
@@ -356,7 +356,7 @@ def _members(
     if move and move.request:
         request = ScaleRequest(id=move.request, nodes=unplaced, at=time_of(move.id), only=move.only, later=move.later)
         if request.is_of_plan:
-            # The nodes that it has added are in requested already. The next plan decides anew about the others.
+            # ``requested`` already includes the nodes that this request added. The next plan decides about the others.
             request = replace(request, nodes=0)
     requested = [at for name, at in policy.convergence_requested.items() if is_called(pool.id, [name])]
     of_pool = {name: annotated.get(name) or getattr(rule, name) for name in _SETTINGS}

@@ -8,7 +8,7 @@ from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.model.values import quote
 
 # The syntax of names and values of labels and taints (apimachinery, pkg/util/validation: IsQualifiedName,
-# IsValidLabelValue). No node can have other names.
+# IsValidLabelValue). No node can have other names or values.
 _NAME = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 _PREFIX = r"(?=[^/]{1,253}/)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*/"
 _KEY = re.compile(f"({_PREFIX})?{_NAME}", re.ASCII)
@@ -18,9 +18,9 @@ _WRITE_TAINTS = f"write key=value:Effect, Effect one of {', '.join(_EFFECTS)}"
 
 
 def merged(stronger: NodeTemplate, weaker: NodeTemplate) -> NodeTemplate:
-    """Return both templates as one. Where both have a value, it is the value of ``stronger``.
+    """Return both templates as one. Where both have a value, the value of ``stronger`` is used.
 
-    Values are compared by resource, by label, and by key and effect of a taint. The precedence is Cluster Autoscaler's:
+    A value is that of a resource, of a label, or of a taint's key and effect. The precedence is Cluster Autoscaler's:
     annotations override everything else (clusterapi_unstructured.go, Labels, Taints and InstanceCapacity).
     """
     return NodeTemplate(

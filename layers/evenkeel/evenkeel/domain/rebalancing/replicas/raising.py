@@ -14,9 +14,9 @@ from evenkeel.domain.model.water_fill import Bucket, water_fill
 def raise_together(
     drafts: Sequence[Draft], amount: int, limits: Sequence[int] | None = None, *, weighted: bool = True
 ) -> list[tuple[Draft, int]]:
-    """Raise the groups to one level by ``amount`` nodes in total, and return each raised group with its increase.
+    """Distribute ``amount`` nodes so that the groups reach one level. Return each raised group with its increase.
 
-    ``limits`` is the largest increase of each group; None: only the room of the group limits it.
+    ``limits`` is the largest increase of each group; None: only the room of the group limits its increase.
     """
     buckets = [
         Bucket(
@@ -44,16 +44,16 @@ def probe_the_unseen(pool: PoolDraft) -> None:
     for draft in pool.groups:
         unseen = draft.state is State.PROBING and draft.requested == 0 and draft.group.template.invisible_at_zero
         if unseen and draft.room and pool.requested < pool.bounds.pool_max and pool.may_add:
-            # ``add`` is first: once requested rises, the machine is on its way, and ``probe`` is 0.
+            # ``add`` must precede the raise: afterwards the machine is on its way, and ``probe`` is 0.
             pool.add(draft.probe, draft.probe)
             draft.requested = draft.probe
             draft.add_reason(Rule.PROBE_UNSEEN)
 
 
 def wait_for_standstill(pool: PoolDraft) -> None:
-    """Allow raises next to an autoscaler only once requested is unchanged for ``standstill``.
+    """Next to an autoscaler, allow raises only if requested replicas have been unchanged for ``standstill``.
 
-    By then the autoscaler has ordered again the nodes that pods need. An earlier raise would order these nodes twice.
+    By then the autoscaler has ordered the nodes that pods need. An earlier raise would order these nodes twice.
     """
     takes_away = any(draft.requested < draft.group.requested for draft in pool.groups)
     pool.replicas.unchanged_since = pool.now if takes_away else pool.snapshot.since
@@ -63,7 +63,7 @@ def wait_for_standstill(pool: PoolDraft) -> None:
 
 
 def raise_to_minimum(pool: PoolDraft) -> None:
-    """Raise the healthy groups to PoolMinimum in total, leveled, and then probing groups by one machine each.
+    """Raise healthy groups, leveled, until the pool has PoolMinimum; then raise probing groups by one machine each.
 
     Zones with a min of their own are first raised to that min. Nodes that no group can take are stored as missing.
     """

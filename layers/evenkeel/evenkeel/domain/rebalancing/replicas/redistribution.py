@@ -1,6 +1,6 @@
 """Release stuck replicas, move them to other zones, or hold them. Take back replicas beyond PoolMaximum.
 
-Cluster Autoscaler keeps requesting machines in a dead zone until its timeout, and never lowers a group to a maximum.
+Cluster Autoscaler keeps requesting machines in a dead zone until its timeout, and never lowers replicas to a maximum.
 """
 
 from evenkeel.domain.model.choices import OnFailure
@@ -27,7 +27,7 @@ def redistribute(pool: PoolDraft) -> None:
     room = sum(draft.room for draft in takers)
     moving = pool.pool.settings.on_failure is OnFailure.MOVE
     # Replicas that an interrupted move gave up are placed first. Replicas beyond PoolMaximum are no longer wanted. The
-    # room that frozen groups keep free is not subtracted here, or the move would lose replicas.
+    # room that frozen groups keep free is not subtracted here. Otherwise the move would lose replicas.
     pool_max = pool.pool.max
     requested = pool.requested
     unplaced = min(unplaced, max(0, pool_max - requested))
@@ -44,7 +44,7 @@ def redistribute(pool: PoolDraft) -> None:
 
 
 def _give_up(pool: PoolDraft, room: int | None, *, has_takers: bool) -> int:
-    """Lower fenced groups by their stuck replicas, by ``room`` in total at most (None: no limit). Return that total."""
+    """Lower fenced groups by their stuck replicas, in total by at most ``room`` (None: no limit). Return the total."""
     released = 0
     for draft in pool.groups:
         if draft.state is not State.FENCED or not draft.stuck or _all_stay(pool, draft):
@@ -77,9 +77,9 @@ def _all_stay(pool: PoolDraft, draft: Draft) -> bool:
 
 
 def _lowest(pool: PoolDraft, draft: Draft) -> int:
-    """Return the fewest replicas of a fenced group.
+    """Return the number to which the replicas of a fenced group may be lowered.
 
-    These are its alive replicas and those that would fail in every zone, but no fewer than its owners accept.
+    It counts the alive replicas and the replicas that would fail in every zone. It is at least what the owners accept.
     """
     held = min(draft.stuck, draft.machines.held)
     if held:
@@ -98,7 +98,7 @@ def _lowest(pool: PoolDraft, draft: Draft) -> int:
             draft.add_reason(Rule.STUCK_PUT_BACK, count=count)
     # The owner of the bounds may keep a max above ``lowest`` (an OpenShift MachineAutoscaler: 1). Next to an
     # autoscaler, replicas up to that max stay: the autoscaler would order each of them again in its next loop. With
-    # held bounds, all stay, because a moved replica would be ordered twice.
+    # held bounds, all replicas stay, because a moved replica would be ordered twice.
     stay = draft.group.owner.bounds_held
     offered = pool.pool.settings.autoscaler and draft.group.annotations.fencing_enabled
     offered = offered and (stay or pool.pool.settings.on_failure is OnFailure.RELEASE)

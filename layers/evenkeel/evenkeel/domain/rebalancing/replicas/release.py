@@ -1,17 +1,17 @@
 """Replicas that were released next to an autoscaler, until they are ordered again.
 
-A release assumes that the autoscaler orders the replicas in a healthy zone. The autoscaler may be unable to: if one of
-its requests fails because the API server is unavailable, it puts a healthy zone into backoff for five minutes. So the
-pool stores each release. If pods still wait for nodes, Evenkeel orders the released replicas that the autoscaler has
-not ordered, once.
+A release assumes that the autoscaler orders the replicas in a healthy zone. This may not happen: if a request fails
+because the API server is unavailable, the autoscaler puts a healthy zone into backoff for five minutes. So the pool
+stores each release. If pods still wait for nodes, Evenkeel itself orders, once, the released replicas that the
+autoscaler has not ordered.
 
     released    one loop + 30 s          two loops + 30 s
     ---*---------------*------------------------*-----------> time
        autoscaler      max = requested          order; until these nodes register, max leaves room
-       may order       in every healthy zone    only for the nodes that pods need beyond them
+       may order       in every healthy zone    only for further nodes that pods need
 
-In the loop before the order, the autoscaler cannot order in the pool. Its earlier orders have arrived and are counted.
-So no node is ordered twice, even if the autoscaler recovers at the same moment.
+In the loop before Evenkeel's order, the autoscaler cannot order in the pool. The autoscaler's earlier orders have
+arrived by then and are counted. So no node is ordered twice, even if the autoscaler recovers at the same moment.
 """
 
 from collections.abc import Mapping
@@ -28,17 +28,18 @@ from evenkeel.domain.model.states import Release
 # Added to the length of a loop, because a busy loop takes longer. Measured: an autoscaler that can order nodes does so
 # 3 to 13 s after a release.
 _SLACK = timedelta(seconds=30)
-# How long a release is stored: the longest backoff of an autoscaler. After it, the autoscaler has ordered all nodes
-# that pods wait for.
+# How long a release is stored: the longest backoff of an autoscaler. After this time, the autoscaler has ordered all
+# nodes that pods wait for.
 RELEASE_KEPT = BackoffPolicy.longest
-# A list of pods or nodes can be empty by mistake, so a second check must agree after this time.
+# A list of pods or nodes can be empty by mistake, so a second check must confirm it after this time.
 _CHECK_APART = timedelta(minutes=1)
 
 
 def recall_release(pool: PoolDraft) -> None:
     """Count the replicas that groups have gained since the release, and keep the release while it is needed.
 
-    It is needed until all its replicas are ordered again and the machines that Evenkeel ordered for it have nodes.
+    A release is needed until all its replicas are ordered again, and all machines that Evenkeel ordered for it have
+    nodes.
     """
     release, at_work = (
         pool.pool.state.release,
@@ -53,7 +54,7 @@ def recall_release(pool: PoolDraft) -> None:
 
 
 def _was_interrupted(pool: PoolDraft) -> bool:
-    """Return True if a run ended before it closed the journal of its order. Nodes that it ordered count as gained."""
+    """Return True if a run ended before it closed the journal of its order. Nodes of this order count as gained."""
     return pool.pool.scale_request is not None and pool.pool.scale_request.id == FOR_PODS
 
 
@@ -66,7 +67,7 @@ def _awaits_our_machines(pool: PoolDraft) -> bool:
 
 
 def remember_release(pool: PoolDraft, replicas: int) -> None:
-    """Store the replicas that this plan releases, with those of the last release that are not ordered again yet."""
+    """Store this plan's released replicas, plus the replicas of the last release that are not ordered again yet."""
     if not replicas or not pool.pool.settings.autoscaler:
         return
     requested = {draft.key: min(draft.requested, draft.group.requested) for draft in pool.groups}
@@ -77,8 +78,8 @@ def remember_release(pool: PoolDraft, replicas: int) -> None:
 def order_released(pool: PoolDraft) -> None:
     """Order the released replicas that no autoscaler has ordered, as far as pods wait for them.
 
-    For one loop before this order, no autoscaler may order in the pool. Until the ordered machines have become nodes,
-    an autoscaler may order only the nodes that pods need beyond them.
+    For one loop before this order, the bounds let no autoscaler order in the pool. Until the ordered machines have
+    become nodes, the bounds let an autoscaler order only the nodes that pods need in addition.
     """
     release = pool.release.stored
     if release is None:
@@ -95,7 +96,7 @@ def order_released(pool: PoolDraft) -> None:
     elif not any(pool.release.waited_for.values()):
         if any(draft.takes_nodes for draft in pool.groups):
             _without_pods(pool, release)
-        else:  # pods may wait although none is counted: no group can take a node for them
+        else:  # no group can get a node, so pods may wait that are not counted
             pool.release.stored = replace(release, idle_since=None)
             pool.check_at.append(pool.now + _CHECK_APART)
     elif pool.request.current is None or pool.request.current.is_of_plan:
@@ -103,7 +104,7 @@ def order_released(pool: PoolDraft) -> None:
         pool.release.closed = True
         closed_since = _closed_since(pool)
         if release.ordered and _was_interrupted(pool):
-            # A run ended between its two patches: it has widened the bounds, but not ordered yet.
+            # A run ended between its two patches: it has widened the bounds, and has not ordered yet.
             _order(pool, pool.release.waited_for, pool.now)
         elif closed_since is not None:
             _order(
@@ -111,15 +112,15 @@ def order_released(pool: PoolDraft) -> None:
                 pool.release.waited_for,
                 max(_orders_at(pool, release), closed_since + pool.pool.settings.autoscaler_loop),
             )
-        else:  # this plan closes the bounds, and the second check after its writes continues
+        else:  # this plan closes the bounds, and the check that follows its writes continues
             pool.release.orders_at = max(_orders_at(pool, release), pool.now + pool.pool.settings.autoscaler_loop)
 
 
 def _open_for_others(pool: PoolDraft) -> None:
-    """Let the autoscaler order the nodes that pods need beyond the machines that are on their way.
+    """Let the autoscaler order only the nodes that pods still need once upcoming machines are counted.
 
     The autoscaler does not count machines that it did not order itself (clusterstate.go:1126-1139), so only max limits
-    it.
+    its orders.
     """
     pool.release.asks_waiting = pool.release.waited_for is None
     pool.release.open_for = pool.release.waited_for or {}
@@ -127,10 +128,10 @@ def _open_for_others(pool: PoolDraft) -> None:
 
 
 def _without_pods(pool: PoolDraft, release: Release) -> None:
-    """Forget a release for which no pod waits, once a second check agrees.
+    """Forget a release if no pod waits for it in this check and in a second one.
 
-    If Evenkeel has ordered a part of the release, it orders no more of it. While the machines of that part are on their
-    way, the autoscaler may order nodes for other pods.
+    If Evenkeel has ordered a part of the release, it does not order the other part. While the ordered machines are on
+    their way, the autoscaler can order nodes for other pods.
     """
     since = release.idle_since or pool.now
     if pool.now - since >= _CHECK_APART:
@@ -173,7 +174,7 @@ def _order(pool: PoolDraft, waited_for: Mapping[str, int], at: datetime) -> None
 
 
 def _closes_at(pool: PoolDraft, release: Release) -> datetime:
-    """Return when the autoscaler may no longer order in the pool: one loop before Evenkeel's order."""
+    """Return the time from which on the autoscaler must not order in the pool: one loop before Evenkeel's order."""
     return release.at + pool.pool.settings.autoscaler_loop + _SLACK
 
 
@@ -182,7 +183,7 @@ def _orders_at(pool: PoolDraft, release: Release) -> datetime:
 
 
 def _closed_since(pool: PoolDraft) -> datetime | None:
-    """Return since when no autoscaler can order in the pool; None: one can.
+    """Return since when no autoscaler can order in the pool; None: an autoscaler can order.
 
     Only groups whose bounds Evenkeel writes are evaluated.
     """

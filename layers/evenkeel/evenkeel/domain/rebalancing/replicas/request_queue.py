@@ -21,7 +21,7 @@ _Absent = Mapping[PoolId, frozenset[str]]
 def assign_requests(
     pools: Sequence[AnyPool], absent: _Absent, restored: Collection[PoolId], check: Check
 ) -> tuple[dict[PoolId, ScaleRequest], list[Refusal], list[TakenOff]]:
-    """Return the request that each pool carries out, the refused requests, and those that only reduce other requests.
+    """Return the request that each pool carries out, the refused requests, and the requests that only reduce others.
 
     Args:
         pools: All pools of the check.
@@ -54,7 +54,7 @@ def assign_requests(
 
 
 def _awaits_second_check(request: ScaleRequest, now: datetime) -> bool:
-    """Return True while the list of node groups may be empty by mistake, so that the request is not refused yet."""
+    """Return True if a request is not refused yet, because the list of node groups may be empty by mistake."""
     since = request.unfound_since
     return not request.is_over(now) and (since is None or now < since + PARTIAL_LIST_GRACE)
 
@@ -105,7 +105,7 @@ class RequestQueue:
     def share_out(self, scale_requests: Iterable[ScaleRequest]) -> tuple[dict[PoolId, ScaleRequest], list[Refusal]]:
         """Return the request that each pool accepts, and the refused requests.
 
-        A request that a crash interrupted is first.
+        Requests that a crash interrupted have precedence.
         """
         assigned = {pool.id: pool.scale_request for pool in self._pools if pool.scale_request is not None}
         refusals = []
@@ -125,10 +125,10 @@ class RequestQueue:
         return assigned, refusals
 
     def take_off(self, scale_requests: Sequence[ScaleRequest]) -> tuple[Sequence[ScaleRequest], list[TakenOff]]:
-        """Return the requests that remain, and the requests to give nodes back that only reduce other requests.
+        """Return the remaining requests, and the requests to give nodes back that only reduce other requests.
 
-        The *rest* of a request is the nodes that are still to be added. While there is a rest, a request to give nodes
-        back removes no running node, but reduces the rest. It reduces each rest once, however often it is planned.
+        The *rest* of a request is the nodes that are still to be added. While a rest exists, a request to give nodes
+        back reduces the rest and removes no running node. It reduces each rest only once, even if planned repeatedly.
         """
         unbegun = [request for request in sorted(scale_requests, key=_turn) if request.id not in self._begun]
         rests = [request.id for request in unbegun if request.is_rest]
@@ -153,7 +153,7 @@ class RequestQueue:
         return tuple(waiting.values()), taken_off
 
     def _may_take(self, request: ScaleRequest, rest: ScaleRequest, pool: AnyPool) -> bool:
-        """Return True if both requests concern this pool, and both allow the same group of it."""
+        """Return True if both requests concern this pool, and at least one of its groups fits both."""
         pools = self._candidates(rest)
         is_same = len(pools) == 1 and pools[0].id == pool.id
         return is_same and any(request.fits(group) and rest.fits(group) for group in pool.groups)
@@ -165,12 +165,12 @@ class RequestQueue:
         return [pool for pool in pools if not request.group or request.group in self._groups[pool.id]]
 
     def _in_its_turn(self, request: ScaleRequest, candidates: Sequence[AnyPool]) -> ScaleRequest:
-        """Return the request, dated at the last step of its pool if that is later. It may have waited until then."""
+        """Return the request, dated at its pool's last step if that is later: the request may have waited for it."""
         added_at = self._states.get(candidates[0].id, PoolState()).added_at if len(candidates) == 1 else None
         return request if added_at is None or added_at <= request.at else replace(request, at=added_at)
 
     def _concerns_absent(self, request: ScaleRequest, candidates: Sequence[AnyPool]) -> bool:
-        """Return True if a request may concern a pool with absent groups, so that a second check must agree first."""
+        """Return True if a request may concern a pool with absent groups. Then it awaits a second check."""
         if (begun_in := self._begun.get(request.id)) is not None:
             return begun_in in self._absent
         meant = {pool.id for pool in candidates}
@@ -188,7 +188,7 @@ class RequestQueue:
         if self._concerns_absent(request, candidates):
             return _problem(ProblemKind.REQUEST_AWAITS_CHECK, request)
         if (begun_in := self._begun.get(request.id)) is not None:
-            # The pool was relabelled or deleted. How much of the request it has done is unknown.
+            # The pool was relabelled or deleted. How much of the request was done is unknown.
             return _problem(ProblemKind.REQUEST_POOL_GONE, request, pool=str(begun_in))
         target = request.pool or request.group
         if not candidates:

@@ -18,10 +18,10 @@ from evenkeel.domain.rebalancing.replicas.deletion import remove
 
 
 def begin_request(pool: PoolDraft) -> None:
-    """Make a request wait while a move between zones is in progress, unless the request itself has begun.
+    """Make a request that has not begun wait while a move between zones is in progress.
 
     The journal stores one change at a time. A request of the plan itself also waits while the plan lowers replicas:
-    until that is written, their machines may still register.
+    until the lower number is written, the machines of these replicas may still register.
     """
     step = pool.convergence.state.step
     gives_in_step = (
@@ -41,7 +41,7 @@ def _drop(pool: PoolDraft, request: ScaleRequest) -> None:
 
 
 def carry_out_request(pool: PoolDraft) -> None:
-    """Add the requested nodes, or remove the nodes to give back. Nodes without room, or that must stay, are unmet."""
+    """Add the requested nodes, or remove the nodes to give back. The unmet nodes lack room or must stay."""
     request = pool.request.current
     if request is None:
         return
@@ -59,9 +59,9 @@ def carry_out_request(pool: PoolDraft) -> None:
 
 
 def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
-    """Divide the nodes among the healthy groups, within each max and PoolMaximum. Return how many found no room.
+    """Divide the nodes among the healthy groups, within each max and PoolMaximum. Return how many lack room.
 
-    Nodes that max_step leaves to later runs are not included.
+    This number excludes the nodes that max_step leaves to later runs.
     """
     rooms: list[int] = []
     obstacles: list[Reason | None] = []
@@ -101,7 +101,7 @@ def _leave(pool: PoolDraft, request: ScaleRequest, later: int) -> None:
 
 
 def _caps(pool: PoolDraft) -> list[int | None]:
-    """Return each group's published max; None: it has none.
+    """Return each group's published max; None: the group has none.
 
     While a move or a request orders machines in a group, its published max is cut to requested, so that no node is
     ordered twice. The cut max does not limit requests: the strategy's max replaces it here.
@@ -116,7 +116,7 @@ def _caps(pool: PoolDraft) -> list[int | None]:
 
 
 def _obstacle(draft: Draft, request: ScaleRequest) -> Reason | None:
-    """Return why a group may not grow for this request, whatever its room; None: it may."""
+    """Return why a group must not grow for this request, even with room; None: it may grow."""
     if not request.fits(draft.group):
         return Reason.of(Rule.PODS_DO_NOT_FIT)
     if draft.state is not State.HEALTHY:
@@ -125,7 +125,7 @@ def _obstacle(draft: Draft, request: ScaleRequest) -> Reason | None:
 
 
 def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
-    """Remove the nodes from the largest groups, not below a min or PoolMinimum. Return how many have to stay.
+    """Remove the nodes from the largest groups, not below a min or PoolMinimum. Return how many nodes have to stay.
 
     Fenced groups are last, because they could not get a node back. A preserved machine without a node cannot be given
     back, and does not count for a minimum. A node stays if its pods fit on no other node.
@@ -160,7 +160,7 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
 
 
 def _minima(pool: PoolDraft) -> dict[str, int]:
-    """Return each group's published min, or the strategy's min while level shrink has raised it for the autoscaler."""
+    """Return each group's published min, or the strategy's min while level shrink has raised the published min."""
     until = pool.pool.state.held_until
     if until is not None and pool.now < until:
         sizes = pool.pool.settings.strategy.size(pool)
@@ -173,7 +173,7 @@ def _spare(draft: Draft, minimum: int, kept_nodes: KeptNodes | None) -> int:
         return 0  # this plan raises the group: its new nodes do not exist yet
     group = draft.group
     nodes = draft.requested - group.preserved
-    # A preserved node is deleted last, but it could be deleted: this request must not remove it.
+    # Preserved nodes are deleted last. If at least as many nodes remain, this request deletes no preserved node.
     kept = sum(machine.preserved and machine.has_node and not machine.deleting for machine in group.machines or ())
     stay = 0 if kept_nodes is None else kept_nodes.by_group.get(group.key, 0)
     if stay:
