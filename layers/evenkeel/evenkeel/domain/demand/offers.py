@@ -25,7 +25,7 @@ _LASTING = frozenset({Rule.REPLICAS_OF_OTHERS, Rule.NO_MACHINE_CAN_BE_NAMED})
 def offer_of(pool: PoolDraft) -> PoolOffer:
     """Return the offer of a pool, based on its plan.
 
-    The offer has the same room as a request for nodes (``domain.rebalancing.replicas.requests``). The published bounds
+    The offer has room for as many nodes as a scale request could add (``domain.rebalancing.replicas.requests``). The published bounds
     do not limit this room: bounds are for autoscalers, and follow the replicas.
     """
     room = pool.free_on_request

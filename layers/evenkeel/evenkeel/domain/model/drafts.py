@@ -65,7 +65,7 @@ class Draft(GroupPlan):
 
     @property
     def key(self) -> str:
-        """Return the group's name in the state of its pool."""
+        """Return the key under which the pool's state stores this group."""
         return str(self.group.key)
 
     @property

@@ -421,7 +421,7 @@ class NodeGroup:
 
     @property
     def delivered(self) -> int:
-        """Return the number of machines with a node that was Ready."""
+        """Return the number of machines whose node has been Ready at least once."""
         return max(0, self.running - len(self.status.never_ready))
 
     @property

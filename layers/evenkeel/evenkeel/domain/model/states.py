@@ -219,7 +219,7 @@ class PoolState(GrowthHistory):
     # Key of a group whose zone only its machines show -> that zone.
     zones: Mapping[str, str] = field(default_factory=dict)
     relief: Relief | None = None  # Gardener: dead zones, or a Shoot with a raised maximum
-    release: Release | None = None  # None: every released replica is ordered again
+    release: Release | None = None  # None: no released replica waits for a new order
     closed_at: datetime | None = None  # since when max is lowered so that no autoscaler orders; None: it is not
     # Orders for pods, by digests of the pods and the node.
     orders: Mapping[str, PastOrder] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from evenkeel.adapters.kubernetes.client.lists import ReceivedList, fingerprint_
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects
 from evenkeel.domain.model.observations import Skipped
 
-# The limit of the weight of all cached lists. The cached groups need about this much memory.
+# The most that all cached lists may weigh together. The groups that are kept need about as much memory.
 MOST_BYTES = 160 * 2**20
 
 ReadGroups = tuple[list[GroupObjects], list[Skipped]]
