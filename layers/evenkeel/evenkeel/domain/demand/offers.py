@@ -25,8 +25,8 @@ _LASTING = frozenset({Rule.REPLICAS_OF_OTHERS, Rule.NO_MACHINE_CAN_BE_NAMED})
 def offer_of(pool: PoolDraft) -> PoolOffer:
     """Return the offer of a pool, based on its plan.
 
-    The offer has room for as many nodes as a scale request could add (``domain.rebalancing.replicas.requests``). The published bounds
-    do not limit this room: bounds are for autoscalers, and follow the replicas.
+    Its room is the number of nodes that a scale request could add (``domain.rebalancing.replicas.requests``). The
+    published bounds do not limit this room: bounds are for autoscalers, and follow the replicas.
     """
     room = pool.free_on_request
     is_busy = pool.moves or (pool.request.current is not None and not pool.request.current.is_of_plan)

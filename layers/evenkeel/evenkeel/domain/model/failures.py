@@ -1,7 +1,7 @@
 """Failure classes, and the class of a provider's error.
 
 Codes are compared without CloudTrail's prefixes ``Server.`` and ``Client.``. Machine-controller-manager reports one
-code, ``ResourceExhausted``, if a zone has no machines, a quota is used up or a subnet has no addresses
+code, ``ResourceExhausted``, whether a zone is out of machines, a quota is used up or a subnet has no free addresses
 (machine-controller-manager-provider-aws pkg/aws/errors/utils.go:15-33). For that code, the message decides the class.
 """
 
