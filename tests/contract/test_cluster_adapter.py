@@ -1084,16 +1084,16 @@ def _frozen() -> dict[str, tuple[str, list[Object]]]:
     moved = with_(openshift, "spec", authoritativeAPI="ClusterAPI")
     halted = {**gardener, "status": {"conditions": [{"type": "Frozen", "status": "True"}]}}
     return {
-        "it is paused": ("cluster-api", [with_(capi, "spec", paused=True)]),
-        "it is paused by annotation": (
+        "the object is paused": ("cluster-api", [with_(capi, "spec", paused=True)]),
+        "the object is paused by annotation": (
             "cluster-api",
             [with_(capi, "metadata", annotations={"cluster.x-k8s.io/paused": ""})],
         ),
         "is paused": ("cluster-api", [capi, {**cluster, "spec": {"paused": True}}]),
-        "it is rolling: 2 MachineSets hold machines": ("gardener", [gardener, *rolling]),
+        "rolling out: 2 MachineSets hold machines": ("gardener", [gardener, *rolling]),
         "spec.authoritativeAPI is 'ClusterAPI'": ("openshift", [moved]),
-        "machine-controller-manager has frozen it": ("gardener", [halted]),
-        "it is being deleted": ("cluster-api", [with_(capi, "metadata", finalizers=["demo.example/wait"])]),
+        "machine-controller-manager has frozen the group": ("gardener", [halted]),
+        "the object is being deleted": ("cluster-api", [with_(capi, "metadata", finalizers=["demo.example/wait"])]),
     }
 
 
@@ -1163,7 +1163,7 @@ class TestFrozen:
         flavour, (frozen, *others) = FROZEN[why]
         healthy = three(flavour, (2, 1, 1))[1:]
         stage.put(frozen, *others, *healthy)
-        if why == "it is being deleted":
+        if why == "the object is being deleted":
             stage.delete(frozen)
         before = [stage.get(item) for item in (frozen, *others)]
         stage.fail(flavour, frozen)

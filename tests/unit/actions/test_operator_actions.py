@@ -146,7 +146,7 @@ class TestStatus:
         print_answer(answer, Console(file=quote, width=160))
         reported = quote.getvalue()
         assert "fenced  | 1 minute ago" in reported.replace("│", "|")
-        assert "a: fenced until 2026-01-15T12:05:00Z (capacity failure 1)" in reported
+        assert "a: fenced until 2026-01-15T12:05:00Z: capacity failure no. 1" in reported
         assert "2026-01-15T12:01:00Z (just now) workers: " in reported
         assert "workers-c rejected: max is too large" in reported
 
@@ -410,8 +410,8 @@ class TestExplain:
         house.clock.at += MINUTE
         text = self.text(house, group=str(key("a")))
         assert "is fenced since 2026-01-15T12:00:00Z (1 minute ago), until 2026-01-15T12:05:00Z" in text
-        assert "Requested goes from 3 to 1, running 1: release: released 2 stuck replicas; keeps 1 running." in text
-        assert "fence: max is the 1 requested: a fenced zone does not grow" in text
+        assert "Requested goes from 3 to 1, running 1: release: released 2 stuck replicas; keeps 1 running replica." in text
+        assert "fence: max is the 1 requested replica: a fenced zone does not grow" in text
         assert "It cannot grow now: its fence ends at 2026-01-15T12:05:00Z." in text
 
     @pytest.mark.parametrize(

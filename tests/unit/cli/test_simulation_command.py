@@ -81,7 +81,7 @@ def test_fences_and_decisions_have_times(small: str) -> None:
     assert run["fenced"][0]["zone"] == "b"
     assert 600 < run["fenced"][0]["from"] < run["fenced"][0]["until"] <= 1800
     reasons = [reason for one in run["decisions"] for reason in one["reasons"]]
-    assert any(reason.startswith("b: fenced until ") and "(capacity failure 1)" in reason for reason in reasons)
+    assert any(reason.startswith("b: fenced until ") and ": capacity failure no. 1" in reason for reason in reasons)
     assert all(one["pool"] == "workers" for one in run["decisions"])
 
 

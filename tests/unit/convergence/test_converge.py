@@ -86,7 +86,7 @@ def move_on_failure(home: Home) -> None:
 def test_a_step_launches_before_it_drains_and_the_next_one_follows_at_once() -> None:
     home = Home((0, 4, 5))
     home.look()
-    assert home.why == "no node is moved before 2026-01-15T12:10:00Z: the zones must differ until then"
+    assert home.why == "no node is moved before 2026-01-15T12:10:00Z: the zones must stay uneven until then"
     expect(home, SETTLED, 1, 4, 5)
     assert home.bounds("a") == (1, 1)  # others neither order there nor remove the new node
     assert home.bounds("c")[1] == 5
@@ -113,7 +113,7 @@ def test_the_levels_off_and_shrink_move_nothing(level: Level) -> None:
 def test_a_full_pool_moves_nothing_unless_the_record_allows_a_surge() -> None:
     home = steady(1, 4, 4, maximum=9)
     assert home.requested == (1, 4, 4)
-    assert home.why.startswith("9 of PoolMaximum 9 are requested, and a replacement must arrive before")
+    assert home.why.startswith("9 of PoolMaximum 9 are requested, which leaves no room for a replacement")
     home = begun(1, 4, 4, maximum=9, surge=1)
     pool = home.look(15)
     assert (sum(home.requested), pool.report.overcommitted, pool.report.problems) == (10, False, ())
@@ -123,7 +123,7 @@ def test_a_full_pool_moves_nothing_unless_the_record_allows_a_surge() -> None:
 
 def test_the_budget_of_an_hour_delays_the_next_step() -> None:
     home = drained(0, 8, 8, per_hour=1, then=60)
-    assert home.why == "the 1 step of an hour is used up until 2026-01-15T13:10:01Z"
+    assert home.why == "no node is moved before 2026-01-15T13:10:01Z: the limit of 1 step in an hour is reached"
     assert sorted(home.requested) == [1, 7, 8]
     home.look(60 * 60)
     assert home.memory.step is not None
@@ -419,7 +419,7 @@ def test_a_step_is_undone_at_its_deadline_if_its_source_is_in_doubt(doubt: str) 
     doubtful(home, "c", doubt)
     for _ in range(15):
         expect(home, 60, 1, 4, 5)
-        shared = "throttled: other clusters could not get such machines"
+        shared = "throttled: other clusters could not get machines of its type"
         assert home.why == f"zone c is {shared if doubt == 'cautious' else doubt}"
     expect(home, 60, 0, 4, 5)
     home.drain()
@@ -901,7 +901,7 @@ def test_a_requested_pass_ends_where_demand_is_bound_to_a_source() -> None:
 def test_without_a_view_of_the_pods_nothing_is_moved() -> None:
     home = steady(0, 4, 5, blind=False)
     assert home.requested == (0, 4, 5)
-    assert "its pods are unknown" in home.why
+    assert "the pods on the nodes are unknown" in home.why
     assert home.last is not None
     assert home.last.convergence.asks
 

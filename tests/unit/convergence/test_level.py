@@ -36,7 +36,7 @@ def test_when_a_node_goes_the_smaller_zones_are_held(strategy: Strategy) -> None
     assert minima(pool.look(60)) == (0, 0, 0)  # a difference alone begins no hold
     found = pool.look(60, a=8)
     assert minima(found) == (3, 3, 3)
-    assert "min raised to the 3 requested until 2026-01-15T12:32:00Z" in reasons(found, "c")
+    assert "min raised to the 3 requested replicas until 2026-01-15T12:32:00Z" in reasons(found, "c")
     assert "min raised to 3 until" in reasons(found, "a")
     assert requested(found) == (8, 8, 3)
 

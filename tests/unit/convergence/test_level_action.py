@@ -85,7 +85,7 @@ def test_an_offline_plan_says_why_no_step_begins() -> None:
     console = Console(file=StringIO(), width=200)
     print_plan(found, console)
     printed = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "  No node is moved before 2026-01-15T12:10:00Z: the zones must differ until then.\n" in printed
+    assert "  No node is moved before 2026-01-15T12:10:00Z: the zones must stay uneven until then.\n" in printed
     assert "  2 steps would bring the zones level: c to a, c to a.\n" in printed
 
 
@@ -98,7 +98,7 @@ def test_a_level_pool_needs_no_step() -> None:
 def test_without_workload_it_says_what_is_missing() -> None:
     house = uneven(converge=None)
     message = house.ask("level", pool="workers", dry_run=True)["message"]
-    assert "it waits: no machine of c may be drained: its pods are unknown: set workload" in message
+    assert "it waits: no machine of c may be drained: the pods on the nodes are unknown: set workload" in message
 
 
 def test_an_unknown_or_paused_pool_is_refused() -> None:

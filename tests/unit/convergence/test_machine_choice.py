@@ -103,7 +103,7 @@ def zonal(**fields: Any) -> dict[str, Any]:
         (
             pod(node="n1", annotations={SAFE: "true"}, volumes=(PodVolume("d", "persistentVolumeClaim", "data"),)),
             zonal(),
-            "has a volume that no other zone reaches, claim default/data",
+            "uses claim default/data, whose volume no other zone reaches",
         ),
         (
             pod(node="n1", annotations={SAFE: "true"}, labels={"app": "web"}),
@@ -117,9 +117,9 @@ def zonal(**fields: Any) -> dict[str, Any]:
             "fits no other",
         ),
         (ours("n1", annotations={SCALE_DOWN_DISABLED: "true"}), {}, "scale-down-disabled"),
-        (ours("n1", preserved=True), {}, "it has no machine that can be named"),
+        (ours("n1", preserved=True), {}, "Evenkeel cannot choose a machine of the group"),
         (replace(ours("n1"), deleting=True), {}, "being removed"),
-        (replace(ours("n1"), machine=None), {}, "it has no machine that can be named"),
+        (replace(ours("n1"), machine=None), {}, "Evenkeel cannot choose a machine of the group"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -175,9 +175,9 @@ def test_a_step_takes_the_machine_without_pods_that_hold_it() -> None:
     ("fields", "why"),
     [
         ({"annotations": {SAFE: "false"}}, "is annotated safe-to-evict: false"),
-        ({"resource_claims": ("gpu",)}, "on another node: Evenkeel does not evaluate its resource claims"),
-        ({"unread": ("workloadRef",)}, "on another node: Evenkeel does not evaluate its fields workloadRef"),
-        ({"scheduler": "volcano"}, "on another node: scheduler volcano places it"),
+        ({"resource_claims": ("gpu",)}, "on another node: Evenkeel does not evaluate the pod's resource claims"),
+        ({"unread": ("workloadRef",)}, "on another node: Evenkeel does not evaluate the pod's fields workloadRef"),
+        ({"scheduler": "volcano"}, "on another node: scheduler volcano places the pod"),
     ],
 )
 def test_no_step_begins_where_every_pod_holds_its_node(fields: dict[str, Any], why: str) -> None:

@@ -96,7 +96,7 @@ class TestGrowth:
         assert "workers-b" not in asked(planned)
         assert planned.demand is not None
         (unmet,) = planned.demand.unmet
-        assert "(capacity failure 1)" in sentence(unmet.by_group[key("b")])
+        assert ": capacity failure no. 1" in sentence(unmet.by_group[key("b")])
         assert "node selector" in sentence(unmet.by_group[key("a")])
 
     @pytest.mark.parametrize(
@@ -131,15 +131,15 @@ class TestNodes:
         running = (pod("big", cpu="3", node="n1"), pod("small", cpu="1", node="n2"))
         planned = look(groups(2, 1, 1), Workload(pods=running, nodes=(ours("n1"), ours("n2"), ours("n3", "b"))))
         said = needed(planned)
-        assert said["n1"] == "75 % of its cpu are requested, more than 50 %"
+        assert said["n1"] == "75 % of the node's cpu are requested, more than 50 %"
         assert said["n2"] == said["n3"] == ""
 
     @pytest.mark.parametrize(
         ("members", "fields", "reason"),
         [
             pytest.param(groups(2, 1, 1, frozen_because=FROZEN), {}, "paused", id="frozen"),
-            pytest.param(groups(2, 1, 1), {"maximum": 2, "minimum": 3}, "no change: its pool is invalid", id="invalid"),
-            pytest.param(groups(1, 1, 1, dry_run=True), {}, "in dry run by its own setting: Evenkeel", id="dry run"),
+            pytest.param(groups(2, 1, 1), {"maximum": 2, "minimum": 3}, "no change: the pool is invalid", id="invalid"),
+            pytest.param(groups(1, 1, 1, dry_run=True), {}, "dry run, set on the pool itself: Evenkeel", id="dry run"),
         ],
     )
     def test_a_pool_that_is_not_written_keeps_its_nodes_and_gets_none(

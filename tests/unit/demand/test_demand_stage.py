@@ -72,7 +72,7 @@ class TestAnswers:
         waiting = pod("zonal", node_selector={"topology.kubernetes.io/zone": "d"})
         said = house(Workload(pods=(waiting,))).ask("explain", pool="workers")["message"]
         assert "Pod default/zonal has been waiting since" in said
-        assert "its node selector requires topology.kubernetes.io/zone d" in said
+        assert "the pod's node selector requires topology.kubernetes.io/zone d" in said
 
     def test_status_counts_pods_without_a_node(self) -> None:
         answer = house(Workload(pods=pods(2, cpu="64"))).ask("status")
@@ -89,7 +89,7 @@ class TestAnswers:
     def test_a_pod_that_keeps_its_node_is_in_every_answer_and_on_the_page(self) -> None:
         running = Workload(pods=(pod("train", node="n-a", resource_claims=("gpu",)),), nodes=WAITING.nodes)
         made = house(running)
-        why = "Evenkeel cannot place pod default/train on another node: Evenkeel does not evaluate its resource claims"
+        why = "Evenkeel cannot place pod default/train on another node: Evenkeel does not evaluate the pod's resource claims"
         plan = made.ask("plan")["plan"]
         (kept,) = plan["pools"][0]["demand"]["needed"]
         assert (kept["node"], kept["rule"]) == ("n-a", "pod-not-placeable")
@@ -112,7 +112,7 @@ class TestAnswers:
             print_answer({**answer, "action": action, "ok": True}, console)
             printed = console.export_text()
             assert "3 pending pods fit on existing or upcoming nodes." in printed
-            assert "Pod default/odd is not counted: scheduler volcano places it" in printed
+            assert "Pod default/odd is not counted: scheduler volcano places the pod" in printed
 
 
 class TestCosts:
@@ -205,7 +205,7 @@ class TestOrders:
         assert made.cluster.applied == []
         made.carry_out()
         assert sorted(member.requested for member in made.cluster.groups.values()) == [3, 3, 4]
-        assert "its share of 4 nodes for pending pods" in json.dumps(made.store.decisions("demo", 10))
+        assert "the group's share of 4 nodes for pending pods" in json.dumps(made.store.decisions("demo", 10))
 
     def test_an_operators_request_goes_first_and_its_nodes_count(self) -> None:
         made = ordering(self.FULL, "scale-up")
@@ -237,7 +237,7 @@ class TestOrders:
             assert incidents() == [IncidentKind.TWO_AUTOSCALERS]
         assert total(made) == 6
         view.found = seen(0)
-        assert "a cluster-autoscaler was active in it" in made.ask("plan")["plan"]["demand"]["unread"]
+        assert "a cluster-autoscaler was active in the workload cluster" in made.ask("plan")["plan"]["demand"]["unread"]
         view.found = seen(10)
         made.run()
         assert (incidents(), total(made)) == ([], 10)
@@ -263,7 +263,7 @@ class TestUnreadableWorkload:
         answer = made.ask("plan")["plan"]
         assert "demand" not in answer["pools"][0]
         reason = answer["demand"]["unread"]
-        assert reason.startswith("the pods of the workload cluster are unknown, so Evenkeel plans nothing for them: ")
+        assert reason.startswith("the pods of the workload cluster are unknown, so Evenkeel plans no nodes for pods: ")
         assert (str(error) in reason) == isinstance(error, EvenkeelError)
 
     def test_is_no_outage_of_the_cluster_and_requests_no_run(self) -> None:

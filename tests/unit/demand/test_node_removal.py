@@ -100,13 +100,13 @@ def test_a_machine_that_cannot_be_named_stays_for_a_reason() -> None:
     there = (machine("m"), machine("n"))
     assert why(here) == "it may"
     assert why(replace(here, machines=there)) == "it may"
-    assert why(replace(here, launched=2)) == "no machine of its MachineDeployment can be chosen for removal"
-    assert why(replace(here, max_only=True)) == "another controller writes the replicas of its group"
-    assert why(here.frozen(Reason.of(Rule.OBJECT_PAUSED))) == "it is frozen"
+    assert why(replace(here, launched=2)) == "Evenkeel cannot choose which machine a MachineDeployment removes"
+    assert why(replace(here, max_only=True)) == "another controller writes the replicas of the group"
+    assert why(here.frozen(Reason.of(Rule.OBJECT_PAUSED))) == "the group is frozen"
     going = (machine("m"), machine("n", deleting=True))
-    assert why(replace(here, machines=going)) == "its group requests 2 and has 1 machine"
+    assert why(replace(here, machines=going)) == "the group requests 2 replicas and has 1 machine"
     marked = (machine("m", marked=True), machine("n"))
-    others = "another controller has marked machine m of its group to go first"
+    others = "another controller has marked machine m of the group for removal first"
     assert why(replace(here, machines=marked)) == others
     assert why(replace(here, machines=marked), groups={here.key: GroupState(marked=("m",))}) == "it may"
     assert disagree((machine("m", marked=True, marked_by_us=True),), 1, ()) is None

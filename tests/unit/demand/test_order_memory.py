@@ -431,7 +431,7 @@ def test_the_incident_names_pods_node_and_rule() -> None:
     words = incident_text(incident("prod/web-1", "prod/web-2", "prod/web-3", "prod/web-4"), NOW + 5 * MINUTE)
     assert words == (
         "workers: new nodes do not help pending pods for 5 min in eu-central-1a: prod/web-1, prod/web-2, prod/web-3 "
-        "and 1 more wait; node n1 was ordered and does not help: it does not tolerate taint team=red:NoSchedule"
+        "and 1 more wait; node n1 was ordered and does not help: the pod does not tolerate taint team=red:NoSchedule"
     )
     assert "prod/web-1 waits; node" in incident_text(incident("prod/web-1"), NOW)
 
@@ -478,7 +478,7 @@ def test_an_incident_about_daemon_sets_is_described() -> None:
     )
     assert incident_text(replace(incident(), problems=(problem,)), NOW + 5 * MINUTE) == (
         "workers: new nodes do not help pending pods for 5 min in eu-central-1a: prod/web-1, prod/web-2 wait; a new "
-        "node does not help with its DaemonSets kube-system/agent (1500m): it requests 3 of cpu, and 2500m of 4 are "
+        "node does not help because of its DaemonSets kube-system/agent (1500m): the pod requests 3 of cpu, and 2500m of 4 are "
         "free"
     )
 

@@ -131,16 +131,16 @@ class TestDemand:
     @pytest.mark.parametrize(
         ("spec", "why"),
         [
-            ({"resourceClaims": [{"name": "gpu"}]}, "Evenkeel does not evaluate its resource claims: gpu"),
-            ({"schedulingGroup": {"podGroupName": "g"}}, "Evenkeel does not evaluate its fields schedulingGroup"),
-            ({"workloadRef": {"name": "w", "podGroup": "g"}}, "Evenkeel does not evaluate its fields workloadRef"),
-            ({"schedulerName": "volcano"}, "scheduler volcano places it, by rules that Evenkeel does not know"),
-            ({"fieldOfTomorrow": 1}, "Evenkeel does not evaluate its fields fieldOfTomorrow"),
+            ({"resourceClaims": [{"name": "gpu"}]}, "Evenkeel does not evaluate the pod's resource claims: gpu"),
+            ({"schedulingGroup": {"podGroupName": "g"}}, "Evenkeel does not evaluate the pod's fields schedulingGroup"),
+            ({"workloadRef": {"name": "w", "podGroup": "g"}}, "Evenkeel does not evaluate the pod's fields workloadRef"),
+            ({"schedulerName": "volcano"}, "scheduler volcano places the pod, by rules that Evenkeel does not know"),
+            ({"fieldOfTomorrow": 1}, "Evenkeel does not evaluate the pod's fields fieldOfTomorrow"),
             (
                 {"volumes": [{"name": "d", "awsElasticBlockStore": {"volumeID": "v"}}]},
-                "Evenkeel does not evaluate its volumes of kind awsElasticBlockStore",
+                "Evenkeel does not evaluate the pod's volumes of kind awsElasticBlockStore",
             ),
-            ({"volumes": [{"name": "d", "rbd": {"image": "i"}}]}, "Evenkeel does not evaluate its volumes of kind rbd"),
+            ({"volumes": [{"name": "d", "rbd": {"image": "i"}}]}, "Evenkeel does not evaluate the pod's volumes of kind rbd"),
         ],
         ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
     )
@@ -220,7 +220,7 @@ class TestDemand:
             assert result.exit_code == 0, result.output
             return result.stdout
 
-        assert "its pods are unknown" in later()
+        assert "the pods on the nodes are unknown" in later()
         seen = later(*standing)
         (pool,) = json.loads(seen)["pools"]
         assert [group["requested"]["to"] for group in pool["groups"]] == [1, 0, 3]

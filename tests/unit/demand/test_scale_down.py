@@ -196,7 +196,7 @@ def test_a_pod_of_two_budgets_keeps_its_node() -> None:
     answer = check(ours("na0"), ours("nb0", "b"), running=(pod(node="na0", labels={"a": "x", "b": "x"}),), budgets=both)
     assert gone(answer) == ["nb0"]
     assert said(answer.needed["na0"]) == (
-        "pod default/p is under several disruption budgets, default/one, default/two: the API evicts no such pod"
+        "pod default/p is under several disruption budgets, default/one, default/two: the eviction API refuses such pods"
     )
 
 
@@ -204,7 +204,7 @@ def test_a_marked_node_stays_when_a_pod_that_cannot_be_placed_has_come() -> None
     answer = check(ours("na0"), running=(pod(node="na0", resource_claims=("gpu",)),), leaving=frozenset({"na0"}))
     assert (gone(answer), "na0" in answer.clocks) == ([], False)
     assert said(answer.needed["na0"]) == (
-        "Evenkeel cannot place pod default/p on another node: Evenkeel does not evaluate its resource claims: gpu"
+        "Evenkeel cannot place pod default/p on another node: Evenkeel does not evaluate the pod's resource claims: gpu"
     )
 
 
@@ -222,15 +222,15 @@ def test_an_expendable_pod_keeps_its_node_only_if_evenkeel_cannot_place_it(field
 @pytest.mark.parametrize(
     ("there", "words"),
     [
-        (node("na0"), "it is not a machine of a node group here"),
-        (ours("na0", deleting=True), "it is being removed already"),
-        (ours("na0", taints=(taken_away(NOW - MINUTE),)), "it is being removed already"),
+        (node("na0"), "the node is not a machine of a node group here"),
+        (ours("na0", deleting=True), "the node is already being removed"),
+        (ours("na0", taints=(taken_away(NOW - MINUTE),)), "the node is already being removed"),
         (
             ours("na0", **STAYS),
-            f'it is annotated {CA}/scale-down-disabled: "true"',
+            f'the node is annotated {CA}/scale-down-disabled: "true"',
         ),
-        (ours("na0", allocatable={}), "its allocatable cpu and memory are unknown"),
-        (ours("na0", allocatable=amounts(cpu="4", pods="9")), "its allocatable cpu and memory are unknown"),
+        (ours("na0", allocatable={}), "the node's allocatable cpu and memory are unknown"),
+        (ours("na0", allocatable=amounts(cpu="4", pods="9")), "the node's allocatable cpu and memory are unknown"),
     ],
 )
 def test_a_node_is_needed_whatever_runs_on_it(there: Node, words: str) -> None:
@@ -242,8 +242,8 @@ def test_a_node_is_needed_whatever_runs_on_it(there: Node, words: str) -> None:
 @pytest.mark.parametrize(
     ("pools", "words"),
     [
-        ((three(min=9),), "its pool is at PoolMinimum 9"),
-        (one_pool(offer("a", requested=3, min=3)), "its group is at its min 3"),
+        ((three(min=9),), "the pool is at PoolMinimum 9"),
+        (one_pool(offer("a", requested=3, min=3)), "the group is at its min 3"),
     ],
 )
 def test_a_node_of_a_group_or_pool_at_its_min_is_needed(pools: tuple[PoolOffer, ...], words: str) -> None:
@@ -253,8 +253,8 @@ def test_a_node_of_a_group_or_pool_at_its_min_is_needed(pools: tuple[PoolOffer, 
 @pytest.mark.parametrize(
     ("pools", "words"),
     [
-        ((pool_offer(zones="a", requested=4, coming=2, min=2),), "its pool is at PoolMinimum 2"),
-        (one_pool(offer("a", requested=4, coming=2, min=2)), "its group is at its min 2"),
+        ((pool_offer(zones="a", requested=4, coming=2, min=2),), "the pool is at PoolMinimum 2"),
+        (one_pool(offer("a", requested=4, coming=2, min=2)), "the group is at its min 2"),
     ],
 )
 def test_an_ordered_node_does_not_count_for_a_minimum(pools: tuple[PoolOffer, ...], words: str) -> None:
@@ -273,16 +273,16 @@ def test_a_node_that_is_being_removed_does_not_count_for_a_minimum() -> None:
     ("size", "running", "words"),
     [
         ({}, {"cpu": "2"}, None),
-        ({}, {"cpu": "2001m"}, "50 % of its cpu are requested, more than 50 %"),
-        ({}, {"memory": "12Gi"}, "75 % of its memory are requested, more than 50 %"),
-        ({}, {"cpu": "3", "owner": Owner("DaemonSet", "ds")}, "75 % of its cpu are requested, more than 50 %"),
+        ({}, {"cpu": "2001m"}, "50 % of the node's cpu are requested, more than 50 %"),
+        ({}, {"memory": "12Gi"}, "75 % of the node's memory are requested, more than 50 %"),
+        ({}, {"cpu": "3", "owner": Owner("DaemonSet", "ds")}, "75 % of the node's cpu are requested, more than 50 %"),
         ({}, {"cpu": "3", "priority": -11}, None),
         ({}, {"cpu": "3", "deleted_at": NOW - 2 * MINUTE}, None),
         ({"nvidia_com__gpu": "2"}, {"cpu": "3"}, None),
         (
             {"nvidia_com__gpu": "2"},
             {"containers": (container(nvidia_com__gpu=2),)},
-            "100 % of its nvidia.com/gpu are requested, more than 50 %",
+            "100 % of the node's nvidia.com/gpu are requested, more than 50 %",
         ),
     ],
 )
@@ -309,7 +309,7 @@ def test_a_gpu_that_is_not_allocatable_yet_is_not_used(label: str) -> None:
 def test_the_gpu_threshold_does_not_apply_to_a_node_without_gpus() -> None:
     pools = one_pool(offer("a", requested=3, gpu_threshold=Fraction(1)))
     reason = check(ours("na0"), running=(pod(node="na0", cpu="3"),), pools=pools).needed["na0"]
-    assert said(reason) == "75 % of its cpu are requested, more than 50 %"
+    assert said(reason) == "75 % of the node's cpu are requested, more than 50 %"
 
 
 def test_a_node_goes_only_if_all_its_pods_have_a_place_of_their_own() -> None:
@@ -320,13 +320,13 @@ def test_a_node_goes_only_if_all_its_pods_have_a_place_of_their_own() -> None:
     assert len(answer.go) == 1
     assert len(set(answer.go[0].places.values())) == 1
     kept = [said(reason) for reason in answer.needed.values()]
-    assert kept.count("Evenkeel has placed pending or moving pods there") == 1
+    assert kept.count("Evenkeel has placed pending or moving pods on this node") == 1
     assert sum(text.startswith("pod default/p") for text in kept) == 1
 
 
 def test_pending_pods_are_placed_before_a_node_goes() -> None:
     answer = check(ours("na0"), running=(pod("waiting", cpu="1"),))
-    assert said(answer.needed["na0"]) == "Evenkeel has placed pending or moving pods there"
+    assert said(answer.needed["na0"]) == "Evenkeel has placed pending or moving pods on this node"
 
 
 def test_no_clock_starts_and_no_node_goes_while_pending_pods_are_too_new() -> None:
@@ -334,7 +334,7 @@ def test_no_clock_starts_and_no_node_goes_while_pending_pods_are_too_new() -> No
     answer = check(ours("na0"), running=(new,), clocks={"na0": LONG_AGO, "gone": LONG_AGO})
     assert answer.clocks == {"na0": LONG_AGO}
     assert answer.go == ()
-    assert said(answer.waits["na0"]) == "pending pods are too new to evaluate before 2026-01-15T12:00:01Z"
+    assert said(answer.waits["na0"]) == "no removal before 2026-01-15T12:00:01Z: pending pods are too new to evaluate"
 
 
 def test_a_pod_with_a_creation_time_in_the_future_delays_nothing() -> None:
@@ -347,7 +347,7 @@ def test_pods_are_not_placed_on_nodes_that_are_cordoned_unready_or_only_ordered(
     for other in (ours("nb0", "b", unschedulable=True), ours("nb0", "b", ready=False), starting):
         answer = check(ours("na0"), other, running=(pod(node="na0"),))
         assert said(answer.needed["na0"]) == "pod default/p fits no other node"
-    assert said(answer.needed["nb0"]) == "it is still starting"
+    assert said(answer.needed["nb0"]) == "the node is still starting"
     ordered = one_pool(offer("a", requested=3, coming=2))
     reason = check(ours("na0"), running=(pod(node="na0"),), pools=ordered).needed["na0"]
     assert said(reason) == "pod default/p fits no other node"
@@ -454,7 +454,7 @@ def test_a_hanging_drain_holds_nodes_with_pods_only() -> None:
 def test_a_clock_runs_while_a_node_is_unneeded() -> None:
     first = check(ours("na0"), clocks={})
     assert (first.clocks, first.go) == ({"na0": NOW}, ())
-    assert said(first.waits["na0"]) == "unneeded since 2026-01-15T12:00:00Z: not before 2026-01-15T12:10:00Z"
+    assert said(first.waits["na0"]) == "unneeded since 2026-01-15T12:00:00Z: removed at 2026-01-15T12:10:00Z at the earliest"
     busy = check(ours("na0"), running=(pod(cpu="3", node="na0"),), clocks=dict(first.clocks))
     assert busy.clocks == {}
 
@@ -528,7 +528,7 @@ def test_ten_empty_nodes_go_at_once_from_the_fullest_zone_first() -> None:
     assert zones[:4] == ["a"] * 4
     assert (zones.count("a"), zones.count("b")) == (7, 3)
     assert {said(answer.waits[name]) for name in answer.clocks if name not in gone(answer)} == {
-        "10 nodes are already being removed, and no more are allowed at once"
+        "10 empty nodes are already being removed, the limit at one time"
     }
     going = [ours(f"nb{i}", "b", deleting=True) for i in range(3)]
     assert len(check(*(ours(f"na{i}") for i in range(12)), *going, pools=(pool_offer(requested=20),)).go) == 7
@@ -611,4 +611,4 @@ def test_a_node_waits_for_pods_that_are_to_complete() -> None:
     nodes, running = busy_world(1)
     job = pod("job", cpu="100m", node="na0", **annotated(safe_to_evict="on-completion"))
     answer = check(*nodes, running=(*running, job))
-    assert said(answer.waits["na0"]) == "it is removed once pod default/job has completed"
+    assert said(answer.waits["na0"]) == "removed once pod default/job has completed"

@@ -206,7 +206,7 @@ def test_of_two_pods_with_a_claim_for_one_pod_one_gets_a_node() -> None:
     answer = look(*pods(2, cpu="100m", volumes=(claimed(),)), claims=(alone,), volumes=(Volume(name="pv"),))
     assert answer.nodes == 1
     (unmet,) = answer.unmet
-    assert said(unmet.reason).endswith("is limited to one pod, and another pod uses it")
+    assert said(unmet.reason).endswith("is limited to one pod, and another pod uses the claim")
 
 
 def test_ordered_nodes_are_not_ordered_again() -> None:
@@ -276,7 +276,7 @@ def test_new_nodes_follow_affinity_and_spread(number: int, fields: dict[str, Any
     answer = look(*pods(number, **{"cpu": "100m", "labels": WEB, **fields}))
     assert sorted(nodes_of(answer).values()) == nodes
     assert sum(len(unmet.pods) for unmet in answer.unmet) == (2 if nodes == [1, 1, 1] else 0)
-    assert all("its anti-affinity excludes a pod" in said(unmet.reason) for unmet in answer.unmet)
+    assert all("the pod's anti-affinity excludes another pod" in said(unmet.reason) for unmet in answer.unmet)
 
 
 def test_a_pod_follows_a_smaller_one_that_its_affinity_names() -> None:
@@ -311,7 +311,7 @@ def test_limits_of_groups_pool_and_check_hold() -> None:
     short = look(*waiting, pools=(PoolOffer(pool=pool_id(), groups=groups, room=9),))
     assert nodes_of(short) == {"workers-a": 1, "workers-b": 2}
     assert said(short.unmet[0].reason) == (
-        "6 pods like default/p-3 can have no node: cluster-api/default/workers: it is at its max"
+        "6 pods like default/p-3 cannot get a node: cluster-api/default/workers: the group is at its max"
     )
     assert look(*waiting, policy=DemandPolicy(most_nodes=2)).nodes == 2
 
@@ -383,12 +383,12 @@ def test_every_pool_has_a_reason_why_it_takes_no_pod() -> None:
     )
     answer = look(pod(cpu="64"), pools=pools)
     assert {pool.pool.name: said(pool.unfit[0].reason) for pool in answer.pools} == {
-        "gpu": "it does not tolerate taint gpu=yes:NoSchedule",
-        "closed": "it is fenced",
-        "unknown": "the cpu and memory of its next node are unknown",
-        "bare": "the cpu and memory of its next node are unknown",
+        "gpu": "the pod does not tolerate taint gpu=yes:NoSchedule",
+        "closed": "the group is fenced",
+        "unknown": "the cpu and memory of a new node are unknown",
+        "bare": "the cpu and memory of a new node are unknown",
         "full": "the pool is at its max",
-        "small": "it requests 64 of cpu, and 4 of 4 are free",
+        "small": "the pod requests 64 of cpu, and 4 of 4 are free",
     }
     assert answer.nodes == 0
 
@@ -397,13 +397,13 @@ def test_a_pod_that_fits_nowhere_is_one_sentence_and_no_order() -> None:
     answer = look(pod("huge", cpu="64"), pod("fine", cpu="1"))
     assert answer.nodes == 1
     assert [said(unmet.reason) for unmet in answer.unmet] == [
-        "pod default/huge can have no node: cluster-api/default/workers: it requests 64 of cpu, and 4 of 4 are free"
+        "pod default/huge cannot get a node: cluster-api/default/workers: the pod requests 64 of cpu, and 4 of 4 are free"
     ]
     assert set(answer.unmet[0].by_group) == {group_key(zone) for zone in "abc"}
 
 
 def test_without_pools_every_pod_is_unmet() -> None:
-    assert said(look(pod(), pools=()).unmet[0].reason) == "pod default/p can have no node: there is no pool"
+    assert said(look(pod(), pools=()).unmet[0].reason) == "pod default/p cannot get a node: there is no pool"
 
 
 def daemon(name: str = "ds", **fields: Any) -> Pod:
@@ -414,7 +414,7 @@ def test_daemons_of_the_sample_take_their_room_on_a_new_node() -> None:
     sample = node("full", group=group_key())
     standing = (daemon(cpu="2", node="full"), pod("busy", cpu="2", node="full"))
     answer = look(pod(cpu="3"), nodes=(sample,), standing=standing, pools=(pool_offer(zones="a"),))
-    assert said(answer.unmet[0].reason).endswith("it requests 3 of cpu, and 2 of 4 are free")
+    assert said(answer.unmet[0].reason).endswith("the pod requests 3 of cpu, and 2 of 4 are free")
 
 
 def test_a_node_on_which_a_daemon_has_found_no_room_is_no_sample() -> None:
@@ -432,7 +432,7 @@ def test_a_daemon_set_seen_elsewhere_counts_on_a_fresh_node_where_it_would_run()
     only_x = daemon("only-x", cpu="2", node="n", node_selector={"role": "x"})
     busy = pod("busy", cpu="1", node="n")
     answer = look(pod(cpu="4"), nodes=(there,), standing=(everywhere, only_x, busy), pools=(pool_offer(zones="a"),))
-    assert said(answer.unmet[0].reason).endswith("it requests 4 of cpu, and 3 of 4 are free")
+    assert said(answer.unmet[0].reason).endswith("the pod requests 4 of cpu, and 3 of 4 are free")
 
 
 def test_daemons_that_do_not_tolerate_a_pools_taints_use_no_room_there() -> None:

@@ -65,12 +65,12 @@ CORDON = Toleration("node.kubernetes.io/unschedulable", "Exists", effect="NoSche
     [
         (pod(), node(unschedulable=True), "the node is cordoned"),
         (pod(tolerations=(CORDON,)), node(unschedulable=True), "fits"),
-        (pod(), TAINTED, "it does not tolerate taint team=red:NoSchedule"),
-        (pod(), node(taints=(taint("team=red:NoExecute"),)), "it does not tolerate taint team=red:NoExecute"),
+        (pod(), TAINTED, "the pod does not tolerate taint team=red:NoSchedule"),
+        (pod(), node(taints=(taint("team=red:NoExecute"),)), "the pod does not tolerate taint team=red:NoExecute"),
         (pod(), node(taints=(taint("team=red:PreferNoSchedule"),)), "fits"),
-        (pod(cpu="9", tolerations=EVERYTHING), TAINTED, "it requests 9 of cpu, and 4 of 4 are free"),
+        (pod(cpu="9", tolerations=EVERYTHING), TAINTED, "the pod requests 9 of cpu, and 4 of 4 are free"),
         (pod(node_selector={ZONE: "a"}), node(), "fits"),
-        (pod(node_selector={"disk": "ssd"}), node(), "its node selector requires disk ssd, which is missing"),
+        (pod(node_selector={"disk": "ssd"}), node(), "the pod's node selector requires disk ssd; on the node, disk is missing"),
     ],
 )
 def test_cordons_taints_and_node_selectors_keep_pods_off(asking: Pod, there: Node, words: str) -> None:
@@ -146,7 +146,7 @@ def test_a_label_selector_that_does_not_parse_matches_nothing(text: str) -> None
 
 def test_an_unmet_node_affinity_names_its_keys() -> None:
     assert said(why_not(pod(node_terms=(term("disk in ssd"), named("In", "x"))), node())) == (
-        "no required node affinity term matches, of 2 terms (keys: disk, metadata.name)"
+        "the pod's required node affinity does not match: 2 terms with keys disk, metadata.name"
     )
 
 
@@ -168,7 +168,7 @@ def on_port(number: int, protocol: str = "TCP", address: str = "") -> dict[str, 
 def test_two_pods_cannot_have_the_same_port_of_a_host(other: dict[str, tuple[Container, ...]], fits: bool) -> None:
     mine = pod(**on_port(80, "TCP", "10.0.0.1"))
     reason = why_not(mine, node(), standing=[pod("there", node="n", **other)])
-    assert said(reason) == ("fits" if fits else "port 80 (TCP) of the host is taken")
+    assert said(reason) == ("fits" if fits else "host port 80 (TCP) is taken")
 
 
 NO_COUNT = replace(node(), allocatable={name: node().allocatable[name] for name in ("cpu", "memory")})
@@ -178,13 +178,13 @@ NO_COUNT = replace(node(), allocatable={name: node().allocatable[name] for name 
     ("asking", "there", "words"),
     [
         (pod(cpu="3"), node(), "fits"),
-        (pod(cpu="3500m"), node(), "it requests 3500m of cpu, and 3 of 4 are free"),
-        (pod(memory="15.5Gi"), node(), "it requests 15872Mi of memory, and 15Gi of 16Gi are free"),
+        (pod(cpu="3500m"), node(), "the pod requests 3500m of cpu, and 3 of 4 are free"),
+        (pod(memory="15.5Gi"), node(), "the pod requests 15872Mi of memory, and 15Gi of 16Gi are free"),
         (pod(containers=(container(nvidia_com__gpu=1),)), node(), Rule.TOO_LITTLE_FREE),
         (pod(containers=(container(ephemeral_storage="1Gi"),)), node(), Rule.TOO_LITTLE_FREE),
         (pod(containers=(Container(),)), node(), "fits"),
-        (pod(), node(size={"pods": "1"}), "the node is full: it runs 1 pod at most"),
-        (pod(), NO_COUNT, "the node is full: it runs 0 pods at most"),
+        (pod(), node(size={"pods": "1"}), "the node is full: its limit is 1 pod"),
+        (pod(), NO_COUNT, "the node is full: its limit is 0 pods"),
         (pod(containers=(container(memory="1Gi"),)), node(size={"cpu": "500m"}), "fits"),
     ],
 )
@@ -312,10 +312,10 @@ ONE_POD = {
     ("asking", "nodes", "parts", "words"),
     [
         (claiming(), [HERE], IN_A, "fits"),
-        (claiming(), [THERE], IN_A, "the volume of its claim default/data is not reachable from there"),
+        (claiming(), [THERE], IN_A, "the volume of claim default/data is not reachable from this node"),
         (claiming(), [replace(node(), labels={HOSTNAME: "n"})], LABELLED, "fits"),
         (claiming(), [node("n")], CHOSEN, "fits"),
-        (claiming(), [node("m")], CHOSEN, "the volume of its claim default/data is being provisioned for node n"),
+        (claiming(), [node("m")], CHOSEN, "the volume of claim default/data is being provisioned for node n"),
         (EPHEMERAL, [HERE], OWN, "fits"),
         (EPHEMERAL, [HERE], FOREIGN, Rule.CLAIM_OF_ANOTHER),
         (claiming(), [node(attach_limits={EBS: 2})], ATTACHED, "fits"),
@@ -393,14 +393,14 @@ SSD = node("a", "a", labels={"disk": "ssd"})
 TAINTED_B = node("b", "b", taints=(taint("x=y:NoSchedule"),))
 GOING, STAYING = (replace(spread(), name=name, node="a") for name in ("going", "staying"))
 GOING = replace(GOING, deleted_at=NOW)
-SKEWED = f"one more in {ZONE} a would be 2 more than in the emptiest domain, and its maxSkew is 1"
+SKEWED = f"with one more pod, {ZONE} a would have 2 more than the emptiest domain; the pod's maxSkew is 1"
 
 
 @pytest.mark.parametrize(
     ("asking", "nodes", "standing", "words"),
     [
         pytest.param(spread(), [A, B], webs("a"), SKEWED, id="words"),
-        pytest.param(spread(key="rack"), [A], [], "it is spread by rack, which the node lacks", id="no such key"),
+        pytest.param(spread(key="rack"), [A], [], "the pod is spread by label rack, which the node lacks", id="no such key"),
         pytest.param(spread(), [A, B], webs("a", deleted_at=NOW), "fits", id="pods being deleted"),
         pytest.param(spread(), [A, B], webs("a", namespace="other"), "fits", id="pods of other namespaces"),
         pytest.param(spread(), [A, B], [GOING], "fits", id="an equal pod being deleted"),
@@ -456,16 +456,16 @@ HERMIT = pod("hermit", anti_affinity=(with_web(),), node="a")
     ("asking", "nodes", "standing", "words"),
     [
         (TOGETHER, [A, B], webs("a"), "fits"),
-        (TOGETHER, [A, B], webs("b"), f"no pod that its affinity requires is in {ZONE} a"),
-        (pod(affinity=(with_web("rack"),)), [A], webs("a"), "its pod affinity uses rack, which the node lacks"),
+        (TOGETHER, [A, B], webs("b"), f"the pod's affinity requires another pod that is not in {ZONE} a"),
+        (pod(affinity=(with_web("rack"),)), [A], webs("a"), "the pod's affinity uses label rack, which the node lacks"),
         pytest.param(FIRST, [A, B], [], "fits", id="the first of a group that matches itself"),
         (TOGETHER, [A, B], [], Rule.WITHOUT_COMPANY),
         (FIRST, [A, B], webs("b"), Rule.WITHOUT_COMPANY),
         pytest.param(BOTH_TERMS, [A], [BOTH], "fits", id="one pod matches all terms"),
         pytest.param(BOTH_TERMS, [A], HALVES, Rule.WITHOUT_COMPANY, id="each term by another pod"),
-        (ALONE, [A, B], webs("a"), f"its anti-affinity excludes a pod in {ZONE} a"),
+        (ALONE, [A, B], webs("a"), f"the pod's anti-affinity excludes another pod in {ZONE} a"),
         (ALONE, [A, B], webs("b"), "fits"),
-        (pod(labels=WEB), [A, B], [HERMIT], f"the anti-affinity of a pod in {ZONE} a excludes it"),
+        (pod(labels=WEB), [A, B], [HERMIT], f"the anti-affinity of another pod in {ZONE} a excludes this pod"),
         (pod(), [A, B], [HERMIT], "fits"),
         (pod(labels=WEB), [B, A], [HERMIT], "fits"),
         pytest.param(pod(anti_affinity=(with_web("rack"),)), [A], webs("a"), "fits", id="a node without the key"),

@@ -47,7 +47,7 @@ class TestHeadroom:
     def test_a_zone_of_pending_pods_has_it_at_the_first_check(self) -> None:
         plan = played((0, 0, 0), 12, *bound("a", 8)).look()
         assert maxima(plan) == (8, 2, 2)
-        assert "pods wait for nodes here" in reasons(plan, "a")
+        assert "pods that wait for nodes here" in reasons(plan, "a")
         assert maxima(played((2, 2, 2), 12, *pods(6, cpu="3")).look()) == (4, 4, 4)
 
     def test_while_pods_wait_nothing_is_written_again(self) -> None:

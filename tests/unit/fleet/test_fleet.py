@@ -289,7 +289,7 @@ class TestApply:
     def test_a_record_with_demand_is_refused_beside_an_active_autoscaler(self, fleet: Fleet) -> None:
         record = given(**DEMAND)
         workload = fleet.clusters.workloads["blue"] = FakeWorkload(Workload(autoscaler_at=NOW - MINUTE))
-        message = "blue is not stored: a cluster-autoscaler was active in it at 2026-01-15T11:59:00Z"
+        message = "blue is not stored: a cluster-autoscaler was active in the workload cluster at 2026-01-15T11:59:00Z"
         assert message in fleet.apply(blue=record)["blue"]["message"]
         assert message in fleet.refused("register", cluster="blue", record=record)
         assert fleet.apply(blue={**record, "demand": "advise"})["blue"]["ok"]

@@ -111,8 +111,8 @@ class TestMissingNodes:
         assert changes(house) == [("Opened", MISSING)]
         detail = house.bus.published[-1][1]
         assert "2 of 8 nodes missing" in detail["headline"]
-        assert "no autoscaler has ordered the 2 released" in detail["headline"]
-        assert "If the record has workload, Evenkeel orders them" in detail["todo"]
+        assert "no autoscaler has ordered 2 released replicas" in detail["headline"]
+        assert "If the record has workload, Evenkeel orders the replicas" in detail["todo"]
         assert detail["runbook"] == "docs/operate/runbooks.md#missing"
         stuck(house, (2, 3, 3), (2, 3, 3))
         house.runs(12)
@@ -128,8 +128,8 @@ class TestMissingNodes:
         assert (incident.missing, incident.untaken, incident.failure_class) == (2, 1, FailureClass.QUOTA)
         assert incident.message == "the quota is used up"
         detail = house.bus.published[-1][1]
-        assert "no autoscaler has ordered the 1 released" in detail["headline"]
-        assert "If the record has workload, Evenkeel orders them" not in detail["todo"]
+        assert "no autoscaler has ordered 1 released replica" in detail["headline"]
+        assert "If the record has workload, Evenkeel orders the replicas" not in detail["todo"]
         assert detail["runbook"] == "docs/operate/runbooks.md#quota"
 
     @pytest.mark.parametrize(("due_in", "missing"), [(MINUTE, 1), (0 * MINUTE, 3)])
@@ -277,7 +277,7 @@ class TestMissingNodes:
         (calm,) = cluster_health(house)
         assert (calm.calm_since, calm.is_outage) == (house.clock.at, False)
         assert (
-            "workers: the failed zones have not delivered for 1 min: quota"
+            "workers: the failed zones have delivered no node yet for 1 min: quota"
             in house.ask("status", None)["clusters"][0]["message"]
         )
         house.runs(6)

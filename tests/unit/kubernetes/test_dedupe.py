@@ -51,13 +51,13 @@ class TestAuthority:
     @pytest.mark.parametrize(
         ("pair", "says"),
         [
-            (MOVED, "status.authoritativeAPI is 'ClusterAPI': another API owns it"),
+            (MOVED, "status.authoritativeAPI is 'ClusterAPI': another API owns the object"),
             (MOVING, "spec.authoritativeAPI is 'ClusterAPI', status.authoritativeAPI is 'Migrating'; Evenkeel"),
             (("MachineAPI", "Migrating"), "spec.authoritativeAPI is 'MachineAPI', status.authoritativeAPI is 'M"),
-            (("ClusterAPI", "MachineAPI"), "it moves between two APIs: spec.authoritativeAPI is 'ClusterAPI'"),
-            (("MachineAPI", "ClusterAPI"), "it moves between two APIs"),
+            (("ClusterAPI", "MachineAPI"), "the object moves between two APIs: spec.authoritativeAPI is 'ClusterAPI'"),
+            (("MachineAPI", "ClusterAPI"), "the object moves between two APIs"),
             (("ClusterAPI", None), "status.authoritativeAPI is ''"),
-            (("Migrating", "Migrating"), "it moves between two APIs"),
+            (("Migrating", "Migrating"), "the object moves between two APIs"),
         ],
     )
     def test_everywhere_else_it_is_frozen_with_the_reason(self, pair: Any, says: str) -> None:
@@ -68,8 +68,8 @@ class TestTwins:
     @pytest.mark.parametrize(
         ("pair", "flavour", "ends"),
         [
-            (MINE, "openshift", "which counts until the whole pool has moved to Cluster API"),
-            (MOVED, "cluster-api", "counts: the pool has moved to Cluster API"),
+            (MINE, "openshift", "is counted until the whole pool has moved to Cluster API"),
+            (MOVED, "cluster-api", "is counted instead, because the pool has moved to Cluster API"),
         ],
     )
     def test_the_twins_of_one_api_count_and_are_written(self, pair: Any, flavour: str, ends: str) -> None:

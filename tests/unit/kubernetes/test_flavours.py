@@ -146,7 +146,7 @@ class TestNewFlavour:
         (pool,) = document["pools"]
         moored, empty = pool["groups"]
         assert (moored["state"], moored["requested"]["from"]) == ("frozen", 1)
-        assert "the harbour master has frozen it" in moored["reasons"][0]
+        assert "the harbour master has frozen the group" in moored["reasons"][0]
         assert empty["requested"]["from"] == 0
 
     def test_a_record_may_name_it(self, tmp_path: Path) -> None:

@@ -345,10 +345,10 @@ class TestClosed:
 
     def test_a_group_without_another_source_is_invisible(self) -> None:
         why, unseen = self.closed("openshift", objects.openshift(ZONES[0], 0))
-        assert why == f"at zero, and cluster-autoscaler cannot see it: annotate {CAPACITY}cpu and {CAPACITY}memory"
+        assert why == f"at zero replicas, cluster-autoscaler cannot see this group: annotate {CAPACITY}cpu and {CAPACITY}memory"
         item = objects.cluster_api(ZONES[0], 0)
         why_unread, unseen_unread = self.closed("cluster-api", objects.refers(item))
-        assert "its cpu and memory are unknown (AWSMachineTemplate demo-m5 was not read)" in why_unread
+        assert "the cpu and memory of a node are unknown (AWSMachineTemplate demo-m5 was not read)" in why_unread
         del item["spec"]["template"]["spec"]["infrastructureRef"]
         assert (unseen, unseen_unread, self.closed("cluster-api", item)[1]) == (True, False, True)
 
@@ -427,7 +427,7 @@ class TestClosed:
 
         empty = objects.cluster_api(ZONES[0], 0)
         assert worth(empty)
-        assert not worth(empty, frozen_because=stated("it is paused"))
+        assert not worth(empty, frozen_because=stated("the object is paused"))
         assert not worth(objects.cluster_api(ZONES[0], 1))
         assert not worth(annotated(cpu="4", memory="16Gi"))
         assert not worth(annotated(cpu="4", memory="16Gi", ephemeral_disk="500mb"))

@@ -130,12 +130,12 @@ class TestMachinePools:
     @pytest.mark.parametrize(
         ("changes", "says"),
         [
-            ({"spec.failureDomains": list(ZONES)}, "it spans the zones eu-central-1a, eu-central-1b, eu-central-1c"),
+            ({"spec.failureDomains": list(ZONES)}, "the MachinePool spans the zones eu-central-1a, eu-central-1b, eu-central-1c"),
             ({"spec.failureDomains": None}, "spec.failureDomains is empty"),
             ({"spec.failureDomains": []}, "spec.failureDomains is empty"),
             ({"metadata.annotations": {"cluster.x-k8s.io/replicas-managed-by": ""}}, "replicas-managed-by is ''"),
             ({"metadata.annotations": {"cluster.x-k8s.io/replicas-managed-by": "eks"}}, "replicas-managed-by is 'eks'"),
-            ({"metadata.labels": {"topology.cluster.x-k8s.io/owned": ""}}, "its Cluster's topology creates it"),
+            ({"metadata.labels": {"topology.cluster.x-k8s.io/owned": ""}}, "the Cluster's topology sets the bounds of this MachinePool"),
         ],
     )
     def test_a_machine_pool_without_one_zone_is_skipped(self, changes: dict[str, Any], says: str) -> None:
@@ -299,7 +299,7 @@ class TestOwners:
         frozen = only("openshift", owned).frozen_because
         assert frozen is not None
         assert sentence(frozen) == (
-            "its bounds belong to MachineAutoscaler 'demo/worker-eu-central-1a', which does not exist"
+            "the owner of the bounds, MachineAutoscaler 'demo/worker-eu-central-1a', does not exist"
         )
 
     def test_the_bounds_of_the_owner_precede_the_copies(self, owned: Object) -> None:
@@ -342,8 +342,8 @@ class TestOwners:
         found, skipped = read_groups(listing)
         assert [(one.group.identity.kind, one.group.requested) for one in found] == [("MachineDeployment", 2)]
         assert [sentence(one.reason) for one in skipped] == [
-            "a second object of this name: Evenkeel plans the MachineDeployment, not this MachineDeployment",
-            "a second object of this name: Evenkeel plans the MachineDeployment, not this MachineSet",
+            "a second object has this name: Evenkeel plans the MachineDeployment, not this MachineDeployment",
+            "a second object has this name: Evenkeel plans the MachineDeployment, not this MachineSet",
         ]
 
 

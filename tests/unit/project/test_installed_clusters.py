@@ -76,7 +76,7 @@ def test_a_pool_of_gardener_has_a_note_that_no_autoscaler_reads_its_bounds() -> 
     for pool in pools:
         (note,) = pool["notes"]
         assert [rule["rule"] for rule in pool["noteRules"]] == ["bounds-unread"]
-        assert "Gardener passes cluster-autoscaler its own" in note
+        assert "Gardener passes the Worker's bounds" in note
         assert "one worker for each zone" in note
     assert "note: no autoscaler reads the bounds of this pool" in shell("-f", named("gardener"))
     assert all("notes" not in pool for pool in plan("-f", named("openshift"))["pools"])
@@ -189,4 +189,4 @@ def test_a_bound_from_the_cluster_class_is_frozen_with_the_remedy(tmp_path: Path
         assert group["state"] == "frozen"
         assert group["min"]["from"] == group["min"]["to"]
         assert "belongs to capi-topology, which reverts other writes" in group["reasons"][0]
-        assert "set it for this machine deployment in the Cluster's topology" in group["reasons"][0]
+        assert "set the field for this machine deployment in the Cluster's topology" in group["reasons"][0]

@@ -164,7 +164,7 @@ def test_a_template_names_only_facts_that_its_rule_has() -> None:
         ("{names:;}", {"names": ("a", "b")}, "a; b"),
         ("{names:quoted}", {"names": ("a", "b\n")}, "'a', 'b\\n'"),
         ("{name:quoted}", {"name": "[x] {y}"}, "'[x] {y}'"),
-        ("{why}", {"why": Reason.of(Rule.OBJECT_PAUSED)}, "it is paused"),
+        ("{why}", {"why": Reason.of(Rule.OBJECT_PAUSED)}, "the object is paused"),
         ("until [{until}|resumed]", {"until": NOW}, "until 2026-01-15T12:00:00Z"),
         ("until [{until}|resumed]", {"until": None}, "until resumed"),
         ("a[ and {n}]", {"n": 0}, "a"),

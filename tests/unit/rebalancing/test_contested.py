@@ -71,7 +71,7 @@ def test_contested_replicas_are_kept_and_bounds_still_written() -> None:
     first = pool.groups[0]
     assert (first.state, first.requested) == (State.FENCED, 4)
     assert first.bounds.max == 4
-    assert "replicas unchanged: argocd reverted them 3 times" in "; ".join(sentences(first.reasons))
+    assert "replicas unchanged: argocd reverted Evenkeel's replicas 3 times" in "; ".join(sentences(first.reasons))
     assert pool.report.contested == (str(key("a")),)
     healthy = GroupState(contested_since=NOW, contested_replicas=True)
     raised = pool_plan([group("a", 1), group("b", 1)], numbers(6, 12), states={key("a"): healthy})

@@ -276,7 +276,7 @@ class TestTimeout:
         assert state.failures == 3  # at 15, 30 and 45 min; the one at 60 falls into the 20 minutes of the third
 
     def test_it_pauses_while_the_group_is_frozen(self) -> None:
-        frozen = group("a", 4, running=2, frozen_because=stated("it is paused"))
+        frozen = group("a", 4, running=2, frozen_because=stated("the object is paused"))
         assert self.observe_health(frozen, None, 0) is None
         state = self.observe_health(group("a", 4, running=2), None, 40)
         assert state.failures == 0

@@ -176,7 +176,7 @@ def test_bounds_of_a_controller_are_frozen_and_checks_remember_it() -> None:
     pool = pool_of(found)
     for one in pool["groups"]:
         assert one["state"] == "frozen"
-        assert "its max belongs to flux, which reverts other writes: remove it from what flux" in one["held"][0]
+        assert "its max belongs to flux, which reverts other writes: remove the field from what flux" in one["held"][0]
     for zone in "ab":  # as a look finds it, which does without managedFields
         found.cluster.change(key(zone), bounds_applied_by=None)
     found.queue.requests.clear()
@@ -395,7 +395,7 @@ def test_explain_shows_the_chain_of_a_number() -> None:
     assert "PoolMaximum is 12: the sum of 4 (MachineAutoscaler default/a)" in text
     assert (
         "spec.maxReplicas of MachineAutoscaler default/a is 4, last set by argocd: cluster-autoscaler-operator copies "
-        "it to the MachineSet, where cluster-autoscaler reads it." in text
+        "this value to the MachineSet, where cluster-autoscaler reads it." in text
     )
 
 

@@ -55,7 +55,7 @@ def test_a_settled_pool_has_no_change_and_no_digest() -> None:
 
 def test_groups_of_an_invalid_pool_are_unchanged() -> None:
     found = pool_plan(zones((1, 1)), numbers(5, 4))
-    assert all("no change: its pool is invalid" in reasons(found, zone) for zone in "ab")
+    assert all("no change: the pool is invalid" in reasons(found, zone) for zone in "ab")
     assert all(planned.bounds == planned.group.bounds for planned in found.groups)
 
 
@@ -100,7 +100,7 @@ def test_a_check_is_due_a_second_after_the_last_fence_ends(state: Any, end: date
     found = plan_of(zones((1, 1, 1), bounds=[(0, 4)] * 3), numbers(0, 12), **state)
     assert found.check_at == (end and end + SECOND)
     if state == {"fenced": "a"}:
-        assert "fenced until 2026-01-15T12:04:00Z (capacity failure 1)" in reasons(found.pools[0], "a")
+        assert "fenced until 2026-01-15T12:04:00Z: capacity failure no. 1" in reasons(found.pools[0], "a")
 
 
 class TestNoZoneIsHealthy:

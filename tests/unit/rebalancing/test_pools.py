@@ -50,7 +50,7 @@ def problem(found: PoolPlan) -> str:
 def test_a_group_without_a_pool_is_skipped_with_what_to_do() -> None:
     found = plan_of([group("a", pool=None)])
     assert found.pools == ()
-    assert "label it evenkeel.dev/pool" in sentence(found.skipped[0].reason)
+    assert "set label evenkeel.dev/pool" in sentence(found.skipped[0].reason)
 
 
 GPU = PoolRule(name="gpu", selector={"role": "gpu"}, max=3)
@@ -163,9 +163,9 @@ def test_groups_of_two_namespaces_clusters_or_flavours_are_never_similar() -> No
         ({"template": None}, "annotate capacity.cluster-autoscaler.kubernetes.io/cpu"),
         ({"template": NodeTemplate(capacity={"cpu": Fraction(4)})}, "annotate capacity.cluster-autoscaler"),
         ({"template_faults": (Fault(object="MD x", field="f", value="'v'", problem="p"),)}, "MD x: f is 'v': p"),
-        ({"bounds": None}, "it has no bounds, or a max of 0"),
-        ({"bounds": (0, 0)}, "it has no bounds, or a max of 0"),
-        ({"bounds": (0, 4), "has_adopted": True, "adopted": Bounds(0, 0)}, "it has no bounds, or a max of 0"),
+        ({"bounds": None}, "no bounds are set, or max is 0"),
+        ({"bounds": (0, 0)}, "no bounds are set, or max is 0"),
+        ({"bounds": (0, 4), "has_adopted": True, "adopted": Bounds(0, 0)}, "no bounds are set, or max is 0"),
     ],
 )
 def test_a_group_that_cannot_be_compared_is_skipped_with_what_to_do(fields: dict[str, Any], says: str) -> None:
@@ -194,7 +194,7 @@ def test_similar_groups_cannot_take_the_name_of_another_pool() -> None:
     found = plan_of([group("z", bounds=(0, 1), pool="loose-a"), alike("a"), alike("b")], SIMILAR)
     assert members(found) == {"cluster-api/default/loose-a": ["loose-a-z"]}
     assert [skipped.name for skipped in found.skipped] == ["loose-a", "loose-b"]
-    assert all("another pool already has its name, loose-a" in sentence(skipped.reason) for skipped in found.skipped)
+    assert all("another pool already has the name loose-a" in sentence(skipped.reason) for skipped in found.skipped)
 
 
 def test_with_a_list_of_labels_only_these_are_compared() -> None:
@@ -301,7 +301,7 @@ def test_an_existing_pool_smaller_than_its_zones_has_a_warning(strategy, trace) 
     members = zones((0, 1, 0)) if trace == "nodes" else zones((0, 0, 0), bounds=[(0, 1)] * 3)
     found = pool_plan(members, numbers(0, 2, strategy))
     assert found.mode.valid
-    assert "it is used all the same, because the pool exists" in problems_of(found.report.problems)[0]
+    assert "accepted because the pool already exists" in problems_of(found.report.problems)[0]
 
 
 @pytest.mark.parametrize(

@@ -74,11 +74,11 @@ RELEASED = [
     ),
     pytest.param([A, B], ANY, {"impaired": "a"}, (2, 3), "", id="in an impaired zone"),
     pytest.param(
-        *([A, B], ANY, {**failing(FailureClass.QUOTA), "impaired": "a"}, (2, 3), "(zone a is impaired)"),
+        *([A, B], ANY, {**failing(FailureClass.QUOTA), "impaired": "a"}, (2, 3), ": zone a is impaired"),
         id="in an impaired zone whatever failed",
     ),
     pytest.param(
-        *([replace(A, allowed_replicas=Bounds(3, 9)), B], ANY, FENCED, (3, 3), "the Worker requires 3 in this zone"),
+        *([replace(A, allowed_replicas=Bounds(3, 9)), B], ANY, FENCED, (3, 3), "the Worker requires at least 3 replicas in this zone"),
         id="down to the minimum of the Worker",
     ),
     pytest.param([aged(A, 14, 15, 16), B], ANY, FENCED, (3, 3), "", id="after the provision timeout"),
@@ -88,7 +88,7 @@ RELEASED = [
     ),
     pytest.param(
         *(zones((3, 3, 3), running=(0, 3, 3), **WATCHED), ANY, FENCED, (1, 3, 3)),
-        "cluster-autoscaler would order them again",
+        "cluster-autoscaler would order the replicas again",
         id="down to the node that the owner insists on",
     ),
     pytest.param(zones((1, 4, 4), (0, 4, 4), **WATCHED), ANY, FENCED, (1, 4, 4), "", id="and not that node"),
@@ -98,7 +98,7 @@ RELEASED = [
 
 TAKEN_BACK = [
     pytest.param(
-        *(zones((6, 4, 4), running=(4, 4, 4)), ANY, {}, (4, 4, 4), "took back 2 replicas without a machine"),
+        *(zones((6, 4, 4), running=(4, 4, 4)), ANY, {}, (4, 4, 4), "cancelled 2 replicas without a node"),
         id="replicas without a machine",
     ),
     pytest.param(zones((6, 4, 4)), ANY, {}, (6, 4, 4), "", id="not running nodes"),
@@ -121,7 +121,7 @@ TAKEN_BACK = [
         *([with_machine(aged(NINE_A, 1), -1, preserved=True), NINE_B], numbers(0, 8), {}, (5, 4), ""),
         id="not a preserved machine above the maximum",
     ),
-    pytest.param([aged(WITHIN_A, 1, 2), WITHIN_B], numbers(0, 9), FENCED, (5, 4), "took back 1", id="in a fenced zone"),
+    pytest.param([aged(WITHIN_A, 1, 2), WITHIN_B], numbers(0, 9), FENCED, (5, 4), "cancelled 1", id="in a fenced zone"),
     pytest.param(
         *([WITHIN_A, WITHIN_B], numbers(0, 9), failing(FailureClass.QUOTA), (6, 4), ""), id="not what a quota holds"
     ),
@@ -147,8 +147,8 @@ def test_replicas_are_released_or_taken_back(
 def test_without_a_healthy_zone_stuck_replicas_stay_and_starve() -> None:
     found = pool_plan(zones((5, 3), running=(2, 2)), ANY, fenced=("a", "b"))
     assert (requested(found), found.report.starved) == ((5, 3), 4)
-    assert "keeps 3 stuck replicas: no healthy zone can take over" in reasons(found, "a")
-    assert "starved: no healthy zone can take 4 nodes" in problems_of(found.report.problems)
+    assert "keeps 3 stuck replicas: no healthy zone has room" in reasons(found, "a")
+    assert "starved: no healthy zone has room for 4 nodes" in problems_of(found.report.problems)
     found = pool_plan(zones((5, 3), running=(2, 3), zone_max=3), ANY, fenced=("a",))
     assert (requested(found), found.report.starved) == ((5, 3), 3)
 
@@ -159,7 +159,7 @@ def test_a_refused_launch_does_not_release_the_machines_that_boot() -> None:
     a = replace(a, machines=(*(aged(a, 1, 1, 1).machines or ()), replace(failed, name="failed")))
     found = pool_plan([a, b], ANY, **FENCED)
     assert (requested(found), maxima(found)[0]) == ((5, 3), 5)
-    assert "released 1 stuck replica; keeps 2 running and 3 on the way" in reasons(found, "a")
+    assert "released 1 stuck replica; keeps 2 running replicas and 3 on the way" in reasons(found, "a")
 
 
 def test_a_preserved_machine_neither_fences_its_zone_nor_stops_a_trial() -> None:
@@ -192,8 +192,8 @@ def test_released_replicas_are_not_reported_as_taken_back() -> None:
     found = pool_plan(zones((6, 6), running=(1, 5)), numbers(0, 5), fenced=("a",))
     assert requested(found) == (1, 5)
     assert "released 5" in reasons(found, "a")
-    assert "took back" not in reasons(found, "a")
-    assert "took back 1" in reasons(found, "b")
+    assert "cancelled" not in reasons(found, "a")
+    assert "cancelled 1" in reasons(found, "b")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -247,7 +247,7 @@ def test_a_zone_below_its_own_minimum_is_raised_while_the_pool_may_grow() -> Non
     found = pool_plan(zones((3, 0, 0)), numbers(3, 4, BACKWARD_COMPATIBLE))
     assert sum(requested(found)) == 4
     assert requested(found)[0] == 3
-    assert "raised by 1 to its own min 1" in reasons(found, "b") + reasons(found, "c")
+    assert "raised by 1 to the group's own min 1" in reasons(found, "b") + reasons(found, "c")
 
 
 class TestBesideAnAutoscaler:

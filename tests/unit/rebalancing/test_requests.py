@@ -75,7 +75,7 @@ class TestWhoMayGrow:
         closed = "at zero: annotate capacity.cluster-autoscaler.kubernetes.io/cpu"
         groups = [
             *zones((0, 0, 3)),
-            group("d", frozen_because=stated("it is paused")),
+            group("d", frozen_because=stated("the object is paused")),
             group("e", closed_because=stated(closed)),
             group("f", bounds=(0, 0)),
             group("g"),
@@ -84,8 +84,11 @@ class TestWhoMayGrow:
         states = {key("a"): in_backoff(), key("b"): after_backoff()}
         pool = grown(groups, ask(2, str(key("c")), *only), groups=states)
         assert requested(pool) == (0, 0, 5, 0, 0, 0, 0)
-        reasons = {"a": "it is fenced", "b": "it is probing", "d": "it is frozen", "e": closed}
-        reasons |= {"f": "no share of request r2 for 2 nodes: it is at its max", "g": "its pods do not fit here"}
+        reasons = {"a": "the group is fenced", "b": "the group is probing", "d": "the group is frozen", "e": closed}
+        reasons |= {
+            "f": "no share of request r2 for 2 nodes: the group is at its max",
+            "g": "the pods do not fit on a node of this group",
+        }
         for zone, reason in reasons.items():
             assert reason in reasons_of(pool, zone)
 
@@ -95,7 +98,7 @@ class TestWhoMayGrow:
         assert "request r9 for 9 nodes: 5 nodes find no room" in problems_of(pool.report.problems)
 
     def test_balanced_leaves_the_room_that_a_frozen_group_keeps(self) -> None:
-        frozen = group("c", 2, bounds=(0, 5), frozen_because=stated("it is paused"))
+        frozen = group("c", 2, bounds=(0, 5), frozen_because=stated("the object is paused"))
         pool = grown([*zones((1, 1)), frozen], ask(6), policy=numbers(0, 10))
         assert sum(requested(pool)) == 7
         assert sum(maxima(pool)) == 10
@@ -141,7 +144,7 @@ class TestRequests:
         (pool,), (refusal,) = plan.pools, plan.refusals
         assert (sum(requested(pool)), pool.request.current) == (4, oldest)
         assert refusal.waits
-        assert problem_text(refusal.problem) == "request r2 for 2 nodes: it waits for request r4 of the same pool"
+        assert problem_text(refusal.problem) == "request r2 for 2 nodes: waits for request r4 of the same pool"
 
     def test_two_pools_are_served_in_one_check(self) -> None:
         both = [*zones((0, 0)), *zones((0, 0), pool="gpu")]
@@ -193,7 +196,7 @@ class TestRequests:
         stuck = {key(zone): in_backoff() for zone in "ab"}
         owing = {ID: PoolState(move=Move(id="before", unplaced=2))}
         assert grown(zones((4, 2)), ask(-1), policy=policy, groups=stuck, pools=owing).request.current is None
-        assert "request r3 for 3 nodes: it waits for the end of a move between zones" in problems_of(
+        assert "request r3 for 3 nodes: waits until a move between zones ends" in problems_of(
             pool.report.problems
         )
 
@@ -226,7 +229,7 @@ class TestAfterACrash:
         now = NOW if again else NOW + 2 * SCALE_REQUEST_KEPT
         (pool,) = plan(Observation(groups=tuple(zones((0, 0)))), state, numbers(0, 9), now).pools
         assert (requested(pool), pool.request.missing) == ((0, 0), 4)
-        assert "request r for 4 nodes: it expired after an hour: request it again" in problems_of(pool.report.problems)
+        assert "request r for 4 nodes: expired after an hour: send the request again" in problems_of(pool.report.problems)
 
     def test_a_restore_completes_it_without_waiting_for_room(self) -> None:
         members = zones((2, 2), bounds=[(0, 9)] * 2, has_adopted=True)
@@ -367,7 +370,7 @@ class TestUnplaceablePods:
         found = self.given_back(2, reads=False, unread="no right to list pods")
         (pool,), (refusal,) = found.pools, found.refusals
         assert (requested(pool), pool.request.current, refusal.waits) == ((3,), None, True)
-        assert "it waits: pods cannot be read" in problem_text(refusal.problem)
+        assert "waits until Evenkeel can read the pods" in problem_text(refusal.problem)
 
     def test_a_waiting_request_does_not_delay_another(self) -> None:
         found = self.given_back(2, ask(3, at=timedelta(0)), reads=False, unread="no right to list pods")

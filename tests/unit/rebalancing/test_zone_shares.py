@@ -62,7 +62,7 @@ def test_headroom_is_levelled_by_percentages_of_the_pool() -> None:
 def test_percentages_that_leave_no_share_make_the_pool_invalid(weights: tuple[int | str, ...]) -> None:
     found = pool_plan(weighed(*weights), numbers(0, 40))
     assert not found.mode.valid
-    assert problems_of(found.report.problems)[0].startswith("evenkeel.dev/weight: the zones name 1")
+    assert problems_of(found.report.problems)[0].startswith("evenkeel.dev/weight: the percentages add up to 1")
 
 
 @given(st.lists(st.integers(1, 33), min_size=1, max_size=3), st.lists(st.integers(1, 1000), max_size=3))

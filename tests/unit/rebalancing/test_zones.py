@@ -335,7 +335,7 @@ class TestGroupsOfAFencedZone:
         fenced.fence(fenced.scene.clock.at + 10 * MINUTE)
         planned = fenced.planned()
         assert planned.state is State.FENCED
-        assert "is impaired)" in sentences(planned.reasons)[0]
+        assert "is impaired" in sentences(planned.reasons)[0]
         assert planned.requested == planned.group.running == 2
         assert fenced.scene.bounds(BUSY)[1] == 2
         fenced.scene.troubled(Life())

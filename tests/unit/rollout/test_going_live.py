@@ -79,7 +79,7 @@ class TestPools:
     def test_a_plan_names_a_pool_that_differs_from_its_cluster(self) -> None:
         house = House(two_pools(workers_a={"dry_run": False}), stack_dry_run=True, pools=NUMBERS)
         notes = {pool["name"]: pool.get("notes", []) for pool in house.ask("plan")["plan"]["pools"]}
-        assert any(note.startswith("live by its own setting") for note in notes["workers"])
+        assert any(note.startswith("live, set on the pool itself") for note in notes["workers"])
         assert not any("word" in note for note in notes["other"])
         assert "dry run (not so pool workers)" in house.ask("status")["message"]
         assert "nothing of this is written, but of pool workers." in house.ask("explain", pool="other")["message"]
