@@ -410,7 +410,10 @@ class TestExplain:
         house.clock.at += MINUTE
         text = self.text(house, group=str(key("a")))
         assert "is fenced since 2026-01-15T12:00:00Z (1 minute ago), until 2026-01-15T12:05:00Z" in text
-        assert "Requested goes from 3 to 1, running 1: release: released 2 stuck replicas; keeps 1 running replica." in text
+        assert (
+            "Requested goes from 3 to 1, running 1: release: released 2 stuck replicas; keeps 1 running replica."
+            in text
+        )
         assert "fence: max is the 1 requested replica: a fenced zone does not grow" in text
         assert "It cannot grow now: its fence ends at 2026-01-15T12:05:00Z." in text
 

@@ -405,7 +405,9 @@ class TestBadPools:
         pool[0]["status"] = {}
         (one,) = in_namespace(objects.machine(pool[0], 1, node=True))
         found = files.plan("-f", files.listed(*pool, one), "-f", files.listed(one, name="again.json"))
-        assert [one["reason"] for one in found["skipped"]] == ["a second Machine of this name: only the first one is counted"]
+        assert [one["reason"] for one in found["skipped"]] == [
+            "a second Machine of this name: only the first one is counted"
+        ]
 
     def test_an_unknown_annotation_of_evenkeel_makes_only_its_own_pool_invalid(self, files: Files) -> None:
         slip = in_namespace(objects.cluster_api(ZONES[0], 1, pool="slip", annotations={"evenkeel.dev/pool-maxx": "12"}))

@@ -89,7 +89,8 @@ class TestAnswers:
     def test_a_pod_that_keeps_its_node_is_in_every_answer_and_on_the_page(self) -> None:
         running = Workload(pods=(pod("train", node="n-a", resource_claims=("gpu",)),), nodes=WAITING.nodes)
         made = house(running)
-        why = "Evenkeel cannot place pod default/train on another node: Evenkeel does not evaluate the pod's resource claims"
+        devices = "Evenkeel does not evaluate the pod's resource claims"
+        why = f"Evenkeel cannot place pod default/train on another node: {devices}"
         plan = made.ask("plan")["plan"]
         (kept,) = plan["pools"][0]["demand"]["needed"]
         assert (kept["node"], kept["rule"]) == ("n-a", "pod-not-placeable")

@@ -478,8 +478,8 @@ def test_an_incident_about_daemon_sets_is_described() -> None:
     )
     assert incident_text(replace(incident(), problems=(problem,)), NOW + 5 * MINUTE) == (
         "workers: new nodes do not help pending pods for 5 min in eu-central-1a: prod/web-1, prod/web-2 wait; a new "
-        "node does not help because of its DaemonSets kube-system/agent (1500m): the pod requests 3 of cpu, and 2500m of 4 are "
-        "free"
+        "node does not help because of its DaemonSets kube-system/agent (1500m): the pod requests 3 of cpu, and 2500m "
+        "of 4 are free"
     )
 
 

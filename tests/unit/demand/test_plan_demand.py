@@ -133,14 +133,20 @@ class TestDemand:
         [
             ({"resourceClaims": [{"name": "gpu"}]}, "Evenkeel does not evaluate the pod's resource claims: gpu"),
             ({"schedulingGroup": {"podGroupName": "g"}}, "Evenkeel does not evaluate the pod's fields schedulingGroup"),
-            ({"workloadRef": {"name": "w", "podGroup": "g"}}, "Evenkeel does not evaluate the pod's fields workloadRef"),
+            (
+                {"workloadRef": {"name": "w", "podGroup": "g"}},
+                "Evenkeel does not evaluate the pod's fields workloadRef",
+            ),
             ({"schedulerName": "volcano"}, "scheduler volcano places the pod, by rules that Evenkeel does not know"),
             ({"fieldOfTomorrow": 1}, "Evenkeel does not evaluate the pod's fields fieldOfTomorrow"),
             (
                 {"volumes": [{"name": "d", "awsElasticBlockStore": {"volumeID": "v"}}]},
                 "Evenkeel does not evaluate the pod's volumes of kind awsElasticBlockStore",
             ),
-            ({"volumes": [{"name": "d", "rbd": {"image": "i"}}]}, "Evenkeel does not evaluate the pod's volumes of kind rbd"),
+            (
+                {"volumes": [{"name": "d", "rbd": {"image": "i"}}]},
+                "Evenkeel does not evaluate the pod's volumes of kind rbd",
+            ),
         ],
         ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
     )

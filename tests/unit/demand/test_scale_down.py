@@ -196,7 +196,8 @@ def test_a_pod_of_two_budgets_keeps_its_node() -> None:
     answer = check(ours("na0"), ours("nb0", "b"), running=(pod(node="na0", labels={"a": "x", "b": "x"}),), budgets=both)
     assert gone(answer) == ["nb0"]
     assert said(answer.needed["na0"]) == (
-        "pod default/p is under several disruption budgets, default/one, default/two: the eviction API refuses such pods"
+        "pod default/p is under several disruption budgets, default/one, default/two: "
+        "the eviction API refuses such pods"
     )
 
 
@@ -454,7 +455,10 @@ def test_a_hanging_drain_holds_nodes_with_pods_only() -> None:
 def test_a_clock_runs_while_a_node_is_unneeded() -> None:
     first = check(ours("na0"), clocks={})
     assert (first.clocks, first.go) == ({"na0": NOW}, ())
-    assert said(first.waits["na0"]) == "unneeded since 2026-01-15T12:00:00Z: removed at 2026-01-15T12:10:00Z at the earliest"
+    assert (
+        said(first.waits["na0"])
+        == "unneeded since 2026-01-15T12:00:00Z: removed at 2026-01-15T12:10:00Z at the earliest"
+    )
     busy = check(ours("na0"), running=(pod(cpu="3", node="na0"),), clocks=dict(first.clocks))
     assert busy.clocks == {}
 

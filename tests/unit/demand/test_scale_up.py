@@ -397,7 +397,8 @@ def test_a_pod_that_fits_nowhere_is_one_sentence_and_no_order() -> None:
     answer = look(pod("huge", cpu="64"), pod("fine", cpu="1"))
     assert answer.nodes == 1
     assert [said(unmet.reason) for unmet in answer.unmet] == [
-        "pod default/huge cannot get a node: cluster-api/default/workers: the pod requests 64 of cpu, and 4 of 4 are free"
+        "pod default/huge cannot get a node: cluster-api/default/workers: "
+        "the pod requests 64 of cpu, and 4 of 4 are free"
     ]
     assert set(answer.unmet[0].by_group) == {group_key(zone) for zone in "abc"}
 

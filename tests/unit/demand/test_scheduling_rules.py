@@ -70,7 +70,11 @@ CORDON = Toleration("node.kubernetes.io/unschedulable", "Exists", effect="NoSche
         (pod(), node(taints=(taint("team=red:PreferNoSchedule"),)), "fits"),
         (pod(cpu="9", tolerations=EVERYTHING), TAINTED, "the pod requests 9 of cpu, and 4 of 4 are free"),
         (pod(node_selector={ZONE: "a"}), node(), "fits"),
-        (pod(node_selector={"disk": "ssd"}), node(), "the pod's node selector requires disk ssd; on the node, disk is missing"),
+        (
+            pod(node_selector={"disk": "ssd"}),
+            node(),
+            "the pod's node selector requires disk ssd; on the node, disk is missing",
+        ),
     ],
 )
 def test_cordons_taints_and_node_selectors_keep_pods_off(asking: Pod, there: Node, words: str) -> None:
@@ -400,7 +404,9 @@ SKEWED = f"with one more pod, {ZONE} a would have 2 more than the emptiest domai
     ("asking", "nodes", "standing", "words"),
     [
         pytest.param(spread(), [A, B], webs("a"), SKEWED, id="words"),
-        pytest.param(spread(key="rack"), [A], [], "the pod is spread by label rack, which the node lacks", id="no such key"),
+        pytest.param(
+            spread(key="rack"), [A], [], "the pod is spread by label rack, which the node lacks", id="no such key"
+        ),
         pytest.param(spread(), [A, B], webs("a", deleted_at=NOW), "fits", id="pods being deleted"),
         pytest.param(spread(), [A, B], webs("a", namespace="other"), "fits", id="pods of other namespaces"),
         pytest.param(spread(), [A, B], [GOING], "fits", id="an equal pod being deleted"),

@@ -345,7 +345,10 @@ class TestClosed:
 
     def test_a_group_without_another_source_is_invisible(self) -> None:
         why, unseen = self.closed("openshift", objects.openshift(ZONES[0], 0))
-        assert why == f"at zero replicas, cluster-autoscaler cannot see this group: annotate {CAPACITY}cpu and {CAPACITY}memory"
+        assert (
+            why == "at zero replicas, cluster-autoscaler cannot see this group: "
+            f"annotate {CAPACITY}cpu and {CAPACITY}memory"
+        )
         item = objects.cluster_api(ZONES[0], 0)
         why_unread, unseen_unread = self.closed("cluster-api", objects.refers(item))
         assert "the cpu and memory of a node are unknown (AWSMachineTemplate demo-m5 was not read)" in why_unread

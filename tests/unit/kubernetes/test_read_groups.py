@@ -130,12 +130,18 @@ class TestMachinePools:
     @pytest.mark.parametrize(
         ("changes", "says"),
         [
-            ({"spec.failureDomains": list(ZONES)}, "the MachinePool spans the zones eu-central-1a, eu-central-1b, eu-central-1c"),
+            (
+                {"spec.failureDomains": list(ZONES)},
+                "the MachinePool spans the zones eu-central-1a, eu-central-1b, eu-central-1c",
+            ),
             ({"spec.failureDomains": None}, "spec.failureDomains is empty"),
             ({"spec.failureDomains": []}, "spec.failureDomains is empty"),
             ({"metadata.annotations": {"cluster.x-k8s.io/replicas-managed-by": ""}}, "replicas-managed-by is ''"),
             ({"metadata.annotations": {"cluster.x-k8s.io/replicas-managed-by": "eks"}}, "replicas-managed-by is 'eks'"),
-            ({"metadata.labels": {"topology.cluster.x-k8s.io/owned": ""}}, "the Cluster's topology sets the bounds of this MachinePool"),
+            (
+                {"metadata.labels": {"topology.cluster.x-k8s.io/owned": ""}},
+                "the Cluster's topology sets the bounds of this MachinePool",
+            ),
         ],
     )
     def test_a_machine_pool_without_one_zone_is_skipped(self, changes: dict[str, Any], says: str) -> None:

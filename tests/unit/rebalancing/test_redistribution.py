@@ -78,7 +78,13 @@ RELEASED = [
         id="in an impaired zone whatever failed",
     ),
     pytest.param(
-        *([replace(A, allowed_replicas=Bounds(3, 9)), B], ANY, FENCED, (3, 3), "the Worker requires at least 3 replicas in this zone"),
+        *(
+            [replace(A, allowed_replicas=Bounds(3, 9)), B],
+            ANY,
+            FENCED,
+            (3, 3),
+            "the Worker requires at least 3 replicas in this zone",
+        ),
         id="down to the minimum of the Worker",
     ),
     pytest.param([aged(A, 14, 15, 16), B], ANY, FENCED, (3, 3), "", id="after the provision timeout"),

@@ -371,7 +371,8 @@ def test_a_new_desired_maximum_is_reported_once_and_obeyed() -> None:
     pool = seed.look(6)
     assert pool.relief is None
     assert [problem_text(problem) for problem in pool.new_intents] == [
-        "Shoot garden-demo/main now has bounds 0 to 10, which Evenkeel did not write: Evenkeel uses these bounds from now on"
+        "Shoot garden-demo/main now has bounds 0 to 10, which Evenkeel did not write: "
+        "Evenkeel uses these bounds from now on"
     ]
     seed.follow()
     pool = seed.look(1)

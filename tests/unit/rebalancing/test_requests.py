@@ -196,9 +196,7 @@ class TestRequests:
         stuck = {key(zone): in_backoff() for zone in "ab"}
         owing = {ID: PoolState(move=Move(id="before", unplaced=2))}
         assert grown(zones((4, 2)), ask(-1), policy=policy, groups=stuck, pools=owing).request.current is None
-        assert "request r3 for 3 nodes: waits until a move between zones ends" in problems_of(
-            pool.report.problems
-        )
+        assert "request r3 for 3 nodes: waits until a move between zones ends" in problems_of(pool.report.problems)
 
 
 class TestAfterACrash:
@@ -229,7 +227,9 @@ class TestAfterACrash:
         now = NOW if again else NOW + 2 * SCALE_REQUEST_KEPT
         (pool,) = plan(Observation(groups=tuple(zones((0, 0)))), state, numbers(0, 9), now).pools
         assert (requested(pool), pool.request.missing) == ((0, 0), 4)
-        assert "request r for 4 nodes: expired after an hour: send the request again" in problems_of(pool.report.problems)
+        assert "request r for 4 nodes: expired after an hour: send the request again" in problems_of(
+            pool.report.problems
+        )
 
     def test_a_restore_completes_it_without_waiting_for_room(self) -> None:
         members = zones((2, 2), bounds=[(0, 9)] * 2, has_adopted=True)
