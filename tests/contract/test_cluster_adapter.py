@@ -1235,7 +1235,9 @@ class TestBrokenLists:
         observation = broken.open().observe()
         assert len(observation.groups) == len(broken.observe())
         (skipped,) = [skipped for skipped in observation.skipped if not skipped.namespace]
-        assert sentence(skipped.reason).startswith("ClusterAutoscaler of autoscaling.openshift.io may not be listed")
+        assert sentence(skipped.reason).startswith(
+            "Evenkeel may not list ClusterAutoscaler of autoscaling.openshift.io"
+        )
         assert broken.run().written
 
     def test_node_pools_are_listed_only_where_a_scalable_names_one(self, own_stage: Stage) -> None:

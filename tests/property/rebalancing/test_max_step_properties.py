@@ -119,7 +119,7 @@ def test_nodes_left_to_later_runs_are_reported_once() -> None:
     for strategy in ("Balanced", "Backward-Compatible"):
         pool = pool_plan(zones((0, 0, 0), max_step=5), numbers(58, 60, strategy=read_strategy(strategy)))
         assert sum(planned.requested for planned in pool.groups) == 5
-        assert sentences(pool.report.notes) == ["max_step is 5: later runs add 53 nodes"]
+        assert sentences(pool.report.notes) == ["max_step is 5: later runs add 53 more nodes"]
         assert pool.report.problems == ()
 
 

@@ -326,7 +326,7 @@ class TestClosed:
         self, flavour: str, known: dict[str, str], missing: str
     ) -> None:
         why, _ = self.closed(flavour, annotated(flavour, **known))
-        assert why.startswith("at zero, and ")
+        assert why.startswith("at zero replicas, ")
         assert why.endswith(f": {missing}")
 
     @pytest.mark.parametrize(("requested", "ready"), [(1, 0), (0, 1), (3, 3)])
@@ -360,7 +360,7 @@ class TestClosed:
         item = objects.refers(objects.cluster_api(ZONES[0], 0))
         why, unseen = self.closed("cluster-api", item, objects.infrastructure(name, capacity={"cpu": "4"}))
         assert unseen
-        assert "cluster-autoscaler cannot see it" in why
+        assert "cluster-autoscaler cannot see this group" in why
 
     def test_a_template_from_a_file_counts_for_its_own_groups_only(self) -> None:
         item = objects.refers(objects.cluster_api(ZONES[0], 0))

@@ -108,7 +108,7 @@ def test_one_clusters_failure_throttles_the_others_until_a_machine_arrives() -> 
     fleet.fails("blue")
     fleet.check()
     assert fleet.rooms() == [0, 1, 1]
-    assert f"healthy: throttled: cluster blue could not get {IN_A}; one more machine" in fleet.explained("green")
+    assert f"healthy: throttled: cluster blue could not get {IN_A}; only one more machine" in fleet.explained("green")
     fleet.grows("green")
     fleet.check("green")
     assert "healthy: throttled" not in fleet.explained("green")

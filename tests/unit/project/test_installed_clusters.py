@@ -68,7 +68,9 @@ NUMBERS = {
 
 def test_a_worker_with_maximum_zero_is_skipped() -> None:
     (skipped,) = plan("-f", named("gardener"))["skipped"]
-    assert skipped["reason"].endswith("none is wanted: spec.pools[off].maximum of Worker shoot--demo--main/main is 0")
+    assert skipped["reason"].endswith(
+        "the group has no node and requests none: spec.pools[off].maximum of Worker shoot--demo--main/main is 0"
+    )
 
 
 def test_a_pool_of_gardener_has_a_note_that_no_autoscaler_reads_its_bounds() -> None:
@@ -152,7 +154,7 @@ def test_a_node_pool_that_was_not_read_freezes_its_group(tmp_path: Path) -> None
     assert pool["numbersFrom"]["max"]["source"] == "adoption"
     for group in pool["groups"]:
         assert group["state"] == "frozen"
-        assert "belong to NodePool 'clusters/demo-" in group["reasons"][0]
+        assert "the owner of the bounds, NodePool 'clusters/demo-" in group["reasons"][0]
         assert "grant list on it" in group["reasons"][0]
 
 

@@ -291,7 +291,7 @@ def test_adopted_bounds_count_and_not_published_ones() -> None:
 def test_a_new_pool_smaller_than_its_zones_or_with_min_above_max_is_invalid() -> None:
     text = problem(pool_plan(zones((0, 0, 0)), numbers(0, 2)))
     assert "PoolMaximum 2 is smaller than the number of zones, 3" in text
-    assert "raise it to 3" in text
+    assert "raise PoolMaximum to 3" in text
     assert "PoolMinimum 5 is larger than PoolMaximum 4" in problem(pool_plan(zones((1, 1)), numbers(5, 4)))
 
 

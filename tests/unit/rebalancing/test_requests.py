@@ -95,7 +95,7 @@ class TestWhoMayGrow:
     def test_nodes_without_room_are_reported(self) -> None:
         pool = grown(zones((1, 3, 6)), ask(9), policy=numbers(0, 14))
         assert (sum(requested(pool)), pool.request.missing) == (14, 5)
-        assert "request r9 for 9 nodes: 5 nodes find no room" in problems_of(pool.report.problems)
+        assert "request r9 for 9 nodes: no room for 5 nodes" in problems_of(pool.report.problems)
 
     def test_balanced_leaves_the_room_that_a_frozen_group_keeps(self) -> None:
         frozen = group("c", 2, bounds=(0, 5), frozen_because=stated("the object is paused"))
@@ -257,7 +257,7 @@ class TestAfterACrash:
         found = planned(zones((2, 2)), request, pools=pools)
         assert requested(found.pools[0]) == (2, 2)
         (refusal,) = found.refusals
-        assert "it began in pool cluster-api/default/old, which no longer exists" in problem_text(refusal.problem)
+        assert "its pool cluster-api/default/old no longer exists" in problem_text(refusal.problem)
         assert not refusal.waits
 
 
