@@ -1,6 +1,7 @@
-"""Write docs/reference/cli.md and docs/reference/record.md from the code: ``python docs/generate.py``."""
+"""Write the command line, the record and the schemas in docs/reference from the code: ``python docs/generate.py``."""
 
 import ast
+import json
 import re
 import textwrap
 from collections import Counter
@@ -19,6 +20,7 @@ from typer.models import ArgumentInfo
 
 from evenkeel import record
 from evenkeel.application.actions.table import ACTIONS
+from evenkeel.application.fleet.records import fleet_schema, record_schema
 from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.record import Registration
 from evenkeel.validation import Strict
@@ -84,7 +86,12 @@ A record with every field that you can set:
 
 def pages() -> dict[str, str]:
     """Return the generated pages: the path below docs/reference, and the text."""
-    return {"cli.md": _cli(), "record.md": _record()}
+    schemas = {"record": record_schema(), "fleet": fleet_schema()}
+    return {
+        "cli.md": _cli(),
+        "record.md": _record(),
+        **{f"schemas/{name}.schema.json": json.dumps(schema, indent=1) + "\n" for name, schema in schemas.items()},
+    }
 
 
 def main() -> None:
@@ -232,6 +239,7 @@ def _section(
         for entry in _models(model.model_fields[name].annotation):
             nested.setdefault(entry, _title(name, entry, field))
         _, unset = _split(comments.get(name, ""))
+        unset = re.sub(r"the defaults of \w+Entry\b", f"those of [{name}](#{name})", unset)
         default = _default(model.model_fields[name].is_required(), defaults.get(name), unset)
         text = _meaning(model, name)
         if model is not Registration and text and name in Registration.model_fields:

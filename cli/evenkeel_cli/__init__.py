@@ -1,1 +1,1 @@
-"""The command line `evenkeel`. Planning and simulation need no AWS."""
+"""The command line `evenkeel`. Plans of files or of a kubeconfig, and simulations, need no AWS account."""

@@ -1,6 +1,7 @@
-"""`evenkeel ACTION --stack NAME --cluster ID`: commands derived from the table of operator actions.
+"""The commands `evenkeel ACTION --stack NAME --cluster ID`, made from the table of operator actions.
 
-The fields of an action are the options of its command. A command with further options or steps has its own function.
+Each field of an action becomes an option of its command. A command with further options or steps has its own function
+in ``_BY_HAND``.
 """
 
 import json
@@ -49,7 +50,7 @@ from evenkeel_cli.terminal import (
 
 _WATCH_SECONDS = 5
 _Option = tuple[str, Any, Any]
-"""A parameter of a command, its annotation and its default."""
+"""The name of a command's parameter, the annotation of the parameter, and its default."""
 _Selector = Annotated[
     str | None,
     typer.Option("--selector", help="Clusters by labels: env=prod,tier!=test; instead of --cluster."),
@@ -119,7 +120,7 @@ def _status_command(  # noqa: PLR0913 (one parameter per option)
     with suppress(KeyboardInterrupt):  # an interrupt ends --watch
         while watch:
             sleep(_WATCH_SECONDS)
-            Console().clear()  # clears only a terminal; a pipe receives one status after the other
+            Console().clear()  # has an effect only on a terminal; in a pipe, each status follows the last
             answer = _print_status(stack, cluster, selector, live, output)
     answers = answer.get("clusters", [answer])
     if not all(one.get("ok") for one in answers):
@@ -190,7 +191,10 @@ _BY_HAND: Mapping[str, Callable[..., None]] = {
 
 
 def commands() -> dict[str, Callable[..., None]]:
-    """Return a command for each action by name, except `plan`: its own module also plans without a stack."""
+    """Return the command of each action, by the action's name.
+
+    The command `plan` is not included. The module ``plan`` defines it, because it also plans without a stack.
+    """
     by_name = {name: _BY_HAND.get(name) or _command(action) for name, action in ACTIONS.items() if name != "plan"}
     for name, command in by_name.items():
         command.__doc__ = ACTIONS[name].summary
@@ -198,7 +202,7 @@ def commands() -> dict[str, Callable[..., None]]:
 
 
 def _command(action: Action) -> Callable[..., None]:
-    """Return a function whose parameters typer turns into options."""
+    """Return the command of an action: a function whose parameters typer turns into options."""
 
     def command(stack: str, cluster: str | None, output: Output, **fields: Any) -> None:
         named = {alias: fields[name] for alias, name in action.fields.names().items() if name in fields}
@@ -231,7 +235,7 @@ def _command(action: Action) -> Callable[..., None]:
         *(
             _option(alias, name, field)
             for alias, (name, field) in fields.items()
-            if get_origin(field.annotation) is not dict  # an event can have a mapping, an option cannot
+            if get_origin(field.annotation) is not dict  # an event can have a mapping, but an option cannot
         ),
         *several,
         ("output", OutputForm, Output.TABLE),
@@ -249,10 +253,13 @@ def _refuse_several(cluster: str | None, selector: str | None, *, everything: bo
 
 
 def _option(alias: str, name: str, field: FieldInfo) -> _Option:
-    """Return a field's option, named as in events. The Lambda function validates values; here, only types are."""
+    """Return the option of a field, under the name that the field has in events.
+
+    Only the type of a value is checked here. The Lambda function validates the value itself.
+    """
     forms: dict[Any, Any] = {bool: bool, int: int, tuple: list[str]}
     form = forms.get(get_origin(field.annotation) or field.annotation, str)
-    # A flag has no --no- form. The help of a list describes one value.
+    # With only this name, a flag gets no --no- form. An option for a list is repeated, so its help is about one value.
     option = typer.Option(f"--{alias.replace('_', '-')}", help=field.description)
     if field.is_required():
         return name, Annotated[form, option], Parameter.empty
@@ -264,9 +271,9 @@ def _option(alias: str, name: str, field: FieldInfo) -> _Option:
 def _act(
     action: str, stack: str, cluster: str | None, output: Output, fields: Mapping[str, Any], *, is_all: bool = True
 ) -> None:
-    """Perform an action, print the answer and exit with its code.
+    """Perform an action and print the answer. Exit with an error code if a cluster failed or is not ready.
 
-    ``is_all``: False if some cluster failed already when the clusters were listed.
+    ``is_all``: False if a cluster had already failed when the clusters were listed.
     """
     answer = ask_of_all(action, stack, {"cluster": cluster, **fields})
     fail_without_clusters(fields.get("selector"), answer.get("clusters"))
@@ -281,7 +288,7 @@ def _act(
 
 
 def _act_on_several(action: str, stack: str, fields: Mapping[str, Any], output: Output, *, yes: bool) -> None:
-    """Perform an action on the clusters that the user confirmed, and on no others."""
+    """Ask the user to confirm the clusters, and perform the action only on the confirmed ones."""
     touched, is_all = _confirmed(action, stack, fields, output, yes=yes)
     event = {name: value for name, value in fields.items() if name not in ("all", "selector")}
     event |= {"clusters": [*touched], **unchanged_since(touched.values())}
@@ -291,13 +298,13 @@ def _act_on_several(action: str, stack: str, fields: Mapping[str, Any], output: 
 def _confirmed(
     action: str, stack: str, fields: Mapping[str, Any], output: Output, *, yes: bool, shown_only: bool = False
 ) -> tuple[dict[str, dict[str, Any]], bool]:
-    """Show the clusters that an action touches. Ask for confirmation, unless ``shown_only``.
+    """Show the clusters that an action changes. Ask for confirmation, unless ``shown_only`` is True.
 
-    Returns the answers of the confirmed clusters by id, and True if all listed clusters are among them.
+    Returns the answers of the confirmed clusters by cluster id, and True if every listed cluster is one of them.
     """
     answer = ask_of_all(action, stack, {**fields, "list": True})
     listed, untouched = answer["clusters"], answer.get("untouched", 0)
-    # If a cluster fails, and the user named this cluster, the command ends as other actions do.
+    # If the user named one cluster and this cluster fails, exit as an action on a single cluster does.
     if "clusters" in fields and listed and not listed[0]["ok"]:
         fail([listed[0]["message"]], CANNOT_READ if listed[0].get("retry") else BAD_INPUT)
     groups = alike(listed)

@@ -1,4 +1,4 @@
-"""Print plans and the answers of a stack: tables for pools, or the answer's message."""
+"""Print plans and the answers of a stack. Pools are printed as tables, other answers as their messages."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -18,7 +18,7 @@ from evenkeel.texts.english import ago, counted, rfc3339
 from evenkeel_cli.terminal import cell, table, terminal
 
 _Json = Mapping[str, Any]
-_WIDE = 100  # columns from which tables have frames
+_WIDE = 100  # the width of a console, in columns, from which tables have frames
 _STYLES = {State.HEALTHY: "green", State.FENCED: "red", State.PROBING: "yellow", State.FROZEN: "blue"}
 _NUMBERS = ("running", "requested", "min", "max")
 _OUTCOMES: Mapping[str, str] = {Result.WRITTEN: "changed", Result.PLANNED: "would change"}
@@ -59,7 +59,10 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
 
 
 def alike(answers: Iterable[_Json]) -> dict[str, str]:
-    """Return texts that answers of several clusters share, each with a line of the text and the clusters' names."""
+    """Return one line for each text that several clusters' answers share, by text.
+
+    The line has the text and the names of these clusters.
+    """
     names: dict[str, list[str]] = {}
     for answer in answers:
         if answer.get("ok") and (text := answer.get("alike")):
@@ -68,7 +71,7 @@ def alike(answers: Iterable[_Json]) -> dict[str, str]:
 
 
 def _overview(console: Console, answer: _Json) -> None:
-    """Print a line for each cluster with an incident, the worst first, and one line for all others. No line wraps."""
+    """Print one line per cluster with an incident, the worst first, and one line for all others. No line wraps."""
     failing = [cluster for cluster in answer["clusters"] if cluster["state"] == "incident"]
     width = max((len(printable(cluster["cluster"])) for cluster in failing), default=0)
     width = min(width, console.width // 3)
@@ -161,7 +164,7 @@ def _skipped(console: Console, plan: _Json) -> None:
 
 
 def _pool(console: Console, pool: _Json, *, now: datetime | None = None, reasons: bool = False) -> None:
-    """Print a pool of an answer. With ``now``, also running nodes and the age of each state."""
+    """Print a pool of an answer. If ``now`` is given, also print running nodes and the age of each group's state."""
     groups = pool["groups"]
     columns = {}
     if now is not None:
@@ -210,7 +213,7 @@ def _summaries_and_problems(console: Console, pool: _Json) -> None:
 
 
 def _summary(console: Console, document: _Json, name: str, indent: str = "") -> None:
-    """Print the sentences of a pool's or cluster's ``demand`` or ``level``."""
+    """Print the sentences in the field ``name`` of a pool or a cluster. The name is ``demand`` or ``level``."""
     for text in (document.get(name) or {}).get("says", ()):
         _line(console, f"{indent}{text}")
 

@@ -1,6 +1,6 @@
 """`evenkeel discover`: propose records for existing clusters, as a fleet file. It stores nothing.
 
-Every proposed record is in dry run.
+Every proposed record has dry run enabled.
 """
 
 import os
@@ -24,7 +24,7 @@ from evenkeel_cli.terminal import CANNOT_READ, confirm, fail, say, say_lines
 
 Json = dict[str, Any]
 _READERS = "evenkeel-readers"
-# Roles in template.yaml that need access, and their Kubernetes groups (docs/guides/eks.md).
+# The roles in template.yaml that need access to clusters, each with its Kubernetes group (docs/guides/eks.md).
 _GROUPS = {"RebalanceRole": "evenkeel", "CheckRole": _READERS, "OperatorRole": _READERS, "WidgetRole": _READERS}
 _AWS_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]+")
 _NOT_OF_AN_ID = re.compile(r"[^a-z0-9._-]")
@@ -50,7 +50,7 @@ def discover_eks(
     grant: Annotated[bool, typer.Option("--grant", help="With --stack: create these access entries now.")] = False,
     yes: Yes = False,
 ) -> None:
-    """Propose records for EKS clusters by tag, with their zone ids."""
+    """Propose a record for each EKS cluster that has the given tags. Each record contains the zone ids of its zones."""
     import boto3
 
     tags = dict(_pair(text) for text in tag)
@@ -95,7 +95,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _zone_ids(session: Any, region: str) -> Mapping[str, str]:
-    """Return the account's zone names by zone id; empty if the caller may not read them."""
+    """Return the account's zone names by zone id; empty if the caller lacks permission to read them."""
     try:
         return ZoneNames(lambda name: session.client("ec2", region_name=name))(region)
     except AccessError:
@@ -105,7 +105,7 @@ def _zone_ids(session: Any, region: str) -> Mapping[str, str]:
 def _record(
     name: str, flavour: str, access: Json | None, namespaces: Sequence[str] = (), discovery: str = "", **fields: Any
 ) -> Json:
-    """Return a record in dry run, without empty fields."""
+    """Return a record with dry run enabled and without empty fields."""
     record: Json = {"access": access, "namespaces": [*namespaces], "discovery": [*filter(None, [discovery])]}
     record |= {"dry_run": True, **fields}
     id = _NOT_OF_AN_ID.sub("-", name.lower())[:100].strip("-._")
@@ -146,7 +146,7 @@ def discover_cluster_api(
         str | None, typer.Option(help="The secret in Secrets Manager with the management cluster's kubeconfig.")
     ] = None,
 ) -> None:
-    """Propose a record for each Cluster of a management cluster, with its own node groups."""
+    """Propose a record for each Cluster of a management cluster. It covers only the node groups of that Cluster."""
     clusters = _listed(kubeconfig, context, "cluster.x-k8s.io", "clusters", selector)
     names = [name_of(item) for item in clusters]
     records = []
@@ -179,7 +179,7 @@ def discover_gardener(
         typer.Option(help="The secret in Secrets Manager with the seed's kubeconfig; {seed} is replaced by its name."),
     ] = None,
 ) -> None:
-    """Propose a record for each Shoot of a garden cluster, in its control plane on the seed."""
+    """Propose a record for each Shoot of a garden cluster. It names the Shoot's control plane namespace on the seed."""
     objects = _listed(kubeconfig, context, "core.gardener.cloud", "seeds" if seeds else "shoots", selector)
     records, skipped = [], []
     for item in objects:
@@ -210,18 +210,18 @@ def discover_gardener(
 def _listed(
     kubeconfig: str | None, context: str | None, group: str, plural: str, selector: str | None
 ) -> Sequence[Mapping[str, Any]]:
-    from evenkeel_cli.live import list_objects  # slow (half a second), and not needed elsewhere
+    from evenkeel_cli.live import list_objects  # takes half a second; other commands do not need it
 
     return sorted(list_objects(kubeconfig, context, group, plural, selector), key=name_of)
 
 
 def _access(secret: str | None, seed: str = "{seed}") -> Json | None:
-    """Return an access by a secret; None without a secret: ``apply`` then requires an access."""
+    """Return an access with a secret; None if no secret is given. The user then adds an access before ``apply``."""
     return None if secret is None else {"kind": "kubeconfig", "secret": secret.replace("{seed}", seed)}
 
 
 def _labels(item: Mapping[str, Any]) -> Json:
-    """Return an object's labels, except labels that controllers set."""
+    """Return an object's valid labels, except labels that controllers set."""
     labels = string_map(get_path(item, ("metadata", "labels")))
     return {
         key: value

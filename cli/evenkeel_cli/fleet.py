@@ -1,4 +1,4 @@
-"""`evenkeel apply` and `evenkeel export`: the records of a fleet as files."""
+"""`evenkeel apply` and `evenkeel export`: store records from files, and write stored records to files."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def apply_command(  # noqa: PLR0913 (one parameter per option)
         done += _unregistered(stack, removed, {"force": force, "reason": reason})
     for cluster in done:
         say(cluster["message"], err=not cluster["ok"])
-    # Keep clusters that no file names: the file may name a cluster by a new id that is not stored yet.
+    # Unregister no cluster now: the files may name one of these clusters by a new id whose record is not stored yet.
     if removed and prune and not is_stored:
         say("nothing is unregistered while a record is not stored: apply once more", err=True)
     if not all(cluster["ok"] for cluster in done):
@@ -75,7 +75,7 @@ def apply_command(  # noqa: PLR0913 (one parameter per option)
 
 
 def _stored(stack: str, records: Mapping[str, Any], before: Mapping[str, Any], fields: _Json) -> list[_Json]:
-    """Store the records, and return the answers. A registered record that differs from ``before`` is not replaced."""
+    """Store the records, and return the answers. A record is replaced only if it is still as in ``before``."""
     done: list[_Json] = []
     for part in in_parts(records):
         shown = {id: before[id] for id in part}
@@ -84,7 +84,7 @@ def _stored(stack: str, records: Mapping[str, Any], before: Mapping[str, Any], f
 
 
 def _unregistered(stack: str, removed: Sequence[_Json], fields: _Json) -> list[_Json]:
-    """Unregister the clusters that could be listed. Return the answers of all clusters in ``removed``."""
+    """Unregister the clusters that were listed without an error. Return an answer for each cluster in ``removed``."""
     confirmed = {cluster["cluster"]: cluster for cluster in removed if cluster["ok"]}
     done = [cluster for cluster in removed if not cluster["ok"]]
     if confirmed:
@@ -94,7 +94,7 @@ def _unregistered(stack: str, removed: Sequence[_Json], fields: _Json) -> list[_
 
 
 def _show(listed: Iterable[_Json], removed: Iterable[_Json], *, prune: bool) -> list[str]:
-    """Print the changes. Return the faults; with any fault, no change is allowed."""
+    """Print the changes, and return the faults. If there is a fault, the caller must make no change."""
     faults, same = [], 0
     for cluster in listed:
         if not cluster["ok"]:
@@ -116,7 +116,7 @@ def _show(listed: Iterable[_Json], removed: Iterable[_Json], *, prune: bool) -> 
 
 
 def read_files(place: str) -> dict[str, Any]:
-    """Return the records of a file or a folder by id. Raises ConfigError."""
+    """Return the records of a file or a folder, by cluster id. Raises ConfigError."""
     refuse_empty(place)
     # pathlib raises for an unusable name. os.path returns False, and the fault is reported when the file is read.
     is_folder = os.path.isdir(place)  # noqa: PTH112
@@ -136,23 +136,29 @@ def read_files(place: str) -> dict[str, Any]:
 
 
 def _refuse_outside(file: str, folder: str) -> None:
-    """Raise ConfigError for an include outside of the folder: an author may lack the right to read that file."""
+    """Raise ConfigError for an included file outside of the folder.
+
+    The author of the include may lack the right to read that file.
+    """
     try:
         is_outside = not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder))
-    except ValueError:  # the name contains a zero byte; reading reports it
+    except ValueError:  # the name contains a zero byte, which is reported when the file is read
         is_outside = False
     if is_outside:
         raise ConfigError([f"{file}: it is outside of {folder}: keep the files of a fleet in one folder"])
 
 
 def _refuse_special(file: str) -> None:
-    """Raise ConfigError for a file such as a named pipe, whose reading may never end."""
+    """Raise ConfigError for a special file, such as a named pipe, because reading it may never end."""
     if os.path.exists(file) and not os.path.isfile(file) and not os.path.isdir(file):  # noqa: PTH110, PTH112, PTH113
         raise ConfigError([f"{file}: it is no regular file: remove it, or write a file in its place"])
 
 
 def _files_in(folder: Path) -> list[str]:
-    """Return the files of a folder. Raises ConfigError if a part is unreadable: `--prune` would remove its clusters."""
+    """Return the files of a folder. Raises ConfigError if a subfolder is unreadable or a link.
+
+    If its files were ignored, `--prune` would unregister their clusters.
+    """
     paths: list[Path] = []
     links: list[Path] = []
 
@@ -185,7 +191,7 @@ def export_command(
         str, typer.Option("--out", help="The file to write, together with its schema; - is standard output.")
     ] = "-",
 ) -> None:
-    """Print the records as a fleet file, or write them to a file next to their schema."""
+    """Print the records as a fleet file, or write them to a file and their schema to the same folder."""
     exported = list(pages("export", stack, cluster, {"selector": selector}))
     unread = [line for page in exported for line in page["unread"].values()]
     records = [record for page in exported for record in page["records"]]

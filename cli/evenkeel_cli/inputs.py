@@ -1,4 +1,4 @@
-"""Inputs of the command line: files, times and requests for nodes. Each fault is a line of a ConfigError."""
+"""Read inputs of the command line: files, times and requests for nodes. Each fault is a line of a ConfigError."""
 
 import sys
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ def file_name(name: str) -> str:
 
 
 def refuse_empty(name: str) -> None:
-    """Raise ConfigError for an empty name: a script with an unset variable must not select the working folder."""
+    """Raise ConfigError for an empty file name: an unset variable in a script must not select the working folder."""
     if not name:
         raise ConfigError(["a file is '': name it, or - for standard input"])
 

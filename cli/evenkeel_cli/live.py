@@ -28,14 +28,16 @@ from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.inputs import read_text, refuse_empty
 
 _PATIENCE_SECONDS = 120.0
-# Lists of a kubeconfig, each with the field that has the content of an entry.
+# The lists in a kubeconfig, each with the field of its entries that has an entry's content.
 _ENTRIES = (("contexts", "context"), ("users", "user"))
 
 
 def observe(
     policy: ClusterFile, state: ClusterState, kubeconfig: str | None, context: str | None
 ) -> tuple[Observation, SeePods]:
-    """Return an observation, and a function that adds missing pods if the record has demand or a workload.
+    """Return an observation, and a function that adds pods to an observation without pods.
+
+    The function adds pods only if the record enables ``demand`` or has a ``workload``.
 
     Raises:
         ConfigError: the kubeconfig cannot be used.
@@ -64,9 +66,10 @@ def observe(
 def list_objects(
     kubeconfig: str | None, context: str | None, group: str, plural: str, selector: str | None
 ) -> Sequence[Object]:
-    """Return all objects of a kind that match a label selector. Raises as ``observe`` does.
+    """Return all objects of a kind that match a label selector. Raises the errors of ``observe``.
 
-    Of the versions that serve the kind, the server's preferred version is used.
+    The function uses the first version of the API group that serves the kind. The server lists its preferred version
+    first.
     """
     api, remaining = _opened(kubeconfig, context)
     for version in api.served(group, remaining):
@@ -84,7 +87,7 @@ def _opened(kubeconfig: str | None, context: str | None) -> tuple[KubernetesApi,
 
 
 def _refuse_unreadable(path: str) -> None:
-    """Raise ConfigError for a file that is not YAML. Duplicate names are allowed: kubectl uses the last one."""
+    """Raise ConfigError for a file that is not YAML. Duplicate keys are allowed, as in kubectl, which uses the last."""
     try:
         read_document(read_text(path))
     except UnreadableError as error:
@@ -92,7 +95,10 @@ def _refuse_unreadable(path: str) -> None:
 
 
 def _refuse_impersonation(config: Mapping[str, Any], context: str | None) -> None:
-    """Raise ConfigException for impersonation: the library ignores it, and would act as another user than kubectl."""
+    """Raise ConfigException for a user with impersonation.
+
+    The library ignores impersonation. It would act as a different user than kubectl does.
+    """
     contexts, users = (_by_name(config[plural], singular) for plural, singular in _ENTRIES)
     user = users.get(contexts[context or config["current-context"]].get("user"), {})
     for field in IMPERSONATION:
@@ -108,7 +114,7 @@ def _by_name(nodes: Iterable[Any], singular: str) -> dict[Any, Mapping[str, Any]
 
 
 def _configuration(kubeconfig: str | None, context: str | None, where: str) -> Configuration:
-    # load_kube_config finds the same files. The files are checked first, because that function expands YAML aliases
+    # load_kube_config reads the same files. They are checked before, because load_kube_config expands YAML aliases
     # without limit and quotes file contents in errors.
     if kubeconfig is not None:
         refuse_empty(kubeconfig)

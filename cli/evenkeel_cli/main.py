@@ -27,7 +27,7 @@ from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, fail, say
 
 
 class _Commands(TyperGroup):
-    """The group of all commands. An expected error of a command prints its lines and exits with its code."""
+    """The group of all commands. For an expected error, print the lines of the error and exit with its code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -64,7 +64,7 @@ def evenkeel(
 ) -> None:
     """Keeps the zones of Kubernetes node pools even and whole."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a character that the terminal lacks must not cause an error
+        if isinstance(stream, TextIOWrapper):  # a character that the encoding lacks must not cause an error
             stream.reconfigure(errors="backslashreplace")
 
 
@@ -77,7 +77,7 @@ app.command("report")(report_command)
 
 
 def main() -> None:
-    """Run the command line. Failed output is reported in one line. A closed pipe is no error."""
+    """Run the command line. If output cannot be written, report this in one line. A closed pipe is no error."""
     try:
         try:
             # kubectl starts this program as kubectl-evenkeel. Shell completion uses one variable for both program
@@ -100,7 +100,7 @@ def main() -> None:
 
 
 def _discard_output() -> None:
-    """Discard buffered output, which would fail again with a traceback when the interpreter ends."""
+    """Discard buffered output. Otherwise, the interpreter would write it when it ends, and fail with a traceback."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

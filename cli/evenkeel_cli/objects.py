@@ -1,4 +1,4 @@
-"""Read objects from files as kubectl prints them: a List, one object, or several documents."""
+"""Read objects from files in the format of kubectl's output: a List, one object, or several documents."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -41,7 +41,7 @@ from evenkeel.domain.model.workload import Workload
 from evenkeel.record import ClusterFile
 from evenkeel.validation import ConfigError
 
-# The shapes by API group and kind; for the core group, by its version and kind. ``_sort`` handles nodes separately.
+# The shape of each kind, by API group and kind. The core group has no name, so v1 replaces it. ``_sort`` handles nodes.
 _SHAPES: Mapping[tuple[str, str], type[Shape]] = {
     ("v1", "Pod"): PodShape,
     ("v1", "Namespace"): NamespaceShape,
@@ -57,10 +57,10 @@ _KINDS = {kind: shape for (_, kind), shape in _SHAPES.items()} | {"Node": NodeSh
 
 
 class _WorkloadFiles:
-    """The objects of a workload cluster in files.
+    """The objects of a workload cluster that the files contain.
 
     Args:
-        needs_pods: True: files without pods contain no workload, because they do not show which nodes are in use.
+        needs_pods: If True, ``read`` returns None for files without pods: they do not show which nodes are in use.
     """
 
     def __init__(self, *, needs_pods: bool = False) -> None:
@@ -70,7 +70,7 @@ class _WorkloadFiles:
         self._pods = Pods()
 
     def take(self, item: Mapping[str, Any]) -> None:
-        """Read one object. Raises ConfigError with its kind, name and fault."""
+        """Read one object. Raises ConfigError with the object's kind and name, and the fault."""
         kind = str(item["kind"])
         try:
             shape: Any = Decoder(_KINDS[kind]).decode(encode(item))
@@ -86,7 +86,7 @@ class _WorkloadFiles:
             raise ConfigError([f"{f'{kind} {name}'.strip()}: {' '.join(str(error).split())[:200]}"]) from None
 
     def read(self, machines: Mapping[str, MachineNode]) -> Workload | None:
-        """Return the workload; None if the files lack the pods that are needed.
+        """Return the workload; None if pods are needed and the files contain none.
 
         ``machines``: the machines of the files, by node name.
         """
@@ -110,7 +110,7 @@ class _WorkloadFiles:
 
 @dataclass(kw_only=True)
 class _Sorted:
-    """The objects of the files by their kind."""
+    """The objects of the files, sorted by kind."""
 
     listings: dict[str, Listing]  # by flavour
     machines: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)  # by flavour
@@ -174,7 +174,7 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: dat
 def _sort(
     item: Mapping[str, Any], identity: tuple[str, str, str, str], objects: _Sorted, by_node: bool
 ) -> Reason | None:
-    """Store an object by its kind. Return the reason if the object is skipped."""
+    """Add an object to the objects of its kind. If the object is skipped, return the reason; otherwise None."""
     group, kind, _, _ = identity
     version = str(item["apiVersion"]).partition("/")[2]
     if (kind, item["apiVersion"]) == (NODE.kind, "v1"):
@@ -209,7 +209,7 @@ def _complete(
     by_node: bool,
     nodes: dict[str, MachineNode],
 ) -> Iterable[NodeGroup]:
-    """Return the groups with node templates and machines from the files. Add their nodes to ``nodes``, by name."""
+    """Return the groups with node templates and machines from the files. Add the groups' nodes to ``nodes``."""
     machines = objects.machines.get(flavour.name, ())
     owned = by_scalable(flavour, machines)
     for number, member in enumerate(members) if machines else ():
@@ -230,7 +230,7 @@ def _knows(flavour: Flavour, group: str, version: str, kind: str) -> bool:
 
 
 def _objects(file: str, text: str, faults: list[str]) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Yield each object with its place in the file. Add a fault for anything else."""
+    """Yield each object with its place in the file. Add a fault to ``faults`` for anything that is no object."""
     try:
         documents = [document for document in read_documents(text) if document is not None]
     except UnreadableError as error:

@@ -23,7 +23,7 @@ from evenkeel_cli.options import Output, OutputForm
 from evenkeel_cli.state_file import StateFile
 from evenkeel_cli.terminal import BAD_INPUT, INVALID_POOL, fail, say_json
 
-# Without a record, a plan proposes a pool for similar node groups that have no label with a pool's name.
+# The default record. With it, a plan proposes a pool for similar node groups that have no label with a pool's name.
 _WITHOUT = {"pools": {"discover": "similar"}}
 
 
@@ -56,7 +56,7 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     context: Annotated[str | None, typer.Option(help="Read the cluster itself, with this context.")] = None,
     stack: Annotated[str | None, typer.Option(help="Let this stack plan, for a registered cluster.")] = None,
 ) -> None:
-    """Show the changes that Evenkeel would make, and why. Read-only; exit 3 means that some pool is invalid."""
+    """Show the changes that Evenkeel would make, with reasons. Read-only. Exit code 3 means that a pool is invalid."""
     if stack is not None:
         if cluster is None or any((file, record, state, now, grow, shrink, kubeconfig, context)):
             fail(["--stack plans for a registered cluster: give --cluster with its id, and nothing else but -o"])
@@ -78,7 +78,7 @@ def plan_command(  # noqa: PLR0913  one parameter per option
 
 
 def _print_and_exit(planned: Plan, before: StateFile, output: Output) -> None:
-    """Print a plan and exit with its code."""
+    """Print a plan. Exit with an error code if a pool is invalid or a request is refused."""
     if refused := [problem_text(refusal.problem) for refusal in planned.refusals if not refusal.waits]:
         fail(refused)
     if output is Output.JSON:

@@ -41,11 +41,11 @@ def report_command(  # noqa: PLR0913  one argument per option
 
 
 def _shelf(place: str) -> Shelf:
-    """Return the shelf that stores a page in a bucket, with the caller's credentials and region. Raises ConfigError."""
+    """Return the ``Shelf`` for an S3 bucket. It uses the caller's credentials and region. Raises ConfigError."""
     from evenkeel.adapters.aws.page_bucket import BucketShelf
 
     def s3() -> Any:
-        import boto3  # slow (a quarter of a second), and not needed for a page in a file
+        import boto3  # takes a quarter of a second; a page in a file does not need it
 
         return boto3.Session(region_name=os.environ.get("AWS_REGION")).client("s3")
 

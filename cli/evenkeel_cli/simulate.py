@@ -75,7 +75,7 @@ def simulate_command(
     """Play a scenario in virtual time. The same scenario and seed give the same output."""
     if plot is not None and Path(plot).suffix.lower() not in _PICTURES:
         fail([f"--plot is {quote(plot)}: name a file that ends in {' or '.join(_PICTURES)}"])
-    if plot is not None and find_spec("matplotlib") is None:  # the kubectl plugin does not contain it
+    if plot is not None and find_spec("matplotlib") is None:  # the kubectl plugin does not contain matplotlib
         fail([f"--plot needs matplotlib: {shlex.quote(sys.executable)} -m pip install matplotlib"])
     scenario = _read(file)
     records = list(_run_all(scenario, _variants(scenario, strategy)))
@@ -124,7 +124,7 @@ def _run_all(scenario: Scenario, variants: Sequence[Variant]) -> Iterator[Record
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on standard error if it is a terminal and the run takes longer than two seconds."""
+    """Show a progress bar if standard error is a terminal and the run takes longer than two seconds."""
     console = Console(stderr=True)
     started = time.monotonic()
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)

@@ -1,7 +1,8 @@
 """Invoke the functions of a deployed stack with the caller's own credentials and region.
 
-The caller needs cloudformation:DescribeStackResource, to find the function, and lambda:InvokeFunction on it. The
-stack's ReaderPolicy, OperatorPolicy and AdminPolicy allow one function each. The function acts with its own rights.
+The caller needs two permissions: cloudformation:DescribeStackResource to find the function, and lambda:InvokeFunction
+to call it. Each of the stack's ReaderPolicy, OperatorPolicy and AdminPolicy allows one function. A function acts with
+its own rights, not with those of the caller.
 """
 
 import json
@@ -20,9 +21,10 @@ from evenkeel.domain.model.values import quote
 from evenkeel.texts.pool_numbers import unknown_text
 from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INTERRUPTED, Interrupted, fail, say
 
-# In characters of JSON: several hundred records. Lambda accepts 6 MB, but DynamoDB's transactions take time.
+# The size of the largest event in characters of JSON, enough for several hundred records. Lambda accepts 6 MB, but the
+# DynamoDB transactions for so many records would take too long.
 _LARGEST_EVENT = 200_000
-# Logical ids in template.yaml, the function with the most rights first.
+# Logical ids of functions in template.yaml. The function with the most rights is first.
 _FUNCTIONS = {Right.ADMINISTER: "AdminFunction", Right.WRITE: "OperatorFunction", Right.READ: "WidgetFunction"}
 # The function's timeout is 60 s. There are no retries: after a lost answer, a retry would request nodes twice.
 _CONFIG = Config(connect_timeout=5, read_timeout=75, retries={"total_max_attempts": 1})
@@ -47,7 +49,7 @@ class CannotAskError(Exception):
 
 
 def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a function's answer, which may report a failure. The event of an action that writes names the caller.
+    """Return a function's answer, which may report a failure. For an action that writes, add the caller to the event.
 
     Raises:
         CannotAskError: no stack of that name, no credentials or rights, no answer, or the function failed.
@@ -96,7 +98,7 @@ def role_arns(stack: str, roles: Iterable[str]) -> dict[str, str]:
 
 
 def _caller(session: Any) -> dict[str, str]:
-    """Return the caller's ARN for the event; empty if STS does not answer: CloudTrail has the ARN, too."""
+    """Return the event field with the caller's ARN; empty if STS does not answer. CloudTrail has the ARN, too."""
     try:
         return {"by": str(session.client("sts", config=_IDENTITY_CONFIG).get_caller_identity()["Arn"])}
     except (*AWS_ERRORS, OSError, KeyError):
@@ -104,7 +106,7 @@ def _caller(session: Any) -> dict[str, str]:
 
 
 def credentials_error(error: Exception) -> CannotAskError | None:
-    """Return an error that the caller can fix (credentials, region, profile); None if the cause is another one."""
+    """Return the error to raise for a fault that the caller can fix (credentials, region, profile); None for others."""
     text = " ".join(text_of(error).split())
     if isinstance(error, ClientError):
         if code_of(error) in _EXPIRED:
@@ -161,7 +163,7 @@ def ask_or_fail(
         raise Interrupted(INTERRUPTED) from None
     if not answer.get("ok"):
         fail([answer["message"]], CANNOT_READ if answer.get("retry") else BAD_INPUT)
-    if answer.get("unknown") and "after" not in values:  # once, for the first page
+    if answer.get("unknown") and "after" not in values:  # only for the first page
         say(f"evenkeel: {unknown_text(answer['unknown'])}", err=True)
     return answer
 
@@ -182,7 +184,8 @@ def pages(
 def ask_of_all(action: str, stack: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return one answer for all clusters.
 
-    Repeat the action for the clusters that an answer lists as ``left``, until their number no longer falls.
+    Repeat the action for the clusters that an answer lists as ``left``, until no cluster is left or their number no
+    longer falls.
     """
     event = dict(fields)
     answer = ask_or_fail(action, stack, event.pop("cluster", None), event)

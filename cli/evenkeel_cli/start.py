@@ -16,7 +16,8 @@ def main() -> None:
 
         run()
     except (KeyboardInterrupt, SystemExit) as end:
-        # For an interrupt, typer raises a plain SystemExit without a message. A subclass has printed its own message.
+        # For an interrupt, typer raises a plain SystemExit and prints nothing. With a subclass, a message is already
+        # printed.
         if isinstance(end, SystemExit) and (end.code != _INTERRUPTED or type(end) is not SystemExit):
             raise
         sys.stderr.write("evenkeel: interrupted\n")

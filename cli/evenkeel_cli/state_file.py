@@ -26,7 +26,7 @@ class ImpairedZone:
 
 
 def _with_failures(groups: object) -> object:
-    """Return the entries of groups, with ``failures`` 1 where an entry has none."""
+    """Return the entries of groups. An entry without ``failures`` gets the value 1 for it."""
     if not isinstance(groups, Mapping):
         return groups
     return {key: {"failures": 1, **group} if isinstance(group, Mapping) else group for key, group in groups.items()}
@@ -34,7 +34,7 @@ def _with_failures(groups: object) -> object:
 
 @dataclass(frozen=True, kw_only=True)
 class StateFile:
-    """The state that one plan passes to the next, by group key, by zone name and by pool id."""
+    """The state that one plan passes to the next plan. The keys are group keys, zone names and pool ids."""
 
     groups: Annotated[Mapping[str, GroupState], BeforeValidator(_with_failures)] = field(default_factory=dict)
     zones: Mapping[str, ImpairedZone] = field(default_factory=dict)
@@ -58,7 +58,8 @@ class StateFile:
 
     def after(self, planned: Plan) -> dict[str, Any]:
         """Return the state after the plan has been carried out, as plain JSON."""
-        id = ulid(planned.now, bytes(10))  # zero bytes suffice, because no other move begins at this time
+        # The random part of the id may be zero, because no other move begins at this time.
+        id = ulid(planned.now, bytes(10))
         pools = {pool.id: closed(pool, opened(pool, id)) for pool in planned.pools}
         former = {str(pool.known_as) for pool in planned.pools if pool.known_as is not None}
         groups = {**self.groups, **{str(key): state for key, state in planned.states.items()}}
@@ -71,7 +72,7 @@ class StateFile:
 
 
 def _with_last_failure(state: GroupState) -> GroupState:
-    """Return the state. A missing ``last_failure`` becomes the latest time that explains the backoff."""
+    """Return the state. If ``last_failure`` is missing, set it to the latest time that fits the backoff."""
     if state.last_failure is not None or state.backoff_until is None:
         return state
     return replace(state, last_failure=state.backoff_until - BackoffPolicy().initial)

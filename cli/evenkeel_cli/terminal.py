@@ -1,6 +1,6 @@
 """Output of the command line: lines, tables, JSON, files, errors and exit codes.
 
-Print every text from a cluster, a stack or a file with these functions: they remove or escape control characters.
+Use these functions for every text from a cluster, a stack or a file: they remove or escape control characters.
 """
 
 import json
@@ -17,7 +17,7 @@ from evenkeel.validation import ConfigError
 
 CANNOT_READ, BAD_INPUT, INVALID_POOL, IN_TROUBLE, NOT_READY, INTERRUPTED = 1, 2, 3, 4, 5, 130
 _BEYOND_ASCII = re.compile(r"[^\n -~]")
-# In columns: below the first width, the console uses the second one. Many containers and CI runs report 0.
+# Widths in columns. A console narrower than the first gets the second. Many containers and CI runs report 0 columns.
 _NARROWEST, _USUAL = 10, 80
 
 
@@ -37,7 +37,7 @@ def cell(text: str, style: str = "") -> Text:
 
 
 def table(title: str, *, frames: bool) -> Table:
-    """Return an empty table. Without ``frames``, it has more width for long names."""
+    """Return an empty table. Without ``frames``, the columns have more space for long names."""
     plain: dict[str, Any] = {} if frames else {"box": None, "padding": (0, 1, 0, 0), "pad_edge": False}
     return Table(title=cell(title), title_justify="left", **plain)
 

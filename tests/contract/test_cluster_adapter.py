@@ -1138,8 +1138,8 @@ class TestMachinePools:
         own_stage.api.faults.add(method="GET", path_contains="/machinepools", status=403, times=9)
         found = own_stage.open().observe()
         assert len(found.groups) == 3
-        assert [(skipped.name, sentence(skipped.reason)[:36]) for skipped in found.skipped] == [
-            ("machinepools", "Evenkeel may not list objects of thi")
+        assert [(skipped.name, sentence(skipped.reason)[:50]) for skipped in found.skipped] == [
+            ("machinepools", "Evenkeel has no permission to list objects of this")
         ]
         assert own_stage.run().written
 
@@ -1236,7 +1236,7 @@ class TestBrokenLists:
         assert len(observation.groups) == len(broken.observe())
         (skipped,) = [skipped for skipped in observation.skipped if not skipped.namespace]
         assert sentence(skipped.reason).startswith(
-            "Evenkeel may not list ClusterAutoscaler of autoscaling.openshift.io"
+            "Evenkeel has no permission to list ClusterAutoscaler (API group autoscaling.openshift.io)"
         )
         assert broken.run().written
 

@@ -1,1 +1,1 @@
-"""A simulation in virtual time: the deployed use cases with simulated zones, machines and a simulated autoscaler."""
+"""A simulation in virtual time. It runs the deployed use cases with simulated zones, machines and autoscaler."""

@@ -7,7 +7,7 @@ from itertools import count
 
 
 class Turn(IntEnum):
-    """The order of events within one second."""
+    """The kinds of events, in the order in which events of the same second are performed."""
 
     WORLD = 0
     MACHINE = 1
@@ -18,14 +18,14 @@ class Turn(IntEnum):
 
 
 class Agenda:
-    """A queue of events in the order of time, then of turn, then of entry."""
+    """A queue of events. They are sorted by time, then by turn, then by the order in which they were added."""
 
     def __init__(self) -> None:
         self._entries: list[tuple[int, Turn, int, Callable[[], None]]] = []
         self._numbers = count()
 
     def enter(self, at: int, turn: Turn, event: Callable[[], None]) -> None:
-        """Add an event at a second."""
+        """Add an event that is due at second ``at``."""
         heapq.heappush(self._entries, (at, turn, next(self._numbers), event))
 
     def next_second(self) -> int | None:

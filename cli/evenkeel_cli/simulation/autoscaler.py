@@ -1,12 +1,12 @@
-"""cluster-autoscaler in a simulated world: perform the model's actions, and pack pods that have sizes.
+"""cluster-autoscaler in a simulated world. It performs the model's actions, and packs pods by cpu and memory.
 
 ``autoscaler_model`` tracks orders and backoffs. The simulated scheduler decides where a pod fits. Sources:
 core/podlistprocessor, core/scaleup/orchestrator/orchestrator.go, estimator/binpacking_estimator.go,
-expander/waste/waste.go, core/scaledown, all under cluster-autoscaler/. Not modelled: hints, and limits on time and on
-candidates. Eviction is not modelled either, because machine controllers drain nodes.
+expander/waste/waste.go, core/scaledown, all under cluster-autoscaler/. Not modelled: scheduling hints, and limits on
+time and on candidates. Eviction is not modelled either, because machine controllers drain nodes.
 """
 
-# ruff: noqa: ARG002  the base class passes ``demand``, which PodAutoscaler does not need: it reads pods
+# ruff: noqa: ARG002  the base class passes ``demand``, which PodAutoscaler does not use, because it reads pods
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -64,7 +64,7 @@ class SimulatedAutoscaler:
 
 @dataclass(frozen=True)
 class _Option:
-    """The nodes that one group and similar ones could add for pending pods."""
+    """The nodes that one group and its similar groups could add for pending pods."""
 
     group: Group
     similar: list[Group]
@@ -88,7 +88,7 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         super().__init__(flags, seed=seed)
         self._world = world
         self._pods = pods
-        self._clocks: dict[str, float] = {}  # node -> the second since which it is unneeded
+        self._clocks: dict[str, float] = {}  # by node name: the second since which the node is unneeded
         self._removable_nodes: tuple[object, list[_Removable]] = (None, [])
 
     def _is_too_new(self, now: float) -> bool:
@@ -159,7 +159,7 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
     def _estimate(
         self, scheduler: Scheduler, group: Group, similar: list[Group], pods: Mapping[PodGroup, int], most: int
     ) -> _Option | None:
-        """Pack pods onto new nodes of one group, first-fit, the largest first. Return None if no pod fits."""
+        """Pack pods onto new nodes of one group, first-fit, with the largest pods first. Return None if no pod fits."""
         size = self._world.new_node(group, "")
         new: list[NodeInfo] = []
         placed: Counter[PodGroup] = Counter()
@@ -182,7 +182,7 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
     # Scale-down
 
     def _scale_down(self, pools: Mapping[str, list[Group]], demand: Demand, now: float) -> Iterator[Action[Group]]:
-        """Yield deletions of nodes that are unneeded for long enough: empty nodes together, others one by one."""
+        """Yield deletions of nodes unneeded for long enough: several empty nodes at once, other nodes one at a time."""
         if self._is_too_new(now):
             return
         removable = self._removable(pools)

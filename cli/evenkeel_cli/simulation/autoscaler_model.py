@@ -1,10 +1,11 @@
 """A model of cluster-autoscaler 1.37 with its clusterapi provider, for one pod per node.
 
-It returns actions, and has no I/O and no clock. ``evenkeel simulate`` performs the actions on simulated groups, the
-sandbox on Kubernetes objects. Times are seconds of a clock that the caller chooses.
+It returns actions, and has no I/O and no clock. ``evenkeel simulate`` performs the actions on simulated groups; the
+sandbox performs them on Kubernetes objects. Times are seconds of a clock that the caller chooses.
 
 It reads bounds and replicas. The provider reports no launch errors, so only a timeout shows that a zone has no machines
-(kubernetes/autoscaler#5417). In this model, a timeout always causes a backoff, unlike in the real cluster-autoscaler.
+(kubernetes/autoscaler#5417). In this model, each timeout starts a backoff. In the real cluster-autoscaler, some do
+not.
 
 Sources: clusterstate/clusterstate.go, utils/backoff/exponential_backoff.go, core/scaleup/orchestrator/orchestrator.go,
 processors/nodegroupset/balancing_processor.go, core/static_autoscaler.go, and
@@ -21,7 +22,7 @@ from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.water_fill import Bucket, water_fill
 
 Demand = Mapping[tuple[str, str | None], int]
-"""The number of pods, each of which needs a node, by pool and zone. Zone None: pods that may run in any zone."""
+"""The number of pods by pool and zone. Each pod needs one node. Zone None: pods that may run in any zone."""
 
 # --ok-total-unready-count and --max-total-unready-percentage
 _MISSING_NODES, _MISSING_SHARE = 3, 0.45
@@ -95,7 +96,7 @@ AnyGroup = TypeVar("AnyGroup", bound=Group)
 
 @dataclass(frozen=True, kw_only=True)
 class Flags:
-    """Flags with the defaults of cluster-autoscaler, except ``balance``. Times are in seconds."""
+    """Flags of cluster-autoscaler with their defaults there, except that ``balance`` is on. Times are in seconds."""
 
     balance: bool = True  # --balance-similar-node-groups
     provision_timeout: int = 900  # --max-node-provision-time
@@ -110,14 +111,14 @@ class Flags:
 
 
 class Increase(NamedTuple, Generic[AnyGroup]):
-    """Raise replicas. If they remain unchanged, the provider has refused, and the group gets a backoff."""
+    """Raise replicas. If they are unchanged after this action, the provider refused it, and the group gets a backoff."""
 
     group: AnyGroup
     nodes: int
 
 
 class Decrease(NamedTuple, Generic[AnyGroup]):
-    """Lower replicas by the nodes that never registered."""
+    """Lower replicas by the number of nodes that never registered."""
 
     group: AnyGroup
     nodes: int
@@ -131,7 +132,7 @@ class Delete(NamedTuple, Generic[AnyGroup]):
 
 
 class Refused(NamedTuple, Generic[AnyGroup]):
-    """No action: the provider refuses a size outside the bounds."""
+    """A change that the provider refuses, because ``size`` is outside of the bounds. It needs no action."""
 
     group: AnyGroup
     size: int
@@ -153,21 +154,21 @@ class Backoff:
     until: float
     length: float
     last_failure: float
-    since: float  # time of the failure that began the uninterrupted backoff
-    code: str  # as in the status ConfigMap of cluster-autoscaler
+    since: float  # the time of the failure that started this backoff; later failures extend it
+    code: str  # the reason code in the status ConfigMap of cluster-autoscaler
 
 
 class ClusterAutoscaler(Generic[AnyGroup]):
-    """The autoscaler with its state, which a restart loses. ``seed`` is the seed of the expander.
+    """The autoscaler and its state. A restart loses the state. ``seed`` determines the choices of the expander.
 
-    Each loop recognizes groups by their keys, and machines by their names.
+    From one loop to the next, a group is identified by its key, and a machine by its name.
     """
 
     def __init__(self, flags: Flags, *, seed: int | str = 0) -> None:
         self._flags = flags
         self._orders: dict[Hashable, _Order] = {}
         self._backoffs: dict[Hashable, Backoff] = {}
-        self._unneeded: dict[str, dict[str, float]] = {}  # pool -> node -> since when it is unneeded
+        self._unneeded: dict[str, dict[str, float]] = {}  # by pool and node: the time since which the node is unneeded
         self._added_at: float | None = None
         self._expander = random.Random(seed)
 
@@ -182,7 +183,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
             if backoff.last_failure + self._flags.forget_after >= now
         }
         if any(group.readable_bounds is None for group in groups):
-            self._orders.clear()  # the provider's NodeGroups() returns nil
+            self._orders.clear()  # one group's unreadable bounds make the provider's NodeGroups() return nil
             return
         visible = [group for group in groups if _is_visible(group)]
         if self._orders:
@@ -209,7 +210,8 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         """Start a group's backoff, and yield the action that removes the nodes refused by the cloud.
 
         The caller performs the action as in ``loop``. Gardener's provider reports ResourceExhausted (clusterstate.go
-        handleInstanceCreationErrors, static_autoscaler.go deleteCreatedNodesWithErrors); clusterapi's does not.
+        handleInstanceCreationErrors, static_autoscaler.go deleteCreatedNodesWithErrors). The clusterapi provider does
+        not report it.
         """
         self._back_off(group, now, "ResourceExhausted")
         self._orders.pop(group.key, None)
@@ -217,12 +219,12 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         yield Decrease(group, nodes) if _allows(group, size) else Refused(group, size)
 
     def backoff_of(self, key: Hashable, now: float) -> Backoff | None:
-        """Return a group's current backoff, which includes its last second; None: the group has no backoff."""
+        """Return a group's backoff until the end of its last second; None: the group has no backoff now."""
         backoff = self._backoffs.get(key)
         return backoff if backoff is not None and now <= backoff.until else None
 
     def in_backoff(self, key: Hashable, now: float) -> bool:
-        """Return True if a group gets no orders now."""
+        """Return True if a group has a backoff now, so that it gets no orders."""
         return self.backoff_of(key, now) is not None
 
     # Orders
@@ -241,7 +243,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
             yield Decrease(group, nodes) if _allows(group, size) else Refused(group, size)
 
     def _follow_increase(self, group: AnyGroup, requested: int, now: float) -> bool:
-        """Return True if the replicas were raised. Otherwise, start the group's backoff."""
+        """Record the order and return True if replicas were raised. Otherwise, start a backoff and return False."""
         if group.requested <= requested:
             self._back_off(group, now, "cloudProviderError")
             return False
@@ -261,7 +263,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         self._backoffs[group.key] = Backoff(until=now + length, length=length, last_failure=now, since=since, code=code)
 
     def _unregistered(self, group: Group, now: float) -> list[Machine]:
-        """Return machines without a node for longer than the provision timeout."""
+        """Return machines that have had no node for longer than the provision timeout."""
         if group.running >= group.requested:
             return []
         timeout = self._flags.provision_timeout
@@ -279,7 +281,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
     def _within_total(
         self, orders: list[tuple[AnyGroup, int]], visible: Sequence[AnyGroup], now: float
     ) -> list[tuple[AnyGroup, int]]:
-        """Return the orders, reduced to the limit on all nodes. A reduced order is no failure of its group."""
+        """Return the orders, reduced to the limit ``most_nodes`` on all nodes. A reduced order starts no backoff."""
         if self._flags.most_nodes is None:
             return orders
         left = self._flags.most_nodes - sum(group.running + self._upcoming(group, now) for group in visible)
@@ -291,13 +293,16 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         return cut
 
     def _upcoming(self, group: AnyGroup, now: float) -> int:
-        """Return the upcoming nodes of a group that has an order; 0 without an order: others requested the nodes."""
+        """Return the number of a group's upcoming nodes; 0 if this autoscaler ordered none, or in a backoff."""
         if group.key not in self._orders or self.in_backoff(group.key, now):
             return 0
         return max(0, group.requested - group.running - len(self._unregistered(group, now)))
 
     def _is_healthy(self, group: AnyGroup, now: float) -> bool:
-        """Return False if too many nodes are missing, by number and share. Ordered or timed-out nodes do not count."""
+        """Return False if both the number and the share of missing nodes are too high.
+
+        Nodes that are ordered or timed out do not count as missing.
+        """
         missing = group.requested - group.running
         if missing <= _MISSING_NODES:
             return True
@@ -314,7 +319,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         )
 
     def _waiting(self, pool: str, groups: Sequence[AnyGroup], demand: Demand, now: float) -> tuple[dict[str, int], int]:
-        """Return the numbers of a pool's pending pods: by zone for pods bound to a zone, and one for all other pods."""
+        """Return the number of a pool's pending pods by the zone that they need, and of pending pods for any zone."""
         nodes: dict[str, int] = {}
         for group in groups:
             coming = self._upcoming(group, now) if self._orders else 0
@@ -332,7 +337,10 @@ class ClusterAutoscaler(Generic[AnyGroup]):
     def _scale_up(
         self, pools: Mapping[str, list[AnyGroup]], visible: Sequence[AnyGroup], demand: Demand, now: float
     ) -> list[tuple[AnyGroup, int]]:
-        """Return the increases of one random option: a group, with similar groups, for all pods that fit on it."""
+        """Return the increases of one option, which is chosen at random.
+
+        An option is a group, its similar groups, and the number of pods that fit on the group's nodes.
+        """
         options: list[tuple[AnyGroup, list[AnyGroup], int]] = []
         for pool, groups in pools.items():
             bound, anywhere = self._waiting(pool, groups, demand, now)
@@ -341,7 +349,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
             able = [group for group in visible if group.pool == pool and self._may_grow(group, now)]
             for group in able:
                 zonal = bound.get(group.zone, 0)
-                # A group is similar if all pods of the option fit on it.
+                # A group is similar if all pods of the option fit on its nodes.
                 similar = [other for other in able if not zonal or other.zone == group.zone]
                 if zonal + anywhere:
                     options.append((group, similar, zonal + anywhere))
@@ -365,7 +373,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
     def _remove_empty(
         self, pool: str, groups: Sequence[AnyGroup], demand: Demand, now: float
     ) -> Iterator[Action[AnyGroup]]:
-        """Yield deletions of empty nodes, newest first. The nodes of a group at its min do not count as empty."""
+        """Yield deletions of empty nodes, newest first. A group at its min loses no node."""
         empty = [
             (machine, group)
             for machine, group in _empty_nodes(pool, groups, demand)
@@ -386,7 +394,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
 
 
 def balance(groups: Sequence[AnyGroup], nodes: int) -> list[tuple[AnyGroup, int]]:
-    """Return shares of new nodes. Each node is assigned to the smallest group below its max; min is not read."""
+    """Return each group's share of new nodes. Each node goes to the smallest group below its max; min has no effect."""
     buckets = [
         Bucket(level=group.requested, room=_bounds(group).max - group.requested, tie=tie)
         for tie, group in enumerate(groups)
@@ -402,7 +410,7 @@ def _bounds(group: Group) -> Bounds:
 
 
 def _is_visible(group: Group) -> bool:
-    """Return False for a group that the provider omits: max 0, or neither replicas nor a template."""
+    """Return False for a group that the provider omits: its max is 0, or it has neither replicas nor a template."""
     return _bounds(group).max > 0 and (group.requested > 0 or group.has_template)
 
 

@@ -15,8 +15,8 @@ from evenkeel_cli.simulation.pods import PodCounts
 from evenkeel_cli.simulation.scenario import ClusterSetup, GroupSpan, Lie, Scenario, spans_where
 from evenkeel_cli.simulation.world import Cloud, Demands, Group, World
 
-# Variants that are not strategies: static shares without Evenkeel, and Evenkeel without an autoscaler, for demand in
-# nodes (ALONE) or for pods (SERVERLESS).
+# Variants that are not strategies. STATIC has static shares and no Evenkeel. ALONE and SERVERLESS have Evenkeel without
+# an autoscaler, for demand in nodes and for pods.
 STATIC, ALONE, SERVERLESS = "static", "no-autoscaler", "serverless"
 
 
@@ -43,7 +43,7 @@ class GroupSnapshot:
     min: int | None  # None: unreadable
     max: int | None
     state: State
-    drained: int  # running nodes that are no longer replicas
+    drained: int  # the number of nodes that still run but are no longer replicas
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +53,11 @@ class Snapshot:
     at: int
     demand: Demands
     groups: tuple[GroupSnapshot, ...]
-    ordered: int  # the number of nodes so far
+    ordered: int  # the number of nodes ordered so far
     pods: PodCounts | None  # None: the scenario gives demand in nodes
 
     def of_pool(self, pool: str) -> list[GroupSnapshot]:
-        """Return a pool's groups in the order of zones."""
+        """Return a pool's groups, sorted by zone."""
         return [group for group in self.groups if group.pool == pool]
 
     def wanted(self, pool: str) -> int:
@@ -113,7 +113,7 @@ class Stage:
 
 
 def play(runs: Sequence["Run"], progress: Callable[[int], None] = lambda _: None) -> list[Record]:
-    """Play the clusters of one stage from the first second to the last."""
+    """Play the runs of one stage from their first second to their last. Return a record of each."""
     agenda, duration = runs[0].agenda, runs[0].scenario.duration
     for run in runs:
         run.fill_agenda()
@@ -217,7 +217,7 @@ class Run:
         self.world.demand[key] = nodes
         self.world.changed = True
         if not self.variant.autoscaler:
-            # Without an autoscaler, PoolMinimum requests the nodes.
+            # Without an autoscaler, a higher PoolMinimum requests the nodes.
             pool = self.scenario.pool_named(key[0])
             for group in self.world.of_pool[pool.name]:
                 group.pool_min = min(pool.max, max(pool.min, self.world.wanted(pool.name)))

@@ -1,6 +1,6 @@
-"""Evenkeel in a simulation: the deployed run, with dictionaries as its table and with simulated node groups.
+"""Evenkeel in a simulation: the deployed use case with simulated node groups, and dictionaries instead of a table.
 
-A check and its patches take no time. Written annotations are read back as on real objects.
+A check and its patches take no time. Annotations that one check writes are read by the next, as on real objects.
 """
 
 # ruff: noqa: ARG002  ports receive more than a simulation needs
@@ -43,7 +43,7 @@ from evenkeel_cli.simulation.workload_view import WorkloadView
 from evenkeel_cli.simulation.world import Group, World
 
 CLUSTER = "simulated"
-# Fields of the record and of its pools that have the same value in the scenario.
+# Fields that are copied from the scenario to the record, and from the scenario's pools to the record's pools.
 _RECORD_FIELDS = ("share_offerings", "converge", "expander", "expander_order", "max_step", "provision_timeout")
 _POOL_FIELDS = ("name", "min", "max", "on_failure", "level")
 # Methods of ports that have no effect in a simulation, with their return values.
@@ -57,12 +57,12 @@ _NO_EFFECT: Mapping[str, Any] = {
     "show_status": False,
     "publish": True,
 }
-_PLENTY = 60.0  # the seconds that a run may take
+_PLENTY = 60.0  # the remaining time of a run in seconds, which never falls
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """A stored decision of a pool."""
+    """A decision that a run stored for a pool."""
 
     at: int
     pool: str
@@ -72,7 +72,7 @@ class Decision:
 def record_of(
     scenario: Scenario, strategy: Strategy | None, *, autoscaler: bool, demand: DemandStage, cluster: str = CLUSTER
 ) -> ClusterRecord:
-    """Return the cluster's record. A ``strategy`` replaces the strategy of every pool."""
+    """Return the cluster's record. If ``strategy`` is given, it replaces the strategy of every pool."""
     setup = scenario.evenkeel
     return ClusterRecord(
         id=cluster,
@@ -91,7 +91,7 @@ def record_of(
 
 
 class _Port:
-    """A port. The methods of ``_NO_EFFECT`` that a subclass does not define have no effect."""
+    """A port of the use case. If a subclass does not define a method of ``_NO_EFFECT``, the method has no effect."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in _NO_EFFECT:
@@ -101,7 +101,7 @@ class _Port:
 
 @dataclass
 class _Table(_Port):
-    """The table of a cluster. There is one run at a time, so no write conflicts with another one."""
+    """The table of a cluster. Only one run is active at a time, so writes never conflict."""
 
     record: ClusterRecord
     world: World
@@ -112,7 +112,7 @@ class _Table(_Port):
     timer: Timer | None = None
     health: ClusterHealth = field(default_factory=ClusterHealth)
     decisions: list[Decision] = field(default_factory=list)
-    moved: int = 0  # nodes that converge removed after their replacements ran
+    moved: int = 0  # the number of nodes that converge removed after their replacements ran
 
     def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
         state = ClusterState(groups={**self.groups}, pools={**self.pools}, zones={**self.zones})
@@ -172,7 +172,7 @@ class _Table(_Port):
 
 @dataclass
 class _Cluster(_Port):
-    """The simulated groups as a run reads and writes them."""
+    """The simulated cluster, as a run reads and writes it."""
 
     world: World
     groups: dict[GroupKey, Group]
@@ -229,7 +229,7 @@ class _Cluster(_Port):
 
 
 class Evenkeel(_Port):
-    """The deployed run on simulated ports. ``check_again`` requests a check after a number of seconds."""
+    """The deployed use case on simulated ports. ``check_again`` requests a check after the given seconds."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""A scenario from a recorded history (`evenkeel record`): zones, demand and failures derived from decisions.
+"""Derive a scenario from a recorded history (`evenkeel record`): zones, demand and failures from its decisions.
 
-Each decision records the requested replicas and the fenced zones when something changed. All other values are defaults
-of the scenario. docs/guides/simulate.md lists the derived values and the lost information.
+A decision is recorded when something changes. It has the requested replicas and the fenced zones. All other values are
+defaults of the scenario. docs/guides/simulate.md lists the derived values, and the information that a history lacks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ from evenkeel_cli.simulation.scenario import Scenario, read_scenario, spans_wher
 _Samples = list[tuple[int, GroupDocument]]
 """The recorded groups of one pool in one zone, each with the seconds since the history began."""
 
-# A failure code of each class, so that simulated failures have the recorded class. No source reports a timeout
-# (``seen``: never).
+# One failure of each class. Its code gives simulated failures the recorded class. Nothing reports a timeout (``seen``:
+# never).
 _REFUSALS: Mapping[str, Mapping[str, str]] = {
     FailureClass.CAPACITY: {"code": "InsufficientInstanceCapacity"},
     FailureClass.QUOTA: {"code": "VcpuLimitExceeded"},
@@ -121,13 +121,13 @@ def _zone(group: GroupDocument) -> str:
 
 
 def _failure_class(samples: _Samples) -> str:
-    """Return the class of the first recorded failure; without one, capacity."""
+    """Return the class of the first recorded failure; capacity if no failure is recorded."""
     backoffs = (group.facts(Rule.IN_BACKOFF) for _, group in samples)
     return next((str(facts.get("kind")) for facts in backoffs if facts is not None), FailureClass.CAPACITY.value)
 
 
 def _pool(name: str, decisions: Sequence[DecisionDocument]) -> dict[str, Any]:
-    """Return a pool with the numbers of its last decision and the nodes of its first decision."""
+    """Return a pool with the settings of its last decision, and the zones and nodes of its first decision."""
     first, last = decisions[0].pool, decisions[-1].pool
     return {
         "name": name,
@@ -142,8 +142,8 @@ def _pool(name: str, decisions: Sequence[DecisionDocument]) -> dict[str, Any]:
 def _ran(group: GroupDocument) -> int:
     """Return a group's running nodes at the start.
 
-    If their number is not recorded, return the requested replicas: before the decision or, for a fenced group, after
-    it.
+    If their number is not recorded, return the requested replicas from before the decision. For a fenced group, return
+    those from after the decision.
     """
     if group.running is not None:
         return min(group.running, group.requested.before)
@@ -151,7 +151,7 @@ def _ran(group: GroupDocument) -> int:
 
 
 def _demand(decisions: Sequence[DecisionDocument], start: datetime) -> list[dict[str, Any]]:
-    """Return the demand: the requested nodes of all zones at each decision."""
+    """Return a pool's demand, which is the sum of its requested nodes in all zones at each decision."""
     demand: dict[int, int] = {}
     for decision in decisions:
         at = int((decision.at - start).total_seconds()) if demand else 0
@@ -160,7 +160,10 @@ def _demand(decisions: Sequence[DecisionDocument], start: datetime) -> list[dict
 
 
 def _failing(samples: _Samples, end: int) -> list[tuple[int, int]]:
-    """Return the spans in which a zone had no machines: from the decision before a fence to the successful probe."""
+    """Return the spans in which the cloud had no machines in a zone.
+
+    A span lasts from the decision before a fence to the successful probe.
+    """
     spans: list[tuple[int, int]] = []
     since: int | None = None
     probed = before = 0

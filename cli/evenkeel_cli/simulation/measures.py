@@ -16,7 +16,7 @@ _GROUP_FIELDS = ("name", "zone", "requested", "running", "min", "max")
 
 @dataclass(frozen=True, kw_only=True)
 class DemandRise:
-    """A rise of demand. ``seconds``: until its nodes ran; None: the rise was not met."""
+    """A rise of demand. ``seconds``: the time until enough nodes ran; None: the rise was never met."""
 
     at: int
     pool: str
@@ -27,7 +27,7 @@ class DemandRise:
 
 @dataclass(frozen=True, kw_only=True)
 class PodRise:
-    """A rise in the number of pods of a kind. ``seconds``: until none was pending; None: some remained pending."""
+    """A rise in the pods of a kind. ``seconds``: the time until no pod was pending; None: some remained pending."""
 
     at: int
     kind: str
@@ -37,12 +37,12 @@ class PodRise:
 
 @dataclass(frozen=True, kw_only=True)
 class Wave:
-    """A wave of demand over all pods: from the first rise after a fall until the next wave begins."""
+    """A wave of demand of all pods. It lasts from the first rise after a fall until the next wave begins."""
 
     at: int
-    pods: int  # the highest number during the wave
-    seconds: int | None  # until its slowest rise was met; None: a rise was not met
-    ordered: int  # the number of nodes
+    pods: int  # the highest number of pods during the wave
+    seconds: int | None  # the time until its slowest rise was met; None: a rise was not met
+    ordered: int  # the number of nodes ordered during the wave
     skew_high: int  # skew of the worst pool, just before the first pods end
     skew_after: int  # skew of the worst pool, just before the next wave
 
@@ -53,7 +53,7 @@ class PodMeasures:
 
     rises: tuple[PodRise, ...]
     waves: tuple[Wave, ...]
-    ordered: int  # the number of nodes
+    ordered: int  # the number of nodes ordered during the run
     waiting_pod_minutes: float
     evicted: int
     against_budget: int  # evictions that left fewer ready pods than the budget requires
@@ -62,10 +62,10 @@ class PodMeasures:
 
 @dataclass(frozen=True, kw_only=True)
 class Measures:
-    """The measures of one run. ``over_*`` and ``skew_*`` are those of the worst pool."""
+    """The measures of one run. ``over_*`` and ``skew_*`` are the values of the worst pool."""
 
     demand: tuple[DemandRise, ...]
-    worst_seconds: int | None  # of the slowest rise; None: there was no rise, or a rise was not met
+    worst_seconds: int | None  # the time until the slowest rise was met; None: no rise, or one was not met
     unmet: int  # the number of rises that were not met
     waiting_node_hours: float  # nodes that pods waited for, times hours
     over_requested: int  # the most requested nodes beyond PoolMaximum
@@ -139,9 +139,9 @@ def _pod_rises(record: Record) -> Iterator[PodRise]:
 def _met(
     record: Record, steps: Sequence[tuple[int, int]], is_met: Callable[[Snapshot, int], bool], *, falls: bool = True
 ) -> Iterator[tuple[int, int, int | None]]:
-    """Yield the second and height of each rise, and the seconds until a snapshot met it; None: it was not met.
+    """Yield the second and height of each rise, and the seconds until a snapshot met the rise; None: no snapshot did.
 
-    A rise ends when demand falls below its height. Without ``falls``, each step is a rise that ends with the run.
+    A rise ends when demand falls below its height. If ``falls`` is False, each step is a rise, which ends with the run.
     """
     end, before = record.scenario.duration, 0
     for i, (at, wanted) in enumerate(steps):
@@ -205,7 +205,7 @@ def _heights(scenario: Scenario) -> Iterator[tuple[int, int, int]]:
 
 
 def _before(record: Record, second: int) -> Snapshot:
-    """Return the last snapshot before a second; without one, the first snapshot."""
+    """Return the last snapshot before a second; if there is none, the first snapshot of the run."""
     return next((snapshot for snapshot in reversed(record.snapshots) if snapshot.at < second), record.snapshots[0])
 
 
@@ -258,7 +258,7 @@ def _mean_skew(record: Record, spans: Sequence[tuple[Snapshot, int]], since: int
 
 
 def _held(record: Record, snapshot: Snapshot) -> int:
-    """Return the nodes beyond PoolMinimum in groups at their min. No autoscaler removes these nodes."""
+    """Return the number of nodes beyond PoolMinimum in groups at their min. No autoscaler removes these nodes."""
     at_min = {
         pool.name: sum(group.requested for group in snapshot.of_pool(pool.name) if group.min == group.requested)
         for pool in record.scenario.pools

@@ -1,6 +1,6 @@
 """Draw runs as a picture: nodes per zone, demand and fences. The same run results in the same bytes.
 
-Colours are those of Okabe and Ito for all kinds of colour vision (jfly.uni-koeln.de/color).
+The colours are those of Okabe and Ito, which suit all kinds of colour vision (jfly.uni-koeln.de/color).
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def draw(records: Sequence[Record], file: Path) -> None:
                 legend.setdefault(label, handle)
         figure.legend(list(legend.values()), list(legend), loc="outside lower center", ncols=min(5, len(legend)))
         kind = file.suffix.lower().lstrip(".")
-        # By default, SVG contains the date and PNG the version of matplotlib.
+        # Without these values, an SVG contains the date, and a PNG the version of matplotlib.
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
         try:
             figure.savefig(file, format=kind, dpi=110, metadata=metadata)

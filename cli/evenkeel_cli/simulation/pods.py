@@ -25,14 +25,14 @@ class SimulatedPod:
     kind: PodGroup
     created: int
     node: NodeInfo | None = None
-    refused: int | None = None  # the second since which it is unschedulable; None: it is not
+    refused: int | None = None  # the second since which the pod is unschedulable; None: it is not unschedulable
     ready: bool = False
     gone: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodCounts:
-    """The numbers of pods by kind, and of evictions so far."""
+    """The numbers of pods by kind, and the numbers of evictions so far."""
 
     wanted: Mapping[str, int]
     waiting: Mapping[str, int]
@@ -70,7 +70,7 @@ class Pods:
         return sorted((pod for pod in self.all() if pod.node is None), key=lambda pod: pod.created)
 
     def counts(self) -> PodCounts:
-        """Return the numbers of pods by kind, and of evictions so far."""
+        """Return the numbers of pods by kind, and the numbers of evictions so far."""
         return PodCounts(
             wanted={kind.name: self._expected(kind) for kind in self.kinds},
             waiting={kind.name: sum(pod.node is None for pod in pods) for kind, pods in self._alive.items()},
@@ -118,7 +118,7 @@ class Pods:
     def _first_to_go(self, kind: PodGroup) -> SimulatedPod:
         """Return the pod that a controller deletes first (controller_utils.go).
 
-        The order is: first pending pods, then pods on the node with the most pods of the kind, then the newest pods.
+        Pending pods are first, then pods on the node with the most pods of the kind. Among equals, the newest is first.
         """
         places = [(pod.node is None, pod.node.kinds[kind] if pod.node else 0) for pod in self._alive[kind]]
         index = max(range(len(places)), key=lambda index: (*places[index], index))
@@ -182,7 +182,7 @@ class Pods:
         self._changed()
 
     def drain(self, node: NodeInfo, done: Callable[[], None]) -> None:
-        """Cordon a node and evict its pods as budgets allow; call ``done`` when it is empty."""
+        """Cordon a node and evict its pods as budgets allow; call ``done`` when the node is empty."""
         node.is_open = False
         self._changed()
         self._evict(node, done)

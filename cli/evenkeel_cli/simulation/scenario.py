@@ -87,21 +87,21 @@ class _Entry(BaseModel):
 
 
 class DemandStep(_Entry):
-    """The number of wanted nodes from a time on."""
+    """The number of wanted nodes from second ``at`` on."""
 
     at: Duration
     nodes: Nodes
 
 
 class Limit(_Entry):
-    """The number of available machines from a time on; None: no limit."""
+    """The number of available machines from second ``at`` on; None: no limit."""
 
     at: Duration
     nodes: Nodes | None = None
 
 
 class PodStep(_Entry):
-    """The number of wanted pods from a time on; for pods with a lifetime, of additional pods at this time."""
+    """The number of wanted pods from second ``at`` on; for pods with a lifetime, the number of pods to add then."""
 
     at: Duration
     pods: Nodes
@@ -126,7 +126,7 @@ class Refusal(_Entry):
 
     code: str = Field(default="InsufficientInstanceCapacity", min_length=1, max_length=128)
     message: str = Field(default="", max_length=1024)
-    # event: an event and the machine's status report it; status: only the status reports it; never: nothing does
+    # event: an event and the machine's status report the failure; status: only the status does; never: nothing does
     seen: Literal["event", "status", "never"] = "event"
     retry: Positive = 60  # the machine controller's delay between attempts
 
@@ -136,7 +136,7 @@ class Zone(_Entry):
 
     name: Name
     capacity: Limits = ()
-    provision: Duration = 90  # from a launch to a node
+    provision: Duration = 90  # the time from a launch until its node registers
     jitter: Duration = 0  # the largest random addition to ``provision``, drawn with the scenario's seed
     answer: Duration = 5  # from a machine object to the cloud's answer
     failure: Refusal = Refusal()
@@ -257,11 +257,11 @@ class EvenkeelSetup(_Entry):
     event_latency: Duration = 2
     provision_timeout: Annotated[Positive, Field(ge=60, le=7200)] = int(PROVISION_TIMEOUT.total_seconds())
     share_offerings: Annotated[bool, Field(strict=True)] = True  # True: the clusters of a fleet share reports
-    # For scenarios with an autoscaler and pods. advise: report what pods wait for, so that converge with level shrink
-    # knows the needed nodes.
+    # Only for scenarios with an autoscaler and pods. advise: Evenkeel reports what pods wait for. Converge with level
+    # shrink then knows how many nodes are needed.
     demand: Literal["off", "advise"] = "off"
     converge: ConvergeEntry = ConvergeEntry()
-    expander: Expander | None = None  # as in the record; without effect if an autoscaler runs
+    expander: Expander | None = None  # as in the record; it has no effect if an autoscaler runs
     expander_order: ExpanderOrder | None = Field(default=None, validate_default=True)
     max_step: MaxStep | None = None
 
@@ -280,7 +280,7 @@ class ClusterSetup(_Entry):
     """A cluster of a fleet. It has the scenario's pools and demand, and its own node groups in shared zones."""
 
     name: Name
-    later: Duration = 0  # delay of its demand
+    later: Duration = 0  # the delay of the cluster's demand
     lies: tuple[Lie, ...] = ()
 
 
@@ -302,7 +302,7 @@ class Scenario(_Disturbances):
     quota: Quota = Quota(nodes=())
     pools: tuple[PoolSetup, ...] = Field(min_length=1, max_length=20)
     demand: tuple[Demand, ...] = ()
-    pods: tuple[PodsSetup, ...] = Field(default=(), max_length=50)  # instead of demand
+    pods: tuple[PodsSetup, ...] = Field(default=(), max_length=50)  # given instead of ``demand``
     evenkeel: EvenkeelSetup = EvenkeelSetup()
     autoscaler: AutoscalerSetup = AutoscalerSetup()
     fleet: tuple[ClusterSetup, ...] = Field(default=(), max_length=50)  # empty: one cluster
@@ -316,12 +316,12 @@ class Scenario(_Disturbances):
 
     @property
     def converges(self) -> bool:
-        """Return True if a pool converges."""
+        """Return True if at least one pool has level converge."""
         return any(pool.level is Level.CONVERGE for pool in self.pools)
 
     @property
     def recovered_at(self) -> int | None:
-        """Return the last second in which a limit rises or a fence ends; None: that never happens."""
+        """Return the last second in which a limit rises or a fence ends; None: neither happens."""
         limits = [zone.capacity for zone in self.zones] + [self.quota.nodes]
         rises = [
             later.at
@@ -332,7 +332,7 @@ class Scenario(_Disturbances):
         return max([*rises, *(fence.until for fence in self.fences)], default=None)
 
     def zones_of(self, pool: PoolSetup) -> tuple[str, ...]:
-        """Return a pool's zones by name. This is the order in which shares are assigned."""
+        """Return a pool's zones, sorted by name. Shares of nodes are assigned in this order."""
         return tuple(sorted(pool.zones or (zone.name for zone in self.zones)))
 
     def start_of(self, pool: PoolSetup) -> dict[str, int]:
@@ -351,12 +351,12 @@ _Step = TypeVar("_Step", DemandStep, PodStep)
 
 
 def _later(steps: tuple[_Step, ...], seconds: int) -> tuple[_Step, ...]:
-    """Return the steps with a delay. A step at the start is not delayed."""
+    """Return the steps, delayed by ``seconds``. A step at second 0 is not delayed."""
     return tuple(step.model_copy(update={"at": step.at + seconds if step.at else 0}) for step in steps)
 
 
 def read_scenario(data: object, where: str) -> Scenario:
-    """Return a scenario. Raises ConfigError: one line per bad value, with the nearest valid name."""
+    """Return a scenario. Raises ConfigError with a line per bad value, which suggests the nearest valid name."""
     scenario = read_model(Scenario, data, where)
     faults = [*_twice(scenario), *_unknown_names(scenario), *_faults_of_pods(scenario)]
     if faults:

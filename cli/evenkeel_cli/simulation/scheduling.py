@@ -1,7 +1,7 @@
 """The simulated scheduler: where a pod fits, and which node it gets.
 
 It shares no code with ``domain.demand``, so that a run reveals errors of that module. The test
-tests/property/cli/test_simulated_scheduling.py compares both. The model of cluster-autoscaler uses this scheduler.
+tests/property/cli/test_simulated_scheduling.py compares the two. The model of cluster-autoscaler uses this scheduler.
 """
 
 from collections import Counter
@@ -42,8 +42,8 @@ class NodeInfo:
 
     name: str
     labels: Mapping[str, str]
-    cpu: int  # the node's millicores, used or not
-    memory: int  # the node's bytes, used or not
+    cpu: int  # all millicores of the node, used and unused
+    memory: int  # all bytes of the node, used and unused
     is_open: bool = True
     kinds: Counter[PodGroup] = field(default_factory=Counter)
     used_cpu: int = 0
@@ -79,7 +79,7 @@ class NodeInfo:
 
 
 class Scheduler:
-    """Nodes with their pods, in order of creation."""
+    """A scheduler with its nodes, in the order of their creation."""
 
     def __init__(self, nodes: Iterable[NodeInfo] = ()) -> None:
         self.nodes = {node.name: node for node in nodes}
@@ -97,7 +97,7 @@ class Scheduler:
         return next(self._fitting(kind, nodes), None)
 
     def emptiest(self, kind: PodGroup) -> NodeInfo | None:
-        """Return the least used node on which a pod fits; None: it fits nowhere."""
+        """Return the least used node on which a pod fits; None: it fits on no node."""
         return min(
             self._fitting(kind, self.nodes.values()),
             key=lambda node: (node.used_cpu / node.cpu + node.used_memory / node.memory, node.name),
@@ -105,7 +105,10 @@ class Scheduler:
         )
 
     def _fitting(self, kind: PodGroup, nodes: Iterable[NodeInfo]) -> Iterator[NodeInfo]:
-        """Yield nodes on which one more pod fits. Pods per domain are counted only once, for the first such node."""
+        """Yield nodes on which one more pod fits.
+
+        Pods per topology domain are counted once, when the first node passes all other rules.
+        """
         counts: dict[str, Counter[str]] = {}
         for node in nodes:
             if (
@@ -124,7 +127,7 @@ class Scheduler:
                     yield node
 
     def _count(self, kind: PodGroup, key: str) -> Counter[str]:
-        """Return a kind's pods by domain. Domains include cordoned nodes, but only nodes whose labels match."""
+        """Return the number of a kind's pods by topology domain, on nodes whose labels match, cordoned or not."""
         counts: Counter[str] = Counter()
         for node in self.nodes.values():
             if kind.matches(node.labels):

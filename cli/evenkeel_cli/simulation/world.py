@@ -1,7 +1,7 @@
-"""Zones, machines and node groups as numbers in virtual time.
+"""Zones, machines and node groups in virtual time.
 
-A requested machine gets the cloud's answer and becomes a node after its zone's provision delay. When replicas fall, the
-newest machines without a node are removed first, as if they had delete marks in the three machine APIs. Running nodes
+The cloud answers each request for a machine. The machine's node registers after the zone's provision delay. When
+replicas fall, machines with a delete mark are deleted first, then the newest machines without a node. Running nodes
 remain when the cloud has no more machines in their zone.
 """
 
@@ -74,11 +74,11 @@ class Group(GroupAnnotations):
     bounds: Bounds
     machines: list[SimulatedMachine] = field(default_factory=list)  # oldest first
     running: int = 0
-    drained: int = 0  # nodes that are being drained and are no longer replicas
+    drained: int = 0  # the number of nodes that are being drained and are no longer replicas
     marked: frozenset[str] = frozenset()  # machines with a delete mark
     frozen: bool = False
     bad_bounds: bool = False
-    has_template: bool = True  # True: cpu and memory of its nodes are known
+    has_template: bool = True  # True: cpu and memory of its nodes are known without a running node
     state: State = State.HEALTHY
 
     @property
@@ -97,7 +97,7 @@ class Group(GroupAnnotations):
 
 
 class Cloud:
-    """The numbers of machines and launches of all clusters, by zone."""
+    """The numbers of existing machines and of launches, over all clusters, by zone."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.given = dict.fromkeys([zone.name for zone in scenario.zones], 0)
@@ -126,7 +126,7 @@ class World:
         self.of_pool = {pool.name: [g for g in self.groups if g.pool == pool.name] for pool in scenario.pools}
 
     def _group(self, pool: PoolSetup, index: int) -> Group:
-        """Return a group with its first nodes. Its bounds are Gardener's static share of its pool."""
+        """Return a group with its first nodes. Its bounds are a static share of its pool's bounds, as in Gardener."""
         zones = self.scenario.zones_of(pool)
         shares = [distribute_over_zones(index, number, len(zones)) for number in (pool.min, pool.max)]
         name = f"{pool.name}-{zones[index]}"
@@ -170,7 +170,7 @@ class World:
         return machine
 
     def shrink(self, group: Group, replicas: int) -> None:
-        """Lower a group's replicas, and remove marked machines first. A higher number of replicas has no effect."""
+        """Lower a group's replicas, removing marked machines first. If ``replicas`` is not lower, change nothing."""
         order = sorted(
             enumerate(group.machines), key=lambda entry: (entry[1].name not in group.marked, entry[1].node, -entry[0])
         )
@@ -269,9 +269,9 @@ class World:
         )
 
     def observe(self, group: Group, *, closely: bool = False) -> NodeGroup:
-        """Return the group as an object of the API.
+        """Return the group as Evenkeel observes it.
 
-        The group has machines if nodes are missing, if it is not healthy, or if ``closely`` is True.
+        The result has machines if nodes are missing, if the group is not healthy, or if ``closely`` is True.
         """
         fault = Fault(object=str(group.key), field="max", value="'many'", problem="not an integer")
         return NodeGroup(

@@ -106,7 +106,7 @@ def test_a_machine_that_cannot_be_named_stays_for_a_reason() -> None:
     going = (machine("m"), machine("n", deleting=True))
     assert why(replace(here, machines=going)) == "the group requests 2 replicas and has 1 machine"
     marked = (machine("m", marked=True), machine("n"))
-    others = "another controller has marked machine m of the group for removal first"
+    others = "another controller has marked machine m of the group to be deleted first"
     assert why(replace(here, machines=marked)) == others
     assert why(replace(here, machines=marked), groups={here.key: GroupState(marked=("m",))}) == "it may"
     assert disagree((machine("m", marked=True, marked_by_us=True),), 1, ()) is None

@@ -19,7 +19,7 @@ from evenkeel.application.errors import (
     StateConflictError,
     StateUnavailableError,
 )
-from evenkeel.application.fleet.records import fleet_schema, read_fleet, record_schema
+from evenkeel.application.fleet.records import fleet_schema, read_fleet
 from evenkeel.application.operate import answer_of_error
 from evenkeel.domain.incidents.health import with_pending_changes
 from evenkeel.domain.model.fleet import Selector, read_length
@@ -35,7 +35,6 @@ from tests.builders import MINUTE, NOW, zones
 from tests.fakes import FakeCluster, FakeWorkload, plenty
 from tests.house import House
 from tests.parts import replace
-from tests.unit.project.test_docs import ROOT
 
 ACCESS = {"kind": "kubeconfig", "secret": "evenkeel/one"}
 DEMAND = {"demand": "full", "autoscaler": "none", "workload": {"access": {"kind": "same"}}}
@@ -1075,9 +1074,3 @@ class TestCommands:
         assert laptop.run("pause", "--all", "--yes").exit_code == 0
         requests = [event["clusters"] for event in laptop.asked("pause")]
         assert requests == [["blue", "green", "red"], ["green", "red"], ["red"]]
-
-
-@pytest.mark.parametrize(("name", "schema"), [("record", record_schema), ("fleet", fleet_schema)])
-def test_the_schema_in_the_docs_is_that_of_the_models(name: str, schema: Callable[[], dict[str, Any]]) -> None:
-    found = (ROOT / "docs" / "reference" / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8")
-    assert found == json.dumps(schema(), indent=1) + "\n", "write it again from evenkeel.application.fleet.records"

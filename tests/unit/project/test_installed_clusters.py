@@ -78,9 +78,9 @@ def test_a_pool_of_gardener_has_a_note_that_no_autoscaler_reads_its_bounds() -> 
     for pool in pools:
         (note,) = pool["notes"]
         assert [rule["rule"] for rule in pool["noteRules"]] == ["bounds-unread"]
-        assert "Gardener passes the Worker's bounds" in note
+        assert "Gardener passes it the Worker's bounds" in note
         assert "one worker for each zone" in note
-    assert "note: no autoscaler reads the bounds of this pool" in shell("-f", named("gardener"))
+    assert "note: cluster-autoscaler ignores the bounds on these MachineDeployments" in shell("-f", named("gardener"))
     assert all("notes" not in pool for pool in plan("-f", named("openshift"))["pools"])
     assert [owner["setBy"] for owner in pools[1]["numbersFrom"]["max"]["owners"]] == ["gardenlet"]
     shares = [reason for group in pools[1]["groups"] for reason in group["reasons"] if "maxSurge" in reason]

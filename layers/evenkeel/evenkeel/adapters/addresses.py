@@ -1,6 +1,6 @@
 """The addresses that Evenkeel may connect to, for clusters and notification channels.
 
-A name is resolved once, all its addresses are checked, and the connection uses one of them.
+Evenkeel resolves a name once, checks all its addresses, and connects to one of them.
 """
 
 import ipaddress
@@ -36,8 +36,8 @@ _NEVER = {
 }
 _FORBIDDEN = [(ipaddress.ip_network(network), purpose) for network, purpose in _NEVER.items()]
 _LOOPBACK = ("loopback",)
-# IPv4 addresses inside IPv6 addresses (compatible, mapped, NAT64, 6to4): the network, and the number of bits
-# after the IPv4 address.
+# IPv6 networks whose addresses contain an IPv4 address (compatible, mapped, NAT64, 6to4). Each entry has the network,
+# and the number of bits that follow the IPv4 address.
 _EMBEDDED = [
     (ipaddress.IPv6Network(network), follow)
     for network, follow in (("::/96", 0), ("::ffff:0:0/96", 0), ("64:ff9b::/96", 0), ("2002::/16", 80))
@@ -47,15 +47,15 @@ _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 class ForbiddenAddressError(Exception):
-    """A name resolves to an address that no cluster and no channel may have."""
+    """A name resolves to an address that neither a cluster nor a notification channel may have."""
 
 
 def connect(host: str, port: int, seconds: float, *, allow_loopback: bool) -> socket.socket:
-    """Return a connection to one of the checked addresses. The name is not resolved a second time.
+    """Check all addresses of the host, and return a connection to one of them. The name is resolved only once.
 
     Raises:
-        ForbiddenAddressError: one of its addresses is forbidden.
-        OSError: no connection within ``seconds``.
+        ForbiddenAddressError: an address of the host is forbidden.
+        OSError: within ``seconds``, the name does not resolve or no address accepts a connection.
     """
     until = monotonic() + seconds
     addresses = _resolve(host, port, seconds)
@@ -68,7 +68,7 @@ def connect(host: str, port: int, seconds: float, *, allow_loopback: bool) -> so
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.settimeout(max(0.001, until - monotonic()))
             sock.connect(address)
-            sock.settimeout(max(0.001, until - monotonic()))  # the time that is left for the TLS handshake
+            sock.settimeout(max(0.001, until - monotonic()))  # the TLS handshake gets the remaining time
             return sock
         except OSError as error:
             sock.close()
@@ -102,7 +102,7 @@ def _resolve(host: str, port: int, seconds: float) -> list[Any]:
 
 
 def check_address(host: str, address: str, *, allow_loopback: bool) -> None:
-    """Raise ForbiddenAddressError for a forbidden address. Private networks are allowed: clusters use them."""
+    """Raise ForbiddenAddressError for a forbidden address. Private networks are allowed, because clusters use them."""
     parsed = ipaddress.ip_address(address.partition("%")[0])  # without the zone id of a link-local address
     for candidate in (parsed, *_within(parsed)):
         for network, purpose in _FORBIDDEN:

@@ -1,4 +1,4 @@
-"""Errors of AWS: access is denied, or AWS does not answer now."""
+"""Classifies errors of AWS's clients: AWS denies access, or AWS does not answer now."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,13 +9,13 @@ from botocore.parsers import ResponseParserError
 from evenkeel.application.errors import AccessError, AccessUnavailableError
 
 AWS_ERRORS = (BotoCoreError, ClientError, ResponseParserError)
-"""All errors that a client of AWS raises. Botocore gives them no common base."""
+"""All errors that a client of AWS raises. These errors have no common base class."""
 
 _THROTTLING = ("Throttl", "RequestLimitExceeded", "TooManyRequests", "ProvisionedThroughputExceeded")
 
 
 def access_error(error: Exception) -> type[AccessError]:
-    """Return the type of error to raise instead of AWS's. Missing credentials count as unavailable, not as denied."""
+    """Return the error type to raise instead of AWS's error. Missing credentials count as AccessUnavailableError."""
     if isinstance(error, ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         away = status >= 500 or str(error.response.get("Error", {}).get("Code", "")).startswith(_THROTTLING)
@@ -24,14 +24,14 @@ def access_error(error: Exception) -> type[AccessError]:
 
 
 def code_of(error: Exception) -> str:
-    """Return AWS's code for the error, or the name of botocore's class where AWS gave no answer."""
+    """Return AWS's code for the error, or the name of botocore's error class where AWS did not answer."""
     if isinstance(error, ClientError):
         return str(error.response.get("Error", {}).get("Code", ""))
     return type(error).__name__
 
 
 def text_of(error: Exception) -> str:
-    """Return the error's text, without the answer that ResponseParserError quotes: it may hold a secret."""
+    """Return the error's text, without the answer that ResponseParserError quotes. The answer may contain a secret."""
     return UNREADABLE if isinstance(error, ResponseParserError) else str(error)
 
 
@@ -39,7 +39,7 @@ UNREADABLE = "its answer cannot be read"
 
 
 def part_of(answer: Mapping[str, Any] | None, name: str) -> Any:
-    """Return a part that every answer to the call has.
+    """Return a part of AWS's answer that every valid answer to the call has.
 
     Raises:
         ResponseParserError: The answer lacks the part.

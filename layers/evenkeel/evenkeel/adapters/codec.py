@@ -1,6 +1,6 @@
-"""The codec of stored items and state files: the domain's dataclasses and the records as JSON.
+"""Converts stored items and state files, which are the domain's dataclasses and the records, to and from JSON.
 
-Pydantic reads and writes both. For dataclasses this module adds checks that their annotations do not express.
+Pydantic reads and writes both. For dataclasses, this module adds checks that type annotations do not express.
 """
 
 import json
@@ -21,13 +21,13 @@ from evenkeel.validation import Moment, parse_json, validated
 
 _log = logging.getLogger("evenkeel.stored")
 _Kind = TypeVar("_Kind")
-# Fields whose numbers are not counts of nodes. They may be negative, or larger than a count may be.
+# Fields whose numbers are not counts of nodes. Such a number may be negative, or larger than LARGEST_COUNT.
 _ANY_NUMBER = frozenset({"facts", "generation", "maxima", "steps", "unplaced"})
-_SMALLEST = {"size": 1}  # the size of a rollout's wave; other counts may be 0
+_SMALLEST = {"size": 1}  # the smallest value by field: a rollout's wave has a size of at least 1; other counts may be 0
 
 
 def read_stored(kind: type[_Kind], text: str, where: str) -> _Kind:
-    """Return an item that this release or a newer one has stored. Fields that only the newer one knows are ignored.
+    """Return an item that this or a newer release has stored. Fields that only the newer release knows are ignored.
 
     Raises:
         ConfigError: a known field has a bad value.
@@ -36,10 +36,10 @@ def read_stored(kind: type[_Kind], text: str, where: str) -> _Kind:
 
 
 def read_as(kind: type[_Kind], data: object, where: str, *, strict: bool = False) -> _Kind:
-    """Return parsed JSON as ``kind``; ``strict``: an unknown field is a fault.
+    """Return parsed JSON as ``kind``. With ``strict``, an unknown field is a fault.
 
     Raises:
-        ConfigError: one line per bad value, each starting with ``where``.
+        ConfigError: its text has one line for each bad value. Each line starts with ``where``.
     """
     schema, validator, _ = _codec(kind)
     extra: Any = "forbid" if strict else "ignore"
@@ -50,7 +50,7 @@ def read_as(kind: type[_Kind], data: object, where: str, *, strict: bool = False
 
 
 def dump_stored(value: object) -> str:
-    """Return the JSON text of a value, without the fields that have their defaults."""
+    """Return the JSON text of a value, without the fields that have their default values."""
     return _codec(type(value))[2].to_json(value, by_alias=True, exclude_defaults=True).decode()
 
 
@@ -60,15 +60,15 @@ def dump_plain(value: object) -> Any:
 
 
 def keep_unknown(kind: type, text: str, before: str) -> str:
-    """Return the new text of an item, with those fields of its previous text that only a newer release knows.
+    """Return the new text of an item, plus the fields of its previous text that only a newer release knows.
 
-    Each such field returns to its former place, if that place still has the same pool or the same access.
+    Such a field is added to the object that had it before, if that object still has the same ``kind`` and ``name``.
     """
     _, validator, serializer = _codec(kind)
     try:
         old = json.loads(before)
         known = serializer.to_python(validator.validate_python(old, extra="ignore"), mode="json", by_alias=True)
-    except (ValueError, RecursionError):  # an item that cannot be read is overwritten
+    except (ValueError, RecursionError):  # an unreadable previous text is overwritten
         return text
     data = json.loads(text)
     merged = _with_unknown(data, old, known)
@@ -76,7 +76,7 @@ def keep_unknown(kind: type, text: str, before: str) -> str:
 
 
 def _with_unknown(data: Any, old: Any, known: Any) -> Any:
-    """Return ``data`` with the fields of ``old`` that are not ``known``."""
+    """Return ``data`` with the fields of ``old`` that are not in ``known``."""
     match (data, old, known):
         case (list(), list(), list()):
             size = len(data)
@@ -96,14 +96,14 @@ def _built(kind: type) -> tuple[Any, SchemaValidator, SchemaSerializer]:
     return schema, SchemaValidator(schema), SchemaSerializer(schema)
 
 
-# A codec is built when its kind is first read or written: a starting function needs few codecs.
+# A codec is built when its kind is first read or written, because a starting function needs only a few codecs.
 _codec: Callable[[type], tuple[Any, SchemaValidator, SchemaSerializer]] = cache(_built)
 
 
 def _checked(schema: Any, field: str = "") -> Any:
-    """Return a dataclass's schema with the ranges of numbers and times. ``field``: the field that contains the schema.
+    """Return a dataclass's schema with the valid ranges of numbers and times. ``field``: the field that has the schema.
 
-    In JSON, the failure class is called ``class``, and sets become sorted lists.
+    In JSON, the field ``failure_class`` has the name ``class``, and a set is a sorted list.
     """
     if isinstance(schema, list | tuple):
         return type(schema)(_checked(part, field) for part in schema)
@@ -118,7 +118,7 @@ def _checked(schema: Any, field: str = "") -> Any:
         case "frozenset":
             schema = {**schema, "serialization": core_schema.plain_serializer_function_ser_schema(sorted)}
         case "union" if tags := [_tag_of(choice) for choice in schema["choices"]]:
-            if None not in tags:  # a bad value is then one fault: of the union's member with that tag
+            if None not in tags:  # so a bad value causes one fault, from the member with the value's tag
                 choices = dict(zip(tags, schema["choices"], strict=True))
                 schema = core_schema.tagged_union_schema(choices, discriminator="phase")
         case "dataclass-field":
@@ -126,7 +126,7 @@ def _checked(schema: Any, field: str = "") -> Any:
             if field == "failure_class":
                 schema = {**schema, "validation_alias": "class", "serialization_alias": "class"}
             if schema["schema"]["type"] == "default" and schema["schema"]["schema"]["type"] == "literal":
-                # The tag of a union must be stored. Defaults are left out of the JSON, so the tag's default is removed.
+                # A union's tag must be stored, but the JSON omits default values. So the tag's default is removed.
                 schema = {**schema, "schema": schema["schema"]["schema"]}
             if field in _FIELD_CHECKS:
                 schema = {**schema, "schema": _with_check(schema["schema"], _FIELD_CHECKS[field])}
@@ -134,7 +134,7 @@ def _checked(schema: Any, field: str = "") -> Any:
 
 
 def _tag_of(choice: Any) -> str | None:
-    """Return the literal ``phase`` of one dataclass of a union; None if it has no such field."""
+    """Return the literal ``phase`` of one dataclass of a union; None if the dataclass has no field ``phase``."""
     fields = choice["schema"]["fields"] if isinstance(choice, dict) and choice["type"] == "dataclass" else ()
     tags = [field["schema"]["default"] for field in fields if field["name"] == "phase"]
     return tags[0] if tags else None
@@ -158,7 +158,7 @@ def _group_key(text: str) -> str:
 
 
 def _readable_orders(orders: Any) -> Any:
-    """Return the orders without those that cannot be read. At worst, a node is then ordered too early."""
+    """Return the readable orders. At worst, a node is ordered too early because an unreadable order was dropped."""
     if not isinstance(orders, dict):
         _log.warning("dropped a stored order list that cannot be read: not an object")
         return {}

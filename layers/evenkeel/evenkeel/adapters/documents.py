@@ -1,6 +1,6 @@
-"""Read YAML and JSON of untrusted origin. A text is read completely or refused, and never quoted.
+"""Reads YAML and JSON of untrusted origin. A text is read completely or refused, and no error quotes the text.
 
-The YAML parser is imported when it is needed: a check of an EKS cluster reads no YAML.
+The YAML parser is imported only when it is needed, because a check of an EKS cluster reads no YAML.
 """
 
 import json
@@ -8,22 +8,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-# The most levels of nesting, far more than any kubeconfig, record or Kubernetes object has. The C loader crashes on
-# very deep texts.
+# The largest number of nesting levels, far more than any kubeconfig, record or Kubernetes object has. The C loader
+# crashes on very deep texts.
 _DEEPEST = 200
-# The most values that aliases may add. A few lines of nested aliases can exceed the memory; people need far fewer.
+# The largest number of values that aliases may add. A few lines of nested aliases can exceed the memory. Real documents
+# need far fewer values.
 _MOST_REPEATED = 10_000
 _TWICE = "a name occurs twice in one object, and only one of the two would count: keep one"
 
 
 class UnreadableError(ValueError):
-    """A text is neither YAML nor JSON, or is refused. The error has the problem and the place, never the text."""
+    """A text is neither YAML nor JSON, or is refused. The error names the problem and its place, not the text."""
 
 
 def read_document(text: str, *, once: bool = False) -> Any:
-    """Return the only document of a text; None if it is empty. Raises UnreadableError.
+    """Return the only document of a text; None if the text is empty. Raises UnreadableError.
 
-    ``once``: a name may occur only once in an object. Otherwise the last occurrence is used, as in most YAML readers.
+    ``once`` True: a text that repeats a name within an object is refused. False: the name's last occurrence is used, as
+    in most YAML readers.
     """
     documents = read_documents(text, once=once)
     if len(documents) > 1:
@@ -34,12 +36,12 @@ def read_document(text: str, *, once: bool = False) -> Any:
 def read_documents(text: str, *, once: bool = False) -> list[Any]:
     """Return every document of a text. Raises UnreadableError."""
     if text.lstrip().startswith("{"):
-        try:  # kubectl prints JSON, which is read ten times as fast as YAML
+        try:  # kubectl prints JSON, and a JSON parser is ten times as fast as a YAML parser
             return [json.loads(text, object_pairs_hook=_with_names_once if once else None)]
         except UnreadableError:
             raise
         except (ValueError, RecursionError):
-            pass  # the text is YAML in flow style, or several documents
+            pass  # the text may be YAML in flow style, or several documents
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -49,13 +51,14 @@ def read_documents(text: str, *, once: bool = False) -> list[Any]:
             return list(yaml.load_all(text, Loader=loader))
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             fault = _place(error)
-    # Raised outside the except block, so that the library's error, which quotes the text, is not its context.
+    # This error is raised outside the except block. Otherwise its context would be the library's error, which quotes
+    # the text.
     raise UnreadableError(fault)
 
 
 @dataclass
 class _Collection:
-    """An object or list whose end is not parsed yet: its anchor, its number of values, and an object's names."""
+    """An object or list whose end is not parsed yet. ``values``: how many it has so far. ``names``: None for a list."""
 
     anchor: str | None = None
     values: int = 1
@@ -88,8 +91,8 @@ def _fault(text: str, loader: Any, *, once: bool) -> str | None:
 def _fault_of(events: Iterable[Any], *, once: bool) -> str | None:
     import yaml
 
-    sizes: dict[str | None, int] = {}  # the number of values behind an anchor
-    open_ = [_Collection(values=0)]  # the outermost first
+    sizes: dict[str | None, int] = {}  # the number of values in the collection or scalar of each anchor
+    open_ = [_Collection(values=0)]  # the outermost collection is first
     repeated = 0
     for event in events:
         anchor, size = getattr(event, "anchor", None), 1
@@ -105,14 +108,14 @@ def _fault_of(events: Iterable[Any], *, once: bool) -> str | None:
         elif isinstance(event, yaml.CollectionStartEvent):
             if len(open_) > _DEEPEST:
                 return f"not YAML or JSON: nested more than {_DEEPEST} levels deep"
-            sizes.pop(anchor, None)  # so that an alias inside its own anchor is a fault
+            sizes.pop(anchor, None)  # so that an alias to a collection around the alias is a fault
             open_.append(_Collection(anchor, names=set() if isinstance(event, yaml.MappingStartEvent) else None))
             continue
         elif isinstance(event, yaml.CollectionEndEvent):
             closed = open_.pop()
             anchor, size = closed.anchor, closed.values
         elif not isinstance(event, yaml.ScalarEvent):
-            sizes.clear()  # a document begins or ends
+            sizes.clear()  # a document begins or ends; its anchors do not apply to other documents
             continue
         open_[-1].values += size
         if anchor is not None:

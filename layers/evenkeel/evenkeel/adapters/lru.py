@@ -8,25 +8,28 @@ from typing import Generic, TypeVar
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
-# Every cluster is checked several times within this time, so a value that is unused for longer is not needed.
+# After this time without use, a value may be replaced. Every cluster is checked several times within this time, so such
+# a value is no longer needed.
 _RESTS = timedelta(minutes=10)
 
 
 class Room(Generic[_K, _V]):
-    """Keeps up to ``most`` values. If it is full, a new value replaces a value unused for ten minutes, or is dropped.
+    """Keeps up to ``most`` values. A full cache accepts a new value only if it can drop one unused for ten minutes.
 
-    Clusters are checked in turn. A least-recently-used cache that is too small evicts each value just before its next
-    use, and never hits. This cache keeps its values: with half the needed size, it hits for half of the clusters.
+    Evenkeel checks the clusters in the same order again and again. A least-recently-used cache that is too small evicts
+    each value just before its next use, and never hits. This cache keeps its values instead. With half the needed size,
+    it still hits for half of the clusters.
     """
 
     def __init__(self, most: int, now: Callable[[], datetime]) -> None:
         self._most = most
         self._now = now
         self._lock = threading.Lock()
-        self._kept: OrderedDict[_K, tuple[_V, datetime]] = OrderedDict()  # value and last use; the latest is last
+        # Each value with the time of its last use; the most recently used is last.
+        self._kept: OrderedDict[_K, tuple[_V, datetime]] = OrderedDict()
 
     def get(self, key: _K) -> _V | None:
-        """Return the value of a key and mark it as used; None if there is none."""
+        """Return the value of a key and mark the value as used; None if the key has no value."""
         with self._lock:
             kept = self._kept.get(key)
             if kept is None:
@@ -35,7 +38,7 @@ class Room(Generic[_K, _V]):
             return kept[0]
 
     def put(self, key: _K, value: _V) -> None:
-        """Store the value of a key if there is space. It replaces the key's earlier value."""
+        """Store a key's value instead of its earlier value. A new key's value is stored only if there is space."""
         with self._lock:
             if key not in self._kept and len(self._kept) >= self._most:
                 oldest, (_, used) = next(iter(self._kept.items()))

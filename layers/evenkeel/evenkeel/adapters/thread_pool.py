@@ -1,15 +1,16 @@
-"""Run tasks in parallel threads. Patches in sequence would fence a large outage too late."""
+"""Runs tasks in parallel threads. In a large outage, patches one after the other would fence groups too late."""
 
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
-# Equal to the number of connections in the pool to an API server. An API server accepts hundreds of parallel requests.
+# The largest number of threads. It equals the number of connections that are kept to an API server, which accepts
+# hundreds of parallel requests.
 THREADS = 16
 
 
 def run_in_threads(tasks: Sequence[Callable[[], None]]) -> None:
-    """Run the tasks, as an ``Executor``. Raises the error of the first task that failed. One task needs no thread."""
+    """Run the tasks (an ``Executor``). Raises the error of the first failed task. A single task needs no new thread."""
     _on_threads(tasks, THREADS)
 
 
@@ -23,7 +24,7 @@ def all_at_once(tasks: Sequence[Callable[[], None]]) -> None:
 
 
 def _share_a_processor() -> None:
-    """Bind the calling thread to the processor that this process has chosen."""
+    """Bind the calling thread to one processor, the same for all threads of this process."""
     if hasattr(os, "sched_setaffinity"):  # Linux
         processors = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {processors[os.getpid() % len(processors)]})

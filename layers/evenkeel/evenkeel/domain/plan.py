@@ -1,4 +1,4 @@
-"""``plan()``: returns the writes of a check, with reasons, from the observation, the stored state and the settings.
+"""``plan()`` computes the writes of a check and their reasons from the observation, the stored state and the settings.
 
 It is a pure function. The Lambda functions, dry run, the action ``plan`` and ``evenkeel plan`` all call it. This module
 lists the capabilities. They plug into the pipeline of ``domain.rebalancing.plan``.
@@ -24,13 +24,13 @@ from evenkeel.domain.rebalancing.restore import is_restored
 
 
 def plan(observation: Observation, state: ClusterState, policy: Policy, now: datetime) -> Plan:
-    """Return what to write to each pool of a cluster, and why. A group without a write has a reason, too.
+    """Return the writes to each pool of a cluster, with their reasons. A group without a write has a reason, too.
 
     Args:
-        observation: Everything that one check has read.
+        observation: All objects that one check has read.
         state: The stored state of groups, pools and zones.
         policy: The settings of the cluster record.
-        now: The time, with time zone, by the API server's clock if known. The plan reads no other clock.
+        now: The present time, with time zone. If known, it is the API server's time. The plan itself reads no clock.
     """
     return run_pipeline(Check(observation, state, policy, now), CAPABILITIES)
 

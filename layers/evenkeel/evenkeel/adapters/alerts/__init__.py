@@ -1,1 +1,1 @@
-"""Notifications in chats, and by services that page operators."""
+"""Sends notifications to chats, and to services that page the person on call."""

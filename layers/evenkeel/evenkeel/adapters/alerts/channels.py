@@ -1,6 +1,6 @@
-"""The chats and paging services that receive notifications. Each class names the documents that its fields follow.
+"""The chats and paging services that receive notifications. Each class names the documentation of its fields.
 
-A message from a cloud or an API server may contain any text. It is shortened to one line without control characters,
+A message from a cloud or an API server may contain any text. So it is shortened to one line without control characters,
 and its links and mentions are disabled.
 """
 
@@ -20,12 +20,13 @@ from evenkeel.domain.model.values import printable
 
 # The largest number of incidents that one message lists; the status page shows all of them.
 _LINES = 20
-# In characters. Twenty lines of this length fit the limits: Teams accepts 28 KB, Slack shows 4,000 characters in full.
+# The largest length of a line in a list, and of a line about a single alert, in characters. Twenty lines of a list fit
+# the limits of the services: Teams accepts 28 KB, and Slack shows 4,000 characters in full.
 _LONGEST_LINE = 180
 _LONGEST_TEXT = 600
 _TITLES = {Change.OPENED: "Incident", Change.CHANGED: "Changed", Change.CLOSED: "Over"}
-# The severities of incident kinds, by PagerDuty's names. Kinds that are not listed are an "error". Only missing nodes
-# are "critical": they page an operator, also at night.
+# The severities of incident kinds, by PagerDuty's names. A kind that is not listed has the severity "error". Only
+# missing nodes are "critical", which pages the person on call, also at night.
 _SEVERITIES = {
     IncidentKind.MISSING.value: "critical",
     IncidentKind.CONTESTED.value: "warning",
@@ -36,8 +37,9 @@ _SEVERITIES = {
 _PRIORITIES = {"critical": "P1", "error": "P2", "warning": "P3"}
 _PAGE = "All of the fleet"
 
-# The scheme of a URL, or text that browsers read as a scheme, and the host. Browsers read a backslash as a slash.
-# A host without a scheme, such as host.example/path, does not match: machine types and versions look the same.
+# Matches the scheme of a URL, or text that browsers read as a scheme, together with the host. Browsers read a backslash
+# as a slash. A host without a scheme, such as host.example/path, does not match, because machine types and versions
+# look the same.
 _ADDRESS = re.compile(
     r"((?<![^\W_])(?:www\.|(?:https?|ftp|mailto|tel):(?=\S)[/\\]*)|:?[/\\]{2,})([\w.@:+-]*)", re.IGNORECASE
 )
@@ -57,7 +59,7 @@ class Shared:
 
 @dataclass(frozen=True, kw_only=True)
 class _Request:
-    """A POST request. ``accepted``: HTTP statuses outside 200 to 299 that are no error."""
+    """A POST request. ``accepted``: HTTP statuses outside 200 to 299 that do not count as errors."""
 
     url: str
     body: Mapping[str, Any]
@@ -84,10 +86,10 @@ class _Service:
 
 @dataclass(frozen=True, kw_only=True)
 class Slack(_Service):
-    """An incoming webhook: ``{"text": ...}``, with ``&``, ``<`` and ``>`` escaped; ``<url|words>`` is a link.
+    """An incoming webhook. It accepts ``{"text": ...}``, with ``&``, ``<``, ``>`` escaped; ``<url|words>`` is a link.
 
     Sources: Slack, *Sending messages using incoming webhooks* and *Formatting text for app surfaces*. Slack accepts one
-    message a second, and answers further ones with 429 and ``Retry-After`` (*Rate limits*).
+    message a second, and answers further messages with 429 and ``Retry-After`` (*Rate limits*).
     """
 
     name = "slack"
@@ -135,7 +137,7 @@ class Teams(_Service):
 
 @dataclass(frozen=True, kw_only=True)
 class PagerDuty(_Service):
-    """Events API v2: ``routing_key``, ``event_action``, ``dedup_key``, ``payload``, ``links``, ``client``.
+    """PagerDuty's Events API v2: ``routing_key``, ``event_action``, ``dedup_key``, ``payload``, ``links``, ``client``.
 
     Source: PagerDuty, *Send an alert event*. A summary has up to 1,024 characters, a dedup_key up to 255. PagerDuty
     answers too many requests with 429. A resolve event for a closed alert has no effect. A trigger event for an open
@@ -178,8 +180,8 @@ class Opsgenie(_Service):
 
     Sources: Atlassian, *Integration events API*, and Opsgenie's *Alert API*. Fields, with their lengths in characters:
     ``message`` (130), ``alias`` (512), ``description`` (15,000), ``priority`` (P1 to P5), ``details``. Requests that
-    open or close an alert name it by its alias. The key is in the header ``Authorization: GenieKey``. Opsgenie itself
-    ends on 5 April 2027 (support.atlassian.com/opsgenie).
+    open or close an alert name it by its alias. The key is in the header ``Authorization: GenieKey``. The service
+    Opsgenie ends on 5 April 2027 (support.atlassian.com/opsgenie).
     """
 
     name = "opsgenie"
@@ -193,7 +195,7 @@ class Opsgenie(_Service):
         if alert.is_over:
             url = f"{self.url}/{url_quote(alert.dedup, safe='')}/close?identifierType=alias"
             body = {"source": "evenkeel", "note": "It is over."}
-            # 404: no alert with this alias is open.
+            # Status 404 is accepted, because it means that no alert with this alias is open.
             return _Request(url=url, body=body, headers=headers, accepted=frozenset({404}))
         return _Request(
             url=self.url,
@@ -214,9 +216,9 @@ class Opsgenie(_Service):
 class ChatTopic:
     """An SNS topic that AWS Chatbot (now Amazon Q Developer in chat applications) reads.
 
-    Source: its administrator guide, *Custom notifications*. The fields are ``version``, ``source``, ``id``, ``content``
-    with ``textType``, ``title``, ``description``, ``nextSteps``, ``keywords``, and ``metadata`` with ``threadId``,
-    ``summary``.
+    Source: the administrator guide of AWS Chatbot, *Custom notifications*. The fields are ``version``, ``source``,
+    ``id``, ``content`` with ``textType``, ``title``, ``description``, ``nextSteps``, ``keywords``, and ``metadata``
+    with ``threadId``, ``summary``.
     """
 
     name: ClassVar[str] = "topic"
@@ -235,7 +237,7 @@ class ChatTopic:
         }
         if self.page:
             message["content"]["nextSteps"] = [f"{_PAGE}: {self.page}"]
-        if len(alerts) == 1:  # later notifications of one incident appear in its thread
+        if len(alerts) == 1:  # so that later notifications of the incident appear in the same thread
             message["metadata"] = {"threadId": alerts[0].dedup, "summary": title}
         try:
             self.client.publish(TopicArn=self.topic, Message=json.dumps(message))
@@ -313,7 +315,7 @@ def _secret(shared: Shared, name: str) -> str:
 
 
 def _key(shared: Shared, name: str) -> str:
-    """Return the key in a secret. Raises ChannelError where it has characters that a header must not have."""
+    """Return the key in a secret. Raises ChannelError where the key has characters that a header must not have."""
     key = _secret(shared, name)
     if not (0 < len(key) <= 256 and key.isascii() and key.isprintable() and " " not in key):
         raise ChannelError(f"secret {name} holds no key: store only the key's text", is_away=False)

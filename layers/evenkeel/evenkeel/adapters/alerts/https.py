@@ -15,8 +15,8 @@ from urllib.parse import SplitResult, urlsplit
 from evenkeel.adapters.addresses import ForbiddenAddressError, connect
 from evenkeel.application.incidents.alerting import ChannelError
 
-# The limits of one wait, and of the whole request. The second limit also stops a server that sends one byte every four
-# seconds.
+# The timeouts of one read or write, and of the whole request, in seconds. The second timeout also ends a request whose
+# answer arrives one byte every four seconds.
 _SILENCE_SECONDS = 5.0
 _DEADLINE_SECONDS = 8.0
 _LONGEST_RETRY_AFTER = 3600.0
@@ -58,7 +58,7 @@ class HttpsPost:
         """Post a body.
 
         Args:
-            accepted: HTTP statuses outside 200 to 299 that are no error.
+            accepted: HTTP statuses outside 200 to 299 that do not count as errors.
 
         Raises:
             ChannelError: The service did not answer, or answered with another status.
@@ -78,7 +78,7 @@ class HttpsPost:
             connection.request("POST", path, body, {"Content-Type": "application/json", **headers})
             answer = connection.getresponse()
             status, pause = answer.status, _seconds(answer.getheader("Retry-After"))
-            # The library treats headers as complete even if the connection was cut.
+            # If ``_cut`` has ended the connection, the library still treats the received headers as complete.
             if cut.is_set():
                 raise TimeoutError
         except ForbiddenAddressError as error:  # the error names only the host and an address
@@ -113,5 +113,5 @@ def _cut(connection: HTTPSConnection, cut: Event) -> None:
 
 
 def _seconds(text: str | None) -> float | None:
-    """Return the seconds of a Retry-After, as Slack and PagerDuty send it; None for a date or a missing header."""
+    """Return the seconds in a Retry-After, as Slack and PagerDuty send them; None for a date or a missing header."""
     return min(float(text), _LONGEST_RETRY_AFTER) if text and text.isascii() and text.isdigit() else None

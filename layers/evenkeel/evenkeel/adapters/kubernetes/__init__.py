@@ -1,1 +1,1 @@
-"""One Kubernetes client for three machine APIs. Each API is described by data and small functions."""
+"""One Kubernetes client for three machine APIs. Data and small functions describe each machine API."""

@@ -24,7 +24,7 @@ from evenkeel.record import ClusterPolicy
 
 
 class KubernetesCluster:
-    """One cluster during one run or check. Writes go to the objects that ``observe`` has read."""
+    """One cluster during one run or check. Its methods write to the objects that ``observe`` has read."""
 
     def __init__(  # noqa: PLR0913  each setting of a check is an argument
         self,
@@ -37,7 +37,7 @@ class KubernetesCluster:
         list_cache: ListCache | None = None,
         garden: Callable[[], Garden] | None = None,
     ) -> None:
-        """``consistent`` False: a check receives at most ``max_bytes``, and caches groups in ``list_cache``."""
+        """``consistent`` False: a check, which receives at most ``max_bytes`` and caches groups in ``list_cache``."""
         self._api = api
         self._policy = policy
         self._remaining = remaining
@@ -51,7 +51,7 @@ class KubernetesCluster:
         return ClusterReader(self._api, self._policy, self._remaining, list_cache=list_cache, max_bytes=self._max_bytes)
 
     def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
-        """Read every group. ``closely``: groups whose machines are listed even if all their nodes run."""
+        """Read every node group. ``closely``: groups whose machines are listed even if all their nodes run."""
         self._reader = self._new_reader(self._list_cache)
         self._objects = objects = self._reader.read(closely, buyer)
         self._patcher = Patcher(self._api, self._remaining, write_topology=bool(self._policy.write_topology))
@@ -85,7 +85,7 @@ class KubernetesCluster:
         return identity(member.owner_object or member.scalable)
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
-        """Return the names of the machines that will be deleted, in order."""
+        """Return the names of the machines that will be deleted, in the order of deletion."""
         return self._marker.candidates(patch)
 
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
@@ -93,7 +93,7 @@ class KubernetesCluster:
         self._marker.mark(patch, names, ours)
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
-        """Remove Evenkeel's marks. While the group has a surplus machine, remove none and return False."""
+        """Remove Evenkeel's marks. While the group has a surplus machine, keep the marks and return False."""
         return self._marker.unmark(group, names)
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
@@ -130,5 +130,5 @@ class KubernetesCluster:
         emit_event(self._api, scalable, plan, decision, self._remaining, dry_run=dry_run)
 
     def show_status(self, place: str, text: str) -> bool:
-        """Write the status into a ConfigMap; return False where that failed."""
+        """Write the status into a ConfigMap; return False where the write failed."""
         return write_status(self._api, place, text, self._remaining)

@@ -1,8 +1,9 @@
-"""The garden: the cluster whose API server has the Shoots of a Gardener seed.
+"""The garden, which is the cluster whose API server has the Shoots of a Gardener seed.
 
 Evenkeel writes one worker's maximum to a Shoot by a merge patch. A merge patch replaces lists, so it contains the whole
-list of workers, and the Shoot's resourceVersion. Custom resources support no strategic merge patch. A JSON patch would
-not show a conflict: the API server answers 422 both to a failed ``test`` and to a refusal by a quota.
+list of workers. It also contains the Shoot's resourceVersion. Custom resources support no strategic merge patch. A JSON
+patch would not show a conflict, because the API server answers 422 both to a failed ``test`` and to a refusal by a
+quota.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -33,7 +34,7 @@ _WORKERS = ("spec", "provider", "workers")
 _IGNORE = "shoot.gardener.cloud/ignore"
 # Gardener applies a change late or never while the control plane moves to another seed, or after a failed operation.
 _HELD_BY_TYPE, _HELD_BY_STATE = ("Migrate", "Restore", "Delete"), ("Failed", "Aborted")
-# The limit of one GET. The check needs most of its eight seconds for its own cluster.
+# The limit of one GET, in seconds. The check needs most of its eight seconds for the seed itself.
 _READ_SECONDS = 3.0
 
 
@@ -47,7 +48,7 @@ class Garden:
         self._items: dict[str, Object] = {}  # the Shoots that were read, by ``ref.id``
 
     def shoots(self, namespaces: Collection[str]) -> dict[str, Shoot | Reason]:
-        """Return a Shoot, or why it is unreadable, for each namespace of a seed. Stops at the first error."""
+        """Return for each namespace of a seed its Shoot, or why the Shoot is unreadable. Stops at the first error."""
         shoots: dict[str, Shoot | Reason] = {}
         for namespace in sorted(namespaces):
             try:
@@ -129,7 +130,7 @@ def shoots_in(clusters: Iterable[Object], shoots: Iterable[Object]) -> dict[str,
 
 
 def _obstacle(item: Mapping[str, Any]) -> Reason | None:
-    """Return the reason why Gardener would not apply a change soon, or why none must be made; else None."""
+    """Return the reason why Gardener would not apply a change soon, or why Evenkeel must make none; else None."""
     if is_being_deleted(item):
         return Reason.of(Rule.OBJECT_BEING_DELETED)
     if str(annotations_of(item).get(_IGNORE, "")).lower() in ("true", "1", "t"):

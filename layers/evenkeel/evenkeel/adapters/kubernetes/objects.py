@@ -1,7 +1,8 @@
 """Reads fields of API objects in JSON, and names Evenkeel's annotations and labels.
 
 A field of the wrong type is reported as a fault with the object's name, never raised as an exception. The containers of
-JSON and YAML are dicts and lists, so the functions test for no other type: a check spends most of its time here.
+JSON and YAML are dicts and lists. The functions test only for these types, because a check spends most of its time in
+these functions.
 """
 
 import re
@@ -27,7 +28,8 @@ ADOPTED = OWN + "adopted-bounds"
 MOVE = OWN + "move"
 PROVISION_TIME = OWN + "provision-time"
 POOL_LABEL = OWN + "pool"
-# Every annotation that Evenkeel reads on a scalable. Any other name with Evenkeel's prefix is a typing error.
+# Every annotation that Evenkeel reads on a scalable. Any other name with Evenkeel's prefix counts as a spelling
+# mistake.
 OWN_ANNOTATIONS = (
     *(OWN + name for name in ("pool-min", "pool-max", "strategy", "on-failure", "weight", "zone-min")),
     *(OWN + name for name in ("zone-max", "fence", "level", "dry-run", "max-step")),
@@ -37,7 +39,8 @@ OWN_LABELS = (POOL_LABEL,)
 ZONE_LABEL = "topology.kubernetes.io/zone"
 ZONE_ID_LABEL = "topology.k8s.aws/zone-id"  # cloud-provider-aws pkg/providers/v1/zones.go
 _MANAGER = "evenkeel"
-# The field managers of people. A person whose next kubectl apply reports a conflict can decide whose value applies.
+# The names of field managers that people use. A person whose kubectl apply reports a conflict can decide which value
+# applies.
 _PEOPLE = ("kubectl",)
 # The earliest and the latest time that can be stored.
 _FIRST, _LAST = datetime(2000, 1, 2, tzinfo=UTC), datetime(2199, 12, 31, tzinfo=UTC)
@@ -46,10 +49,10 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of object, and where the API serves it."""
+    """A kind of API object, and the URL paths that serve it."""
 
     group: str
-    versions: tuple[str, ...]  # preferred first
+    versions: tuple[str, ...]  # the preferred version is first
     kind: str
     plural: str
     optional: bool = False  # True: not every cluster serves the kind
@@ -85,7 +88,7 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 
 def string_map(value: Any) -> dict[str, str]:
-    """Return the entries of a mapping whose values are texts."""
+    """Return those entries of a mapping that have a text as their value."""
     return {key: text for key, text in mapping(value).items() if isinstance(text, str)}
 
 
@@ -155,14 +158,14 @@ def moment_of(value: object) -> datetime | None:
 
 
 def failure_of(code: Any, message: Any, moment: Any) -> MachineFailure:
-    """Return a provider's failure from the fields of a status, with texts cut to the stored length."""
+    """Return a provider's failure from the fields of a status, with texts cut to the length that can be stored."""
     return MachineFailure(code=str(code or "")[:128], message=str(message or "")[:1024], at=moment_of(moment))
 
 
 def last_writer(item: Object, path: Path) -> str:
     """Return the field manager, other than Evenkeel, that last wrote the field.
 
-    Empty where managedFields are missing, as in a quick check.
+    The name is empty where managedFields are missing, as in a quick check.
     """
     others = [
         entry
@@ -176,8 +179,9 @@ def last_writer(item: Object, path: Path) -> str:
 def controller_of_field(item: Object, path: Path) -> str | None:
     """Return the field manager that applies the field, and so restores the value after others write it.
 
-    Empty where no controller applies the field, None where managedFields are missing. Only an apply counts: it declares
-    that the manager owns the field. An update writes a field once (sigs.k8s.io/structured-merge-diff).
+    The name is empty where no controller applies the field, None where managedFields are missing. Only an apply counts,
+    because it declares that the manager owns the field. An update writes a field once
+    (sigs.k8s.io/structured-merge-diff).
     """
     entries = entries_of(item, ("metadata", "managedFields"))
     if not entries:
@@ -188,7 +192,7 @@ def controller_of_field(item: Object, path: Path) -> str | None:
 
 
 def applied_by_us(item: Object, path: Path) -> list[str]:
-    """Return the fields below this path that Evenkeel applied last. The next apply removes the fields that it omits."""
+    """Return the fields below this path that Evenkeel's last apply set. Its next apply removes those it omits."""
     fields = (
         mapping(get_path(entry, ("fieldsV1", *path)))
         for entry in entries_of(item, ("metadata", "managedFields"))
@@ -264,7 +268,7 @@ def read_pieces(value: object) -> Fraction:
 
 
 def read_resources(where: str, value: Any, reading: Reading) -> dict[str, Fraction]:
-    """Return amounts by resource, without zeros: Cluster Autoscaler treats a zero as a missing amount."""
+    """Return amounts by resource, without zeros, because Cluster Autoscaler ignores a zero."""
     amounts = {key: reading.read(f"{where}.{key}", text, read_amount) for key, text in mapping(value).items()}
     return {str(key): amount for key, amount in amounts.items() if amount}
 

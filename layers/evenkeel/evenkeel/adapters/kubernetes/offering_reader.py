@@ -1,7 +1,7 @@
-"""Reads which offering a group buys, from the machine spec of its provider. Pure.
+"""Reads from a provider's machine spec which offering a node group buys from the cloud. Pure.
 
-Reservations, capacity blocks, dedicated hosts and placement groups belong to one owner, so they are no offerings that
-clusters could share. Providers other than AWS, Azure and Google Cloud have no offerings here.
+Reservations, capacity blocks, dedicated hosts and placement groups belong to one owner. So clusters cannot share them,
+and they are no offerings. This module knows no offerings of providers other than AWS, Azure and Google Cloud.
 
 Sources of the field names: openshift/api machine/v1beta1/types_{aws,azure,gcp}provider.go; cluster-api-provider-aws
 api/v1beta2/awsmachine_types.go; cluster-api-provider-gcp api/v1beta1/gcpmachine_types.go; cluster-api-provider-azure
@@ -36,21 +36,22 @@ def aws(spec: Mapping[str, Any], machine_type: object, region: object) -> Bought
         return None
     if str(market).lower() not in ("", "ondemand", "on-demand", "spot"):
         return None
-    # The market type overrides the spot options. An empty ``spotPrice`` of Gardener is spot without a price limit.
+    # The market type overrides the spot options. In Gardener, an empty ``spotPrice`` requests a spot machine without a
+    # price limit.
     options = any(spec.get(name) is not None for name in ("spotMarketOptions", "spotPrice"))
     is_spot = str(market).lower() == "spot" or (options and not market)
     return _bought("aws", region, machine_type, spot=is_spot)
 
 
 def azure(spec: Mapping[str, Any], machine_type: object, region: object) -> Bought | None:
-    """Return the Azure offering. Empty ``spotVMOptions`` also mean spot."""
+    """Return the Azure offering. Empty ``spotVMOptions`` also request a spot machine."""
     if spec.get("capacityReservation") or spec.get("capacityReservationGroupID") or spec.get("dedicatedHost"):
         return None
     return _bought("azure", region, machine_type, spot=spec.get("spotVMOptions") is not None)
 
 
 def gcp(spec: Mapping[str, Any], machine_type: object, region: object) -> Bought | None:
-    """Return the Compute Engine offering. Preemptible and spot machines share one capacity, so both are spot."""
+    """Return the Compute Engine offering. Preemptible and spot machines share one capacity, so both count as spot."""
     is_spot = bool(spec.get("preemptible") or get_path(spec, ("scheduling", "preemptible")))
     is_spot |= "Spot" in (spec.get("provisioningModel"), get_path(spec, ("scheduling", "provisioningModel")))
     return _bought("gcp", region, machine_type, spot=is_spot)

@@ -1,1 +1,1 @@
-"""Plans, status answers and simulations as an HTML page, for a file and for a CloudWatch widget."""
+"""Shows plans, status answers and simulations as an HTML page, in a file or in a CloudWatch widget."""

@@ -1,4 +1,4 @@
-"""The overview of a fleet: its clusters with incidents, the worst first, and the affected zones with their clusters."""
+"""The overview of a fleet lists the clusters with incidents, the worst first, and the affected zones."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ _ADDED_UP = (
 
 
 def headline(page: Page, fleet: Fleet) -> str:
-    """Return the number of clusters in each state, as one line. Only a cluster that was read has state ``well``."""
+    """Return a line with the number of clusters in each state. Only a cluster that was read has state ``well``."""
     states = [section.state for section in page.sections]
     counts = {state: states.count(state) for state in ("incident", *_STATES)}
     counts["paused"] += len(fleet.paused)
@@ -58,12 +58,12 @@ def _incident_kinds(sections: Iterable[Section]) -> list[str]:
 
 
 def _kinds(section: Section) -> list[str]:
-    """Return the words that the page's filter matches: the kinds of a cluster's incidents, else its state."""
+    """Return the words by which the page's filter finds a cluster: its kinds of incidents, or else its state."""
     return _incident_kinds([section]) or [section.state]
 
 
 def _search_words(section: Section) -> str:
-    """Return the words of a cluster that the page's search matches."""
+    """Return the words by which the page's search finds a cluster."""
     words = [section.name]
     for incident in section.incidents:
         words += [incident.pool, incident.kind, incident.failure_class, *incident.zones]
@@ -95,12 +95,12 @@ class _Zone:
 
     @property
     def find(self) -> str:
-        """Return the words of the zone that the page's search matches."""
+        """Return the words by which the page's search finds the zone."""
         return " ".join((self.place, *self.names, *self.clusters)).lower()
 
     @property
     def title(self) -> str:
-        """Return the zone's name, with its id where known, or with its account where that is not the stack's."""
+        """Return the zone's name, with its id if that is known, or with its account if that is not the stack's."""
         account, slash, name = self.place.rpartition("/")
         if slash:
             return name if account == OWN_ACCOUNT else f"{name} of {account}"
@@ -134,7 +134,7 @@ def _failures(section: Section) -> Mapping[str, str]:
 
 
 def _added_up(zones: Sequence[_Zone]) -> str:
-    """Return the note that an entry may combine several zones of one name; empty where no entry does."""
+    """Return the note that an entry may combine several zones with the same name; empty if no entry can."""
     return _ADDED_UP if any(not zone.is_known and len(zone.clusters) > 1 for zone in zones) else ""
 
 

@@ -1,4 +1,4 @@
-"""The numbers of a pool in words, and the bars of its zones."""
+"""Describes the node counts of a pool in words, and computes the bars of its zones."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +13,7 @@ _DRAWN = 70
 
 @dataclass(frozen=True, kw_only=True)
 class _Bar:
-    """A bar. Lengths are in per cent of the row; an empty length draws nothing."""
+    """A bar of nodes. Lengths are in per cent of the row; an empty length draws nothing."""
 
     label: str  # for a screen reader
     number: str
@@ -28,7 +28,7 @@ def _bar(running: int | None, requested: Span, low: int | None, high: int | None
         return f"{_DRAWN * max(0, number) / scale:.2f}%"
 
     wanted = requested.after
-    solid = running if running is not None else wanted  # a plan has no running nodes
+    solid = running if running is not None else wanted  # a plan does not report running nodes
     waiting = wanted - solid if solid is not None and wanted is not None else 0
     named = {"running": running, "requested": wanted, "min": low, "max": high}
     return _Bar(
@@ -46,7 +46,7 @@ def _group_bar(group: GroupView, scale: int) -> _Bar:
 
 
 def _bar_scale(pool: PoolView) -> int:
-    """Return the number of nodes that the longest possible bar of a pool stands for."""
+    """Return the number of nodes that the longest possible bar of a pool shows."""
     numbers = [
         number
         for group in pool.groups
@@ -75,7 +75,7 @@ def _pool_nodes(pool: PoolView) -> str:
 
 
 def _nodes(running: int | None, requested: Span, missing: int) -> str:
-    """Return the nodes in words: 7 of 10 running, 3 missing."""
+    """Return the nodes in words, such as: 7 of 10 running, 3 missing."""
     wanted = requested.before
     if running is None or wanted is None:
         text = f"{_number(wanted)} requested"
@@ -108,7 +108,7 @@ def _shared_notes(pool: PoolView) -> dict[str, list[str]]:
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:
-    """Return the sum; None if a number is unknown."""
+    """Return the sum; None if any of the numbers is unknown."""
     counts = list(numbers)
     return None if None in counts else sum(count for count in counts if count is not None)
 

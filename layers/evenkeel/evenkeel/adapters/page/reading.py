@@ -1,4 +1,4 @@
-"""Read plans, status answers and simulations from JSON into the data of a page."""
+"""Reads plans, status answers and simulations in JSON, and returns the data of a page."""
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -49,7 +49,7 @@ class _Failure(Answer):
 
 
 class _Group(GroupDocument):
-    """A group of a plan, with the fields that a status answer adds."""
+    """A node group of a plan, with the fields that a status answer adds."""
 
     running: Number | None = None
     since: Moment | None = None
@@ -204,7 +204,7 @@ def page_of_plan(text: str, where: str) -> Page:
 
 
 def page_of_status(answer: object, where: str, now: datetime) -> Page:
-    """Return the page of a status answer, of one cluster or of all. Raises ConfigError."""
+    """Return the page of a status answer about one cluster or about all clusters. Raises ConfigError."""
     fleet: Fleet | None = None
     if isinstance(answer, dict) and "counts" in answer:
         sections, fleet = _fleet(read_model(_Overview, answer, where))
@@ -246,7 +246,7 @@ def _span(number: ReplicaChange | BoundChange) -> Span:
 
 
 def _group_view(group: _Group, shown: Collection[str]) -> GroupView:
-    """Return one group. ``shown``: messages of the cloud that the page already shows elsewhere."""
+    """Return the view of a node group. ``shown``: messages of the cloud that the page already shows elsewhere."""
     is_new = group.failure and group.failure.message not in shown and group.state is not State.HEALTHY
     failure = [_failure(group.failure)] if group.failure and is_new else []
     return GroupView(
@@ -316,7 +316,7 @@ _ORDER = ("incident", "unseen", "paused", "well")
 
 
 def _worst_first(section: Section) -> tuple[int, int]:
-    """Return the sort key of a cluster that was read now. Clusters from stored health are already sorted."""
+    """Return the sort key of a cluster that was read for this page. Clusters from stored health are already sorted."""
     return _ORDER.index(section.state), -section.missing
 
 
@@ -384,7 +384,7 @@ def _past(decisions: Sequence[DecisionDocument]) -> Iterable[History]:
 
 
 def _lanes(samples: Iterable[tuple[float, str, int | None, State]]) -> tuple[Lane, ...]:
-    """Return each zone over time, from samples in order of time: the sum of its groups' nodes, and the worst state."""
+    """Return for each zone the sum of its groups' nodes and their worst state over time. Samples are sorted by time."""
     nodes: dict[str, dict[float, int]] = {}
     states: dict[str, dict[float, State]] = {}
     worst = list(State)[::-1]
@@ -396,7 +396,7 @@ def _lanes(samples: Iterable[tuple[float, str, int | None, State]]) -> tuple[Lan
 
 
 def _changes(samples: dict[float, _Value]) -> tuple[tuple[float, _Value], ...]:
-    """Return the samples that differ from the sample before."""
+    """Return the first sample, and each sample that differs from the sample before it."""
     return tuple(next(same) for _, same in groupby(samples.items(), key=lambda sample: sample[1]))
 
 
@@ -438,7 +438,7 @@ def _run_section(run: _Run, end: float) -> Section:
 def _measures(measures: dict[str, Any]) -> Iterable[tuple[str, str]]:
     """Yield the measures that are one number or word, by their JSON names. ``worst_seconds`` becomes a duration."""
     for name, value in measures.items():
-        if name == "worst_seconds":  # null if demand was not met, or did not exist
+        if name == "worst_seconds":  # null if demand was not met, or if there was no demand
             yield "demand met within", duration(value) if isinstance(value, int) else "-"
         elif value is None or isinstance(value, str | int | float):
             yield name.replace("_", " "), "-" if value is None else str(value)

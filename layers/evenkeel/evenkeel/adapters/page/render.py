@@ -25,7 +25,7 @@ from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import counted, duration, rfc3339
 from evenkeel.texts.pool_numbers import MOST_NAMED
 
-_OPEN_CARDS = 100  # only so many cards are open at first, because a browser lays out every open card
+_OPEN_CARDS = 100  # the number of cards that are open at first; a browser needs time to lay out each open card
 _NOWHERE = {"base-uri": "'none'", "form-action": "'none'"}
 _FOLDER = Path(__file__).parent / "templates"
 
@@ -48,17 +48,17 @@ def document(page: Page) -> str:
 
 
 def fragment(page: Page, theme: Theme) -> str:
-    """Return the page as one element without scripts, because CloudWatch removes them. Times remain absolute."""
+    """Return the page as one element without scripts, which CloudWatch would remove. So its times remain absolute."""
     return _render("fragment.html", page=page, style=Markup(stylesheet(theme)))
 
 
 def incident(message: str, theme: Theme) -> str:
-    """Return the widget that shows only a message."""
+    """Return a widget that shows only a message."""
     return _render("incident.html", message=message, style=Markup(stylesheet(theme)))
 
 
 def stylesheet(theme: Theme) -> str:
-    """Return the style of a page. Every rule is below ``.ek``, so the page around a widget is unchanged."""
+    """Return the style of a page. Every rule is below ``.ek``, so it does not change the page around a widget."""
     colours = _file("dark.css" if theme is Theme.DARK else "light.css")
     sheet = colours + _file("page.css")
     if theme is Theme.AUTO:

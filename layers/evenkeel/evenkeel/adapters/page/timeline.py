@@ -1,4 +1,4 @@
-"""The chart of a pool over time: stacked nodes per zone, demand and PoolMaximum; below, the state of each zone."""
+"""A pool over time: a chart of nodes per zone, demand and PoolMaximum, and a line of states for each zone."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ Steps = Sequence[tuple[float, int]]
 
 @dataclass(frozen=True, kw_only=True)
 class _ZoneLane:
-    """One zone's line below the chart: its states as (x, width, state)."""
+    """One zone's line below the chart. It has the zone's states as (x, width, state)."""
 
     zone: str
     colour: str
@@ -31,8 +31,8 @@ class Chart:
     title: str
     label: str  # for a screen reader
     counts: tuple[int, ...]  # the labels of the vertical axis, from the top
-    areas: tuple[tuple[str, str], ...]  # path and colour
-    limit: float | None  # y of PoolMaximum
+    areas: tuple[tuple[str, str], ...]  # the path and the colour of each area
+    limit: float | None  # the y coordinate of PoolMaximum; None: it is unknown
     demand: str  # the path of the demand line; empty: no demand is known
     lanes: tuple[_ZoneLane, ...]
     times: tuple[str, ...]  # the labels of the horizontal axis
@@ -51,7 +51,7 @@ def chart(history: History) -> Chart:
         return round(_HEIGHT * (1 - count / top), 1)
 
     def line(steps: Steps) -> str:
-        """Return the path of a step line: each count applies until the next step."""
+        """Return the path of a step line, in which each count applies until the next step."""
         path, level = "", None
         for at, count in steps:
             if count != level:
@@ -86,7 +86,7 @@ def _label(history: History) -> str:
 
 
 def _stacked(lanes: Sequence[Lane]) -> list[Steps]:
-    """Return cumulative steps for each lane: at each change, the nodes of the lane and all lanes before it."""
+    """Return for each lane, at each change, the sum of its nodes and of the nodes in all lanes before it."""
     times = sorted({at for lane in lanes for at, _ in lane.nodes})
     sums = dict.fromkeys(times, 0)
     stacked: list[Steps] = []

@@ -16,7 +16,7 @@ Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else val
 
 @dataclass(frozen=True)
 class Span:
-    """A number: its present value and its planned value."""
+    """The present value and the planned value of a number."""
 
     before: int | None
     after: int | None
@@ -29,7 +29,7 @@ class Answer(BaseModel):
 
 
 class IncidentView(Answer):
-    """One incident. Its counts are 0 if it is not about nodes."""
+    """One incident. Its counts are 0 if the incident is not about nodes."""
 
     kind: str
     pool_id: Text = Field(default="", alias="pool")
@@ -39,7 +39,7 @@ class IncidentView(Answer):
     missing: Number = 0
     requested: Number = 0
     running: Number = 0
-    is_outage: bool = Field(default=False, alias="outage")  # True: no zone of the pool is known to deliver
+    is_outage: bool = Field(default=False, alias="outage")  # True: no zone of the pool is known to deliver nodes
     failure_class: Text = Field(default="", alias="class")
     said: Text = ""  # the message of the cloud or of the API server
     headline: str  # a sentence that does not repeat ``said``
@@ -61,7 +61,7 @@ class IncidentView(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupView:
-    """One node group, which is one zone of a pool."""
+    """One node group, which is the part of a pool in one zone."""
 
     name: str
     zone: str
@@ -72,12 +72,12 @@ class GroupView:
     running: int | None = None  # None: the source does not report the number
     since: datetime | None = None
     until: datetime | None = None  # when the backoff or the impairment ends
-    notes: tuple[str, ...] = ()  # what blocks the group, and the reasons for its numbers
+    notes: tuple[str, ...] = ()  # texts: what blocks the group, and the reasons for its replicas and bounds
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolView:
-    """One pool with its zones. Its numbers are None if they could not be read."""
+    """One pool with its zones. ``min`` and ``max`` are None if they could not be read."""
 
     name: str
     strategy: str = ""
@@ -86,10 +86,10 @@ class PoolView:
     valid: bool = True
     problems: tuple[str, ...] = ()
     groups: tuple[GroupView, ...] = ()
-    # Missing nodes according to incidents. Other replicas without a node are still starting.
+    # The number of missing nodes in the pool's incidents. Other replicas without a node are still starting.
     missing: int = 0
-    demand: tuple[str, ...] = ()  # sentences about its pending pods and unneeded nodes
-    level: tuple[str, ...] = ()  # sentences about its convergence step and budget
+    demand: tuple[str, ...] = ()  # sentences about the pool's pending pods and unneeded nodes
+    level: tuple[str, ...] = ()  # sentences about the pool's convergence step and budget
     notes: tuple[str, ...] = ()
 
     @property
@@ -119,7 +119,7 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True)
 class Lane:
-    """One zone of a pool over time: its nodes and its states, each with the time from which it applies."""
+    """One zone of a pool over time: its counts of nodes and its states, each with the time from which it applies."""
 
     zone: str
     nodes: tuple[tuple[float, int], ...]
@@ -131,7 +131,7 @@ class History:
     """A pool over time. Seconds count from ``begin`` or, where that is None, from the start of a simulation."""
 
     pool: str
-    counts: str  # "running" or "requested" nodes
+    counts: str  # what the lanes count: "running" or "requested" nodes
     begin: datetime | None
     seconds: float
     max: int | None
@@ -147,11 +147,12 @@ class Section:
     message: str = ""
     state: str = ""  # the cluster's state: incident, unseen, paused or well; empty: not a cluster
     incidents: tuple[IncidentView, ...] = ()  # the worst first
-    places: Mapping[str, str] = field(default_factory=dict)  # zone name -> its id or account/name, where known
-    is_read: bool = True  # False: the answer lists no pools
-    unread: str = ""  # the error that kept the cluster from being read
+    places: Mapping[str, str] = field(default_factory=dict)  # by zone name: the zone's id or account/name, where known
+    is_read: bool = True  # False: the answer does not list the cluster's pools
+    unread: str = ""  # the error that prevented reading the cluster; empty: no error
     pools: tuple[PoolView, ...] = ()
-    last_groups: tuple[GroupView, ...] = ()  # the node groups as last stored, where the cluster cannot be read
+    # The last stored state of the node groups, where the cluster cannot be read.
+    last_groups: tuple[GroupView, ...] = ()
     fences: tuple[Fence, ...] = ()
     decisions: tuple[Decision, ...] = ()
     histories: tuple[History, ...] = ()
@@ -176,13 +177,13 @@ class OfferingView(Answer):
     """A machine type that clusters could not get in a zone."""
 
     name: str = Field(alias="offering")
-    clusters: tuple[str, ...] = ()  # an empty name stands for a cluster that may not be named
+    clusters: tuple[str, ...] = ()  # an empty name is that of a cluster that may not be named
     since: Moment
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """All clusters of a stack. Clusters with incidents are sections of the page; this class has the others by name."""
+    """All clusters of a stack. Clusters with incidents are sections of the page; this class names all others."""
 
     well: tuple[str, ...] = ()
     paused: tuple[str, ...] = ()

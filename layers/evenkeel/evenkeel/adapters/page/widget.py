@@ -1,6 +1,6 @@
-"""The page as a CloudWatch custom widget.
+"""Shows the page as a CloudWatch custom widget.
 
-The contract of such widgets is "Details about custom widgets" in the Amazon CloudWatch User Guide.
+The section "Details about custom widgets" in the Amazon CloudWatch User Guide describes the contract of such widgets.
 """
 
 from collections.abc import Mapping

@@ -1,1 +1,1 @@
-"""Convergence: its progress, for programs and for people."""
+"""Convergence: reports of its progress, for programs and for people."""

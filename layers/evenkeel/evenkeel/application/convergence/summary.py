@@ -9,7 +9,7 @@ from evenkeel.texts.pool_numbers import some_names
 
 
 def pool_level(report: Converging | None) -> LevelDocument | None:
-    """Return the report as a document; None if the pool has no converge and no step."""
+    """Return the report as a document; None: the pool neither uses converge nor has a step in progress."""
     if report is None:
         return None
     return LevelDocument(
@@ -34,7 +34,7 @@ def _step(report: Converging, step: Step) -> StepDocument:
 
 
 def course_text(report: Converging) -> str:
-    """Return the source and destination of each step until the zones are level, as text."""
+    """Return text with the source and destination of each step that is left until the zones are level."""
     return some_names([f"{source} to {destination}" for source, destination in report.course])
 
 

@@ -1,1 +1,1 @@
-"""Demand: its result, for programs and for people."""
+"""Demand: reports of its advice, for programs and for people."""

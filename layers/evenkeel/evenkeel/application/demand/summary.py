@@ -148,7 +148,7 @@ def _all_pools(unfit: Unfit) -> str:
 
 
 def _by_group(unfit: Unfit) -> str:
-    """Return one sentence if all groups have the same reason, which is usual; else one sentence for each reason."""
+    """Return one sentence if all groups have the same reason, which is usual. Otherwise return one for each reason."""
     groups = _by_reason((group.name, reason) for group, reason in sorted(unfit.by_group.items()))
     if len(groups) < 2:
         return sentence(unfit.reason)

@@ -1,1 +1,1 @@
-"""Rebalancing: check clusters, plan their changes, and write these. Only ``rebalance.py`` writes to a cluster."""
+"""Rebalancing: check clusters, plan their changes, and write the changes. Only ``rebalance.py`` writes to a cluster."""

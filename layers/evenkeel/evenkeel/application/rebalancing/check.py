@@ -1,10 +1,11 @@
-"""Read and plan clusters in parallel, and request a run for each that has a pending change.
+"""Read and plan clusters in parallel, and request a run for each cluster that has a pending change.
 
-A check writes one item: the time at which it read its clusters. To find out whether a run has work, it carries out the
-run with a table and a bus that raise an error at the first write.
+The only item that a check writes is the time at which it read its clusters. To find out whether a run is needed, the
+check carries out the run with a substitute table and bus, which raise an error at the first write.
 
-A steady cluster gets a quick check: while its node groups are the same objects in the same versions, a run has nothing
-to do. Runs store these versions: checks have no right to. About every 15 minutes each cluster gets a full check.
+A steady cluster gets a quick check. While its node groups are the same objects in the same versions, a run has nothing
+to do. Runs store these versions, because checks have no right to store them. Each cluster gets a full check about every
+15 minutes.
 """
 
 import logging
@@ -35,7 +36,7 @@ from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKin
 from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.check")
-# Seconds. Within each such interval, SQS accepts one request for a run per cluster and result of the check.
+# Seconds. In each interval of this length, SQS accepts one request for a run per cluster and check result.
 _ASKED_APART = 15
 
 
@@ -47,12 +48,12 @@ class CheckSummary:
     offerings: Offerings | None  # the capacity reports of all clusters; None: not read
     full_checks: list[RunSummary] = field(default_factory=list)  # one for each full check
     steady_clusters: dict[str, SteadyState] = field(default_factory=dict)  # clusters whose quick check found no change
-    failed: int = 0  # the number of checks that failed because of table or queue
+    failed: int = 0  # the number of checks that failed because of the table or a queue
     cluster_healths: dict[str, ClusterHealth] = field(default_factory=dict)  # only clusters with incidents
-    measured: set[str] = field(default_factory=set)  # clusters whose record asks for metrics
+    measured: set[str] = field(default_factory=set)  # clusters whose records enable metrics per cluster
 
     def metrics(self) -> dict[str, int]:
-        """Return the stack's metrics of the checks. Each requested run counts its own work."""
+        """Return the metrics of these checks for the stack. Each requested run returns its own metrics."""
         names = ("PoolsInvalid", "PoolsStarved", "PoolsOvercommitted", "GroupsFenced", "WritesContested", "Headroom")
         single = [summary.metrics() for summary in self.full_checks]
         sums = {name: sum(metrics[name] for metrics in single) for name in (*names, "ClustersUnreachable")}
@@ -68,9 +69,9 @@ class CheckSummary:
         }
 
     def metrics_of_clusters(self) -> dict[str, dict[str, int]]:
-        """Return the metrics of the clusters whose records ask for them.
+        """Return metrics by cluster, for the clusters whose records enable them.
 
-        If a cluster was not read, only its incidents have metrics.
+        For a cluster that was not read, only the metrics of its incidents are returned.
         """
         runs = {run.cluster: run.metrics() for run in self.full_checks if run.plan is not None}
         measured = {}
@@ -118,7 +119,7 @@ class CheckClusters:
         return RunPorts(store=store, bus=_RecordingPorts(), clock=self.clock, random_bytes=bytes)
 
     def __call__(self, clusters: Sequence[str], remaining: Remaining) -> CheckSummary:
-        """Check these clusters, and return the results. An error of one cluster delays no other."""
+        """Check these clusters, and return the results. An error of one cluster does not affect the others."""
         summary = CheckSummary(alone=len(clusters) == 1, offerings=read_offerings(self.store))
         steady = self._steady(clusters)
         self.together([partial(self._check, cluster, steady.get(cluster), remaining, summary) for cluster in clusters])
@@ -126,7 +127,7 @@ class CheckClusters:
         return summary
 
     def split(self, clusters: Sequence[str]) -> None:
-        """Request a check of each cluster alone. SQS repeated their chunk: one of them may be too large."""
+        """Request a separate check of each cluster. SQS has repeated their chunk, so one of them may be too large."""
         self.queue.request_checks([Chunk(clusters=(cluster,)) for cluster in clusters])
 
     def _steady(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:
@@ -137,7 +138,7 @@ class CheckClusters:
             return {}
 
     def _save_checked_at(self, summary: CheckSummary) -> None:
-        """Store when these clusters were read. Otherwise a quiet cluster would look like an unread one."""
+        """Store when these clusters were read. Otherwise a quiet cluster would look as if checks no longer read it."""
         seen = sorted([*summary.steady_clusters, *(run.cluster for run in summary.full_checks if run.seen)])
         try:
             if seen:
@@ -162,7 +163,7 @@ class CheckClusters:
                 summary.measured.add(cluster)
             if change is not None:
                 self._request_run(cluster, change)
-        except EvenkeelError as error:  # from the table or a queue: the next check tries again
+        except EvenkeelError as error:  # the table or a queue has failed; the next check tries again
             summary.failed += 1
             _log.error("%s: not checked: %s", cluster, error, extra={"cluster": cluster})
 
@@ -172,7 +173,7 @@ class CheckClusters:
         self.queue.request(cluster, change.reason, f"check-{cluster}-{stretch}-{kind}", change.result, change.steady)
 
     def _contained(self, run: RunSummary, check: Callable[[], _Change | None]) -> _Change | None:
-        """Return the result of a check. A cluster without a usable answer is a change, too.
+        """Return the result of a check. If the cluster gives no usable answer, this is a reason for a run, too.
 
         Raises AccessUnavailableError or QueueUnavailableError if AWS is at fault, not the cluster.
         """
@@ -238,21 +239,24 @@ class CheckClusters:
     def _full_check(
         self, stored: StoredCluster, run: RunSummary, remaining: Remaining, *, alone: bool
     ) -> _Change | None:
-        """Return why a run is needed; None: it is not. Raises EvenkeelError if the cluster gives no usable answer."""
-        # The result with which a run reads the cluster: ANSWERS if the cluster was unreachable, else UNSEEN.
+        """Return why a run is needed; None: no run is needed.
+
+        Raises EvenkeelError if the cluster gives no usable answer.
+        """
+        # The check result that lets a run read the cluster: ANSWERS if the cluster was unreachable, else UNSEEN.
         to_a_run = CheckResult.ANSWERS if stored.is_unreachable else CheckResult.UNSEEN
         try:
             observed = self._observer.observe(stored, remaining, alone=alone)
             run.seen = True
         except TooLargeError:
-            if alone:  # a run may read as much of each list as all checks of a chunk together
+            if alone:  # a run's limit for each list equals the limit for all checks of a chunk together
                 return _Change("too large for a check", to_a_run)
             self._check_alone(run.cluster)
             return None
         except AccessUnavailableError:
             raise
         except (AccessRefusedError, AccessError) as error:
-            # A run has other rights and tokens than a check. On EKS and with roles, the check's rights may be missing.
+            # A run has other rights and tokens than a check. On EKS and with roles, only the check may lack a right.
             _log.warning("%s: left to a run: %s", run.cluster, error, extra={"cluster": run.cluster})
             return _Change("checks are refused", to_a_run)
         if stored.is_unreachable:
@@ -276,7 +280,7 @@ class CheckClusters:
         self.queue.request_checks([Chunk(clusters=(cluster,))])
 
     def _would_write(self, stored: StoredCluster, planned: PlannedObservation, run: RunSummary) -> bool:
-        """Return whether a run would write or publish anything with this plan."""
+        """Return True if a run would write or publish anything with this plan."""
         rehearsal = Run(
             ports=self._recording_ports,
             summary=RunSummary(cluster=run.cluster, dry_run=stored.is_dry(self.dry_run)),
@@ -296,8 +300,8 @@ class CheckClusters:
     def _steady_state_to_store(self, stored: StoredCluster, planned: PlannedObservation) -> SteadyState | None:
         """Return the steady state that a run must store to make quick checks possible; None: no state is to be stored.
 
-        If a run has deleted the stored state, the new state is stored at once. Otherwise it is stored at the
-        cluster's next regular full check, so that the requests spread over time.
+        If a run has deleted the stored state, the new state is stored at once. Otherwise it is stored at the cluster's
+        next regular full check, so that the requests of all clusters are spread over time.
         """
         record, before = stored.record, stored.steady
         has_ended = before is not None and not before.seen
@@ -308,7 +312,7 @@ class CheckClusters:
 
 
 class _WouldWriteError(Exception):
-    """A run would write or publish."""
+    """Raised when a run would write or publish."""
 
 
 class _RecordingPorts:

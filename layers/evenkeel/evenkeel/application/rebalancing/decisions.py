@@ -1,4 +1,4 @@
-"""Convert plans and decisions to JSON documents; shorten a decision that is too large for an item."""
+"""Convert plans and decisions to JSON documents; shorten a decision that is too large for a DynamoDB item."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.texts.english import outcome_text, problem_text, sentence, sentences
 from evenkeel.texts.pool_numbers import MOST_NAMED, origin_text
 
-# Bytes. DynamoDB allows 400 KB for an item, keys included.
+# The largest stored decision, in bytes. DynamoDB allows 400 KB for an item, including its keys.
 LARGEST_DECISION = 350_000
 _LEFT_ALONE = Outcome(Result.LEFT_ALONE)
 _WAITS = Outcome(Result.WAITS, "an earlier write of its pool did not succeed")
@@ -146,10 +146,10 @@ def decision_json(  # noqa: PLR0913  the facts of a decision besides its plan, e
 ) -> dict[str, Any]:
     """Return the JSON of the decision for one pool.
 
-    ``outcomes``: by group that the run tried to write or, in dry run, would write. All other groups with a change wait
-    for an earlier write of their pool.
+    ``outcomes``: for each group that the run tried to write or, in dry run, would write. Each other group with a change
+    waits for an earlier write of its pool.
     """
-    # Without demand and convergence: these change every minute.
+    # The decision leaves out demand and convergence, because they change every minute.
     document: PoolDocument = _pool(
         replace(pool, demand=replace(pool.demand, advice=None), convergence=replace(pool.convergence, report=None))
     )
@@ -195,7 +195,7 @@ def _is_well(group: Mapping[str, Any]) -> bool:
 
 
 def _some(values: list[Any], order: Iterable[int], room: int) -> list[Any]:
-    """Return the values that fit into ``room`` bytes, in their own order. ``order``: their indexes, by priority."""
+    """Return the values that fit into ``room`` bytes, in their given order. ``order``: their indexes, by priority."""
     fitting = set()
     for number in order:
         size = _bytes(values[number]) + 2  # a comma and a blank

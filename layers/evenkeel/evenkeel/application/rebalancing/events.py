@@ -1,7 +1,7 @@
 """Inbound events and their results.
 
-Events may be lost, repeated, late or out of order. An event that can never succeed is counted, and acknowledged
-with the reason: during an outage, retries of all such events would overload the stack.
+Events may be lost, repeated, late or out of order. An event that can never succeed is counted, and acknowledged with
+the reason. Otherwise, during an outage, retries of all such events would overload the stack.
 """
 
 import logging
@@ -26,16 +26,19 @@ class Sender:
     stack: str
 
     def may_speak_of(self, record: ClusterRecord) -> bool:
-        """Return whether the record accepts events of the account. A record without accounts accepts the stack's."""
+        """Return True if the record accepts events of the account.
+
+        A record without ``event_accounts`` accepts only events of the stack's account.
+        """
         return self.account in (record.event_accounts or (self.stack,))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A provisioning failure, whatever source reports it."""
+    """A provisioning failure, from any source."""
 
     cluster: str | None = None  # Evenkeel's id of the cluster; None: only its names are known
-    called: tuple[str, ...] = ()  # the cluster's names in tags and exporters; the first that is registered is used
+    called: tuple[str, ...] = ()  # the cluster's names in tags and exporters; the first registered name is used
     flavour: str | None = None  # None: unknown
     namespace: str = ""
     name: str | None = None  # the scalable's name; None: unknown
@@ -46,7 +49,7 @@ class Failure:
     id: str
     # True: a pod is unschedulable. No machine has failed, so the event only requests a run.
     of_pods: bool = False
-    sender: Sender | None = None  # None: the account is not checked, as for input by hand
+    sender: Sender | None = None  # None: the account is not checked, as for manual input
 
     @property
     def cluster_name(self) -> str:
@@ -55,7 +58,7 @@ class Failure:
 
     @property
     def key(self) -> str:
-        """Return the same key for every delivery of this event."""
+        """Return the event's key, which is the same for every delivery of the event."""
         return f"{self.cluster_name}/{self.id}"
 
 
@@ -70,25 +73,25 @@ class ZoneShift:
     until: datetime | None  # None: the source states no end
     by: str  # the source of the report; its newest report replaces its earlier reports
     id: str
-    sender: Sender | None = None  # None: the account is not checked, as for input by hand
+    sender: Sender | None = None  # None: the account is not checked, as for manual input
 
     @property
     def key(self) -> str:
-        """Return the same key for every delivery of this event."""
+        """Return the event's key, which is the same for every delivery of the event."""
         return f"{self.zone}/{self.id}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleRequestEvent:
-    """A request for nodes, or to give some back."""
+    """A request to add or remove nodes."""
 
     cluster: str
     record: ScaleRequestRecord
-    sender: Sender | None = None  # None: the account is not checked, as for input by hand
+    sender: Sender | None = None  # None: the account is not checked, as for manual input
 
     @property
     def key(self) -> str:
-        """Return the same key for every delivery of this event."""
+        """Return the event's key, which is the same for every delivery of the event."""
         return f"{self.cluster}/{self.record.id}"
 
 
@@ -108,8 +111,8 @@ class EventResult(StrEnum):
 
     RECORDED = "recorded"
     LOOKED = "looked"  # nothing is stored, but a run is requested
-    KNOWN = "known"  # a repeat, or older than the stored state
-    IGNORED = "ignored"  # can never succeed
+    KNOWN = "known"  # the event is a repeat, or older than the stored state
+    IGNORED = "ignored"  # the event can never succeed
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,7 @@ def foreign_account(subject: str, cluster: str, sender: Sender) -> EventOutcome:
 
 
 Idempotent = Callable[[str, Remaining, Callable[[], dict[str, str]]], dict[str, str]]
-"""Do the work once for each key, and return its answer. After an error, a repeat does the work again."""
+"""Does the work once for each key, and returns its answer. After an error, the next call does the work again."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,12 +3,12 @@
 Events may be lost, repeated, late or out of order. The backoff accepts them in any order. Checks find the same
 failures, so an event only makes the reaction faster.
 
-A failure of a known node group is stored. An event with any other name only requests a run, which reads the machines'
-own status: an unknown name is never stored.
+A failure of a known node group is stored. An event with any other name only requests a run, which reads the status of
+the machines. An unknown name is never stored.
 
-In a zone without capacity every controller retries every machine, and each retry is an event. So all events of a
-cluster share one run per `RUNS_APART`: the first event requests a run at once, later events request one for the
-interval's end.
+In a zone without capacity, controllers retry every machine, and each retry causes an event. So all events of a cluster
+share one run per interval of `RUNS_APART`. The first event requests a run at once. The next events together request one
+run at the end of the interval.
 """
 
 import logging
@@ -32,7 +32,7 @@ from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.failure")
 
-# Equal to the delay of the second check after a write: by then the effect of the first run is visible.
+# This equals the delay of the second check after a write. After this time, the effect of the first run is visible.
 RUNS_APART = timedelta(seconds=15)
 # The longest scan_interval. A check has already found every failure that is older than this.
 _LOOKED_AT_SINCE = timedelta(hours=1)
@@ -52,7 +52,7 @@ class RecordFailure:
     clock: Clock
 
     def __call__(self, failure: Failure) -> EventOutcome:
-        """Return the result of the event. If several clusters share the name, return the most important.
+        """Store the failure, and return the result; for several clusters, the most important result.
 
         Raises:
             StateUnavailableError, QueueUnavailableError: the event must be tried again.
@@ -69,7 +69,7 @@ class RecordFailure:
         return EventOutcome(result, message, kind=decisive[0].kind)
 
     def _clusters_called(self, failure: Failure) -> list[str]:
-        """Return the clusters of the failure's first registered name. An id selects only its own cluster."""
+        """Return the clusters of the failure's first registered name. A cluster's id selects only this cluster."""
         for name in failure.called:
             clusters = [] if self.store.registered(name) is None else [name]
             clusters = clusters or [id for id in self.store.called(name) if self._lists(id, name)]
@@ -78,7 +78,7 @@ class RecordFailure:
         return []
 
     def _lists(self, cluster: str, name: str) -> bool:
-        """Return True if the record lists the name now, or cannot be read: ``_outcome`` then reports the fault."""
+        """Return True if the record lists the name now, or cannot be read. ``_outcome`` then reports the fault."""
         try:
             return name in self.store.load(cluster).record.names
         except UnknownClusterError:
@@ -97,7 +97,7 @@ class RecordFailure:
             return _ignored(failure, f"its record cannot be read: {error}")
 
     def _store_and_request(self, failure: Failure, cluster: str, now: datetime, *, alone: bool) -> EventOutcome:
-        """Store the failure and request a run. ``alone``: no other cluster has the name, so it has the node group."""
+        """Store the failure and request a run. ``alone``: no other cluster has this name."""
         recorded = ""
         for attempt in range(_TRIES):
             stored = self.store.load(cluster)
@@ -141,15 +141,19 @@ class RecordFailure:
             if after != before and not _adds_nothing(before, after, at):
                 self.store.save_group(cluster, key, after, stored.versions)
                 recorded = kind.value
-            # A repeated event is new, too: the invocation that stored it may have ended before its request.
+            # A repeated event counts as new, too, because the invocation that stored it may have ended before it
+            # requested a run.
             is_new |= before.last_success is None or at > before.last_success
         return recorded, is_new
 
     def _request_run(self, failure: Failure, cluster: str, stored: StoredCluster, now: datetime) -> None:
-        """Request a run, unless one is due. It starts `RUNS_APART` after the last requested run, but not before now.
+        """Request a run, unless one is due.
 
-        The request is stored first, with the event's id. So two events request one run, and a retried event repeats
-        its request. If the request cannot be sent, its stored time is moved to the past: other events then send theirs.
+        The run starts now or, if that is later, `RUNS_APART` after the last requested run.
+
+        The request is stored before it is sent, with the event's id. So two events request only one run, and a retried
+        event repeats its own request. If the request cannot be sent, its stored time is moved to the past, so that
+        other events send a request.
         """
         latest, at = stored.event_check, now
         if latest is not None and abs(latest.at - now) <= RUNS_APART:
@@ -198,7 +202,7 @@ def _recorded_or_looked(
 
 
 def _groups(failure: Failure, stored: StoredCluster) -> list[GroupKey]:
-    """Return the known node groups that the failure names: members of a pool, or groups with a state.
+    """Return the known node groups that the failure names: members of a pool, or groups with a stored state.
 
     If the event names no machine API, groups of all machine APIs of the cluster match. Raises BadRequestError if the
     record does not list the event's machine API.
@@ -214,9 +218,9 @@ def _groups(failure: Failure, stored: StoredCluster) -> list[GroupKey]:
 
 
 def _adds_nothing(before: GroupState, after: GroupState, at: datetime) -> bool:
-    """Return True if the new report changes only the list of reports, and the backoff has enough reports near it.
+    """Return True if a new report changes only the list of reports, and this list has enough reports near ``at``.
 
-    Other reports inside a backoff are stored, because a failure that arrives late may begin an earlier backoff.
+    Other reports within a backoff are stored, because a late report of a failure may start an earlier backoff.
     """
     without_report = replace(after, reports=before.reports, last_failure=before.last_failure, message=before.message)
     return without_report == before and sum(abs(at - report) < _NEAR for report in before.reports) >= _ENOUGH_REPORTS

@@ -21,9 +21,10 @@ from evenkeel.domain.rebalancing.relief import shoots_asked_for
 from evenkeel.record import ClusterRecord
 
 _log = logging.getLogger("evenkeel.check")
-# Seconds to open and read a cluster, with all pages. A healthy cluster needs tenths of a second.
+# The time limit, in seconds, to open and read a cluster, including all pages of its lists. A healthy cluster needs
+# tenths of a second.
 CHECK_SECONDS = 8.0
-# Seconds that reading a workload cluster leaves for the rest of an invocation: a patch takes up to 13 s.
+# Seconds of an invocation that are reserved for the work after reading a workload cluster. A patch takes up to 13 s.
 _KEPT_FOR_THE_REST = 15.0
 _NOTHING = ClusterState()
 
@@ -40,7 +41,7 @@ class _Time:
 
 
 def within_check(remaining: Remaining) -> Remaining:
-    """Return a function for the remaining seconds of a check that starts now."""
+    """Return a function that returns the remaining seconds of a check that starts now."""
     return _Time(remaining).left
 
 
@@ -53,7 +54,9 @@ def observe_cluster(
     consistent: bool = True,
     alone: bool = True,
 ) -> tuple[Cluster, Observation]:
-    """Open and read a cluster within ``CHECK_SECONDS``; later calls may use all remaining time.
+    """Open and read a cluster within ``CHECK_SECONDS``.
+
+    Later calls of the returned cluster may use all the remaining time of the invocation.
 
     ``consistent``, ``alone``: as in ``Clusters.open``. Raises AccessError, ClusterUnavailableError.
     """
@@ -103,9 +106,10 @@ def observe(  # noqa: PLR0913  the cluster, its state and time, and how much of 
 def _with_shoots(
     observation: Observation, cluster: Cluster, record: ClusterRecord, state: ClusterState, now: datetime
 ) -> Observation:
-    """Return the observation with the Shoots that relief needs now. A Shoot takes one request; most checks need none.
+    """Return the observation with the Shoots that relief needs now.
 
-    If the garden cannot be read, the plan reports the error, and the seed's groups are still planned.
+    Each Shoot is read with one request. Most checks need no Shoot. If the garden cannot be read, the plan reports the
+    error, but still covers the seed's groups.
     """
     namespaces = shoots_asked_for(state, now) if record.shoot_relief is not None else ()
     if not namespaces:
@@ -118,7 +122,7 @@ def _with_shoots(
 
 
 def _workload_time(remaining: Remaining, *, alone: bool) -> Remaining:
-    """Return a function for the remaining seconds to read a workload: at most ``CHECK_SECONDS``, unless ``alone``."""
+    """Return a function for the seconds left to read a workload: at most ``CHECK_SECONDS``, unless ``alone``."""
     of_check = within_check(remaining)
 
     def left() -> float:
@@ -159,7 +163,7 @@ def with_workload(
     judges_nodes: bool,
     alone: bool = True,
 ) -> Observation:
-    """Return the observation with pods and nodes; if they cannot be read, with the reason in one sentence.
+    """Return the observation with pods and nodes or, if these cannot be read, with the reason in one sentence.
 
     Raises TooLargeError as ``observe`` does.
     """

@@ -28,17 +28,21 @@ from evenkeel.texts.english import clock_text
 _log = logging.getLogger("evenkeel.check")
 
 SeePods = Callable[[Observation], Observation]
-"""Return an observation with all pods and nodes added, if they can be read."""
+"""A function that returns the observation with all pods and nodes added, if they can be read."""
 
-# How long a group is not written after the API has refused a write. If every check retried the write, plans with
-# this group and plans without it would alternate, and each plan would revert the writes of the plan before.
+# For this time, a group is not written after the API server has refused a write to it. If every check retried the
+# write, plans with this group and plans without it would alternate, and each plan would revert the writes of the plan
+# before.
 _REFUSED_FOR = timedelta(minutes=5)
 _FREE = ControlRecord()  # a control without pauses, restores and fixes
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedObservation:
-    """A cluster's observation and plan. ``refused``: groups frozen after a refused write, with the API's message."""
+    """A cluster's observation and plan.
+
+    ``refused``: groups that Evenkeel froze after a refused write, with the API server's message.
+    """
 
     api: Cluster
     observation: Observation
@@ -46,10 +50,11 @@ class PlannedObservation:
     refused: dict[GroupKey, str]
 
     def steady(self, stored: StoredCluster) -> SteadyState | None:
-        """Return the steady state to store; None if the plan may change only because time passes.
+        """Return the steady state to store; None: the plan may change merely because time passes.
 
         A plan depends on the observation, the stored state and the time. If no stored state expires, no machine is
-        pending and nothing is wrong, then the time has no effect: the same observation has the same plan.
+        pending and nothing is wrong, then the time has no effect. The same observation then always leads to the same
+        plan.
         """
         seen, plan = self.api.seen(), self.plan
         if not seen or not is_steady(stored, self.observation, plan):
@@ -69,7 +74,7 @@ class ClusterObserver:
 
     clusters: Clusters
     clock: Clock
-    dry_run: bool  # the default for records without a setting
+    dry_run: bool  # the default for records that do not set it
     consistent: bool = True
     _skews: dict[str, timedelta] = field(default_factory=dict)  # by cluster: the clock skew that was last logged
 
@@ -77,7 +82,8 @@ class ClusterObserver:
         self, stored: StoredCluster, remaining: Remaining, *, alone: bool = True
     ) -> tuple[Cluster, Observation]:
         """Read the cluster. Raises as ``observe.observe`` does."""
-        # A check looks for unneeded nodes only if the record allows Evenkeel to remove nodes; `status` always does.
+        # A check looks for unneeded nodes only if the record allows Evenkeel to remove nodes; `status` always looks for
+        # them.
         judges = stored.record.demand_stage.removes
         return observe(
             self.clusters,
@@ -149,7 +155,7 @@ def planned(
     now: datetime,
     see_pods: SeePods,
 ) -> tuple[Observation, Plan]:
-    """Return the observation and the plan made from it; pods are read only if the plan depends on them."""
+    """Return the observation and the plan made from it. Pods are read only if the plan depends on them."""
     make = partial(contained, stored.record.id, "it was planned")
     return with_pods(lambda seen: make(lambda: plan_for(stored, policy, seen, now)), observation, see_pods)
 
@@ -157,7 +163,7 @@ def planned(
 def with_pods(
     make: Callable[[Observation], Plan], observation: Observation, see_pods: SeePods
 ) -> tuple[Observation, Plan]:
-    """Return the observation and the plan made from it; pods are read only if the plan asks for them."""
+    """Return the observation and the plan made from it. Pods are read only if the plan asks for them."""
     plan = make(observation)
     if plan.asks and (seen := see_pods(observation)) is not observation:
         return seen, make(seen)
@@ -169,7 +175,7 @@ def plan_for(stored: StoredCluster, policy: Policy, observation: Observation, no
     state = stored.state
     try:
         return make_plan(observation, state, policy, now)
-    except Exception as error:  # of any kind: if the workload is not the cause, planning below raises the error again
+    except Exception as error:  # if the workload is not the cause, ``make_plan`` below raises the error again
         if observation.workload is None:
             raise
         problem = f"{type(error).__name__} while it was judged: please report this"
@@ -178,15 +184,16 @@ def plan_for(stored: StoredCluster, policy: Policy, observation: Observation, no
 
 
 def is_steady(stored: StoredCluster, observation: Observation, plan: Plan) -> bool:
-    """Return True if the plan has nothing to report and cannot change only because time passes."""
+    """Return True if the plan has nothing to report, and cannot change merely because time passes."""
     state = stored.state
     relief = any(pool.next_state.relief for pool in plan.pools)
     awaited = any(group.machines is not None or group.requested != group.running for group in observation.groups)
     has_ends = state.groups or state.zones or state.scale_requests or stored.expired or stored.is_unreachable
     wrong = any(not pool.mode.valid or pool.report.starved or pool.report.overcommitted for pool in plan.pools)
-    control = stored.control.model_copy(update={"live": None, "rollout": ""})  # these fields have no end
+    control = stored.control.model_copy(update={"live": None, "rollout": ""})  # these fields do not expire
     is_free = control == _FREE and not is_affected(stored.record, state.offerings, zones_of(observation))
-    # Evaluated with no delay for incidents: quick checks could not open an incident once its delay is over.
+    # Incidents are evaluated without their delay, because quick checks could not open an incident once its delay is
+    # over.
     incident = (
         not stored.cluster_health.is_empty or evaluate(ClusterHealth(), plan, state.groups, timedelta(0)).incidents
     )

@@ -40,19 +40,19 @@ class CheckStamps(Protocol):
 
 
 class RunStore(ClusterStore, LeaseStore, HealthStore, OfferingStore, CheckStamps, Protocol):
-    """The table, as a run needs it."""
+    """The operations of the table that a run needs."""
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
         """Write the state of one pool."""
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
-        """Write when the next check is due, in addition to the scans."""
+        """Write when the next check is due, in addition to the scheduled checks."""
 
     def save_unreachable(self, cluster: str, unreachable: Unreachable, versions: Versions | None) -> None:
         """Write that the cluster does not answer, or answers again."""
 
     def save_steady(self, cluster: str, steady: SteadyState, versions: Versions) -> None:
-        """Write the steady state into the record's item. Every other write of that item deletes it."""
+        """Write the steady state into the record's item. Every other write of that item deletes the steady state."""
 
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """Delete one of the items of `StoredCluster.expired`."""
@@ -67,26 +67,29 @@ class SteadyCluster:
 
 
 class CheckStore(OfferingStore, CheckStamps, Protocol):
-    """The table, as checks need it."""
+    """The operations of the table that checks need."""
 
     def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
         """Read a cluster as ``ClusterStore.load`` does."""
 
     def steady_clusters(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:
-        """Read which of these clusters are steady, in one request per hundred. The data may be a second old."""
+        """Return the steady clusters among these clusters.
+
+        One request reads a hundred clusters. The data may be a second old.
+        """
 
 
 class EventStore(RegistrationStore, Protocol):
-    """The table, as inbound events need it."""
+    """The operations of the table that inbound events need."""
 
     def called(self, name: str) -> Sequence[str]:
-        """Return the clusters whose record lists this name or listed it once."""
+        """Return the clusters whose record lists this name, or listed it earlier."""
 
     def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, versions: Versions | None) -> None:
         """Write the statements about one zone."""
 
     def save_event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None) -> None:
-        """Write the check that an event requested last."""
+        """Write the latest check that an event has requested."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +101,7 @@ class RunPorts(HealthPorts):
     together: Executor = sequentially
 
     def new_id(self, clock: Clock | None = None) -> str:
-        """Return an id that contains the present time by ``clock``; None: by the port's clock."""
+        """Return a new id, which contains the present time of ``clock`` or, if it is None, of the port's clock."""
         return ulid((clock or self.clock).now(), self.random_bytes(10))
 
 
@@ -136,21 +139,25 @@ class ClusterReader(Protocol):
     def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
         """Read the whole cluster. Raises ClusterUnavailableError or AccessError if a part cannot be read.
 
-        ``closely``: groups whose machines are always listed; machines of other groups are listed if a node is missing.
-        ``buyer``: also read the offerings of a group that is failing, or that another cluster's reports may affect.
+        ``closely``: groups whose machines are always listed. The machines of other groups are listed only if a node is
+        missing. If ``buyer`` is set, offerings are read for failing groups, and for groups that reports of other
+        clusters may affect.
         """
 
     def seen(self) -> Mapping[str, str]:
-        """Return the fingerprints of the observed groups' lists, by kind of object; empty if they are unknown."""
+        """Return the fingerprints of the lists with the observed groups, by kind of object; empty: unknown."""
 
     def shows(self, seen: Mapping[str, str]) -> bool:
-        """Return True if the lists still have these fingerprints. Read only the lists."""
+        """Return True if the lists still have these fingerprints. Only the lists are read."""
 
     def nodes(self) -> Mapping[str, MachineNode]:
         """Return the observed groups' nodes, by node name and by the cloud's id."""
 
     def shoots(self, namespaces: Collection[str]) -> Mapping[str, Shoot | Reason]:
-        """Read the Shoots of these seed namespaces from the garden; if unreadable, the reason. Never raises."""
+        """Read the Shoots of these seed namespaces from the garden.
+
+        For an unreadable Shoot, return the reason. This method never raises an error.
+        """
 
 
 class ClusterWriter(Protocol):
@@ -160,24 +167,25 @@ class ClusterWriter(Protocol):
     """
 
     def object_of(self, key: GroupKey) -> str:
-        """Return the name of the object with a group's bounds. Groups that share it are written in sequence."""
+        """Return the name of the object with a group's bounds. Groups with the same object are written in sequence."""
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
-        """Return the machines that this patch removes: first failed, then overdue ones, then others without a node.
+        """Return the machines that this patch removes: failed machines, then overdue ones, then others without a node.
 
-        If the plan names machines, exactly these are returned. Otherwise, machines with a node follow last, and only if
-        a request gives nodes back. A preserved machine is never returned.
+        If the plan names machines, exactly these machines are returned. Machines with a node are last, and are returned
+        only if a request removes nodes. A preserved machine is never returned.
         """
 
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
         """Set the flavour's delete mark on these machines, and remove Evenkeel's marks from all other machines.
 
         A machine that already has the mark is not written again. ``ours``: the machines that Evenkeel has marked, for
-        flavours whose marks name no author. Also raises ConflictError if the patch would remove other machines.
+        flavours whose marks do not name their author. Also raises ConflictError if the patch would remove other
+        machines.
         """
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
-        """Remove Evenkeel's marks from these machines. Return False if the group must first delete a machine."""
+        """Remove Evenkeel's marks from these machines. If the group must first delete a machine, only return False."""
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         """Send one merge patch. ``move``: the id of the move that the patch belongs to."""
@@ -186,13 +194,13 @@ class ClusterWriter(Protocol):
         """Write annotation ``evenkeel.dev/pool-max`` of a group."""
 
     def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
-        """Write the bounds of the object that owns a group's bounds."""
+        """Write these bounds into the object that owns a group's bounds."""
 
     def write_shoot_maximum(self, shoot: Shoot, worker: str, maximum: int) -> None:
         """Write the maximum of one worker of a Shoot. Also raises AccessError."""
 
     def show_status(self, place: str, text: str) -> bool:
-        """Write an existing ConfigMap, ``NAMESPACE/NAME``. Return False, with a log line, if that fails."""
+        """Write the text to an existing ConfigMap, ``NAMESPACE/NAME``. If that fails, log it and return False."""
 
     def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
         """Send a Kubernetes Event about the group's object, best effort. ``dry_run``: the write is only planned."""
@@ -203,13 +211,13 @@ class Cluster(ClusterReader, ClusterWriter, Protocol):
 
 
 class WorkloadCluster(Protocol):
-    """The pods, nodes and volumes of the cluster that runs on the machines. It is read only."""
+    """The pods, nodes and volumes of the cluster that runs on the machines. Evenkeel only reads them."""
 
     def read(self, machines: Callable[[], Mapping[str, MachineNode]], *, judges_nodes: bool) -> Workload:
-        """Read the workload. Raises ClusterUnavailableError or TooLargeError; a failed read never returns a part.
+        """Return the whole workload. Raises ClusterUnavailableError or TooLargeError if any part cannot be read.
 
-        ``machines``: called when nodes are read. ``judges_nodes``: read everything that decides which nodes are
-        unneeded. False: if no pod is pending, only unscheduled pods are read.
+        ``machines``: called only if nodes are read. ``judges_nodes``: True to read everything that decides which nodes
+        are unneeded. If it is False and no pod is pending, only unscheduled pods are read.
         """
 
 
@@ -221,8 +229,8 @@ class Clusters(Protocol):
     ) -> Cluster:
         """Open a cluster. Raises AccessError.
 
-        ``consistent``: read the newest state, since writes may follow. ``alone``: False while other clusters are read
-        in parallel; the read of a large cluster then raises TooLargeError.
+        ``consistent``: read the newest state, because writes may follow. ``alone``: False while other clusters are read
+        in parallel. To read a large cluster then raises TooLargeError.
         """
 
     def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> WorkloadCluster:
@@ -230,7 +238,7 @@ class Clusters(Protocol):
 
 
 class CheckableClusters(Clusters, Protocol):
-    """Clusters, as checks open them."""
+    """The operations on clusters that checks need."""
 
     def needs_run(self, record: ClusterRecord) -> bool:
         """Return True if a token must be renewed, which only a run has the right to do. Raises AccessError."""

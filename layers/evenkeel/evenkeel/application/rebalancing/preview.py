@@ -24,7 +24,7 @@ from evenkeel.texts.english import sentence
 
 @dataclass(frozen=True, kw_only=True)
 class Preview:
-    """A cluster as a run would find it now: stored state, pools, plan."""
+    """A cluster as a run would find it now: its stored state, its pools and its plan."""
 
     stored: StoredCluster
     plan: Plan
@@ -104,7 +104,7 @@ def preview_of(
 
 
 def _pool_without_members(planned: PoolPlan, policy: Policy) -> InvalidPool:
-    """Return a planned pool whose members are all gone, as after a restore."""
+    """Return the pool of a plan if ``find_pools`` does not find it any more, as after a restore."""
     return InvalidPool(
         id=planned.id,
         groups=tuple(plan.group for plan in planned.groups),
@@ -131,7 +131,7 @@ def find_pool(preview: Preview, name: str) -> PoolPlan:
 
 
 def find_group(preview: Preview, name: str) -> tuple[PoolPlan, GroupPlan]:
-    """Return the node group of that name or key, with its pool. Raises BadRequestError."""
+    """Return the node group of that name or key, with its pool. Raises BadRequestError if not exactly one matches."""
     matches = [(pool, group) for pool in preview.plan.pools for group in pool.groups if name in group.group.key.names]
     if len(matches) == 1:
         return matches[0]
@@ -147,8 +147,8 @@ def find_group(preview: Preview, name: str) -> tuple[PoolPlan, GroupPlan]:
 def check_pool(clusters: Clusters, stored: StoredCluster, name: str, now: datetime, remaining: Remaining) -> None:
     """Raise BadRequestError if the cluster has no such pool.
 
-    The cluster is read only if its record and state have no such pool. So known pools of an unreachable cluster can be
-    paused.
+    The cluster is read only if neither its record nor its stored state has such a pool. So a known pool of an
+    unreachable cluster can be paused.
     """
     names = {rule.name for rule in stored.record.policy().pools}
     names |= {text for id in stored.state.pools for text in id.names}

@@ -1,15 +1,15 @@
-"""Observe, plan, journal, write, record: one run of one cluster. The only use case that writes to a cluster.
+"""One run of one cluster: observe, plan, journal, write, record. No other use case writes to a cluster.
 
-A run does not open an unreachable cluster. Only checks of this single cluster open it, at growing intervals. Such a
+A run does not open an unreachable cluster. Only checks that read no other cluster open it, at growing intervals. Such a
 check requests a run, which stores the check's result and requests the next such check.
 
 What a run guarantees:
 
-- Without the table it writes nothing, because it takes the lease before the first patch.
+- If the table is unavailable, the run writes nothing, because it takes the lease before the first patch.
 - An incomplete read leads to no action.
 - A conflict leads to a new read and plan, at most three times.
 - If the API refuses to write a group, the next plan freezes this group.
-- A second check follows a write. At most one requested check is due at any time.
+- After a write, a second check follows. At most one requested check is due at any time.
 """
 
 import logging
@@ -44,11 +44,12 @@ from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.rebalance")
 
-# Plans per run: the first, and a new one after each conflict. After that, the next scan continues in a minute.
+# Limit of plans per run: the first plan, and a new plan after each conflict. After the last one, the next scheduled
+# check continues within a minute.
 _ROUNDS = 4
-# No check reads a paused or unregistered cluster. If the bus does not accept the end of its incident, the run
-# requests another run to publish it. The delay is the time since that end, within these limits: a queue delays 15
-# minutes at most. After a day, no further run is requested.
+# No check reads a paused or unregistered cluster. If the bus does not accept the event that its incident has ended, the
+# run requests another run to publish the event. The delay before this run is the time since the incident ended, within
+# these limits. A queue delays by 15 minutes at most. After a day, no further run is requested.
 _SOONEST_RETRY, _LATEST_RETRY = timedelta(minutes=1), timedelta(minutes=15)
 _RETRIED_FOR = timedelta(days=1)
 
@@ -74,7 +75,9 @@ class Rebalance(RunPorts):
         result: CheckResult | None = None,
         steady: SteadyState | None = None,
     ) -> RunSummary:
-        """Run once. ``result``: of the check that requested the run; ``steady``: the steady state that the check found.
+        """Carry out one run.
+
+        ``result``: the result of the check that requested the run. ``steady``: the steady state that this check found.
 
         Raises:
             UnknownClusterError: the message can never succeed.
@@ -121,7 +124,7 @@ class _Rounds:
     remaining: Remaining
     result: CheckResult | None = None
     steady: SteadyState | None = None
-    stored: StoredCluster | None = None  # as last loaded
+    stored: StoredCluster | None = None  # the stored items, as last loaded
     refused: dict[GroupKey, str] = field(default_factory=dict)  # as in ``Run``
 
     @property
@@ -129,7 +132,7 @@ class _Rounds:
         return self.summary.cluster
 
     def run(self) -> None:
-        """Read, plan and carry out, in as many rounds as conflicts need."""
+        """Read, plan, and carry out the plan. Start again after a fix, a conflict or a refused write."""
         for rounds_left in reversed(range(_ROUNDS)):
             stored = self._load()
             planned = None if stored is None else self._observe_and_plan(stored)
@@ -151,7 +154,7 @@ class _Rounds:
             if run.due_fixes:
                 if not self._fix(run):
                     return
-                continue  # the next plan has the new numbers
+                continue  # the next plan is made from the fixed numbers
             refused_before, before = len(self.refused), dict(stored.versions)
             conflict = self._carry_out(run)
             if run.has_restored:
@@ -186,7 +189,7 @@ class _Rounds:
         return self.stored
 
     def _observe_and_plan(self, stored: StoredCluster) -> PlannedObservation | None:
-        """Return the cluster's observation and plan; if it cannot be read, store and notify that, and return None."""
+        """Return the cluster's observation and plan. If it cannot be read, store and notify this, and return None."""
         observer = self.ports.observer
         try:
             observed = observer.observe(stored, self.remaining)
@@ -224,7 +227,10 @@ class _Rounds:
         return True
 
     def _unreadable(self, error: Exception | str) -> None:
-        """Report that the cluster was not read. The next check tries again, so the message is not retried."""
+        """Set the summary to unreachable, and log why.
+
+        The queue does not retry the message, because the next check reads the cluster again.
+        """
         self.summary.unreachable = True
         self.summary.message = f"{self._cluster}: not checked: {error}"
         _log.error(self.summary.message, extra={"cluster": self._cluster})
@@ -232,7 +238,10 @@ class _Rounds:
     # Steady clusters
 
     def _forget_steady(self, stored: StoredCluster) -> None:
-        """Delete the steady state before any other write: if this run is killed, the next checks are full checks."""
+        """Delete the steady state before any other write.
+
+        So the next checks are full checks even if this run is killed.
+        """
         if stored.steady is not None and stored.steady.seen:
             self._save_steady(stored, SteadyState(at=self.ports.clock.now(), seen={}))
 
@@ -245,9 +254,10 @@ class _Rounds:
     # Paused clusters
 
     def _is_paused(self, stored: StoredCluster) -> bool:
-        """Return True if the cluster is paused, and no pool must be opened to an autoscaler first.
+        """Return True if the cluster is paused, and Evenkeel's bounds keep no autoscaler from ordering nodes.
 
-        The run still publishes changes that the last run could not publish, such as the end of an incident.
+        A run of a paused cluster still publishes changes that the last run could not publish, such as the end of an
+        incident.
         """
         now, health = self.ports.clock.now(), stored.cluster_health
         if not stored.control.is_paused(now):
@@ -265,7 +275,8 @@ class _Rounds:
     def _is_unreachable(self, stored: StoredCluster) -> bool:
         """Return True if this run must not read the cluster, because it does not answer.
 
-        A failed check that requested this run is stored. Any other request moves the next check to an earlier time.
+        If a failed check requested this run, the failure is stored. Any other request moves the next check to an
+        earlier time.
         """
         unreachable, now = stored.unreachable, self.ports.clock.now()
         if self.result is CheckResult.SILENT:
@@ -280,7 +291,7 @@ class _Rounds:
         return True
 
     def _notify_unread(self, stored: StoredCluster, kind: IncidentKind, reason: str) -> None:
-        """Count a check without an answer, request the next one, and open the incident when it is due."""
+        """Store that a check got no answer, request the next check, and open the incident once its delay is over."""
         now, health = self.ports.clock.now(), stored.cluster_health
         unreachable = after_no_answer(stored.unreachable, now, reason)
         if unreachable is not None and self._save_unreachable(stored, unreachable):
@@ -291,7 +302,7 @@ class _Rounds:
         self._store_health(health, after_this, stored.versions)
 
     def _save_unreachable(self, stored: StoredCluster, unreachable: Unreachable) -> bool:
-        """Store whether the cluster answers. Return False if another run has just stored this."""
+        """Store whether the cluster answers. Return False if another run has just changed this item."""
         self._forget_steady(stored)
         try:
             self.ports.store.save_unreachable(self._cluster, unreachable, stored.versions)
@@ -313,7 +324,7 @@ class _Rounds:
         self._store_health(health, after_this, versions)
 
     def _notify_unregistered(self) -> bool:
-        """Close the incidents of an unregistered cluster. Return False if it has no stored health."""
+        """Close the incidents of an unregistered cluster. Return False if the cluster has no stored health."""
         health, versions = self.ports.store.cluster_health(self._cluster)
         if not versions and self.reason != UNREGISTERED:
             return False
@@ -325,7 +336,7 @@ class _Rounds:
         return True
 
     def _notify_later(self, health: ClusterHealth, reason: str, *, always: bool = False) -> None:
-        """Request a run that publishes the outbox: checks request none for a paused or unregistered cluster."""
+        """Request a run that publishes the outbox. Checks request no run for a paused or unregistered cluster."""
         if not health.outbox and not always:
             return
         now = self.ports.clock.now()
@@ -342,7 +353,7 @@ class _Rounds:
         self.ports.queue.check_again(self._cluster, reason, ceil(wait.total_seconds()))
 
     def _store_health(self, before: ClusterHealth, health: ClusterHealth, versions: Versions) -> ClusterHealth | None:
-        """Store and notify the health; return the stored health; None: another run has stored a health meanwhile."""
+        """Store and notify the health. Return the stored health; None: another run has stored a health meanwhile."""
         try:
             return store_cluster_health(self.ports, self._cluster, before, health, versions)
         except StateConflictError as error:

@@ -1,4 +1,4 @@
-"""Record decisions: in the table and the log, on the bus, and as Kubernetes Events of the written objects."""
+"""Record decisions: in the table and the log, on the bus, and as Kubernetes Events about the written objects."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from evenkeel.domain.model.states import PoolState
 _log = logging.getLogger("evenkeel.rebalance")
 
 _DECISIONS_KEPT = timedelta(days=30)
-_MOST_DRY_EVENTS = 20  # the most Events for one decision in dry run: each Event is a write to the cluster
+_MOST_DRY_EVENTS = 20  # limit of Events for one decision in dry run, because each Event is a write to the cluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,10 @@ class Recorder:
         dry_run: bool,
         shows_dry_run: bool = False,
     ) -> None:
-        """Record the decision for a pool. ``state``: as stored before; ``shows_dry_run``: Events also in dry run."""
+        """Record the decision for a pool.
+
+        ``state``: the pool's state before the decision. ``shows_dry_run``: send Events also in dry run.
+        """
         decision = self._decision(pool, outcomes, dry_run=dry_run)
         self._save(decision)
         written_groups = [group for group in pool.changes if _is_written(outcomes.get(group.group.key))]
@@ -49,7 +52,7 @@ class Recorder:
             self.api.emit_event(group, decision["id"], dry_run=dry_run)
 
     def fixed(self, pool: PoolPlan, changes: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
-        """Record fixes that an operator agreed to. They are not published."""
+        """Record fixes that an operator agreed to. Fixes are not published on the bus."""
         self._save({**self._decision(pool, {}, dry_run=dry_run), "mended": list(changes)})
 
     def _decision(self, pool: PoolPlan, outcomes: Mapping[GroupKey, Outcome], *, dry_run: bool) -> dict[str, Any]:
@@ -75,7 +78,10 @@ def _is_written(outcome: Outcome | None) -> bool:
 
 
 def is_failing(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
-    """Return the groups that are published as failing from now on; a frozen group only if published before."""
+    """Return the groups that count as published failures from now on: the fenced and the probing groups.
+
+    A frozen group counts only if it was published as failing before.
+    """
     return tuple(
         str(plan.group.key)
         for plan in pool.groups
@@ -85,7 +91,10 @@ def is_failing(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
 
 
 def _absent(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
-    """Return the failing groups that this check did not find; none once a second check has confirmed their absence."""
+    """Return the groups published as failing that this check did not find.
+
+    Once a second check has confirmed their absence, return none.
+    """
     here = {str(plan.group.key) for plan in pool.groups}
     return tuple(key for key in state.is_failing if key not in here) if pool.awaits_check else ()
 

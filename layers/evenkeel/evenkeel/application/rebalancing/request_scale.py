@@ -1,7 +1,7 @@
-"""Store a request for nodes, or to give some back, and request a run.
+"""Store a request to add or remove nodes, and request a run.
 
-The request is stored first, under its own id. So it is carried out once, even if it arrives twice or a run is killed.
-Its result is stored in the same item, and in the decision.
+The request is stored under its own id before the run is requested. So it is carried out once, even if it arrives twice
+or a run is killed. Its result is stored in the same item, and in the decision.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from evenkeel.state_records import ScaleRequestRecord
 from evenkeel.texts.english import counted, rfc3339
 from evenkeel.validation import ConfigError
 
-# How far a sender's clock may be ahead. A request with a time beyond this would be kept too long.
+# How far a sender's clock may be ahead. A request with a later time would remain stored for too long.
 CLOCK_SKEW = timedelta(minutes=2)
 
 
@@ -60,7 +60,8 @@ class RequestScale:
                 known = record  # another invocation has just stored the same request
         if known is not None and known.done:
             return EventOutcome(EventResult.KNOWN, f"request {record.id} is known and done: {known.result}")
-        # Also for a known request: the invocation that stored it may have ended before this line.
+        # The run is requested for a known request, too, because the invocation that stored it may have ended before
+        # this line.
         self.queue.request(cluster, f"growth {record.id}", f"growth-{cluster}-{record.id}")
         control = stored.control
         obstacle = "being restored" if control.restoring else "paused" if control.is_paused(now) else None

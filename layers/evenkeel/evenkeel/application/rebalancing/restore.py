@@ -1,4 +1,4 @@
-"""Find the restores, and the requested passes of convergence, that are done."""
+"""Find out which restores, and which requested passes of convergence, are done."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,9 +13,10 @@ from evenkeel.record import ControlRecord
 
 
 def after_restore(control: ControlRecord, plan: Plan, state: ClusterState) -> tuple[ControlRecord, str] | None:
-    """Return the control item with a pause without end for each finished restore, and a sentence; None: no change.
+    """Return the control item after finished restores, and a sentence about the change; None: no change.
 
-    A pool in neither the plan nor the stored state may be missing by mistake: a second check must miss it, too.
+    After its restore, a cluster or pool is paused without end. A pool that is neither in the plan nor in the stored
+    state may be missing by mistake. So a second check must confirm that the pool is missing.
     """
     unfinished = [
         pool.id
@@ -49,7 +50,7 @@ def after_restore(control: ControlRecord, plan: Plan, state: ClusterState) -> tu
 
 
 def unfinished_passes(requested: Mapping[str, datetime], plan: Plan) -> dict[str, datetime]:
-    """Return the requested passes that are not done: pool -> time of the request."""
+    """Return the requested passes of convergence that are not done: name of the pool -> time of the request."""
     under_way = [
         pool.id
         for pool in plan.pools

@@ -1,4 +1,4 @@
-"""Carry out one plan: lease, journal, writes, record."""
+"""Carry out one plan: take the lease, store the journal, write to the cluster, and record the decisions."""
 
 import logging
 from collections.abc import Sequence
@@ -31,7 +31,8 @@ from evenkeel.record import ClusterRecord, FixEntry
 
 _log = logging.getLogger("evenkeel.rebalance")
 
-_FORGOTTEN_AT_ONCE = 20  # items per run: expired items do no harm, and other work is more important
+# Limit of expired items deleted per run. They do no harm, and other work is more important.
+_FORGOTTEN_AT_ONCE = 20
 # A patch takes up to 13 s (3 s to connect, 10 s to read). It starts only if the invocation has more time than this.
 _PATCH_SECONDS = 14
 
@@ -40,7 +41,8 @@ _PATCH_SECONDS = 14
 class Run:
     """One plan of one cluster, while it is carried out.
 
-    ``refused``: groups whose writes were refused lately, with the API's message; this run adds its own refusals.
+    ``refused``: groups whose writes were refused lately, with the API server's message. This run adds its own refused
+    writes.
     """
 
     ports: RunPorts
@@ -52,7 +54,7 @@ class Run:
     remaining: Remaining
     refused: dict[GroupKey, str]
     lease: Lease | None = None
-    cluster_health: ClusterHealth = field(init=False, default_factory=ClusterHealth)  # as this run stores it
+    cluster_health: ClusterHealth = field(init=False, default_factory=ClusterHealth)  # the health that this run stores
     has_restored: bool = field(init=False, default=False)  # True: the whole cluster is restored and now paused
     cluster_clock: ClusterClock = field(init=False)  # for times that are compared with times of the cluster
     run_state: RunState = field(init=False)
@@ -70,7 +72,7 @@ class Run:
         )
 
     def carry_out(self) -> bool:
-        """Write the plan, fences first, growth last. Return True after a conflict: the caller reads and plans again."""
+        """Write the plan, fences first, growth last. Return True after a conflict, so that the caller plans again."""
         for key, state in self.plan.states.items():
             self.run_state.save_group(key, state)
         publish_reports(self.ports.store, self.stored, self.plan)
@@ -89,14 +91,18 @@ class Run:
                 for groups in marked.values():
                     conflict |= writer.unmark(groups)
                 conflict |= self._write(writer, live_pools)
-                for pool in live_pools:  # last: a Shoot's maximum takes effect within minutes, a patch within seconds
+                # Shoots are written last, because a Shoot's maximum takes effect within minutes, and a patch within
+                # seconds.
+                for pool in live_pools:
                     conflict |= writer.relieve(pool)
             for pool in self.plan.pools:
                 self._close_journal(pool)
             for refusal in self.plan.refusals:
                 self._requests.refuse(refusal)
             if not self._is_paused:
-                self._store_health()  # first: ``_end_restore`` pauses the cluster, and then no health is evaluated
+                # The health is stored first, because ``_end_restore`` may pause the cluster, and then no health is
+                # evaluated.
+                self._store_health()
                 self._end_restore()
             self._delete_expired()
         finally:
@@ -109,7 +115,10 @@ class Run:
 
     @property
     def _is_paused(self) -> bool:
-        """Return True if the whole cluster was paused when it was read. This run then only opens bounds."""
+        """Return True if the whole cluster was paused when it was read.
+
+        This run then only writes bounds that let autoscalers order nodes again.
+        """
         return self.stored.control.is_paused(self.plan.now)
 
     @property
@@ -121,7 +130,8 @@ class Run:
         return Recorder(ports=self.ports, summary=self.summary, api=self.api, reason=self.reason)
 
     def _writer(self) -> Writer:
-        # Not a field: the reference cycle would keep the observation until the next garbage collection.
+        # The writer is not a field, because a reference cycle would keep the observation until the next garbage
+        # collection.
         return Writer(
             api=self.api,
             run_state=self.run_state,
@@ -136,7 +146,7 @@ class Run:
         return self._stays_dry(pool) and not (pool.mode.opens or self.stored.control.restores(pool.id))
 
     def _stays_dry(self, pool: PoolPlan) -> bool:
-        """Return True if the pool is in dry run, ignoring restores. Its own setting overrides its cluster's."""
+        """Return True if the pool is in dry run, apart from restores. The pool's setting overrides the cluster's."""
         return self.summary.dry_run if pool.mode.dry_run is None else pool.mode.dry_run
 
     # Lease
@@ -163,7 +173,7 @@ class Run:
 
     @property
     def due_fixes(self) -> tuple[FixEntry, ...]:
-        """Return the fixes that an operator has agreed to, without the fixes of pools with absent groups."""
+        """Return the fixes that an operator has agreed to, except fixes of pools with absent groups."""
         if self._is_paused:
             return ()
         awaited = {str(pool.id) for pool in self.plan.pools if pool.awaits_check}
@@ -197,7 +207,7 @@ class Run:
                 self._recorder.fixed(pool, changes, dry_run=dry_run[str(pool.id)])
 
     def _save_desired_bounds(self, pool: PoolPlan, fixes: FixOutcomes) -> None:
-        """Store a fix of an owner's number as the owner's intent, not as a number that Evenkeel wrote."""
+        """Store each fixed number of an owner as the owner's intent, and not as a number that Evenkeel wrote."""
         desired_bounds = dict(pool.next_state.desired_bounds)
         for entry, outcome in fixes:
             group = next((plan.group for plan in pool.groups if str(plan.group.key) == entry.group), None)
@@ -212,7 +222,7 @@ class Run:
     def _open_journal(self, pool: PoolPlan) -> None:
         """Store the pool's journal before the first patch, so that a crash does not lose it."""
         writes = self.lease is not None and not self._is_dry(pool)
-        # A restore needs no journal. A move that must end before the restore needs a journal.
+        # A restore needs no journal, but a move that must end before the restore needs one.
         journalled = writes and (pool.moves or not self.stored.control.restores(pool.id))
         journal = opened(pool, self.ports.new_id(self.cluster_clock)) if journalled else pool.next_state
         if journalled and pool.moves:
@@ -227,7 +237,7 @@ class Run:
         try:
             writer.write(pools)
         finally:
-            # Even if the table is unavailable now, the next plan freezes these groups.
+            # In a ``finally`` clause, so that the next plan freezes these groups even if the table is unavailable now.
             self.refused |= {key: outcome.detail for key, outcome in outcomes.items() if _is_rejected(outcome)}
         self.summary.rejected = len(self.refused)
         for key, outcome in outcomes.items():
@@ -246,7 +256,8 @@ class Run:
         outcomes, dry_run = self._outcomes(pool), self._is_dry(pool)
         state = self.run_state.pools.get(pool.id, PoolState())
         complete = all(outcome.result in (Result.WRITTEN, Result.PLANNED) for outcome in outcomes.values())
-        # The end of a failure is a new decision, too: the stored digest is not empty then, but the new one may be.
+        # The end of a failure is a new decision, too: at this end, the stored digest is not empty, but the new digest
+        # may be empty.
         digest, is_new = self._digest(pool, state)
         is_answered = complete and self._requests.answer(pool, dry_run=dry_run)
         written = any(outcome.result is Result.WRITTEN for outcome in outcomes.values())
@@ -258,7 +269,7 @@ class Run:
         self.run_state.save_pool(pool.id, replace(state, digest=digest, is_failing=is_failing(pool, state)))
 
     def _outcomes(self, pool: PoolPlan) -> dict[GroupKey, Outcome]:
-        """Return the outcomes of the pool's groups, with the refused writes of earlier rounds."""
+        """Return the outcomes of the pool's groups, including refused writes of earlier rounds."""
         if self._is_dry(pool):
             return {group.group.key: Outcome(Result.PLANNED) for group in pool.changes}
         refused = {key: Outcome(Result.REJECTED, detail) for key, detail in self.refused.items()}
@@ -270,7 +281,8 @@ class Run:
         tried = {key: self.outcomes[key] for plan in pool.groups if (key := plan.group.key) in self.outcomes}
         refused = {key: outcome.detail for key, outcome in tried.items() if _is_rejected(outcome)}
         if refused:
-            # Each refusal is recorded once, however often the write is tried. The next plan decides about other groups.
+            # Each refusal is recorded once, however often the write is tried. The next plan, which freezes these
+            # groups, decides about the other groups.
             before = self.stored.state.groups
             is_new = any(before.get(key, GroupState()).write_refused != detail for key, detail in refused.items())
             return state.digest, is_new
@@ -302,7 +314,10 @@ class Run:
             self.ports.store.save_cluster_health(cluster, health, versions)
 
     def _end_restore(self) -> None:
-        """Pause restored pools and delete their adopted bounds. If no restore is finished, end finished passes."""
+        """Pause restored pools and delete their adopted bounds.
+
+        If no restore is finished, end the finished passes of convergence.
+        """
         before, store, versions = self.stored.control, self.ports.store, self.stored.versions
         restored = after_restore(before, self.plan, self.stored.state)
         if restored is None:
@@ -314,7 +329,8 @@ class Run:
         control, sentence = restored
         for id, state in list(self.run_state.pools.items()):
             if state.adopted and before.restores(id) and not control.restores(id):
-                # Deleted, because the next check after a resume adopts the bounds of that time, which may differ.
+                # These bounds are deleted, because the next check after a resume adopts the bounds of that time, which
+                # may differ.
                 state = replace(state, adopted={}, desired_bounds={}, seen=None, published=None, release=None)
                 self.run_state.save_pool(id, replace(state, convergence=ConvergenceState()))
         store.save_record(self._record, control, versions)
@@ -322,7 +338,7 @@ class Run:
         self.summary.message = f"{self.summary.cluster}: {sentence}"
 
     def _delete_expired(self) -> None:
-        """Delete expired items of events. The function that stores them may not set when DynamoDB deletes items."""
+        """Delete expired items of events. The function that stores them has no right to set a time to live."""
         for expired in self.stored.expired[:_FORGOTTEN_AT_ONCE]:
             try:
                 self.ports.store.forget(self.summary.cluster, expired, self.stored.versions)

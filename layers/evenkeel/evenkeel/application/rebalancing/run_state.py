@@ -1,4 +1,4 @@
-"""The state of one run: the stored items with its own writes, and its summary."""
+"""The state of one run: the stored items, updated by the run's own writes, and the run's summary."""
 
 from dataclasses import dataclass, field
 
@@ -12,9 +12,9 @@ from evenkeel.state_records import ScaleRequestRecord
 
 @dataclass(frozen=True, kw_only=True)
 class RunState:
-    """The stored state of a cluster. Each write of an item is conditional on the version of its previous write.
+    """The stored state of a cluster. A write succeeds only if the item still has the last known version.
 
-    All writes raise StateConflictError, as the store's writes do.
+    Otherwise the write raises StateConflictError, as in the store.
     """
 
     store: RunStore
@@ -36,12 +36,12 @@ class RunState:
         self.pools[id] = state
 
     def save_scale_request(self, record: ScaleRequestRecord) -> None:
-        """Write a request."""
+        """Write a request for nodes."""
         self.store.save_scale_request(self.stored.record.id, record, self.stored.versions)
         self.scale_requests[record.id] = record
 
     def end_scale_request(self, record: ScaleRequestRecord, result: str) -> None:
-        """Answer a request."""
+        """Store the result of a request for nodes, and mark the request as done."""
         self.save_scale_request(record.model_copy(update={"done": True, "result": result[:1000]}))
 
 
@@ -80,7 +80,10 @@ class RunSummary:
         return f"{self.cluster}: nothing to write"
 
     def metrics(self) -> dict[str, int]:
-        """Return the run's part of the stack's metrics. They do not name the cluster: each name would be billed."""
+        """Return the run's part of the stack's metrics.
+
+        The metrics do not name the cluster, because each name would be billed.
+        """
         pools = self.plan.pools if self.plan else ()
         groups = [group for pool in pools for group in pool.groups]
         return {

@@ -14,7 +14,7 @@ _log = logging.getLogger("evenkeel.rebalance")
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleRequests:
-    """The requests of one cluster. ``now``: the time of its API server."""
+    """The stored requests for nodes of one cluster. ``now``: the time of the cluster's API server."""
 
     run_state: RunState
     now: datetime
@@ -24,9 +24,10 @@ class ScaleRequests:
         return self.run_state.stored.record.id
 
     def take_off(self, taken: TakenOff) -> None:
-        """Subtract nodes that one request gives back from requests that still add nodes. Then answer that request.
+        """Carry out a request to remove nodes: cancel nodes that other requests have not added yet. Then answer it.
 
-        Each request stores its subtracted nodes, so that a crash before the answer does not subtract them twice.
+        Each of the other requests stores how many of its nodes are cancelled. So they are not cancelled twice after a
+        crash before the answer.
         """
         requests, id_of_it = self.run_state.scale_requests, taken.scale_request.id
         for id, nodes in taken.nodes.items():
@@ -48,8 +49,8 @@ class ScaleRequests:
     def answer(self, pool: PoolPlan, *, dry_run: bool) -> bool:
         """Answer the pool's request if it is done. Return True if the answer must be recorded in a decision.
 
-        The answer is stored before the journal is closed: a request that is neither answered nor in the journal would
-        be repeated. A dry run closes no journal.
+        The answer is stored before the journal is closed, because a request that is neither answered nor in the journal
+        would be repeated. A dry run closes no journal.
         """
         if pool.request.current is None or not pool.mode.valid:
             return False
@@ -64,7 +65,10 @@ class ScaleRequests:
         return True
 
     def _save_rest(self, request: ScaleRequestRecord, left: int) -> None:
-        """Store how many nodes are left to later runs. The number is absolute, so storing it twice is harmless."""
+        """Store how many nodes later runs must add or remove.
+
+        The number is absolute, so it does no harm to store it twice.
+        """
         before = request.nodes if request.left is None else request.left
         if left != before:
             self.run_state.save_scale_request(request.model_copy(update={"left": left, "stepped_at": self.now}))
@@ -83,7 +87,7 @@ class ScaleRequests:
 
 
 def _answer(pool: PoolPlan, request: ScaleRequestRecord, *, dry_run: bool) -> str:
-    """Return the result of a request for `status`, over all runs that it took."""
+    """Return the result of a request over all its runs, as text for `status`."""
     unplaced = "could not be placed" if request.nodes > 0 else "have to stay"
     missing = f", {pool.request.missing} more {unplaced}" if pool.request.missing else ""
     less = sum(request.less.values())

@@ -1,7 +1,7 @@
-"""The content of a cluster's status ConfigMap, and when a run writes it: if the content has changed.
+"""The content of a cluster's status ConfigMap. A run writes the ConfigMap if the content has changed.
 
-A fingerprint of the content is stored before the write, and again afterwards. So a check finds that a run is needed.
-An interrupted or refused write is retried every 15 minutes.
+A run stores a fingerprint of the content before the write, and again after a successful write. By this fingerprint, a
+check finds out whether a run is needed. An interrupted or refused write is retried every 15 minutes.
 """
 
 import hashlib
@@ -16,11 +16,12 @@ from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.texts.english import problem_text, rfc3339
 
-_MOST_BYTES = 256 * 1024  # a ConfigMap may have 1 MiB
-_MOST_GROUPS = (200, 20, 0)  # groups of all pools together: the first number with which the content fits
+_MOST_BYTES = 256 * 1024  # limit of the content; a ConfigMap may have 1 MiB
+# Limits on the number of groups shown, over all pools. The first limit with which the content fits is used.
+_MOST_GROUPS = (200, 20, 0)
 _MOST_POOLS = 50
 _MOST_INCIDENTS = 20
-_MOST_NAMED = 5  # the most zones of an incident, and problems of a pool
+_MOST_NAMED = 5  # limit of the zones shown of an incident, and of the problems shown of a pool
 _LONGEST_TEXT = 253
 _RETRY_AFTER = timedelta(minutes=15)
 
@@ -32,7 +33,10 @@ def status_document(
     cluster_health: ClusterHealth,
     dry: Collection[PoolId],
 ) -> dict[str, Any]:
-    """Return the content, without ages, numbers of nodes or texts of other programs. ``dry``: the pools in dry run."""
+    """Return the content of the ConfigMap. ``dry``: the pools in dry run.
+
+    The content has no ages, no numbers of nodes and no texts of other programs.
+    """
     document: dict[str, Any] = {}
     for most in _MOST_GROUPS:
         left = [most]
@@ -69,7 +73,7 @@ def is_to_be_shown(
 
 
 def status_text(document: Mapping[str, Any], now: datetime) -> str:
-    """Return the ConfigMap's one entry. ``saidSince``: the time of the run that wrote it."""
+    """Return the value of the ConfigMap's only entry. ``saidSince``: the time of the run that writes it."""
     return json.dumps({"saidSince": rfc3339(now), **document}, indent=1)
 
 
@@ -80,13 +84,17 @@ def _incident(incident: Incident, cluster_health: ClusterHealth) -> dict[str, An
         "pool": _cut(incident.pool) or None,
         "since": rfc3339(incident.since),
         "zones": [_cut(zone) for zone in incident.zones[:_MOST_NAMED]],
-        "missing": notified.missing if notified else incident.missing,  # notified: changes by a factor of two only
+        # The notified number changes only by a factor of two.
+        "missing": notified.missing if notified else incident.missing,
         "class": incident.failure_class.value if incident.failure_class else None,
     }
 
 
 def _pool(pool: PoolPlan, outcomes: Mapping[GroupKey, Outcome], left: list[int], *, dry_run: bool) -> dict[str, Any]:
-    """Return the entry of a pool. ``left``: one number, how many groups still fit; this function lowers it."""
+    """Return the entry of a pool.
+
+    ``left``: a list of one number, the groups that may still be shown. This function lowers the number.
+    """
     groups = [_group(plan, outcomes) for plan in sorted(pool.groups, key=_worst_first)[: left[0]]]
     left[0] -= len(groups)
     problems = pool.report.problems[:_MOST_NAMED] if not pool.mode.valid else ()
@@ -104,7 +112,7 @@ def _worst_first(plan: GroupPlan) -> tuple[bool, bool, str]:
 
 
 def _group(plan: GroupPlan, outcomes: Mapping[GroupKey, Outcome]) -> dict[str, Any]:
-    """Return the entry of a group. ``wanted``: the planned numbers; omitted once they are written."""
+    """Return the entry of a group. ``wanted``: the planned replicas and bounds, omitted once they are written."""
     outcome = outcomes.get(plan.group.key)
     written = outcome is not None and outcome.result is Result.WRITTEN
     current = plan.bounds if written and plan.bounds is not None else plan.group.bounds

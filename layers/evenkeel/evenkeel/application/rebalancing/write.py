@@ -1,4 +1,4 @@
-"""Write one plan to a cluster: agreed fixes, or delete marks, patches and a Shoot's maximum.
+"""Write one plan to a cluster: either agreed fixes, or delete marks, patches and the maximum of a Shoot.
 
 All fences are written before the first machine is marked. A write that shrinks a group does not depend on other groups.
 A write that grows a group starts after all shrinking writes of its pool.
@@ -52,15 +52,16 @@ class Writer:
     summary: RunSummary
     clock: Clock
     together: Executor
-    is_late: Callable[[], bool]  # True: no time is left for another patch
+    is_late: Callable[[], bool]  # returns True if no time is left for another patch
     outcomes: dict[GroupKey, Outcome] = field(default_factory=dict)
 
     # Agreed fixes
 
     def fix(self, fixes: Sequence[FixEntry], plan: Plan, dry_run: Mapping[str, bool]) -> FixOutcomes:
-        """Write the fixes that an operator agreed to, until the time is over; ``dry_run``: by pool id.
+        """Write the fixes that an operator agreed to, until no time is left.
 
-        An object is written only if it has the number that the operator saw. A repeated fix recognizes its own write.
+        ``dry_run``: by pool id, True if the pool is in dry run. An object is written only if it still has the number
+        that the operator saw. A repeated fix recognizes the number that it wrote, and does not write again.
 
         Raises ConflictError, ClusterUnavailableError, AccessError. Every fix is then tried again.
         """
@@ -87,8 +88,8 @@ class Writer:
             return Outcome(Result.REJECTED, str(error))
         return Outcome(Result.WRITTEN)
 
-    # Delete marks. The next scale-down removes a marked machine, even if the plan has changed. So each mark is
-    # stored in the table before it is set.
+    # Delete marks. When a group's replicas are lowered next, its marked machines are deleted, even if the plan has
+    # changed. So each mark is stored in the table before it is set.
 
     def mark(self, patch: Patch) -> None:
         """Mark the machines that this patch removes."""
@@ -120,7 +121,7 @@ class Writer:
         return outcome is not None and outcome.result is result
 
     def write(self, pools: Sequence[PoolPlan]) -> None:
-        """Patch all groups, stage by stage. Fences need no delete marks, so they come first."""
+        """Patch all groups, stage by stage. Fences need no delete marks, so they are written first."""
         staged = [(pool, group, stage_of(group)) for pool in pools for group in in_safe_order(pool.changes)]
         shrinking = [(pool, group) for pool, group, stage in staged if not stage.grows]
         fences = [(pool, group, patch) for pool, group in shrinking if (patch := fence_first(group)) is not None]
@@ -131,7 +132,10 @@ class Writer:
             )
 
     def _may_begin(self, pool: PoolPlan, stage: Stage) -> bool:
-        """Return True unless the stage grows and an earlier write of the pool has failed."""
+        """Return True if the pool's groups of a stage may be written.
+
+        Groups that grow may be written only if all earlier writes of their pool have succeeded.
+        """
         earlier = (group for group in pool.changes if stage_of(group) < stage)
         return not stage.grows or all(self.has(Result.WRITTEN, group) for group in earlier)
 
@@ -147,7 +151,7 @@ class Writer:
             self.together([partial(sequentially, of_object) for of_object in by_object.values()])
 
     def _fence(self, pool: PoolPlan, group: GroupPlan, patch: Patch) -> None:
-        """Write only a group's fence. If that succeeds, ``_write_group`` writes the rest."""
+        """Write only a group's fence. If that succeeds, ``_write_group`` writes the other changes."""
         outcome = self._try(pool, group, [patch])
         if outcome.result is not Result.WRITTEN:
             self.outcomes[group.group.key] = outcome
@@ -170,7 +174,7 @@ class Writer:
             for patch in steps:
                 if patch.lowers_requested and not self.is_late():
                     contained(cluster, "machines were marked", partial(self.mark, patch))
-                if self.is_late():  # marking takes one patch per machine
+                if self.is_late():  # tested again, because marking takes one patch per machine
                     return _NO_TIME
                 contained(cluster, "it was written", partial(self._apply, pool, patch))
                 self.summary.writes.append(str(key))
@@ -192,7 +196,8 @@ class Writer:
         # A patch that only prepares the bounds publishes the old replicas, because a later patch changes the replicas.
         is_last = patch.requested is not None or (patch.bounds == plan.bounds is not None and is_complete(plan))
         requested = plan.requested if is_last else group.requested
-        # The owner of the bounds lowers the replicas a moment later. Until then, the old number is no contested write.
+        # The owner of the bounds lowers the replicas a moment later. Until then, the old number does not count as a
+        # contested write.
         by_owner = group.owner.two_objects and patch.bounds is not None and patch.requested is not None
         published = PublishedBounds(
             at=self.clock.now(),
@@ -212,9 +217,10 @@ class Writer:
     # A Shoot's maximum
 
     def relieve(self, pool: PoolPlan) -> bool:
-        """Write the pool's Shoot, if there is time. Return True if the Shoot has changed since it was read.
+        """Write the maximum of the pool's Shoot, if time is left. Return True if the Shoot has changed since its read.
 
-        The number is stored first, so that it is never taken for the Shoot owner's number. Raises StateConflictError.
+        The maximum is stored before it is written, so that Evenkeel never mistakes it for a number that the Shoot's
+        owner set. Raises StateConflictError.
         """
         step = pool.relief
         if step is None or self.is_late():
@@ -234,7 +240,7 @@ class Writer:
             _log.error("Shoot not written: %s", error, extra={"cluster": self.summary.cluster})
             store(refused(step, str(error), self.clock.now()))
             return False
-        except (ClusterUnavailableError, AccessError) as error:  # from the garden: the next check reads the Shoot
+        except (ClusterUnavailableError, AccessError) as error:  # the garden failed; the next check reads the Shoot
             _log.error("Shoot not written: %s", error, extra={"cluster": self.summary.cluster})
             self.summary.doubtful = True
             return False
@@ -244,7 +250,7 @@ class Writer:
 
 
 def marked_and_staying(pool: PoolPlan, run_state: RunState) -> list[NodeGroup]:
-    """Return the groups with machines that Evenkeel marked, if this plan does not shrink them."""
+    """Return the groups that have machines with Evenkeel's delete mark, but that this plan does not shrink."""
     return [
         plan.group
         for plan in pool.groups
@@ -256,8 +262,8 @@ def marked_and_staying(pool: PoolPlan, run_state: RunState) -> list[NodeGroup]:
 
 
 def _obstacle(entry: FixEntry, group: NodeGroup | None, desired: Bounds | None) -> Outcome | None:
-    """Return the outcome of a fix that must not be written; None: write it."""
-    if not entry.group:  # a fix of the record, agreed to in dry run, which does not write the record
+    """Return the outcome of a fix that must not be written; None: the fix may be written."""
+    if not entry.group:  # a fix of the record; the operator agreed to it in dry run, which does not write the record
         return Outcome(Result.NOT_WRITTEN, "it is a number of the record: validate again")
     if group is None:
         return Outcome(Result.NOT_WRITTEN, "it is no node group any more")

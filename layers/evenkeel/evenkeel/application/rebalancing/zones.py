@@ -1,8 +1,9 @@
 """Store that a zone is impaired, or healthy again, as an operator or AWS reports (ARC zonal shift and autoshift).
 
-Every group of an impaired zone is fenced until the stated end. The newest statement of each source is stored,
-even if events arrive out of order. The zone is fenced while at least one source states its impairment: the end of a
-shift does not end an operator's fence. If the end of a shift is lost, the fence still ends after a day.
+Every node group in an impaired zone is fenced until the stated end. The newest statement of each source is stored, even
+if events arrive out of order. The fence lasts while at least one source reports the zone as impaired. So the end of a
+shift does not end a fence that an operator requested. If the event that ends a shift is lost, the fence ends after a
+day.
 """
 
 import logging
@@ -24,21 +25,21 @@ _log = logging.getLogger("evenkeel.zones")
 OPERATOR = "operator"
 # The start event of an autoshift states no end. If the "completed" event is lost, the shift ends after this time.
 LONGEST = timedelta(hours=24)
-# Two statements of a source that are less than this time apart are about one shift.
+# If two statements of a source are less than this time apart, they are about the same shift.
 _ONE_SHIFT = timedelta(minutes=1)
 _TRIES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordZoneShift:
-    """Stores a shift for every registered cluster with the zone, and requests a run of each."""
+    """Stores a shift for every registered cluster that has the zone, and requests a run of each such cluster."""
 
     store: EventStore
     queue: Queue
     clock: Clock
 
     def __call__(self, shift: ZoneShift) -> EventOutcome:
-        """Return the result of the event.
+        """Store the shift, and return the result of the event.
 
         Raises:
             StateUnavailableError, QueueUnavailableError, StateConflictError: try the event again.
@@ -53,7 +54,7 @@ class RecordZoneShift:
                     refused = foreign_account(f"zone {shift.zone} of {shift.region}", cluster, shift.sender)
                 elif self.record(cluster, zone, shift):
                     clusters.append(cluster)
-            except ConfigError as error:  # a fault of one cluster does not affect the others
+            except ConfigError as error:  # an invalid record of one cluster does not affect the others
                 _log.error("zone %s not stored: %s", zone, error, extra={"cluster": cluster})
         if not clusters and refused is not None:
             return refused
@@ -81,7 +82,8 @@ class RecordZoneShift:
             if statement is None:
                 return False
             is_new = statement != latest
-            region = stored.record.region or "-"  # not the event's region: a zone has one item
+            # The record's region, not the event's, so that a zone has only one item.
+            region = stored.record.region or "-"
             try:
                 if is_new:
                     statements = {**(record.words if record else {}), shift.by: statement}
@@ -90,21 +92,23 @@ class RecordZoneShift:
             except StateConflictError:
                 if attempt == _TRIES - 1:
                     raise
-        # Also if the statement is known: the invocation that stored it may not have requested the run.
+        # The run is requested for a known statement, too, because the invocation that stored it may have ended before
+        # its request.
         self.queue.request(cluster, f"zone {zone}", f"zone-{shift.at.timestamp()}-{shift.id}-{zone}-{cluster}")
         return is_new
 
     def still_impaired(self, cluster: str, zone: str) -> tuple[str, ...]:
-        """Return the sources that report the zone as impaired, after an operator has lifted the fence."""
+        """Return the sources that still report the zone as impaired after an operator's own fence is lifted."""
         stored = self.store.load(cluster)
         record = stored.zones.get(stored.record.zone_ids.get(zone, zone))
         return tuple(sorted(record.holding(self.clock.now()))) if record else ()
 
 
 def _newer_statement(latest: ZoneStatement | None, statement: ZoneStatement, source: str) -> ZoneStatement | None:
-    """Return the statement to store. None: the stored statement is newer.
+    """Return the statement to store; None: the stored statement is newer.
 
-    ARC and CloudTrail report one shift twice, in any order, and only CloudTrail's event has the end: merge both.
+    ARC and CloudTrail both report the start of a shift, in any order, and only CloudTrail's event has the end. So the
+    two statements are merged.
     """
     if latest is None or latest.stated_at is None or statement.stated_at is None:
         return statement
@@ -121,8 +125,8 @@ def _newer_statement(latest: ZoneStatement | None, statement: ZoneStatement, sou
 def check_zone(stored: StoredCluster, zone: str, observe: Callable[[], Observation]) -> str:
     """Return a sentence for the caller if it is unknown whether the cluster has the zone; empty: the cluster has it.
 
-    The cluster is read only if its record and stored statements have no such zone. An operator
-    may fence a zone of a cluster that cannot be read, because the outage of that zone may be the cause.
+    The cluster is read only if neither its record nor its stored statements name the zone. An operator may fence a zone
+    of a cluster that cannot be read, because the outage of that zone may be the cause.
 
     Raises:
         BadRequestError: the cluster has no such zone; the error suggests the nearest name.

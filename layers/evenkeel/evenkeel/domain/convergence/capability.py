@@ -9,7 +9,7 @@ from evenkeel.domain.rebalancing.capability import Capability, Inputs, Planned, 
 
 
 def _answer(check: Check, planned: Planned, inputs: Inputs) -> Inputs:
-    """Return the machines that may be drained, for the pools that ask for them; empty if some pods were not read."""
+    """Return the machines that may be drained, for each pool whose plan asks; empty: some pods were not read."""
     asks = {group: coming for pool in planned.values() for group, coming in pool.plan.convergence.asks.items()}
     workload = check.observation.workload
     if not asks or workload is None or not workload.whole:

@@ -11,14 +11,15 @@ The phases of a step are types of ``domain.model.convergence``, and each arrow i
 Five principles decide all cases. The comment of a special case names the test that requires the case.
 
 1. Launch before drain. A node is drained only after the new node is Ready, and a pool has at most one extra replica.
-2. The groups show the progress by their replicas, move ids and machines. The last plan does not matter. So a run finds
-   the correct phase even after a lost answer, a second run or a crash.
-3. A pool has one step at a time, which starts only while nothing else changes. While the new machine may be
-   provisioning, no autoscaler may order in the two zones of the step.
-4. Every step ends. Until the new node exists, doubt about a zone cancels the order. Once the node exists, the step
-   waits for the doubt to end. If it does not end by the provision timeout, the step deletes the new node by name.
-5. Demand decides. If a source requests its node again, its demand is bound to its zone. After bound demand or a failed
-   step, the pool is held: no step starts for some time.
+2. The replicas, move ids and machines of the groups show the progress of a step. The last plan is not used. So a run
+   finds the correct phase even after a lost answer, a second run or a crash.
+3. A pool has one step at a time. A step starts only while nothing else changes in the pool. While the new machine may
+   be provisioning, no autoscaler may order in the two zones of the step.
+4. Every step ends. If a zone is in doubt (``zone_doubt``) before the new node exists, the order is cancelled. If the
+   source is in doubt afterwards, the step waits. If the source is still in doubt at the provision timeout, the step
+   deletes the new node by name.
+5. Demand decides. If the source of a step grows again, its demand is bound to its zone. After bound demand or a failed
+   step, the pool is *held*, which means that no step starts for some time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,7 +54,7 @@ from evenkeel.domain.rebalancing.replicas.deletion import remove
 
 Drafts = Mapping[str, Draft]
 Pairs = Sequence[tuple[Draft, Draft]]
-_LONGEST_COURSE = 100  # the most steps that a report lists
+_LONGEST_COURSE = 100  # a report lists at most this many steps
 # The first check after a write starts after 15 s, or with the next scan at the latest.
 _FIRST_CHECK = timedelta(minutes=1)
 
@@ -61,7 +62,7 @@ _FIRST_CHECK = timedelta(minutes=1)
 def update_step(pool: PoolDraft) -> None:
     """Advance the stored step to the phase that the groups show, and cancel its order if a zone is in doubt.
 
-    This runs before the other parts of the plan: none of them may treat the cancelled replica as stuck and move it.
+    This step of the plan runs first, so that no other step treats the cancelled replica as stuck and moves it.
     """
     drafts = _by_key(pool)
     convergence = _advanced(pool.pool.state.convergence, drafts, pool.now)
@@ -82,7 +83,7 @@ def _by_key(pool: PoolDraft) -> dict[str, Draft]:
 
 
 def _advanced(convergence: ConvergenceState, drafts: Drafts, now: datetime) -> ConvergenceState:
-    """Return the state with its step advanced to Ordered, Draining or over, as the groups show (principle 2)."""
+    """Return the state with its step advanced to Ordered or Draining, or without its step if the step is over."""
     step = convergence.step
     if isinstance(step, Starting):
         order = step.order
@@ -103,14 +104,14 @@ def _advanced(convergence: ConvergenceState, drafts: Drafts, now: datetime) -> C
 
 
 def _carries(drafts: Drafts, key: str, move_id: str) -> bool:
-    """Return True if the patch with this move id has arrived."""
+    """Return True if the patch with this move id has reached the group."""
     return bool(move_id) and key in drafts and drafts[key].group.ours.move == move_id
 
 
 def _ordered(
     convergence: ConvergenceState, step: Ordered | Cancelling | Deleting, drafts: Drafts, now: datetime
 ) -> ConvergenceState:
-    """Return the state with the step as Ordered; without it if the order was cancelled or the source lost a node."""
+    """Return the state with the step Ordered; without a step if the order was cancelled or the source lost a node."""
     order = step.order
     source, destination = drafts.get(order.source), drafts.get(order.destination)
     cancelled = step.replicas_after_cancel if isinstance(step, Cancelling) else -1
@@ -119,8 +120,8 @@ def _ordered(
         return over if _is_fenced(order, destination, now) else over.held(now, AFTER_FAILURE)
     if source is not None and source.group.requested < order.source_replicas:
         return replace(convergence, step=None)  # another controller has already lowered the source
-    # Nodes that the source adds meanwhile count once they run. If an autoscaler then removes a node, this completes
-    # the step, too.
+    # Nodes that the source adds during the step are included once they run. If an autoscaler then removes a node of the
+    # source, this removal completes the step.
     # test_a_node_that_an_autoscaler_takes_from_a_source_that_has_grown_completes_the_step
     grown = 0 if source is None else min(source.group.requested, source.group.running)
     order = replace(order, source_replicas=max(order.source_replicas, grown))
@@ -128,10 +129,10 @@ def _ordered(
 
 
 def _is_fenced(order: Order, destination: Draft | None, now: datetime) -> bool:
-    """Return True if a fence delays the next try of the zone, so that the pool needs no hold.
+    """Return True if the destination's fence already delays the next step, so that the pool needs no hold.
 
-    After a late machine, return False: the zone is fenced, too, but the step has capped two zones for the whole
-    timeout, so the pool is held.
+    A late machine also fences the destination. But the pool is held then, because the step has capped two zones for the
+    whole timeout.
     test_a_late_launch_holds_the_pool_for_an_hour_whenever_a_check_runs
     """
     if destination is None or destination.state is not State.FENCED:
@@ -140,7 +141,7 @@ def _is_fenced(order: Order, destination: Draft | None, now: datetime) -> bool:
 
 
 def _drained(convergence: ConvergenceState, step: Draining, drafts: Drafts, now: datetime) -> ConvergenceState:
-    """Return the state with the step as Draining; without it once the machine, or another instead, is deleted."""
+    """Return the state with the step Draining, or without a step once this machine or another one was deleted."""
     if not _is_gone(step, drafts.get(step.draining_group)):
         return replace(convergence, step=step)
     over = replace(convergence, step=None)
@@ -159,10 +160,10 @@ def _is_gone(step: Draining, draft: Draft | None) -> bool:
 
 
 def _with_bound_demand(convergence: ConvergenceState, drafts: Drafts, now: datetime) -> ConvergenceState:
-    """Return the state, held if a source requests its node again: that demand fits no other zone (principle 5).
+    """Return the state. If a source grows again, its demand fits no other zone, and the state is held (principle 5).
 
-    While a zone cannot deliver, others grow instead. Such growth never counts as bound demand, even after the zone
-    recovers.
+    While a zone cannot deliver nodes, other zones grow instead. This growth never counts as bound demand, even after
+    the zone recovers.
     test_growth_in_place_of_a_frozen_zone_holds_nothing_once_it_thaws
     """
     step, last, causes = convergence.step, convergence.last_drain, []
@@ -195,7 +196,7 @@ def _with_excused_growth(convergence: ConvergenceState, drafts: Drafts) -> Conve
 def _grew(drafts: Drafts, key: str, requested: int) -> bool:
     """Return True if a source requests more than ``requested``, and a healthy zone is far below the source.
 
-    If the demand fitted any zone, the lower zone would grow, too.
+    If the demand fitted every zone, that lower zone would have grown instead.
     """
     source = drafts.get(key)
     if source is None or source.group.requested <= requested:
@@ -226,20 +227,22 @@ def _cancelled(pool: PoolDraft, order: Order, drafts: Drafts) -> Cancelling | No
     if pool.now < _deadline(order, destination):
         _cap_zones(pool, source, destination)
     reason = None if _has_arrived(order, destination) else _cancel_reason(pool, order, source, destination)
-    # Controllers delete preserved machines last, so they would delete a running node instead.
+    # Controllers delete preserved machines last. If the ordered machine is preserved, cancelling its replica would
+    # delete a running node.
     # test_a_failed_launch_that_is_preserved_is_not_cancelled
     least = max(destination.owner_min, destination.group.running + destination.group.preserved)
     if reason is None or destination.state is State.FROZEN or destination.requested <= least:
         return None
     destination.requested -= 1
-    destination.growth.step = destination.requested  # a raise in the same patch would hide the cancelled replica
+    # Without this cap, a raise in the same patch could hide the cancelled replica.
+    destination.growth.step = destination.requested
     destination.protected = False
     destination.add_reason(Rule.STEP_TAKEN_BACK, why=reason)
     return Cancelling(order=order, replicas_after_cancel=destination.requested)
 
 
 def _cap_zones(pool: PoolDraft, source: Draft | None, destination: Draft) -> None:
-    """Keep autoscalers from ordering in either zone (principle 3): they ignore machines that others ordered."""
+    """Keep autoscalers from ordering in either zone, because they do not count machines that others ordered."""
     if not pool.pool.settings.autoscaler:
         return
     destination.growth.step = destination.requested
@@ -265,7 +268,7 @@ def _is_ready(order: Order, destination: Draft) -> bool:
 def _deadline(order: Order, destination: Draft) -> datetime:
     """Return the time from which the ordered machine counts as late if it has no Ready node.
 
-    By then its group is fenced, as the clock of the fence starts with the first check after the order.
+    By then its group is fenced, because the wait that leads to the fence starts with the first check after the order.
     """
     return order.begun_at + destination.provision_timeout + _FIRST_CHECK
 
@@ -283,7 +286,7 @@ def _cancel_reason(pool: PoolDraft, order: Order, source: Draft | None, destinat
 def _takes_last_place(pool: PoolDraft, source: Draft, destination: Draft, *, more: int = 0) -> Reason | None:
     """Return a reason if an order in a failed zone would leave the only healthy zone no room under PoolMaximum.
 
-    The order may last for the whole provision timeout, and pods would wait as long.
+    The order may last for the whole provision timeout, and pods would wait for the same time.
     test_a_try_does_not_take_the_last_place_from_the_only_zone_that_delivers
     """
     is_try = pool.pool.settings.autoscaler and destination.state is not State.HEALTHY and _is_alone(pool, source)
@@ -291,7 +294,7 @@ def _takes_last_place(pool: PoolDraft, source: Draft, destination: Draft, *, mor
 
 
 def converge(pool: PoolDraft) -> None:
-    """Plan the next patch of a step, or report why there is none. This runs after all other changes of replicas."""
+    """Plan the next patch of the step, or report why there is none. Runs after all other changes of replicas."""
     requested_at = pool.pool.convergence_requested
     is_pass = requested_at is not None and pool.now < requested_at + PASS_LASTS
     pairs = rebalance_pairs(pool, pool.groups, _least_replicas(pool))
@@ -341,12 +344,12 @@ def _await_drain(pool: PoolDraft, step: Draining) -> None:
 def continue_step(pool: PoolDraft, step: Ordered | Cancelling) -> None:
     """Delete one machine once the new node is Ready, or report what an open step waits for.
 
-    A step continues even if the level is no longer ``converge``, because every step ends.
+    A started step continues even if the pool's ``level`` is no longer ``converge``, so that every step ends.
     """
     drafts = _by_key(pool)
     order, source, destination = step.order, drafts.get(step.order.source), drafts[step.order.destination]
     if source is not None and source.journal_delta < 0:
-        # This plan moves a replica from the source to another zone. That does not complete the step.
+        # This plan moves a replica from the source to another zone. Such a move does not complete the step.
         # test_a_replica_that_another_zone_takes_on_does_not_complete_the_step
         order = replace(order, source_replicas=min(order.source_replicas, source.requested))
         step = replace(step, order=order)
@@ -363,13 +366,13 @@ def continue_step(pool: PoolDraft, step: Ordered | Cancelling) -> None:
     elif pool.requested - 1 < pool.pool.min:
         pool.convergence.state = replace(
             pool.convergence.state, step=None
-        )  # PoolMinimum was raised: the pool needs the new node
+        )  # PoolMinimum was raised, so the pool needs the new node
     else:
         pool.convergence.report = _delete(pool, order, drafts, report, deadline)
 
 
 def _kept(report: Converging, destination: Draft, deadline: datetime) -> Converging:
-    """Return the report of a late order that cannot be cancelled, with the preserved machine that blocks it."""
+    """Return the report of a late order that cannot be cancelled, with the preserved machine that is the cause."""
     reason = Reason.of(Rule.GROUP_AT_ITS_MIN, min=destination.requested)
     if preserved := destination.group.preserved:
         reason = Reason.of(Rule.PRESERVED, count=preserved)
@@ -382,7 +385,7 @@ def _kept(report: Converging, destination: Draft, deadline: datetime) -> Converg
 
 def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, deadline: datetime) -> Converging:
     """Delete one machine of the source by name, or of the destination if the step is undone, and return the report."""
-    # A fence is the only doubt about other zones that stops a drain.
+    # Of all reasons to doubt the other zones, only a fence stops the drain.
     # test_once_the_successor_runs_doubt_about_other_zones_stops_nothing
     fence = next((_in_state(draft) for draft in pool.groups if draft.state is State.FENCED), None)
     reason: Reason | None = _rollout(pool) or fence or _in_progress(pool)
@@ -460,10 +463,10 @@ def _start_blocked_by(pool: PoolDraft, source: Draft, destination: Draft) -> Rea
 
 
 def _goes_without_order(pool: PoolDraft, source: Draft) -> Reason | None:
-    """Return a reason not to start a step: scale-down removes one of the source's nodes anyway; None: it does not.
+    """Return the reason if no step starts because scale-down will remove a node of the source anyway; else None.
 
-    Evenkeel's own scale-down removes each node with an unneeded clock. Another autoscaler may never do so: after the
-    zones have differed for ``IDLE_GOES``, the step starts anyway.
+    Evenkeel's own scale-down removes each node that has an unneeded clock. Another autoscaler may never remove its
+    unneeded nodes. So the step starts once the zones have differed for ``IDLE_GOES``.
     test_a_node_that_no_autoscaler_takes_does_not_keep_the_pool_uneven
     """
     nodes = () if pool.demand.advice is None else pool.demand.advice.nodes
@@ -478,9 +481,10 @@ def _goes_without_order(pool: PoolDraft, source: Draft) -> Reason | None:
 
 
 def _not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
-    """Return the hold, window, budget or settling time that delays a step; None: nothing does.
+    """Return the hold, window, budget or settling time that delays a step; None: no such reason.
 
-    A pass ignores all of them except holds that began after its request.
+    A convergence that an operator has requested (``is_pass``) ignores all of them, except a hold that began after the
+    request.
     """
     convergence, policy, now = pool.convergence.state, pool.pool.settings.converge, pool.now
     since, held, asked = convergence.held_since, convergence.held_until, pool.pool.convergence_requested
@@ -513,7 +517,8 @@ def _rollout(pool: PoolDraft) -> Reason | None:
 def zone_doubt(drafts: Iterable[Draft], source: Draft | None = None) -> Reason | None:
     """Return the first reason to doubt that a zone delivers: a fence, a capacity report, or a source that is probing.
 
-    A zone other than the source may be probing: a step tries it safely, because a step launches before it drains.
+    Zones other than the source may be probing. A step tries such a zone safely, because it launches a node before it
+    drains one.
     test_when_backoff_is_over_a_step_tries_the_zone
     """
     for draft in drafts:
@@ -535,7 +540,7 @@ def _in_state(draft: Draft) -> Reason:
 
 
 def _in_progress(pool: PoolDraft) -> Reason | None:
-    """Return a reason if the pool has a move, request or changed replicas: the journal stores one change at a time."""
+    """Return a reason if the pool is changing in another way, because the journal stores one change at a time."""
     changes = any(draft.requested != draft.group.requested for draft in pool.groups)
     is_requested = pool.request.current is not None or pool.pool.scale_request is not None
     return Reason.of(Rule.CONVERGE_BEHIND) if pool.moves or is_requested or changes else None
@@ -561,8 +566,9 @@ def _full(pool: PoolDraft, *, more: int = 0) -> Reason | None:
 def rebalance_pairs(pool: PoolDraft, drafts: Iterable[Draft], least: Mapping[str, int]) -> Pairs:
     """Return the pairs of source and destination, the fullest source first; empty: the zones are level.
 
-    Zones in doubt are included: the report then names the doubt that keeps the step from starting. The destination is
-    the lowest zone; among equally low zones, a healthy one. Zones that failed since the last drain are tried last.
+    Zones in doubt are included, so that the report can name the doubt that keeps the step from starting. The
+    destination is the lowest zone, and among equally low zones a healthy one. Zones that have failed since the last
+    drain are the last choice.
     test_a_zone_that_stays_out_keeps_no_other_zone_from_being_filled
     """
     able = [draft for draft in drafts if draft.state is not State.FROZEN and not draft.group.owner.bounds_held]
@@ -575,7 +581,8 @@ def rebalance_pairs(pool: PoolDraft, drafts: Iterable[Draft], least: Mapping[str
         return since, draft.requested / draft.group.annotations.weight, draft.state is not State.HEALTHY, draft.tie
 
     sources = [draft for draft in able if draft.requested > least[draft.key]]
-    # A zone far below any source is also far below the fullest. So in a level pool, one comparison per zone suffices.
+    # A zone that is far below any source is also far below the fullest source. So in a level pool, one comparison per
+    # zone suffices.
     fullest = max(
         sources, key=lambda draft: Fraction(draft.requested - 1, draft.group.annotations.weight), default=None
     )
@@ -592,9 +599,9 @@ def _least_replicas(pool: PoolDraft) -> dict[str, int]:
 
 
 def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choice:
-    """Return the machine of a group that may be drained; if ``coming`` is set, once that group has a new node.
+    """Return the machine of a group that may be drained. If ``coming`` is set, that group first gets a new node.
 
-    The choice depends on pods. So the plan asks for the machine, and is made again with the answer.
+    The choice depends on pods. So the plan asks for the machine, and the pool is planned again with the answer.
     """
     if draft.drain_blocked_by is not None:
         return Choice(why=draft.drain_blocked_by)
@@ -604,13 +611,13 @@ def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choic
     if not pool.pool.settings.converge.blind:
         return Choice(why=Reason.of(Rule.CONVERGE_NO_VIEW))
     if coming is not None:
-        return Choice()  # machines are not listed before a step
+        return Choice()  # checks list machines only during a step
     may_go = [
         machine
         for machine in draft.group.machines or ()
         if machine.has_node and not machine.deleting and not machine.preserved
     ]
-    # Machines that are not Ready are drained first, then the newest.
+    # Machines that are not Ready are before Ready ones, and newer machines before older ones.
     may_go.sort(key=lambda machine: (machine.ready, -machine.created_at.timestamp(), machine.name))
     return Choice(machine=may_go[0].ref) if may_go else Choice(why=Reason.of(Rule.CONVERGE_NO_MACHINE))
 
@@ -619,7 +626,7 @@ def _course(pool: PoolDraft) -> tuple[tuple[str, str], ...]:
     """Return the source and destination of each step until the zones are level, except the step in progress."""
     played = [replace(draft, growth=replace(draft.growth, step=None)) for draft in pool.groups]
     step = pool.convergence.state.step
-    one_less = ""  # the group that the open step will lower, or that this plan's step has raised
+    one_less = ""  # key of the group that the open step will lower, or that this plan's step has raised
     if isinstance(pool.convergence.step, Starting) and step is None:
         one_less = pool.convergence.step.order.destination
     elif step is not None and step.is_open and pool.convergence.step is None:

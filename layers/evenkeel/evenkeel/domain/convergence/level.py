@@ -1,16 +1,16 @@
-"""Level shrink: while cluster-autoscaler removes nodes, raise the mins of smaller zones, so that fuller zones shrink.
+"""Level shrink: raise the mins of smaller zones while cluster-autoscaler removes nodes, so that fuller zones shrink.
 
 cluster-autoscaler ignores zones when it scales down. It removes no node of a group at its min. It also restarts the
-unneeded clocks of such a group (measured), so the group's nodes live up to one unneeded time longer. Therefore a hold
-(the raised mins) lasts for ``LEVEL_HELD`` after the last removal, and the next hold starts ``RESTS`` later at the
-earliest. If pods are read, a hold starts with the first unneeded node of a fuller zone, and applies only while such a
-node exists.
+unneeded clocks of such a group (measured), so the group's unneeded nodes remain for up to one unneeded time longer. A
+*hold* is a time with raised mins. To limit this delay, a hold ends ``LEVEL_HELD`` after the last removal, and the next
+hold starts at the earliest ``RESTS`` later. If pods are read, a hold starts with the first unneeded node of a fuller
+zone, and applies only while such a node exists.
 
     a node goes, and zones differ     HELD after the last one             RESTS later, a node goes
     ------------*----*-----*------------------|------------------------------------*-------
                 hold                            no hold                              hold
 
-Level shrink evicts and orders nothing: a min is never above the requested replicas.
+Level shrink evicts no pod and orders no node, because it raises no min above the requested replicas.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,12 +55,12 @@ def _holds(pool: PoolDraft, minima: Mapping[str, int]) -> bool:
     holds, rests = until is not None and pool.now < until, until is not None and until <= pool.now < until + RESTS
     if not minima:
         if holds:
-            pool.bounds.held_until = None  # the zones are level: the next hold need not wait
+            pool.bounds.held_until = None  # the zones are level, so the next hold need not wait
         return False
     helps = _helps(pool, minima)
     pool.demand.asks_idle = helps is None and pool.demand.advice is not None
     if helps is False:
-        return False  # the end of the hold is unchanged: needed nodes do not prolong a hold
+        return False  # no fuller zone has an unneeded node, so the hold is not prolonged
     if rests and until is not None:
         for draft in pool.groups:
             if draft.key in minima:
@@ -83,8 +83,9 @@ def _helps(pool: PoolDraft, minima: Mapping[str, int]) -> bool | None:
 def level_minima(drafts: Sequence[Draft]) -> dict[str, int]:
     """Return the min of each group by key; empty: no zone is far below the fullest, by nodes per weight.
 
-    With equal weights, "far below" means two nodes fewer: a hold for one node would restart unneeded clocks for little
-    gain. A zone far below keeps its requested nodes. The other zones may shrink to the highest level of such zones.
+    With equal weights, "far below" means at least two nodes fewer. A hold for one node would restart unneeded clocks
+    for little gain. Zones far below keep their requested nodes. The other zones may shrink to the level of the highest
+    of these zones.
     """
     fullest = max(drafts, key=lambda draft: (draft.requested / draft.group.annotations.weight, draft.key), default=None)
     if fullest is None:

@@ -1,4 +1,4 @@
-"""Choose the machine to drain in a zone: the one whose pods are cheapest to move once the new node runs.
+"""Choose the machine to drain in a zone: the machine whose pods are cheapest to move once the new node runs.
 
 Machine controllers ignore the annotations of cluster-autoscaler when they drain, and Gardener finally forces a drain.
 So before Evenkeel deletes a machine, it looks for pods that must not move. The rules are stricter than those of
@@ -29,8 +29,9 @@ def choose(
     """Return, by group key, the machine that may be drained, or the first reason why no machine may be.
 
     Args:
-        observation: The reading of one check, with its pods if they could be read.
-        pools: The offers of the pools. Pending pods are placed first, so that moved pods do not take their places.
+        observation: The observation of one check, with pods if the check could read them.
+        pools: The offers of the pools. Pending pods are placed first, so that moved pods do not get the places of
+            pending pods.
         asks: Group key -> key of the group that gets a new node before the drain; empty: the new node already runs.
         now: The time.
     """
@@ -107,7 +108,7 @@ def _held(simulation: Simulation, budgets: Budgets, pod: Pod) -> Reason | None:
 
 
 def _rescheduled(simulation: Simulation, node_info: NodeInfo, moving: list[Pod]) -> Reason | None:
-    """Return why the first of these pods fits no other node; None: all fit. The snapshot is reverted."""
+    """Return why one of these pods fits no other node; None: all pods fit. The snapshot is unchanged afterwards."""
     fork = simulation.snapshot.fork()
     node_infos = [
         other

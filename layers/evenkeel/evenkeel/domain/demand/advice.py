@@ -1,6 +1,7 @@
-"""Demand's advice for a plan: pending pods and unneeded nodes, by pool.
+"""Demand's advice for a plan: nodes for pending pods, and unneeded nodes, by pool.
 
-``domain.demand.orders`` turns the advice into requests, if the record allows more than advice.
+If the record's ``demand`` allows Evenkeel to order or remove nodes, ``domain.demand.orders`` turns the advice into
+requests.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +28,8 @@ from evenkeel.domain.model.workload import Workload
 
 # The time to the next check while pods wait for an upcoming node.
 WHILE_PODS_WAIT = timedelta(seconds=15)
-# Cluster-autoscaler renews its lease every 2 s and its status every loop. Without either for this time, it has ended.
+# Cluster-autoscaler renews its lease every 2 s and its status every loop. If it has done neither for this time, it does
+# not run any more.
 AT_WORK = timedelta(minutes=5)
 
 
@@ -38,7 +40,7 @@ class Advised:
     cluster: Advice
     pools: Mapping[PoolId, PoolAdvice]
     idle: Unneeded | None = None  # None: the check did not search for unneeded nodes
-    check_at: datetime | None = None  # when the next check is due; None: no set time
+    check_at: datetime | None = None  # when demand needs the next check; None: at no certain time
 
 
 def advise(
@@ -49,9 +51,9 @@ def advise(
     now: datetime,
     order: tuple[str, ...] = (),
 ) -> Advised:
-    """Return the advice of one check, or the reason why pods cannot be read or assigned to pools.
+    """Return the advice of one check, or the reason why there can be no advice.
 
-    ``state`` has the unneeded clocks of earlier checks. Clocks run only if ``stage`` allows removals. The pools in
+    ``state`` has the unneeded clocks of earlier checks. Clocks are used only if ``stage`` allows removals. The pools in
     ``order`` (names or ids) get new nodes before all other pools.
     """
     workload, policy = with_deleting(observation.workload or Workload(), pools), DemandPolicy(order=order)
@@ -80,7 +82,7 @@ def advise(
     waits = now + WHILE_PODS_WAIT if result.fits_already and _has_upcoming(offers) else None
     removal = idle.check_at + timedelta(seconds=1) if idle and idle.check_at and stage.removes else None
     times = [time for time in (result.check_again or waits, result.retry_at, removal) if time is not None]
-    # While all pending pods are too young, the result has no pools.
+    # If all pending pods are too young, ``result`` has no pools.
     asked = result.pools if stage.orders else [replace(pool, blocked=()) for pool in result.pools]
     return Advised(
         cluster=advice,
@@ -99,16 +101,16 @@ def is_at_work(autoscaler_at: datetime | None, now: datetime) -> bool:
 
 
 def _has_upcoming(offers: Iterable[PoolOffer]) -> bool:
-    """Return True if a node that an earlier check ordered is upcoming.
+    """Return True if a node that was ordered before this plan is upcoming.
 
-    Such a node registers, or fails, within its timeout. This plan's own orders do not count. Writing them triggers a
-    check; if they cannot be written, no node is upcoming.
+    Such a node registers, or fails, within its provision timeout. Orders of this plan do not count. If they are
+    written, a second check follows anyway. If they cannot be written, their nodes are not upcoming.
     """
     return any(offer.coming > offer.ordered for pool in offers for offer in pool.groups)
 
 
 def unread(observation: Observation, pools: Sequence[PoolOffer]) -> Reason | None:
-    """Return why pods and nodes could not be read, or cannot be assigned to pools; None: both are possible."""
+    """Return why pods and nodes could not be read, or cannot be assigned to pools; None: there is no such reason."""
     if observation.workload_unread:
         return Reason.of(Rule.WORKLOAD_UNREAD, error=observation.workload_unread)
     clusters: dict[str, set[str]] = {}
@@ -122,7 +124,7 @@ def unread(observation: Observation, pools: Sequence[PoolOffer]) -> Reason | Non
 def _nodes(
     workload: Workload, offers: Sequence[PoolOffer], idle: Unneeded, *, clocks: bool
 ) -> dict[PoolId, list[NodeAdvice]]:
-    """Return the advice for each node, by pool. Without ``clocks``, it has no clocks and no reasons to wait."""
+    """Return the advice for each node, by pool. If ``clocks`` is False, leave out clocks and reasons to wait."""
     pool_of = {offer.group: pool.pool for pool in offers for offer in pool.groups}
     hanging = {drain.node: drain for drain in idle.hanging}
     advice: dict[PoolId, list[NodeAdvice]] = {}

@@ -1,7 +1,7 @@
-"""Pending pods that fit no new node of any pool, only because of the DaemonSets on such a node.
+"""Pending pods that fit no new node of any pool, but would fit such a node without its DaemonSet pods.
 
-No node is ordered for such pods, so no order reports the problem. Pods that would not fit even without DaemonSets
-are not included.
+No node is ordered for such pods, so the problem is not reported as an order that did not help. Pods that do not fit a
+new node even without DaemonSet pods are not included.
 """
 
 from collections import Counter
@@ -17,12 +17,12 @@ from evenkeel.domain.model.past_orders import BlockedPods
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.workload import Pod
 
-# The most DaemonSets that a report names: those with the largest requests.
+# Limit of the DaemonSets that a report names. It names the DaemonSets with the largest requests.
 _MOST_NAMED = 3
 
 
 class Blocked:
-    """Pods that would fit a new node only without its DaemonSets. Full and fenced groups are checked, too."""
+    """Finds pods that would fit a new node only without its DaemonSet pods. Full and fenced groups are tried, too."""
 
     def __init__(self, simulation: Simulation, left: Mapping[PodGroup, Sequence[Pod]]) -> None:
         self._simulation, self._left = simulation, left
@@ -31,7 +31,7 @@ class Blocked:
         self._fit_none = [group for group in left if all(group in rejected for rejected in self._rejected.values())]
 
     def of_pool(self, pool: PoolOffer) -> tuple[BlockedPods, ...]:
-        """Return the pods that a new node of a pool would hold only without its DaemonSets."""
+        """Return the pods that would fit a new node of a pool only without the node's DaemonSet pods."""
         known = [offer.group for offer in pool.groups if offer.group in self._rejected]
         blocked = []
         for pod_group in self._fit_none:
@@ -61,7 +61,10 @@ class Blocked:
         return fits
 
     def _daemons(self, group: GroupKey, resource: str) -> tuple[tuple[str, str], ...]:
-        """Return the DaemonSets of a new node by name, each with its request of a resource, the largest first."""
+        """Return the names of a new node's DaemonSets, each with its request of a resource.
+
+        The largest requests are first.
+        """
         pods = [pod for pod in self._simulation.template_nodes[group].pods if is_daemon(pod)]
         requests = Counter({_owner(pod): request_of(pod).get(resource, 0) for pod in pods})
         named = sorted(requests.items(), key=lambda item: (-item[1], item[0]))

@@ -52,14 +52,15 @@ def _offer_of(planned: PlannedPool) -> PoolOffer:
     if planned.draft is None:
         is_invalid = isinstance(planned.pool, InvalidPool)
         return untouched(planned.pool, Rule.POOL_INVALID if is_invalid else Rule.FEW_MEMBERS)
-    # A dry-run pool gets no nodes: pods assigned to it would wait for ever, although another pool could serve them.
+    # A dry-run pool is offered no nodes. Otherwise pods assigned to it would wait for ever, although another pool could
+    # get a node for them.
     if planned.pool.dry_run or planned.draft.opens:
         return untouched(planned.pool, Rule.POOL_DRY_RUN)
     return offer_of(planned.draft)
 
 
 def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Extension]:
-    """Return the inputs, completed by advice and its requests, and the function that extends the plan."""
+    """Return the pools' inputs with their advice and requests, and the function that extends the plan."""
     advised = _advised(check, planned)
     extension = partial(_with_demand, check, advised)
     if advised is None:
@@ -73,7 +74,7 @@ def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Ext
 
 
 def _advised(check: Check, planned: Planned) -> Advised | None:
-    """Return the advice for pods and nodes, given these plans; None: demand is off, or pods were not to be read."""
+    """Return the advice that fits these plans; None: demand is off, or the check was not meant to read pods."""
     observation, policy = check.observation, check.policy
     if policy.demand is DemandStage.OFF or (observation.workload is None and not observation.workload_unread):
         return None
@@ -87,13 +88,16 @@ def _advised(check: Check, planned: Planned) -> Advised | None:
 def _orders(
     advised: Advised, requests: Mapping[PoolId, ScaleRequest], policy: Policy, now: datetime
 ) -> dict[PoolId, ScaleRequest]:
-    """Return the requests for pods or, if there are none, the removals: waiting pods may need an unneeded node."""
+    """Return the requests for pods. If there are none, return the removals.
+
+    While pods need new nodes, no node is removed, because the pods may need it.
+    """
     orders = orders_for_pods(advised, requests, now) if policy.demand.orders else {}
     return orders or (removals_of_unneeded(advised, requests, now) if policy.demand.removes else {})
 
 
 def _answer(check: Check, planned: Planned, inputs: Inputs) -> Inputs:
-    """Return how many released nodes pending pods need, for each pool whose plan depends on this number."""
+    """Return the inputs with the number of released nodes that pending pods need, for pools that depend on it."""
     if check.observation.workload is None or not any(pool.plan.release.asks_waiting for pool in planned.values()):
         return {}
     waited_for = nodes_for_released(check.observation, offers_of(check, planned.values()), check.now)
@@ -119,7 +123,7 @@ def _with_demand(check: Check, advised: Advised | None, plan: Plan) -> Plan:
 
 
 def _advice_of(pool: PoolPlan, advised: Advised) -> PoolAdvice | None:
-    """Return the advice about a pool, and mark the orders and removals that this plan makes; None: no advice."""
+    """Return the advice for a pool, with marks on the orders and removals that this plan makes; None: no advice."""
     advice, request = advised.pools.get(pool.id), pool.request.current
     if advice is None:
         return None

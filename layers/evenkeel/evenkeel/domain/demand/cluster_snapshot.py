@@ -17,30 +17,30 @@ NOTHING: Mapping[str, int] = {}
 
 class _Change(NamedTuple):
     node_info: NodeInfo
-    pod_group: PodGroup | None  # None: the node itself is added or removed
-    number: int  # number of pods added (negative: removed); for a node: 1 or -1
+    pod_group: PodGroup | None  # None: the change adds or removes the node itself
+    number: int  # number of added pods, negative if pods are removed; 1 for an added node, -1 for a removed node
 
 
 class ClusterSnapshot:
-    """Nodes by name, in the order in which they were added."""
+    """The nodes and pods of one simulation. ``node_infos`` has the nodes in the order in which they were added."""
 
     def __init__(self, namespaces: Namespaces) -> None:
         self.node_infos: dict[str, NodeInfo] = {}
         self._counts = TopologyCounts()
         self._affinity = InterPodAffinity(self._counts, namespaces)
         self._shapes: defaultdict[Hashable, Shape] = defaultdict(Shape)
-        self._users: Counter[str] = Counter()  # number of pods, by claim that only one pod may use
+        self._users: Counter[str] = Counter()  # number of pods that use a ReadWriteOncePod claim, by claim
         self._changes: list[_Change] = []
 
     def add_node(
         self, node: Node, pod_groups: Mapping[PodGroup, int], attached: Mapping[str, int] = NOTHING
     ) -> NodeInfo:
-        """Add a node with these pods, whether or not they fit.
+        """Add a node with these pods, without a check whether the pods fit.
 
         Args:
             node: The node.
-            pod_groups: Its pods, by group.
-            attached: Number of attached volumes that none of its pods uses, by CSI driver.
+            pod_groups: The number of its pods, by pod group.
+            attached: The number of volumes that are attached, but that none of its pods uses, by CSI driver.
         """
         node_info = NodeInfo(node, self._shapes[shape_of(node)], attached)
         for pod_group, count in pod_groups.items():
@@ -53,11 +53,11 @@ class ClusterSnapshot:
         self._apply_new(_Change(node_info, None, -1))
 
     def add_pod(self, pod_group: PodGroup, node_info: NodeInfo, count: int = 1) -> None:
-        """Add pods of a group to a node, whether or not they fit; a negative count removes them."""
+        """Add pods of a group to a node, without a check whether the pods fit. A negative count removes pods."""
         self._apply_new(_Change(node_info, pod_group, count))
 
     def fork(self) -> int:
-        """Return the current number of changes, for ``revert``."""
+        """Return the current number of changes: the point to which ``revert`` can go back."""
         return len(self._changes)
 
     def revert(self, fork: int) -> None:
@@ -90,11 +90,14 @@ class ClusterSnapshot:
             self._users[claim] += count
 
     def depends_on_others(self, pod_group: PodGroup) -> bool:
-        """Return True if placed pods of any group affect where this group fits, other than by their resources."""
+        """Return True if placed pods of any group affect where this group fits, apart from the resources they use."""
         return bool(pod_group.spread or pod_group.volumes.exclusive) or self._affinity.depends_on_others(pod_group)
 
     def failing_filter(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-        """Return the reason of the first default-profile filter that rejects one more pod; None: the pod fits."""
+        """Return why one more pod of a group does not fit a node; None: it fits.
+
+        The reason is from the first filter of the scheduler's default profile that rejects the pod.
+        """
         volumes = pod_group.volumes
         return (
             volumes.obstacle
@@ -109,12 +112,12 @@ class ClusterSnapshot:
         )
 
     def _volume_restrictions(self, pod_group: PodGroup) -> Reason | None:
-        """Return why a ReadWriteOncePod claim rejects one more pod (plugin volumerestrictions); None: no claim does."""
+        """Return why a ReadWriteOncePod claim rejects one more pod (plugin volumerestrictions); None: the pod fits."""
         used = next((claim for claim in sorted(pod_group.volumes.exclusive) if self._users[claim] > 0), None)
         return None if used is None else Reason.of(Rule.CLAIM_IN_USE, claim=used)
 
     def fill_node(self, pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
-        """Add pods of a group to a node, as many as fit, up to ``wanted``. Return the number added."""
+        """Add as many pods of a group to a node as fit, at most ``wanted``. Return the number of added pods."""
         count = 0
         if self.depends_on_others(pod_group):
             while count < wanted and self.failing_filter(pod_group, node_info) is None:
@@ -127,7 +130,7 @@ class ClusterSnapshot:
         return count
 
     def fill(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
-        """Add pods of a group to the first nodes where they fit, up to ``wanted``. Return the number added."""
+        """Add up to ``wanted`` pods of a group, each to the first node that it fits. Return the number added."""
         added = 0
         cpu, memory = pod_group.cpu, pod_group.memory
         for node_info in node_infos:

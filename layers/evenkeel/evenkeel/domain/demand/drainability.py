@@ -1,11 +1,12 @@
 """Rules by which a pod allows or blocks the removal of its node.
 
-They are cluster-autoscaler's rules in its order (simulator/drainability/rules/rules.go:52-80); the first match decides.
-The rule about replica counts is left out: it is off by default, and needs rights to read every controller. Two rules
-are Evenkeel's own, because machine controllers never cancel a drain:
+They are cluster-autoscaler's rules in cluster-autoscaler's order (simulator/drainability/rules/rules.go:52-80). The
+first rule that matches decides. Cluster-autoscaler's rule about replica counts is left out, because it is off by
+default and needs rights to read every controller. Evenkeel adds two rules, because machine controllers never cancel a
+drain:
 
-1. Evenkeel evicts no pod that it cannot place again, not even with the annotation safe-to-evict.
-2. A pod that two disruption budgets select keeps its node: the eviction API does not evict such a pod
+1. A pod that Evenkeel cannot place on another node blocks the removal, even with the annotation safe-to-evict.
+2. A pod that two disruption budgets select blocks the removal, because the eviction API does not evict such a pod
    (registry/core/pod/storage/eviction.go).
 """
 
@@ -25,7 +26,7 @@ SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 SAFE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 _SYSTEM = "kube-system"
 _SYSTEM_POD_STAYS = timedelta(hours=1)
-# Controllers that create a deleted pod again.
+# Kinds of controllers that replace a deleted pod.
 _REPLICATING = frozenset({"ReplicationController", "ReplicaSet", "Job", "StatefulSet"})
 
 
@@ -44,7 +45,7 @@ class Budgets:
         return [budget for budget in self._by_namespace.get(pod.namespace, ()) if matches(budget.selector, pod.labels)]
 
     def exhausted(self, pod: Pod) -> PodDisruptionBudget | None:
-        """Return the first budget that allows no eviction of a pod; None: every budget allows one."""
+        """Return the first budget that does not allow the eviction of a pod; None: all its budgets allow it."""
         return next((budget for budget in self.of(pod) if self.left[str(budget)] < 1), None)
 
     def allow_all(self, pods: Iterable[Pod]) -> bool:
@@ -61,10 +62,10 @@ class Budgets:
 
 
 class DrainDecision(StrEnum):
-    """The effect on a pod if its node is drained."""
+    """The effect of a drain on a pod."""
 
     ENDS = "ends"  # the pod ends with its node, or has ended already
-    MOVES = "moves"  # the pod needs another place
+    MOVES = "moves"  # the pod must be placed on another node
     WAITED_FOR = "waited-for"  # the node is removed once the pod has completed
 
 
@@ -98,7 +99,7 @@ def drain_decision(pod: Pod, budgets: Budgets, now: datetime) -> DrainDecision |
 
 
 def ends_with_node(pod: Pod, now: datetime) -> bool:
-    """Return True if a pod needs no other place when its node is removed."""
+    """Return True if a pod does not have to be placed on another node when its node is removed."""
     return comes_with_node(pod) or is_overdue(pod, now) or pod.has_ended
 
 
@@ -108,7 +109,7 @@ def is_replicated(pod: Pod) -> bool:
 
 
 def _local_volume(pod: Pod) -> str | None:
-    """Return the first volume that stores data on the node and is not annotated as safe; None: there is none."""
+    """Return the first volume that stores data on the node and is not annotated as safe; None: no volume does so."""
     safe = pod.annotations.get(SAFE_VOLUMES, "").split(",")
     for volume in pod.needs.volumes:
         local = volume.kind == "hostPath" or (volume.kind == "emptyDir" and not volume.in_memory)
@@ -118,7 +119,7 @@ def _local_volume(pod: Pod) -> str | None:
 
 
 def kept_nodes(observation: Observation, now: datetime) -> KeptNodes | None:
-    """Return the nodes that must remain because Evenkeel cannot place their pods; None: pods were not read."""
+    """Return the nodes that must remain, because Evenkeel cannot place their pods; None: not all pods were read."""
     workload = observation.workload
     if workload is None or not workload.whole:
         return None

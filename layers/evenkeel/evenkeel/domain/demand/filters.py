@@ -1,4 +1,6 @@
-"""The scheduler's filters that read one node. Each returns why it rejects one more pod of a group, or None.
+"""The scheduler's filters that read only the node itself, and its pods.
+
+Each filter returns why it rejects one more pod of a pod group; None: it accepts the pod.
 
 Filters that count pods on other nodes are in ``topology_filters``. ``ClusterSnapshot.failing_filter`` runs the filters
 of both modules in the order of the default profile.
@@ -21,7 +23,10 @@ _Answers = dict[PodGroup, Reason | None]
 
 
 def _once_per_shape(filter_: _Filter, answers: _Answers, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-    """Return the result of a filter that reads no pods of nodes. It is evaluated once for all nodes of one shape."""
+    """Return the result of a filter that does not read a node's pods.
+
+    The filter runs once for all nodes of one shape, unless the pods can select single nodes.
+    """
     if pod_group.by_node:
         return filter_(pod_group, node_info)
     if pod_group not in answers:
@@ -30,7 +35,7 @@ def _once_per_shape(filter_: _Filter, answers: _Answers, pod_group: PodGroup, no
 
 
 def taints_and_affinity(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-    """Return why taints or affinity reject a pod (plugins nodeunschedulable, tainttoleration and nodeaffinity)."""
+    """Return why taints or node affinity reject a pod (plugins nodeunschedulable, tainttoleration and nodeaffinity)."""
     return _once_per_shape(_taints_and_affinity, node_info.shape.by_node, pod_group, node_info)
 
 
@@ -95,7 +100,7 @@ def _too_little(resource: str, request: int, free: int, node_info: NodeInfo) -> 
 
 
 def capacity_for(pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
-    """Return how many more pods of a group fit a node's resources, volumes and ports, up to ``wanted``."""
+    """Return how many more pods of a group fit a node's resources, volume limits and ports, at most ``wanted``."""
     most = min(wanted, node_info.pods)
     if pod_group.cpu:
         most = min(most, node_info.cpu // pod_group.cpu)
@@ -112,7 +117,7 @@ def capacity_for(pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
 
 
 def node_volume_limits(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-    """Return why a CSI driver can attach no more volumes (plugin nodevolumelimits/csi.go).
+    """Return why a CSI driver cannot attach the pod's volumes (plugin nodevolumelimits/csi.go).
 
     A driver without a limit rejects no pod.
     """
@@ -124,7 +129,7 @@ def node_volume_limits(pod_group: PodGroup, node_info: NodeInfo) -> Reason | Non
 
 
 def volume_binding(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-    """Return why a node does not reach the volumes (plugins volumebinding and volumezone)."""
+    """Return why a node does not reach the pod's volumes (plugins volumebinding and volumezone)."""
     return _once_per_shape(_volume_binding, node_info.shape.by_volumes, pod_group, node_info)
 
 
@@ -139,8 +144,8 @@ def _volume_binding(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         return None
     for reach in reaches:
         for key, values in reach.labels:
-            # A node's current topology label also matches a volume's beta label. A beta label of a node matches
-            # only the same key.
+            # A volume's beta label is compared with the node's beta label or, if the node has none, with its current
+            # label. A volume's current label is compared only with the node's current label.
             zone = labels.get(key, labels.get(TOPOLOGY_LABELS.get(key, "")))
             if zone not in values:
                 wants = " or ".join(sorted(values))

@@ -1,4 +1,4 @@
-"""A node in the snapshot: its pods, and the resources that they leave free."""
+"""A node of a simulation, with its pods and its free resources."""
 
 from collections import Counter
 from collections.abc import Hashable, Mapping
@@ -10,13 +10,16 @@ from evenkeel.domain.demand.taints import TO_BE_DELETED
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.workload import HOSTNAME, HostPort, Node
 
-# A node with one of these labels has a GPU, even before its driver reports it (GPULabel of two providers).
+# A node with one of these labels has a GPU, even before the GPU's driver reports the GPU (GPULabel of two providers).
 _GPU_LABELS = frozenset({"cluster-api/accelerator", "gardener.cloud/accelerator"})
 _DEFAULT_GPU = "nvidia.com/gpu"  # the resource that cluster-autoscaler assumes for such a label
 
 
 class Shape:
-    """Nodes that differ only in name, and the filter results that they share (``domain.demand.filters``)."""
+    """The filter results that all nodes of one shape share (``domain.demand.filters``).
+
+    Two nodes have the same shape if ``shape_of`` returns equal keys for them.
+    """
 
     def __init__(self) -> None:
         self.by_node: dict[PodGroup, Reason | None] = {}
@@ -24,13 +27,13 @@ class Shape:
 
 
 def shape_of(node: Node) -> Hashable:
-    """Return a key that is equal for nodes with equal taints, ``unschedulable`` and labels other than the hostname."""
+    """Return the key of a node's shape: its labels except the hostname, its taints, and ``unschedulable``."""
     labels = frozenset((key, value) for key, value in node.labels.items() if key != HOSTNAME)
     return labels, frozenset(node.taints), node.unschedulable
 
 
 class NodeInfo:
-    """A node with its pods by group and its free resources, in the units of ``domain.demand.requests``."""
+    """A node, its pods by pod group, and its free resources in the units of ``domain.demand.requests``."""
 
     def __init__(self, node: Node, shape: Shape, attached: Mapping[str, int]) -> None:
         self.node = node
@@ -43,15 +46,16 @@ class NodeInfo:
         self.memory = self.free.pop(MEMORY, 0)
         self.pods = self.free.pop(PODS, 0)
         self.limits = node.attach_limits
-        self.attached: Counter[str] = Counter(attached)  # number of volumes, by CSI driver
+        self.attached: Counter[str] = Counter(attached)  # number of attached volumes, by CSI driver
         self.ports: Counter[HostPort] = Counter()
         self.pod_groups: Counter[PodGroup] = Counter()
         deleting = node.deleting or any(taint.key == TO_BE_DELETED for taint in node.taints)
-        # Cluster-autoscaler places no pod on a cordoned node, even if the pod tolerates it (plugin_runner.go:106-110).
+        # Cluster-autoscaler places no pod on a cordoned node, even if the pod tolerates the taint
+        # (plugin_runner.go:106-110).
         self.is_schedulable = node.ready and not node.unschedulable and not deleting
 
     def change(self, pod_group: PodGroup, count: int) -> None:
-        """Add pods of a group, or remove them if the count is negative."""
+        """Add this many pods of a pod group. A negative count removes pods."""
         self.pod_groups[pod_group] += count
         if not self.pod_groups[pod_group]:
             del self.pod_groups[pod_group]
@@ -67,10 +71,12 @@ class NodeInfo:
 
 
 def utilization(node_info: NodeInfo) -> tuple[str, Fraction] | None:
-    """Return the most used resource and its requested share (simulator/utilization/info.go:44-134); None: unknown.
+    """Return the resource with the largest requested share, and this share; None: unknown.
 
-    On a node with a GPU only the GPU counts, because it determines the price. A GPU that the node does not report yet
-    counts as unused.
+    The rules are cluster-autoscaler's (simulator/utilization/info.go:44-134).
+
+    On a node with a GPU, only the GPU counts, because the GPU determines the node's price. A GPU that the node does not
+    report yet counts as unused.
     """
     allocatable = node_info.allocatable
     gpu = next((name for name, amount in sorted(node_info.node.capacity.items()) if is_gpu(name) and amount), None)

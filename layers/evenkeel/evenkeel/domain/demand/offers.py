@@ -1,4 +1,4 @@
-"""The offer of each pool to scale-up and scale-down: its nodes, its limits, and reasons that exclude groups."""
+"""The input of scale-up and scale-down from each pool: its nodes, its limits, and reasons that exclude node groups."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -23,10 +23,11 @@ _LASTING = frozenset({Rule.REPLICAS_OF_OTHERS, Rule.NO_MACHINE_CAN_BE_NAMED})
 
 
 def offer_of(pool: PoolDraft) -> PoolOffer:
-    """Return the offer of a pool, based on its plan.
+    """Return the offer of a pool, based on the pool's draft plan.
 
-    Its room is the number of nodes that a scale request could add (``domain.rebalancing.replicas.requests``). The
-    published bounds do not limit this room: bounds are for autoscalers, and follow the replicas.
+    The offer's ``room`` is the number of nodes that a scale request could add
+    (``domain.rebalancing.replicas.requests``). The published bounds do not limit it, because they are for autoscalers,
+    and Evenkeel adapts them to the replicas.
     """
     room = pool.free_on_request
     is_busy = pool.moves or (pool.request.current is not None and not pool.request.current.is_of_plan)
@@ -68,9 +69,9 @@ def _threshold(share: float | None) -> Fraction:
 
 
 def _held_because(draft: Draft, unhealthy: Reason | None, blocked: Reason | None) -> Reason | None:
-    """Return the lasting reason that keeps all nodes of a group; None: there is none.
+    """Return the lasting reason why all nodes of a group count as needed; None: there is none.
 
-    Only a lasting reason ends unneeded clocks.
+    A lasting reason ends the unneeded clocks of the nodes. A temporary reason does not.
     """
     frozen = draft.group.frozen_because
     if draft.state is State.FROZEN and (frozen is None or frozen.rule is not Rule.WRITE_REFUSED):
@@ -86,23 +87,28 @@ def _unhealthy_because(draft: Draft) -> Reason | None:
 
 
 def _coming(draft: Draft) -> int:
-    """Return the sum of provisioning machines, replicas that may still get one, and replicas that this plan adds."""
+    """Return the number of upcoming nodes of a group.
+
+    It is the sum of machines that are provisioning, replicas that may still get a machine, and replicas that this plan
+    adds.
+    """
     group = draft.group
     provisioning = draft.machines.coming
     if group.status.launched is None:
         machines = group.machines or ()
         provisioning = sum(not (machine.has_node or machine.deleting or machine.preserved) for machine in machines)
-    # The machine controller may not have seen the latest replicas yet, also in a probing group. If it never creates
-    # machines for them, the group is fenced at the provision timeout.
+    # The machine controller may not have created machines for the latest replicas yet. This is also possible in a
+    # probing group. If it never creates these machines, the group is fenced at the provision timeout.
     may_be_made = draft.state in (State.HEALTHY, State.PROBING)
     unmade = max(0, group.waiting - provisioning) if may_be_made else 0
     return draft.machines.coming + unmade + max(0, draft.requested - group.requested)
 
 
 def untouched(pool: AnyPool, rule: Rule) -> PoolOffer:
-    """Return the offer of a pool that Evenkeel does not change: it gets no node and loses none.
+    """Return the offer of a pool that Evenkeel does not change. The pool neither gets nor loses nodes.
 
-    A partial member list (FEW_MEMBERS) lasts a minute at most, so the pool's nodes only wait and clocks continue.
+    FEW_MEMBERS means that some members of the pool are missing from the list, which lasts a minute at most. So this
+    reason is temporary: the pool's nodes wait, and their unneeded clocks continue.
     """
     reason = Reason.of(rule)
     held, waits = (None, reason) if rule is Rule.FEW_MEMBERS else (reason, None)
@@ -121,10 +127,10 @@ def untouched(pool: AnyPool, rule: Rule) -> PoolOffer:
 
 
 def with_coming(pools: Sequence[PoolOffer], workload: Workload) -> tuple[PoolOffer, ...]:
-    """Return the pools, with upcoming nodes limited to the requested nodes that do not exist yet.
+    """Return the pools, with the number of upcoming nodes limited to the requested nodes that do not exist yet.
 
-    A node registers before its machine reports it, and would otherwise count twice. A node being deleted does not count
-    as existing, because its replacement is upcoming.
+    A node registers before its machine reports it. Without the limit, such a node would count as existing and as
+    upcoming. A node that is being deleted does not count as existing, because its replacement is upcoming.
     """
     existing = Counter(node.group for node in workload.nodes if not node.deleting)
 
@@ -147,16 +153,16 @@ def _is_marked(node: Node, offers: dict[GroupKey, GroupOffer]) -> bool:
 
 
 def marked_nodes(workload: Workload, pools: Sequence[PoolOffer]) -> frozenset[str]:
-    """Return the names of the nodes whose machines have Evenkeel's delete mark and are not being deleted."""
+    """Return the names of the nodes that are not being deleted, but whose machines have Evenkeel's delete mark."""
     offers = _marked_offers(pools)
     return frozenset(node.name for node in workload.nodes if not node.deleting and _is_marked(node, offers))
 
 
 def with_deleting(workload: Workload, pools: Sequence[PoolOffer]) -> Workload:
-    """Return the workload, with as many marked nodes set to deleting as a group has nodes above its replicas.
+    """Return the workload, with ``deleting`` set for the marked nodes that the machine controller will delete.
 
-    Until the machine controller acts, only the mark shows which machines it will delete. If replicas are raised
-    meanwhile, it deletes none.
+    Their number is the group's number of nodes minus its replicas. Until the machine controller acts, only the delete
+    marks show which machines it will delete. If the replicas are raised meanwhile, it deletes no machine.
     """
     offers = _marked_offers(pools)
     if not offers:

@@ -1,19 +1,20 @@
-"""Past orders for the pending pods: the nodes that did not help the pods, and the time of the next order.
+"""Past orders of nodes for pending pods: which nodes did not help the pods, and when the next order is allowed.
 
-1. The first order of one expected node for pods with equal needs has no wait.
-2. An order did not help if its node is Ready, and would reject the pods even if it were empty.
-3. The next order then waits 10 min. The wait doubles each time, up to 1 h. Such an order is for one node. While that
-   node is upcoming, no other is ordered.
-4. If a pool or a kind of node was not tried for these pods, one such node is ordered at once. This happens up to three
-   times. If the node helps, more are ordered.
+1. The first order of a kind of node for pods with equal needs is allowed at once.
+2. An order did not help if its node would reject the pods even if the node were empty. A node that is not Ready in time
+   did not help either.
+3. After an order that did not help, the next order waits 10 min. The wait doubles each time, up to 1 h. A repeated
+   order is for one node. While this node is upcoming, no other node is ordered for these pods.
+4. If a pool or a kind of node was not tried for these pods yet, one such node is ordered without a wait, up to three
+   times. If the node helps, more such nodes are ordered.
 
     order       node is no use     one node          one node                        one node
     |-- boots --|                  |                 |                               |
     *-----------x - - 10 min - - - *- - - 20 min - - *- - - - - - 40 min - - - - - - *- - - 1 h - - -
 
-The key of an order is a digest of the pods' needs and of those parts of the expected node that the needs refer to. If
-the needs or these parts change, the key changes. Names and labels of pods are left out, because they differ in a
-controller's next pods.
+The key of an order has two digests: one of the pods' needs, and one of those parts of the expected node to which the
+needs refer. If the needs or these parts change, the key changes. The digests leave out names and labels of pods,
+because a controller's next pods have other names and labels.
 """
 
 import hashlib
@@ -49,28 +50,29 @@ from evenkeel.domain.model.workload import HOSTNAME, Node, NodeSelectorTerm, Pod
 
 Orders = Mapping[str, PastOrder]
 
-# Filters that may accept a pod once other nodes exist.
+# Rules of filters that may accept a pod once other nodes exist.
 CHANGING = frozenset({Rule.SPREAD_SKEW, Rule.WITHOUT_COMPANY})
 # Machines of one type differ by some KiB. Amounts that differ by less than this factor count as equal.
 _ALIKE = 1.05
 
 
 class OrderMemory:
-    """The stored orders of all pools, updated by the nodes of this check."""
+    """The stored orders of all pools, updated with the nodes that this check found."""
 
     def __init__(self, workload: Workload, simulation: Simulation, pools: Sequence[PoolOffer]) -> None:
         self._workload, self._simulation, self._pools, self._now = workload, simulation, pools, simulation.now
         self._digest = cache(pods_digest)
         self._retry_time = cache(self._find_retry_time)
         self._ineffective: dict[PodGroup, Mapping[GroupKey, PastOrder]] = {}
-        self._latest: dict[str, datetime] = {}  # time of the last order for pods, in any pool, by digest
+        self._latest: dict[str, datetime] = {}  # digest of pods -> time of the last order for these pods in any pool
         for key, order in ((key, order) for pool in pools for key, order in pool.orders.items()):
             self._latest[_of_pods(key)] = max(order.at, self._latest.get(_of_pods(key), order.at))
         self._pending = self._pending_by_digest if self._latest else {}
         self._upcoming: Counter[GroupKey] = Counter(simulation.starting.values())
         self._upcoming.update({offer.group: offer.coming for pool in pools for offer in pool.groups})
-        self._helped: set[tuple[PoolId, str]] = set()  # keys of orders whose nodes help in all groups of the order
-        self._untried: set[tuple[PodGroup, GroupKey]] = set()  # groups not tried for these pods yet
+        # Pool and key of each order whose nodes help the pods, in every group that has such nodes.
+        self._helped: set[tuple[PoolId, str]] = set()
+        self._untried: set[tuple[PodGroup, GroupKey]] = set()  # pod group, and node group that was not tried for it
         self._orders = {pool.pool: self._updated(pool) for pool in pools}
 
     @cached_property
@@ -83,7 +85,9 @@ class OrderMemory:
     # ---------------------------------------------------------------- do the nodes that have arrived help?
 
     def _unexpired(self, pool: PoolOffer) -> dict[str, PastOrder]:
-        """Return the orders whose pods are pending, or last got an order, in any pool, within ``ORDERS_KEPT``.
+        """Return the orders of a pool that have not expired.
+
+        An order expires once its pods are not pending and no pool has ordered nodes for them within ``ORDERS_KEPT``.
 
         If a clock was set back, an order's time may be in the future. Such a time counts as now.
         """
@@ -103,7 +107,7 @@ class OrderMemory:
         return orders
 
     def _evaluated(self, pool: PoolId, key: str, order: PastOrder, pod: Pod) -> PastOrder | None:
-        """Return an order, updated with the groups whose nodes helped or failed; None: a failed order helped after all.
+        """Return an order, updated with the results of its nodes; None: the order had failed, but its nodes help now.
 
         Nodes may differ between zones, so each group is evaluated separately.
         """
@@ -133,7 +137,7 @@ class OrderMemory:
         return replace(order, is_open=False, failed_in=tuple(sorted(failed_in)), helped_in=tuple(sorted(helped_in)))
 
     def _arrived(self, order: PastOrder) -> Iterator[Node]:
-        """Yield the started nodes in an order's groups that were created after the order."""
+        """Yield the nodes of an order: the started nodes of its groups that were created after the order."""
         for node in self._started_nodes:
             if str(node.group) in order.groups and node.created_at is not None and node.created_at > order.seen:
                 yield node
@@ -149,9 +153,10 @@ class OrderMemory:
         ]
 
     def _rejects_if_empty(self, node: Node, pod: Pod) -> Reason | None:
-        """Return why a node would reject a pod even if all movable pods had left the node; None: it accepts the pod.
+        """Return why a node would reject a pod even if all movable pods had left it; None: it would accept the pod.
 
-        Three kinds of pods remain: those that come with the node, are bound to it, or were created for it.
+        Three kinds of pods cannot move: pods that come with the node, pods that select this node, and pods that a
+        controller created for it.
         """
         simulation = self._copy
         snapshot, pod_groups = simulation.snapshot, simulation.pod_groups
@@ -165,7 +170,10 @@ class OrderMemory:
 
     @cached_property
     def _copy(self) -> Simulation:
-        """A second simulation, because removing and adding a node changes the order in which nodes are filled."""
+        """Return a second simulation for trials.
+
+        A trial removes a node and adds it again, which changes the order in which nodes are filled.
+        """
         return Simulation(self._workload, tuple(self._pools), self._simulation.policy, self._now)
 
     def _is_upcoming(self, order: PastOrder) -> bool:
@@ -174,7 +182,10 @@ class OrderMemory:
     # ---------------------------------------------------------------- the next order
 
     def ineffective_groups(self, pod_group: PodGroup) -> Mapping[GroupKey, PastOrder]:
-        """Return the node groups whose expected node did not help the pods, each with the last order that failed."""
+        """Return the node groups in which an order for these pods must wait.
+
+        Each group is returned with the failed order that is the reason.
+        """
         if pod_group not in self._ineffective:
             self._ineffective[pod_group] = self._find_ineffective(pod_group)
         return self._ineffective[pod_group]
@@ -187,7 +198,8 @@ class OrderMemory:
         groups = {}
         for pool in self._pools:
             of_pool = self._failed[pool.pool]
-            # Once ``MOST_ORDERS`` orders of a pool have failed, its nodes count as ineffective for other pods, too.
+            # Once ``MOST_ORDERS`` orders of a pool have failed, the pool's nodes count as ineffective for all other
+            # pods, too.
             last = max(of_pool, key=lambda order: order.at) if len(of_pool) >= MOST_ORDERS else None
             if own is None and last is None:
                 continue
@@ -210,7 +222,10 @@ class OrderMemory:
         return {pool: [order for order in orders.values() if order.failed] for pool, orders in self._orders.items()}
 
     def _fits_a_node(self, pod_group: PodGroup, group: GroupKey, younger_than: timedelta = timedelta.max) -> bool:
-        """Return True if a Ready node of a group, if it were empty, would hold the pods. Older nodes do not count."""
+        """Return True if the pods would fit a Ready node of a group if the node were empty.
+
+        Only nodes that are younger than ``younger_than`` count.
+        """
         pods = self._pending_by_digest.get(self._digest(pod_group))
         nodes = (
             node
@@ -226,15 +241,16 @@ class OrderMemory:
         return f"{self._digest(pod_group)}/{node_digest(pod_group, self._simulation.template_nodes[group])}"
 
     def _find_retry_time(self, pod_group: PodGroup) -> datetime | None:
-        """Return when the next node may be ordered for pods that no node has helped; None: a node for them is upcoming.
+        """Return when the next node may be ordered for these pods; None: a node ordered for them is still upcoming.
 
-        Orders in all pools count. Otherwise Evenkeel would order nodes from pool after pool without effect.
+        The failed orders of all pools count. Otherwise Evenkeel would order ineffective nodes in one pool after
+        another.
         """
         own = self._orders_of(self._digest(pod_group))
         if any(order.is_open and self._is_upcoming(order) for order in own):
             return None
         ineffective = self.ineffective_groups(pod_group)
-        # An open order with neither an upcoming nor an existing node was lost. It does not count.
+        # An order that is still open without an upcoming node was lost, and does not count.
         known = [order for order in own or ineffective.values() if order.failed and not order.is_open]
         if not known:
             return self._now
@@ -250,7 +266,7 @@ class OrderMemory:
     def usable_nodes(self, pod_group: PodGroup, node_infos: Sequence[NodeInfo]) -> Sequence[NodeInfo]:
         """Return the nodes on which a pod group may be placed.
 
-        In node groups whose expected node did not help the pods, only started nodes are usable.
+        In the node groups of ``ineffective_groups``, only started nodes are usable.
         """
         groups, started = self.ineffective_groups(pod_group), self._simulation.started
         if not groups:
@@ -258,9 +274,9 @@ class OrderMemory:
         return [info for info in node_infos if info.name in started or info.node.group not in groups]
 
     def due(self, pod_group: PodGroup) -> list[GroupKey]:
-        """Return the node groups that may get another node for the pods.
+        """Return the node groups in which a node may be ordered now, although earlier nodes did not help the pods.
 
-        Untried groups are first, then the groups whose last failed order is the oldest.
+        Groups that were not tried yet are first, then the groups whose last failed order is the oldest.
         """
         ineffective = self.ineffective_groups(pod_group)
         until = self._retry_time(pod_group) if ineffective else None
@@ -277,12 +293,12 @@ class OrderMemory:
             for offer in pool.groups
             if offer.group in allowed
         )
-        # Each retry begins with another group, because one may remain broken while the others are fixed.
+        # Each retry starts with another group, because one group may remain broken after the others are fixed.
         turn = {group: (place - ineffective[group].failed) % len(groups) for place, group in enumerate(groups)}
         return sorted(groups, key=lambda group: (group not in untried, ineffective[group].at, turn[group]))
 
     def no_order_because(self, pod_group: PodGroup, group: GroupKey) -> Reason | None:
-        """Return why a group gets no node for pods that a new node would hold; None: the group may get a node."""
+        """Return why no node is ordered in a group for pods that fit a new node; None: a node may be ordered."""
         order = self.ineffective_groups(pod_group).get(group)
         if order is None:
             return None
@@ -290,7 +306,7 @@ class OrderMemory:
         return Reason.of(Rule.ORDER_DID_NOT_HELP, node=order.node, why=order.why, until=until)
 
     def ineffective(self, pool: PoolId) -> tuple[IneffectiveOrder, ...]:
-        """Return the orders of a pool whose nodes have arrived, but whose pods are still pending."""
+        """Return the orders of a pool whose nodes did not help, and whose pods are still pending."""
         return tuple(
             IneffectiveOrder(
                 pods=tuple(map(str, self._pending[_of_pods(key)])),
@@ -306,9 +322,9 @@ class OrderMemory:
     # ---------------------------------------------------------------- orders to store
 
     def orders(self, pool: PoolOffer) -> Orders:
-        """Return the orders to store if the pool orders nothing.
+        """Return the orders to store if no node is ordered in the pool.
 
-        Expired orders remain until another change is written.
+        Expired orders remain stored until another change of the orders is written.
         """
         orders = self._orders[pool.pool]
         return pool.orders if orders == self._unexpired(pool) else orders
@@ -328,20 +344,20 @@ class OrderMemory:
     def _ordered(self, before: PastOrder | None, group: GroupKey) -> PastOrder:
         if before is None:
             return PastOrder(at=self._now, seen=self._seen, groups=(str(group),))
-        # An open order keeps ``seen``: nodes created after that time belong to the order.
+        # While an order is open, ``seen`` does not change, because all nodes created after it belong to the order.
         seen = before.seen if before.is_open else self._seen
         groups = tuple(sorted({*before.groups, str(group)}))
         return replace(before, at=self._now, seen=seen, groups=groups, is_open=True)
 
     @cached_property
     def _seen(self) -> datetime:
-        """The latest creation time of any node or pod, as set by the API server."""
+        """Return the latest creation time of any node or pod, which the API server has set."""
         nodes = (node.created_at for node in self._workload.nodes if node.created_at is not None)
         return max([*nodes, *(pod.created_at for pod in self._workload.pods)], default=self._now)
 
     @cached_property
     def retry_at(self) -> datetime | None:
-        """The earliest time from which a further order is allowed; None: no order waits for a time."""
+        """Return the earliest time at which a waiting order is allowed; None: no order waits for a known time."""
         times = (self._retry_time(pod_group) for pod_group, groups in self._ineffective.items() if groups)
         return min((time for time in times if time is not None and time > self._now), default=None)
 
@@ -351,9 +367,12 @@ def _of_pods(key: str) -> str:
 
 
 def _is_made_for(pod: Pod, node: Node) -> bool:
-    """Return True if a pod exists because of its node: a DaemonSet or another controller created it for the node.
+    """Return True if a pod exists only because of its node.
 
-    A controller of unknown kind may also replicate pods on any node. So its pod must be younger than the node.
+    Either the pod comes with the node, or a controller created the pod for this node.
+
+    A controller of unknown kind may also create pods for any node. So its pod counts only if the pod is younger than
+    the node.
     """
     if comes_with_node(pod):
         return True
@@ -387,7 +406,7 @@ def pods_digest(pod_group: PodGroup) -> str:
 
 
 def node_digest(pod_group: PodGroup, template: TemplateNode) -> str:
-    """Return a digest of the parts of an expected node that the pods' needs refer to. Other parts may vary."""
+    """Return a digest of those parts of an expected node to which the pods' needs refer."""
     node = template.node
     free = Counter(counts(node.allocatable))
     for pod in template.pods:
@@ -398,7 +417,10 @@ def node_digest(pod_group: PodGroup, template: TemplateNode) -> str:
 
 
 def _keys_read(pod_group: PodGroup) -> set[str]:
-    """Return the keys of node labels that decide whether the pods fit, except the hostname, which is always unique."""
+    """Return the keys of the node labels that decide whether the pods fit.
+
+    The hostname is left out, because it is unique for each node.
+    """
     needs, reaches = pod_group.needs, pod_group.volumes.reaches
     keys = {*needs.node_selector, *_keys_of(needs.node_terms), *(constraint.key for constraint in needs.spread)}
     keys |= {term.key for term in (*needs.affinity, *needs.anti_affinity)}

@@ -1,8 +1,9 @@
-"""The requests for nodes that follow from advice, and the unneeded clocks that a plan stores.
+"""Requests that add or remove nodes according to demand's advice, and the unneeded clocks that a plan stores.
 
-Journal, limits and fences apply to these requests as to all others. An order for pods is not stored: a requested node
-that does not exist yet is upcoming, and pods that fit an upcoming node get no other. So a crash at any step, a repeated
-message or a late check does not change which nodes are ordered.
+Journal, limits and fences apply to these requests as to all others. An order for pods is not stored, because the next
+check finds its nodes: a requested node that does not exist yet counts as upcoming. No further node is ordered for pods
+that fit an upcoming node. So a crash at any step, a repeated message or a late check does not change which nodes are
+ordered.
 
     check   pods 3, upcoming 0  ->  order 3: journal, a +2, (crash)
     check   pods 3, upcoming 2  ->  order 1
@@ -23,7 +24,7 @@ from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.states import ClusterState, GroupState, Release
 
-# Pods that are not counted for these reasons may still turn out to need a node.
+# A pod that does not count as demand for one of these reasons may nevertheless need a node.
 _UNDECIDED = frozenset(
     {
         Rule.POD_NOT_TRIED_YET,
@@ -35,8 +36,9 @@ _UNDECIDED = frozenset(
     }
 )
 _UNKNOWN_NODES = frozenset({Rule.FRESH_NODE_UNKNOWN, Rule.CPU_AND_MEMORY_UNKNOWN})
-# Cluster-autoscaler orders no node in a group with more missing nodes than the larger of these limits
-# (--ok-total-unready-count, --max-total-unready-percentage; clusterstate.go, IsNodeGroupHealthy).
+# Cluster-autoscaler orders no node in a group that lacks more nodes than the larger of two limits: a number of nodes,
+# and a share of the running nodes (--ok-total-unready-count, --max-total-unready-percentage; clusterstate.go,
+# IsNodeGroupHealthy).
 _MISSING_NODES, _MISSING_SHARE = 3, 0.45
 
 
@@ -48,8 +50,8 @@ def orders_for_pods(
 ) -> dict[PoolId, ScaleRequest]:
     """Return a request for each pool from which pending pods need nodes.
 
-    A run carries out one request per pool. An operator's request precedes one for pods. If max_step has
-    divided the operator's request, pods precede its rest.
+    A run carries out one request per pool. An operator's request precedes a request for pods. If max_step has divided
+    the operator's request, a request for pods precedes its remaining part.
     """
     orders = {}
     for pool, advice in advised.pools.items():
@@ -63,7 +65,7 @@ def orders_for_pods(
 def removals_of_unneeded(
     advised: Advised, requests: Mapping[PoolId, ScaleRequest], now: datetime
 ) -> dict[PoolId, ScaleRequest]:
-    """Return a request for each pool with unneeded nodes to remove. It removes exactly these nodes."""
+    """Return a request for each pool with unneeded nodes to remove. The request removes exactly these nodes."""
     removals: dict[PoolId, list[Removal]] = {}
     for removal in advised.idle.go if advised.idle is not None else ():
         request = requests.get(removal.pool)
@@ -88,11 +90,11 @@ def _removal_request(pool: PoolId, removals: Sequence[Removal], now: datetime) -
 def nodes_for_released(
     observation: Observation, pools: Sequence[tuple[PoolPlan, PoolOffer]], now: datetime
 ) -> dict[PoolId, dict[str, int]]:
-    """Return how many of the released nodes pending pods need, by pool and group.
+    """Return how many of the released nodes the pending pods need, by pool and group.
 
-    A pool is left out if the number is unknown: pods were not read, or some of them cannot be placed. Only healthy
-    groups get nodes, at most as many as were released and not ordered again. Pods are placed on
-    upcoming nodes of any pool first.
+    A pool is left out if its number is unknown, because pods were not read or some pods cannot be placed. Only healthy
+    groups get nodes, at most as many as were released and not ordered again. Pods are first placed on existing and
+    upcoming nodes of any pool.
     """
     offers = [_released_only(plan, offer) for plan, offer in pools]
     advised = advise(observation, offers, DemandStage.OFF, ScaleDownState(), now)
@@ -130,10 +132,10 @@ def _released_only(plan: PoolPlan, offer: PoolOffer) -> PoolOffer:
 
 
 def _seems_broken(group: NodeGroup, release: Release) -> bool:
-    """Return True if an autoscaler may refuse to order nodes in a group, because too many nodes are missing.
+    """Return True if an autoscaler may refuse to order nodes in a group, because the group lacks too many nodes.
 
-    An autoscaler does not count its own ordered nodes as missing. But it forgets its orders when it restarts, so
-    Evenkeel counts all upcoming nodes as missing.
+    An autoscaler does not count its own recent orders as missing nodes. But it forgets its orders when it restarts, so
+    this function counts all upcoming nodes as missing.
     """
     return release.awaited(group) > max(_MISSING_NODES, _MISSING_SHARE * group.running)
 
@@ -142,10 +144,13 @@ def _seems_broken(group: NodeGroup, release: Release) -> bool:
 
 
 def scale_down_state(state: ClusterState, now: datetime) -> ScaleDownState:
-    """Return the stored clocks and the times of the last growth and failure. A time in the future counts as now."""
+    """Return the stored clocks, and the times of the last growth and of the last failed removal.
+
+    A time in the future counts as now.
+    """
     clocks = {name: min(since, now) for group in state.groups.values() for name, since in group.unneeded.items()}
     grew = (pool.grew_at for pool in state.pools.values() if pool.grew_at is not None)
-    # A removal failed if the API rejected a write to a group with a marked machine.
+    # A removal failed if the API server rejected a write to a group with a marked machine.
     failed = (group.write_refused_at for group in state.groups.values() if group.marked and group.write_refused_at)
     return ScaleDownState(
         clocks=clocks,
@@ -159,8 +164,8 @@ def with_clocks(
 ) -> dict[GroupKey, GroupState]:
     """Return the new states of the groups in which a clock starts or ends.
 
-    Clocks are stored by group. So a new clock rewrites the clocks of a few nodes, and not of a thousand. A check that
-    read no nodes changes no clock. If the policy allows no removals, no clock runs.
+    Clocks are stored by group, so that a new clock rewrites the clocks of one group only. A check that has not read the
+    nodes changes no clock. If the policy does not allow removals, all clocks end.
     """
     clocks: dict[GroupKey, dict[str, datetime]] = {}
     if policy.demand.removes:

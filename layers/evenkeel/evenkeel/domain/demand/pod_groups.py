@@ -1,4 +1,4 @@
-"""Groups of pods that are equal for placement: the result for one pod of a group is valid for all of them."""
+"""Groups of pods with equal needs. A placement result for one pod of a group is valid for all pods of the group."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,9 +10,9 @@ from evenkeel.domain.demand.volumes import VolumeNeeds, Volumes
 from evenkeel.domain.model.workload import HOSTNAME, HostPort, Needs, Pod, Requirement, TopologySpreadConstraint
 
 
-@dataclass(eq=False, slots=True)  # compared by identity: there is one object per group and simulation
+@dataclass(eq=False, slots=True)  # compared by identity, because a simulation has one object per group
 class PodGroup:
-    """Pods with equal needs. ``request`` and its parts have the units of ``domain.demand.requests``."""
+    """Pods with equal needs. ``request`` and its parts are in the units of ``domain.demand.requests``."""
 
     name: str  # the name of one of its pods, for display
     namespace: str
@@ -21,13 +21,13 @@ class PodGroup:
     request: Mapping[str, int]
     ports: tuple[HostPort, ...]
     volumes: VolumeNeeds
-    spread: tuple[TopologySpreadConstraint, ...]  # their selectors include matchLabelKeys
+    spread: tuple[TopologySpreadConstraint, ...]  # each selector includes the pod's values of matchLabelKeys
     priority: int
     is_terminating: bool
     cpu: int = field(init=False)
     memory: int = field(init=False)
     rest: tuple[tuple[str, int], ...] = field(init=False)  # the request without cpu and memory
-    by_node: bool = field(init=False)  # its pods can select single nodes of one shape
+    by_node: bool = field(init=False)  # True: the pods can select single nodes of one shape
 
     def __post_init__(self) -> None:
         self.cpu = self.request.get(CPU, 0)
@@ -41,21 +41,21 @@ class PodGroup:
 
 
 class _Requested(NamedTuple):
-    """The requests read from one spec. ``needs`` keeps the spec alive, so that its ``id`` remains unique."""
+    """The requests read from one pod spec. ``needs`` references the spec, so that its ``id`` is not reused."""
 
     needs: Needs
     request: Mapping[str, int]
     ports: tuple[HostPort, ...]
-    alike: int  # the same number for specs that are equal for placement
+    alike: int  # a number that is equal for specs with equal needs
 
 
 class PodGroups:
-    """Finds the group of each pod: the same object for pods with equal needs."""
+    """Assigns pods to groups. Pods with equal needs get the same ``PodGroup`` object."""
 
     def __init__(self, volumes: Volumes) -> None:
         self._volumes = volumes
         self._groups: dict[Hashable, PodGroup] = {}
-        self._requested: dict[int, _Requested] = {}  # by the spec's id: many pods share one spec
+        self._requested: dict[int, _Requested] = {}  # by ``id`` of the spec, because many pods share one spec
         self._alike: dict[Hashable, int] = {}
 
     def of(self, pod: Pod) -> PodGroup:
@@ -103,7 +103,7 @@ class PodGroups:
 
 
 def _with_label_keys(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> TopologySpreadConstraint:
-    """Return the constraint, with the pod's own values of matchLabelKeys in the selector."""
+    """Return the constraint with its matchLabelKeys added to the selector, each with the value of the pod's label."""
     own = tuple(Requirement(key, "In", (labels[key],)) for key in constraint.label_keys if key in labels)
     if not own or constraint.selector is None:
         return constraint

@@ -1,4 +1,4 @@
-"""Rules about pods for scale-up and scale-down: which pods come with a node, can be placed, or are demand.
+"""Rules about pods for scale-up and scale-down: which pods come with a node, can be placed, or count as demand.
 
 Sources: utils/kubernetes/listers.go:181-203, core/podlistprocessor, static_autoscaler.go:531-571.
 """
@@ -39,20 +39,21 @@ def is_mirror(pod: Pod) -> bool:
 
 
 def comes_with_node(pod: Pod) -> bool:
-    """Return True if a pod runs on a node because the node exists."""
+    """Return True if a pod comes with its node, as pods of DaemonSets and mirror pods do."""
     return is_daemon(pod) or is_mirror(pod)
 
 
 def is_overdue(pod: Pod, now: datetime) -> bool:
-    """Return True if a deleted pod has exceeded its grace period by 30 s."""
+    """Return True if a deleted pod has exceeded its grace period by more than 30 s."""
     return pod.deleted_at is not None and pod.deleted_at + pod.grace + _GRACE < now
 
 
 def daemon_sets_of(pods: Iterable[Pod]) -> tuple[Pod, ...]:
-    """Return the newest pod of each DaemonSet, as the DaemonSet would start it on any node.
+    """Return the newest pod of each DaemonSet, without the fields that bind the pod to its node.
 
-    In each pod, the controller replaces the template's node affinity with a node name, which Evenkeel drops. Node
-    selector and tolerations then decide, so a DaemonSet may count on too many nodes, but never on too few.
+    In each pod, the DaemonSet controller replaces the template's node affinity with a node name, and Evenkeel drops
+    this name. So only node selector and tolerations decide on which nodes a DaemonSet counts. It may count on too many
+    nodes, but never on too few.
     """
     newest: dict[tuple[str, str], Pod] = {}
     for pod in sorted(pods, key=lambda pod: (pod.created_at, pod.namespace, pod.name)):
@@ -67,8 +68,8 @@ def daemon_sets_of(pods: Iterable[Pod]) -> tuple[Pod, ...]:
 def unplaceable(pod: Pod) -> Reason | None:
     """Return the first need of a pod that Evenkeel cannot evaluate; None: Evenkeel can place the pod.
 
-    Scale-up, scale-down and convergence all use this check. A node ordered for an unplaceable pod may not help it. If
-    the node of such a pod is removed, the pod may fit no other.
+    Scale-up, scale-down and convergence all use this function. A node that is ordered for an unplaceable pod may not
+    help the pod. If the node of such a pod is removed, the pod may fit no other node.
     """
     needs = pod.needs
     if needs.gates:
@@ -88,16 +89,16 @@ def unplaceable(pod: Pod) -> Reason | None:
 
 @dataclass
 class SortedPods:
-    """The pods of one check: those on each node, the pending ones, and those that are not counted as demand."""
+    """The pods of one check: pods on nodes, pending pods, and pods that do not count as demand."""
 
     on_node: dict[str, list[Pod]] = field(default_factory=lambda: defaultdict(list))
     pending: list[Pod] = field(default_factory=list)
     not_counted: list[NotCounted] = field(default_factory=list)
-    drained: set[str] = field(default_factory=set)  # nodes that are being deleted, with pods that must move
+    drained: set[str] = field(default_factory=set)  # names of nodes that are being deleted and have pods that must move
 
 
 def sort_pods(workload: Workload, policy: DemandPolicy, now: datetime) -> SortedPods:
-    """Return the pods of each node, the pending pods, and those that are not counted as demand."""
+    """Return the pods of each node, the pending pods, and the pods that do not count as demand."""
     deleting = {node.name for node in workload.nodes if is_being_deleted(node, now)}
     names = {node.name for node in workload.nodes}
     pods = SortedPods()
@@ -105,7 +106,8 @@ def sort_pods(workload: Workload, policy: DemandPolicy, now: datetime) -> Sorted
         if pod.has_ended or is_overdue(pod, now):
             continue
         if node := node_of(pod, names):
-            # A drained pod is replaced. The replacement needs a new node only if it fits no existing or upcoming one.
+            # A pod on a node that is being deleted counts as pending, because its controller replaces it. The
+            # replacement needs a new node only if it fits no existing or upcoming node.
             if node in deleting and not_rescheduled_because(pod, policy) is None:
                 pods.pending.append(replace(pod, node=""))
                 pods.drained.add(node)
@@ -121,7 +123,10 @@ def sort_pods(workload: Workload, policy: DemandPolicy, now: datetime) -> Sorted
 
 
 def node_of(pod: Pod, nodes: Container[str]) -> str:
-    """Return the node whose resources a pod uses: its own, or an existing node nominated for it; empty: none."""
+    """Return the name of the node whose resources a pod uses; empty: no node.
+
+    It is the pod's own node or, if the pod has none, the existing node that the scheduler has nominated for the pod.
+    """
     if pod.node or pod.deleted_at is not None:
         return pod.node
     return pod.nominated if pod.nominated in nodes else ""
@@ -133,10 +138,10 @@ def is_expendable(pod: Pod, policy: DemandPolicy) -> bool:
 
 
 def not_demand_because(pod: Pod, policy: DemandPolicy, now: datetime) -> Reason | None:
-    """Return why a pod without a node is no demand; None: it is demand.
+    """Return why a pod without a node does not count as demand; None: it counts.
 
-    Only a pod that the scheduler reports as unschedulable is demand. If a pod has no scheduling condition, the
-    scheduler has not tried it yet.
+    Only a pod that the scheduler reports as unschedulable counts. If a pod has no scheduling condition, the scheduler
+    has not tried it yet.
     """
     if reason := not_rescheduled_because(pod, policy):
         return reason
@@ -149,7 +154,7 @@ def not_demand_because(pod: Pod, policy: DemandPolicy, now: datetime) -> Reason 
 
 
 def not_rescheduled_because(pod: Pod, policy: DemandPolicy) -> Reason | None:
-    """Return why a pod is no demand after its node is drained; None: it is demand."""
+    """Return why a pod does not count as demand once its node is drained; None: it counts."""
     if pod.deleted_at is not None:
         return Reason.of(Rule.POD_GOING)
     if comes_with_node(pod):
@@ -162,8 +167,9 @@ def not_rescheduled_because(pod: Pod, policy: DemandPolicy) -> Reason | None:
 def old_enough_at(pods: Iterable[Pod], policy: DemandPolicy, now: datetime) -> datetime | None:
     """Return when the oldest pending pod is old enough to act on; None: no pod is pending.
 
-    Until then the scheduler may still be placing all pending pods. A pod with a creation time in the future counts as
-    old enough. Otherwise the pod would wait until Evenkeel's slow clock has caught up.
+    If pods request GPUs, the oldest of these pods must be old enough, too. Before that time, the scheduler may still
+    place all pending pods. A pod with a creation time in the future counts as old enough. Otherwise, if Evenkeel's
+    clock is slow, the pod would wait until that clock has caught up.
     """
     pending = list(pods)
 

@@ -1,6 +1,6 @@
-"""The resources that a pod requests of a node (component-helpers resource/helpers.go:151-322).
+"""The resources that a pod requests from a node (component-helpers resource/helpers.go:151-322).
 
-As in the scheduler, cpu is counted in millicores and every other resource in whole units, both rounded up.
+As in the scheduler, cpu is counted in millicores and every other resource in whole units. All amounts are rounded up.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ MEMORY = "memory"
 PODS = "pods"
 
 Counts = Mapping[str, int]
-"""Amounts by resource: millicores, bytes, pieces."""
+"""The amount of each resource, by name: cpu in millicores, memory and storage in bytes, other resources in pieces."""
 
 
 def counts(amounts: Amounts) -> dict[str, int]:
@@ -23,7 +23,7 @@ def counts(amounts: Amounts) -> dict[str, int]:
 
 
 def amount_text(resource: str, count: int) -> str:
-    """Return a count as Kubernetes writes it: 1500m, 2, 6Gi."""
+    """Return a count in the notation of Kubernetes, such as 1500m, 2 or 6Gi."""
     if resource == CPU:
         return f"{count // 1000}" if count % 1000 == 0 else f"{count}m"
     for unit, size in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
@@ -38,11 +38,11 @@ def is_gpu(resource: str) -> bool:
 
 
 def request_of(pod: Pod) -> dict[str, int]:
-    """Return the amount of each resource that a pod requests of a node, without zeros. Limits do not count.
+    """Return the amount of each resource that a pod requests from a node. Amounts of 0 are left out.
 
-    It is the larger of two amounts: the sum for containers and sidecars, and the peak during startup. During startup,
-    an init container runs together with the sidecars listed before it. Pod-level requests, if set, replace this
-    amount. Overhead is added.
+    Limits do not count. The amount is the larger of two: the sum for containers and sidecars, and the peak during
+    startup. During startup, an init container runs together with the sidecars listed before it. Pod-level requests, if
+    set, replace this amount. The pod's overhead is added to it.
     """
     needs = pod.needs.resources
     total = _sum(_of_container(container, needs) for container in needs.containers)
@@ -61,8 +61,8 @@ def request_of(pod: Pod) -> dict[str, int]:
 def _of_container(container: Container, needs: Resources) -> Amounts:
     """Return a container's requests.
 
-    During a resize these are the larger of actual and desired requests. If the resize is infeasible, only the actual
-    requests count.
+    During a resize, these are the larger of the actual and the desired requests. If the resize is infeasible, only the
+    actual requests count.
     """
     if container.running_with is None:
         return container.requests
@@ -71,9 +71,9 @@ def _of_container(container: Container, needs: Resources) -> Amounts:
 
 
 def _of_pod(needs: Resources) -> dict[str, Fraction]:
-    """Return the pod-level requests. A resize is treated as for a container.
+    """Return the pod-level requests. During a resize, the rules of ``_of_container`` apply.
 
-    The amounts in the pod's status include the overhead, which is subtracted here.
+    The amounts in the pod's status include the overhead. This function subtracts it.
     """
     if not any(map(_is_pod_level, needs.pod_requests)):
         return {}

@@ -1,13 +1,16 @@
-"""Scale-down: the unneeded nodes, which of them are removed now, and why the others remain (core/scaledown).
+"""Scale-down: find the unneeded nodes, choose the nodes to remove now, and explain why others remain (core/scaledown).
 
-A node's clock is the time since which it is unneeded. Five principles apply. The code of a special case names its
-upstream rule, or the simulation test that requires it.
+A node's clock is the time since which the node is unneeded. Five principles apply. The code of a special case names
+cluster-autoscaler's rule, or the test that requires the case.
 
-1. A node is removed only if each of its pods ends with the node or has a place elsewhere. No place is used twice.
+1. A node is removed only if each of its pods ends with the node or has a place on another node. No two pods use the
+   same place.
 2. Minimums are compared with existing nodes, because a requested replica may never get a node.
-3. A lasting reason makes a node needed and ends its clock. A temporary reason makes it wait, and its clock continues.
+3. A lasting reason makes a node needed and ends its clock. A temporary reason only delays the removal of an unneeded
+   node, and the node's clock continues.
 4. A check that cannot evaluate the pods neither starts nor ends a clock.
-5. Nodes already marked for removal are removed first, then empty nodes; among equals, the zone with the most nodes.
+5. Nodes whose machines have Evenkeel's delete mark are removed first, then empty nodes. Among equal nodes, a node in
+   the zone with the most nodes is removed first.
 """
 
 from collections import Counter, defaultdict
@@ -42,11 +45,12 @@ _Zone = tuple[PoolId, str]
 def scale_down(
     workload: Workload, pools: Iterable[PoolOffer], state: ScaleDownState, policy: DemandPolicy, now: datetime
 ) -> Unneeded:
-    """Return the unneeded nodes of one complete check, and those to remove now. This function only plans.
+    """Return the unneeded nodes, and the nodes to remove now. This function only plans.
 
     A node is unneeded if its utilization is at most its threshold, no rule keeps it, and its pods have places
-    elsewhere. Its clock starts at the first check that finds it unneeded, and ends at the first that does not. After
-    the unneeded time, and without recent growth or failure, empty nodes are removed together, and others one at a time.
+    elsewhere. Its clock starts at the first check that finds the node unneeded, and ends at the first check that finds
+    it needed. The node is removed after the unneeded time, unless nodes were added or a removal failed recently. Empty
+    nodes are removed together, and other nodes one at a time.
     """
     offers = tuple(pools)
     return _ScaleDown(Simulation(workload, offers, policy, now), workload, offers, state).run()
@@ -54,7 +58,7 @@ def scale_down(
 
 @dataclass
 class _Candidate:
-    """A node that may be unneeded. ``moves`` is True if the node has pods that need another place."""
+    """A node that may be unneeded. ``moves`` is True if the node has pods that must be placed on other nodes."""
 
     node_info: NodeInfo
     pool: PoolOffer
@@ -64,8 +68,8 @@ class _Candidate:
     moves: bool
     moving: list[Pod] = field(default_factory=list)
     places: dict[str, str] = field(default_factory=dict)
-    exceeds_budgets: bool = False  # disruption budgets do not allow evicting all its pods at once
-    waits_for: str = ""  # a pod that must complete before the removal; empty: none
+    exceeds_budgets: bool = False  # True: disruption budgets do not allow the eviction of all its pods at once
+    waits_for: str = ""  # name of a pod that must complete before the removal; empty: no such pod
 
     @property
     def name(self) -> str:
@@ -78,8 +82,9 @@ class _Candidate:
     def turn(self, nodes_in_zone: int) -> tuple[bool, bool, bool, int, bool, str]:
         """Return the sort key of principle 5. The candidate with the lowest key is removed first.
 
-        In the key, the zone precedes the clock. If the clock decided, as in cluster-autoscaler, the zone with the
-        newest nodes would lose most: new nodes have the fewest pods, so their clocks start first.
+        In the key, the number of nodes in the zone precedes the clock. If the clock decided, as in cluster-autoscaler,
+        the zone with the newest nodes would lose the most nodes. New nodes have the fewest pods, so their clocks start
+        first.
         """
         return not self.is_marked, self.moves, self.exceeds_budgets, -nodes_in_zone, not self.has_clock, self.name
 
@@ -114,7 +119,7 @@ class _ScaleDown:
         self._pods_on: dict[str, list[Pod]] = defaultdict(list)  # including pods of nodes being deleted
         for pod in workload.pods:
             self._pods_on[pod.node].append(pod)
-        self._destinations: list[str] = []  # started nodes, in the order of the search for places
+        self._destinations: list[str] = []  # names of started nodes, in the order in which they are tried
         self._needed: dict[str, Reason] = {}
         self._waits: dict[str, Reason] = {}
 
@@ -135,14 +140,14 @@ class _ScaleDown:
         return Unneeded(clocks=clocks, go=removals, waits=self._waits, needed=self._needed, hanging=hanging)
 
     def _is_of_node(self, name: str, since: datetime) -> bool:
-        """Return False if the clock belongs to an earlier node with the same name."""
+        """Return False if the clock belongs to a deleted node that had the same name."""
         node = self._nodes.get(name)
         return node is None or node.created_at is None or node.created_at <= since
 
     # ---------------------------------------------------------------- unneeded nodes
 
     def _find_unneeded(self) -> list[_Candidate]:
-        """Return the unneeded nodes in the order in which their pods got places."""
+        """Return the unneeded nodes, in the order in which their pods were placed on other nodes."""
         candidates = []
         for name, node in sorted(self._nodes.items()):
             home = self._offers.get(node.group) if node.group is not None else None
@@ -157,8 +162,8 @@ class _ScaleDown:
         for candidate in _in_turn(candidates, nodes_in):
             nodes_in[candidate.zone] -= 1
             order.append(candidate)
-        # Pods are placed first on nodes that are no candidates, then on the candidates that would be removed last.
-        # Otherwise an unneeded node would become needed for the pods of another unneeded node.
+        # Pods are placed first on nodes that are not candidates, then on the candidates that would be removed last.
+        # Otherwise an unneeded node might be needed only for the pods of another unneeded node.
         names = [candidate.name for candidate in order]
         self._destinations = sorted(self._nodes.keys() - set(names) - self._simulation.starting.keys()) + names[::-1]
         unneeded_nodes = []
@@ -186,7 +191,10 @@ class _ScaleDown:
         return nodes_in
 
     def _lasting_reason(self, node: Node, pool: PoolOffer, offer: GroupOffer) -> Reason | None:
-        """Return the lasting reason, apart from pods, why a node is needed (principle 3); None: it may be unneeded."""
+        """Return the lasting reason why a node is needed (principle 3); None: it may be unneeded.
+
+        This method does not evaluate whether the node's pods fit other nodes.
+        """
         if node.name in self._deleting:
             return Reason.of(Rule.NODE_GOING)
         if offer.held is not None:
@@ -212,7 +220,7 @@ class _ScaleDown:
         return None
 
     def _try(self, candidate: _Candidate) -> Reason | None:
-        """Place all pods of a node elsewhere, or return why the node is needed and leave the snapshot unchanged."""
+        """Place the pods of a node on other nodes. If that fails, return why, and leave the snapshot unchanged."""
         moving = candidate.moving
         for pod in self._simulation.pods_on[candidate.name]:
             decision = drain_decision(pod, self._budgets, self._now)
@@ -249,8 +257,8 @@ class _ScaleDown:
     ) -> tuple[Removal, ...]:
         """Return the nodes to remove now.
 
-        Most unneeded nodes remain for now, and their pods may still repel moved pods. So the pods of each node to
-        remove are placed again, in a snapshot that lacks only the removed nodes.
+        Most unneeded nodes are not removed now, and pods on them may keep moved pods off other nodes. So the pods of
+        each node to remove are placed once more, in a snapshot that lacks only the nodes removed so far.
         """
         hanging_in = {self._offers[drain.group][0].pool: drain for drain in hanging}
         ripe = []
@@ -284,7 +292,7 @@ class _ScaleDown:
         return tuple(removals)
 
     def _spare(self) -> Counter[GroupKey | PoolId]:
-        """Return the number of nodes above the minimum, by group and by pool (principle 2)."""
+        """Return the number of existing nodes above the minimum, by group and by pool (principle 2)."""
         existing = Counter(node.group for name, node in self._nodes.items() if name not in self._deleting)
         spare: Counter[GroupKey | PoolId] = Counter()
         for group, (pool, offer) in self._offers.items():
@@ -295,12 +303,12 @@ class _ScaleDown:
         return spare
 
     def _removals_left(self, hanging: set[str]) -> tuple[int, int]:
-        """Return how many more empty nodes, and how many more nodes with pods, may be removed at present."""
+        """Return how many more empty nodes, and how many more nodes with pods, may be removed now."""
         deleting = [name for name in self._deleting - hanging if self._nodes[name].group in self._offers]
         return self._policy.most_empty - len(deleting), 1 - sum(map(self._is_drained, deleting))
 
     def _passing_reason(self, candidate: _Candidate, since: datetime, hanging: HangingDrain | None) -> Reason | None:
-        """Return the temporary reason why an unneeded node waits, before limits are checked; None: there is none."""
+        """Return the temporary reason why an unneeded node is not removed now, apart from limits; None: no reason."""
         state, policy, offer = self._state, self._policy, candidate.offer
         if state.grew_at is not None and self._now < (until := state.grew_at + policy.after_growth):
             return Reason.of(Rule.AFTER_GROWTH, until=until)
@@ -313,8 +321,8 @@ class _ScaleDown:
             return Reason.of(Rule.UNNEEDED_TOO_SHORT, since=since, until=until)
         if candidate.waits_for:
             return Reason.of(Rule.WAITS_FOR_COMPLETION, pod=candidate.waits_for)
-        # Machine controllers drain for hours. Without this rule, a pool could start one drain after another, each
-        # blocked by its pods. Other pools are not affected.
+        # A machine controller may drain a node for hours. Without this rule, a pool could start more and more drains
+        # that their pods block. A hanging drain does not affect other pools.
         if hanging is not None and candidate.moves:
             return Reason.of(Rule.DRAIN_HANGS, node=hanging.node, since=hanging.since)
         return None
@@ -350,10 +358,11 @@ def _removal(candidate: _Candidate) -> Removal:
 def find_places(
     simulation: Simulation, node_info: NodeInfo, moving: Sequence[Pod], node_infos: Iterable[NodeInfo]
 ) -> dict[str, str] | Reason:
-    """Return another node for each of these pods of a node to remove, or why a pod fits no other node."""
+    """Return another node for each of these pods, by pod name; if a pod fits no other node, return why."""
     snapshot, node = simulation.snapshot, node_info.node
     snapshot.remove_node(node_info)
-    # During the drain the node still exists, without pods. Its topology domains count (simulator/cluster.go:190-262).
+    # During its drain, the node still exists, and its topology domains count (simulator/cluster.go:190-262). The
+    # simulation replaces the node with a cordoned node without pods.
     drained = replace(node, taints=(*node.taints, Taint(TO_BE_DELETED, "", "NoSchedule")), unschedulable=True)
     drained_info = snapshot.add_node(drained, {})
     others = [other for other in node_infos if other.name != node_info.name]

@@ -1,13 +1,15 @@
-"""Scale-up: the nodes that each pool and zone needs for pending pods, or why a pool gets none.
+"""Scale-up: the nodes to order for pending pods in each pool and zone, or why a pool gets no node.
 
-Sources: core/scaleup/orchestrator, estimator/binpacking_estimator.go, expander/waste. Unlike in cluster-autoscaler, one
-check orders nodes for all pods, pool after pool. A new node is in the smallest of the zones where it would hold a pod.
+Sources: core/scaleup/orchestrator, estimator/binpacking_estimator.go, expander/waste. Unlike cluster-autoscaler, one
+check orders nodes for all pending pods, in one pool after another. Each new node is in the smallest zone where a
+pending pod fits the node.
 
 1. Pods are placed on existing and upcoming nodes first.
-2. The first pool in the record's order gets the new nodes; among pools of equal rank, the one with the least waste.
+2. The pool that is first in the record's expander_order gets the new nodes. Among pools of equal rank, the pool with
+   the least unused capacity on its new nodes gets them.
 3. Within a pool the largest pods are placed first, each on the first new node where it fits.
-4. An upcoming node counts for the pods for which it was ordered, even if other pods occupy it meanwhile.
-5. An order that did not help its pods is not repeated at once (``domain.demand.order_memory``).
+4. An upcoming node counts for the pods for which it was ordered, even if the simulation places other pods on it.
+5. If an order did not help its pods, the next order for them waits (``domain.demand.order_memory``).
 """
 
 from collections import Counter
@@ -31,11 +33,11 @@ from evenkeel.domain.model.workload import Pod, Workload
 
 
 def scale_up(workload: Workload, pools: Iterable[PoolOffer], policy: DemandPolicy, now: datetime) -> Demand:
-    """Return the nodes that the pending pods of one complete check need, by pool and group. This only plans.
+    """Return the nodes that the pending pods need, by pool and group. This function only plans.
 
-    A pod without a node is placed on an existing, upcoming or new node. A pod that fits none is in ``unmet``, with one
-    reason about all pools. A pod that is no demand is in ``not_counted``. The order of the objects read does not
-    matter.
+    A pod without a node is placed on an existing, upcoming or new node. A pod that fits no node is in ``unmet``, with
+    one reason that covers all pools. A pod that does not count as demand is in ``not_counted``. The order of objects in
+    ``workload`` does not matter.
     """
     offers = tuple(pools)
     simulation = Simulation(workload, offers, policy, now)
@@ -53,7 +55,7 @@ def scale_up(workload: Workload, pools: Iterable[PoolOffer], policy: DemandPolic
 
 
 def _upcoming(simulation: Simulation, offers: Iterable[PoolOffer]) -> Counter[GroupKey]:
-    """Return by group the number of ordered nodes that do not exist yet, or are starting and still empty."""
+    """Return, by group, the number of ordered nodes that do not exist yet, or that are starting and still empty."""
     upcoming = Counter(group for node, group in simulation.starting.items() if simulation.starting_and_empty(node))
     for pool in offers:
         upcoming.update(
@@ -69,10 +71,11 @@ def _demand_as_ordered(
     simulation: Simulation,
     upcoming: Counter[GroupKey],
 ) -> Demand:
-    """Return the demand computed without upcoming nodes, minus the upcoming nodes (principle 4).
+    """Return the demand as if no node were upcoming, minus the upcoming nodes (principle 4).
 
-    Pods are placed by size and name. So an upcoming node may hold other pods, and the pods for which it was ordered
-    would get a second node. Computed without upcoming nodes, the same pods need the same nodes again.
+    Pods are placed in the order of size and name. So the simulation may place other pods on an upcoming node, and the
+    pods for which the node was ordered would get a second node. If no node were upcoming, the same pods would need the
+    same nodes as before.
     """
     existing = tuple(node for node in workload.nodes if not simulation.starting_and_empty(node.name))
     before = tuple(
@@ -102,7 +105,7 @@ def _demand_as_ordered(
 def _before_order(offer: GroupOffer, ordered: int) -> GroupOffer:
     """Return the offer as it was before these nodes were ordered.
 
-    If the group has closed since, it has room for these nodes only.
+    If the group does not accept new nodes any more, it has room for these nodes only.
     """
     room = ordered + (offer.room if offer.closed is None else 0)
     closed = None if ordered else offer.closed
@@ -110,9 +113,9 @@ def _before_order(offer: GroupOffer, ordered: int) -> GroupOffer:
 
 
 def _exceeds_room(demand: Demand, offers: Sequence[PoolOffer]) -> bool:
-    """Return True if a pool would get more nodes than its room.
+    """Return True if a pool would get more nodes than it has room for.
 
-    Upcoming nodes of a pool use its room, even if their pods now fit elsewhere.
+    Upcoming nodes use room of their pool, even if the pods for which they were ordered now fit other nodes.
     """
     return any(sum(pool.nodes.values()) > offer.room for pool, offer in zip(demand.pools, offers, strict=True))
 
@@ -139,7 +142,7 @@ def _demand(simulation: Simulation, offers: Sequence[PoolOffer], memory: OrderMe
 
 @dataclass
 class _Option:
-    """New nodes of one pool (cluster-autoscaler's expander option), the pods on them, and their unused share."""
+    """Possible new nodes of one pool (cluster-autoscaler's expander option), their pods, and their unused share."""
 
     nodes: Counter[GroupKey] = field(default_factory=Counter)
     placed: Counter[PodGroup] = field(default_factory=Counter)
@@ -148,15 +151,16 @@ class _Option:
 
 @dataclass
 class _Order:
-    """The nodes that one pool gets so far, and their pods."""
+    """The nodes that were ordered in one pool so far, and the pods on these nodes."""
 
     nodes: Counter[GroupKey] = field(default_factory=Counter)
     node_infos: list[NodeInfo] = field(default_factory=list)
     pods: dict[PodGroup, list[Pod]] = field(default_factory=dict)
-    retried: dict[PodGroup, set[GroupKey]] = field(default_factory=dict)  # groups where a node is ordered again
+    # Pod group -> node groups in which a node is ordered again.
+    retried: dict[PodGroup, set[GroupKey]] = field(default_factory=dict)
 
     def groups(self, pod_groups: Collection[PodGroup]) -> dict[PodGroup, set[GroupKey]]:
-        """Return, for each pod group, the node groups whose new nodes hold its pods, or that are retried for them."""
+        """Return, by pod group, the node groups with new nodes that hold its pods, or with a retry for its pods."""
         groups = {pod_group: set(retried) for pod_group, retried in self.retried.items()}
         for node_info in self.node_infos:
             for pod_group in node_info.pod_groups:
@@ -166,7 +170,7 @@ class _Order:
 
 
 class _ScaleUp:
-    """Orders nodes from pool after pool until no pending pod fits a new node."""
+    """Orders nodes, in one pool after another, until no pending pod fits a new node."""
 
     def __init__(
         self,
@@ -189,7 +193,7 @@ class _ScaleUp:
         self._cache: dict[PoolId, tuple[Hashable, _Option]] = {}
 
     def run(self) -> None:
-        """Give the pending pods new nodes, the best pool first."""
+        """Order new nodes for the pending pods, in the best pool first (principle 2)."""
         while +self._open:
             options = [(pool, option) for pool in self._pools if (option := self._option(pool)).placed]
             if not options:
@@ -203,7 +207,8 @@ class _ScaleUp:
     def retry(self) -> None:
         """Order at most one more node in each pool for pods that earlier nodes did not help.
 
-        No other pods may use the node. It will show whether the cause is fixed, for all pods that would fit the node.
+        Only such pods are placed on the node. The node will show whether the cause is fixed, for all pods that would
+        fit it.
         """
         retried: dict[PoolId, GroupKey] = {}
         offers = {offer.group: (pool, offer) for pool in self._pools for offer in pool.groups}
@@ -218,7 +223,7 @@ class _ScaleUp:
                     break
 
     def _retry(self, pod_group: PodGroup, pool: PoolOffer, group: GroupKey, *, is_first: bool) -> bool:
-        """Order a node of a group, or use other pods' retry node. Return True if the node holds one of these pods."""
+        """Order a node of a group, or use the node ordered for other pods. Return True if one of these pods fits it."""
         order = self._orders[pool.pool]
         fork = self._snapshot.fork()
         node_info = self._simulation.add_template_node(group)
@@ -235,7 +240,7 @@ class _ScaleUp:
         return True
 
     def _assign(self, pool: PoolOffer, pod_group: PodGroup, count: int) -> None:
-        """Record that a pool's new nodes hold the next ``count`` pods of a group."""
+        """Count the next ``count`` pods of a pod group as placed on a pool's new nodes."""
         pods = self._pods[pod_group]
         first = len(pods) - self._open[pod_group]
         self._orders[pool.pool].pods.setdefault(pod_group, []).extend(pods[first : first + count])
@@ -244,7 +249,7 @@ class _ScaleUp:
     # ---------------------------------------------------------------- pods that fit a new node of a group
 
     def _rejections_of(self, pool: PoolOffer) -> dict[PodGroup, dict[GroupKey, Reason]]:
-        """Return, for each pending pod group, the node groups of a pool whose new node rejects it, with the reason."""
+        """Return, for each pending pod group, the node groups of a pool whose new node rejects its pods, and why."""
         rejections: dict[PodGroup, dict[GroupKey, Reason]] = {pod_group: {} for pod_group in self._pods}
         for offer in pool.groups:
             closed = self._closed_because(pool, offer)
@@ -262,7 +267,7 @@ class _ScaleUp:
         return rejections
 
     def _closed_because(self, pool: PoolOffer, offer: GroupOffer) -> Reason | None:
-        """Return why a group gets no further node for any pod; None: it may get one."""
+        """Return why a group gets no further node for any pod; None: it may get a node."""
         nodes = self._orders[pool.pool].nodes
         if offer.closed is not None:
             return offer.closed
@@ -279,19 +284,20 @@ class _ScaleUp:
         return [pod_group for pod_group, count in self._open.items() if count and self._may_fit(pool, pod_group)]
 
     def _may_fit(self, pool: PoolOffer, pod_group: PodGroup) -> bool:
-        """Return True if a new node of the pool holds the pods, or may hold them once other pods are placed."""
+        """Return True if the pods fit a new node of the pool, or may fit it once other pods are placed."""
         rejections = self._rejections[pool.pool][pod_group]
         return len(rejections) < len(pool.groups) or any(reason.rule in CHANGING for reason in rejections.values())
 
     # ---------------------------------------------------------------- first fit, the largest first
 
     def _option(self, pool: PoolOffer) -> _Option:
-        """Return the new nodes of a pool for the remaining pods. A result is cached until it may change."""
+        """Return the new nodes that a pool would get for the remaining pods. It is cached until it may change."""
         pod_groups = self._candidates(pool)
         if not pod_groups:
             return _Option()
         key = tuple((pod_group, self._open[pod_group]) for pod_group in pod_groups)
-        # Such a result is not cached: pods placed in another pool meanwhile may repel these pods.
+        # If a pod group depends on other pods, the result is not cached, because pods placed in another pool may change
+        # it.
         depends = any(map(self._snapshot.depends_on_others, pod_groups))
         cached = None if depends else self._cache.get(pool.pool)
         if cached is not None and cached[0] == key and cached[1].nodes.total() <= self._nodes_left:
@@ -308,7 +314,7 @@ class _ScaleUp:
     def _pack(self, pool: PoolOffer) -> _Option:
         """Place the remaining pods on new nodes of one pool, as far as its room allows.
 
-        A pod whose affinity requires pods that are placed later waits for the next round.
+        If a pod's affinity requires pods that are placed later, the pod is placed in the next round.
         """
         option = _Option()
         for pod_group in self._by_size(pool):
@@ -332,7 +338,7 @@ class _ScaleUp:
         return sorted(self._candidates(pool), key=lambda group: (-size(group), not group.spread, group.name))
 
     def _place(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, option: _Option) -> int:
-        """Place pods on the pool's new nodes, and add nodes as long as each holds a pod. Return the number placed."""
+        """Place pods on the pool's new nodes, and add nodes while each gets a pod. Return the number placed."""
         helps_others = bool(pod_group.spread or pod_group.needs.affinity)
         fill = self._fill_all if helps_others else self._snapshot.fill
         new_nodes = self._orders[pool.pool].node_infos
@@ -344,9 +350,10 @@ class _ScaleUp:
         return placed
 
     def _fill_all(self, pod_group: PodGroup, new_nodes: Sequence[NodeInfo], wanted: int) -> int:
-        """Place pods on new and existing nodes, in rounds until a round places none. Return the number placed.
+        """Place pods on new and existing nodes, in rounds, until a round places no pod. Return the number placed.
 
-        A placed pod with spread constraints or affinity may let the next pod fit any node (kubernetes/autoscaler#8181).
+        Once a pod with spread constraints or affinity is placed, the next pod may fit nodes that rejected it before
+        (kubernetes/autoscaler#8181).
         """
         placed, new = 0, set(new_nodes)
         node_infos = [*new_nodes, *(node for node in self._simulation.schedulable_nodes() if node not in new)]
@@ -356,7 +363,7 @@ class _ScaleUp:
         return placed
 
     def _open_node(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, option: _Option) -> int:
-        """Add a node in the smallest zone where it holds a pod. Return its number of pods; 0: no node was added."""
+        """Add a node in the smallest zone where a pod fits it. Return its number of pods; 0: no node was added."""
         order = self._orders[pool.pool]
         new = order.nodes + option.nodes
         if self._nodes_left < 1 or new.total() >= pool.room:
@@ -380,7 +387,7 @@ class _ScaleUp:
     def _waste(self, option: _Option) -> Fraction:
         """Return the sum of the new nodes' unused shares of cpu and memory (expander/waste/waste.go:36-90).
 
-        An unknown capacity counts as wasted. Otherwise its pool would always be first.
+        An unknown capacity counts as unused. Otherwise a pool with unknown capacity would always be first.
         """
         waste = Fraction(0)
         for name in (CPU, MEMORY) if option.nodes else ():
@@ -393,7 +400,7 @@ class _ScaleUp:
     # ---------------------------------------------------------------- the result
 
     def demand_of(self, pool: PoolOffer) -> PoolDemand:
-        """Return the nodes that a pool gets, their pods, and the pending pods that its nodes do not hold."""
+        """Return the nodes that a pool gets, the pods on these nodes, and the pending pods that fit no node of it."""
         order = self._orders[pool.pool]
         pending, unfit = [], []
         for pod_group, pods in self._pods.items():
@@ -421,7 +428,7 @@ class _ScaleUp:
         return {pod_group: self._pods[pod_group][-count:] for pod_group, count in self._open.items() if count}
 
     def unmet(self) -> list[Unfit]:
-        """Return the pods that get no node, with one reason about all pools."""
+        """Return the pods that get no node, with one reason that covers all pools."""
         left = self.left()
         rejections = {pool.pool: self._rejections_of(pool) for pool in self._pools} if left else {}
         unmet = []
@@ -435,7 +442,7 @@ class _ScaleUp:
 
 
 def _first(rejections: Mapping[GroupKey, Reason]) -> Reason:
-    """Return the reason of the first node group by key; for a pool without groups: the pool is full."""
+    """Return the reason of the first node group by key. Without node groups, the reason is that the pool is full."""
     return rejections[min(rejections)] if rejections else Reason.of(Rule.POOL_AT_ITS_MAX)
 
 

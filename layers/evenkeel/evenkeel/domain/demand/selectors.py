@@ -1,6 +1,6 @@
 """Label selectors and node selector terms.
 
-apimachinery pkg/labels/selector.go; component-helpers scheduling/corev1/nodeaffinity/nodeaffinity.go:55-330.
+Sources: apimachinery pkg/labels/selector.go; component-helpers scheduling/corev1/nodeaffinity/nodeaffinity.go:55-330.
 """
 
 import re
@@ -19,9 +19,10 @@ _LONGEST_DOMAIN = 253
 
 
 def matches(selector: Selector | None, labels: Mapping[str, str]) -> bool:
-    """Return True if labels match every requirement of a selector. None matches nothing, an empty selector everything.
+    """Return True if labels match every requirement of a selector.
 
-    A selector with an invalid requirement matches nothing, as in the API server's disruption budgets.
+    The selector None matches no labels, and an empty selector matches all labels. A selector with an invalid
+    requirement matches no labels, as in disruption budgets.
     """
     return selector is not None and all(
         _holds(requirement, labels) and _parses(requirement) for requirement in selector
@@ -46,7 +47,7 @@ def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
 
 
 def _integer(text: str | None) -> int | None:
-    """Return the number that Go's ``strconv.ParseInt`` reads; None: it reports an error."""
+    """Return the number that Go's ``strconv.ParseInt`` would return; None: it would return an error."""
     if text is None or len(text) > 20 or not _INTEGER.fullmatch(text):
         return None
     number = int(text)
@@ -56,7 +57,7 @@ def _integer(text: str | None) -> int | None:
 def any_term_matches(terms: Iterable[NodeSelectorTerm], labels: Mapping[str, str], name: str) -> bool:
     """Return True if any term matches a node with these labels and this name.
 
-    A term without requirements matches nothing. An invalid term is skipped.
+    A term without requirements matches no node. An invalid term is skipped.
     """
     return any(_term_matches(term, labels, name) for term in terms)
 
@@ -71,7 +72,7 @@ def _term_matches(term: NodeSelectorTerm, labels: Mapping[str, str], name: str) 
 
 @lru_cache(maxsize=4096)
 def _parses(requirement: Requirement) -> bool:
-    """Return True if the scheduler can read a requirement (labels.NewRequirement)."""
+    """Return True if the scheduler accepts a requirement as valid (labels.NewRequirement)."""
     if not _is_label_key(requirement.key) or not all(map(_is_label_value, requirement.values)):
         return False
     match requirement.operator:
@@ -96,10 +97,10 @@ def _is_label_value(value: str) -> bool:
 
 
 def _field_parses(requirement: Requirement) -> bool:
-    """Return True if a field requirement is valid: it selects the node's name, the only field, with one value."""
+    """Return True if a field requirement is valid. The only valid field is the node's name, with exactly one value."""
     return requirement.key == _NAME_FIELD and requirement.operator in ("In", "NotIn") and len(requirement.values) == 1
 
 
 def selects_by_node(terms: Iterable[NodeSelectorTerm] | None, label: str) -> bool:
-    """Return True if any term selects by node name or by this label, and so may match single nodes of a shape."""
+    """Return True if any term selects by node name or by this label. Such a term may match single nodes of a shape."""
     return any(bool(term.fields) or any(item.key == label for item in term.expressions) for term in terms or ())

@@ -1,4 +1,4 @@
-"""The starting point of scale-up and scale-down in one check: nodes with their pods, and pending pods."""
+"""The starting state of scale-up and of scale-down in one check: the nodes with their pods, and the pending pods."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ def _all_nodes(_: PodGroup, node_infos: Sequence[NodeInfo]) -> Sequence[NodeInfo
 
 
 class Simulation:
-    """A snapshot with existing and upcoming nodes, the pending pods, and each group's template node."""
+    """The snapshot of existing and upcoming nodes, the pending pods, and the template node of each node group."""
 
     def __init__(self, workload: Workload, pools: tuple[PoolOffer, ...], policy: DemandPolicy, now: datetime) -> None:
         self.policy = policy
@@ -39,7 +39,7 @@ class Simulation:
         self.template_nodes: dict[GroupKey, TemplateNode] = {}
         for pool in pools:
             self.template_nodes |= templates.of_pool(pool)
-        self.starting: dict[str, GroupKey] = {}  # nodes that are still starting, each with its group
+        self.starting: dict[str, GroupKey] = {}  # name of a node that is still starting -> its group
         timeouts = {offer.group: offer.options.provision_timeout for pool in pools for offer in pool.groups}
         self._pods_of_template: dict[GroupKey, Counter[PodGroup]] = {}
         for node in sorted(workload.nodes, key=lambda node: node.name):
@@ -62,11 +62,11 @@ class Simulation:
         return self.snapshot.add_node(node, pod_groups, self._attached.get(node.name, NOTHING))
 
     def starting_and_empty(self, node: str) -> bool:
-        """Return True if a node is still starting, and has only pods that come with it."""
+        """Return True if a node is still starting, and has only pods that come with a node (``comes_with_node``)."""
         return node in self.starting and all(map(comes_with_node, self.pods_on[node]))
 
     def add_template_node(self, group: GroupKey) -> NodeInfo:
-        """Add one more node of a group, with the pods that come with it, under an unused name."""
+        """Add one more node of a node group, under an unused name, with the pods of the group's template node."""
         template = self.template_nodes[group]
         if group not in self._pods_of_template:
             self._pods_of_template[group] = Counter(self.pod_groups.of(pod) for pod in template.pods)
@@ -74,17 +74,17 @@ class Simulation:
         return self.snapshot.add_node(template.named(name), self._pods_of_template[group])
 
     def schedulable_nodes(self) -> list[NodeInfo]:
-        """Return all schedulable nodes, upcoming ones included."""
+        """Return all schedulable nodes, including upcoming nodes."""
         return [node_info for node_info in self.snapshot.node_infos.values() if node_info.is_schedulable]
 
     def schedule_pending(self, usable: Usable = _all_nodes) -> tuple[dict[PodGroup, list[Pod]], list[str]]:
-        """Place pending pods on existing and upcoming nodes.
+        """Place pending pods on existing and upcoming nodes, and return the result.
 
-        Return the pods without a place, by group, and the names of the placed pods.
+        The result is the pods that fit no node, by pod group, and the names of the placed pods.
 
-        A placed pod keeps its place until the check ends: no node is ordered for it, and the node with its place is
-        needed. Pods of higher priority are placed first, then larger pods. Pods that depend on others are retried after
-        each round that placed a pod.
+        Placed pods remain in the snapshot. So no node is ordered for them, and the nodes on which they are placed are
+        needed. Pods of higher priority are placed first, then larger pods. Pods with spread constraints or pod affinity
+        are retried after each round that placed a pod.
         """
         pending = self.pod_groups.group(self.pending)
         order = sorted(pending, key=_turn)
@@ -96,7 +96,7 @@ class Simulation:
                 pods = pending[pod_group]
                 node_infos = usable(pod_group, schedulable)
                 count = more = self.snapshot.fill(pod_group, node_infos, len(pods))
-                while more and pod_group.spread:  # each placed pod may let the next one fit any node
+                while more and pod_group.spread:  # a placed pod may change which nodes the next pod fits
                     more = self.snapshot.fill(pod_group, node_infos, len(pods) - count)
                     count += more
                 placed += [str(pod) for pod in pods[:count]]
@@ -108,5 +108,8 @@ class Simulation:
 
 
 def _turn(pod_group: PodGroup) -> tuple[int, int, int, bool, str]:
-    """Return the sort key of a group. Among equals, pods with spread constraints are first: they need all zones."""
+    """Return the sort key of a pod group: priority, then size.
+
+    Among groups of equal size, groups with spread constraints are first, because they need nodes in all zones.
+    """
     return -pod_group.priority, -pod_group.cpu, -pod_group.memory, not pod_group.spread, pod_group.name

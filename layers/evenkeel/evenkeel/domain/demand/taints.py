@@ -9,10 +9,10 @@ from evenkeel.domain.model.workload import Node, Toleration
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 # Cluster-autoscaler's taint on a node that it removes (utils/taints/taints.go:41-43). The taint's value is a Unix time.
 TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
-# A taint older than this was left by an autoscaler that no longer runs (eligibility.go:108-190).
+# If that taint is older than this, the autoscaler that set the taint no longer runs (eligibility.go:108-190).
 _DELETION_TAKES = timedelta(minutes=5)
 
-# Taints that disappear once a new node is complete.
+# Keys of taints that are removed once a new node is initialized.
 _STARTUP = frozenset(
     {
         "node.kubernetes.io/not-ready",
@@ -21,7 +21,8 @@ _STARTUP = frozenset(
         "node.cluster.x-k8s.io/uninitialized",
     }
 )
-# Taints that describe a node's state, not its kind (utils/taints/taints.go:71-83). No new node keeps them.
+# Keys of taints that describe the current state of one node (utils/taints/taints.go:71-83). A template node has none of
+# them.
 _STATUS = _STARTUP | {
     TO_BE_DELETED,
     "DeletionCandidateOfClusterAutoscaler",
@@ -42,7 +43,7 @@ _DECLARED_PREFIXES = (
 
 
 def is_being_deleted(node: Node, now: datetime) -> bool:
-    """Return True if a node or its machine is being deleted, or if an autoscaler has just tainted it for removal."""
+    """Return True if a node or its machine is being deleted, or if an autoscaler has just tainted the node."""
     return node.deleting or any(taint.key == TO_BE_DELETED and _is_recent(taint.value, now) for taint in node.taints)
 
 
@@ -52,17 +53,17 @@ def _is_recent(seconds: str, now: datetime) -> bool:
 
 
 def is_startup_taint(taint: Taint) -> bool:
-    """Return True if a taint disappears once a new node is complete."""
+    """Return True if a taint is removed once a new node is initialized."""
     return taint.key in _STARTUP or taint.key.startswith(_DECLARED_PREFIXES)
 
 
 def is_status_taint(taint: Taint) -> bool:
-    """Return True if a taint describes this node's state only, so that the group's next node does not have it."""
+    """Return True if a taint describes the current state of one node, so that the group's next node lacks it."""
     return taint.key in _STATUS or taint.key.startswith(_DECLARED_PREFIXES)
 
 
 def first_not_tolerated(taints: Iterable[Taint], tolerations: tuple[Toleration, ...]) -> Taint | None:
-    """Return the first taint that rejects a pod with these tolerations; None: no taint rejects it."""
+    """Return the first taint that rejects a pod with these tolerations; None: no taint rejects the pod."""
     for taint in taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not any(_tolerates(item, taint) for item in tolerations):
             return taint
@@ -70,9 +71,9 @@ def first_not_tolerated(taints: Iterable[Taint], tolerations: tuple[Toleration, 
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Return True if a toleration matches a taint, for any duration.
+    """Return True if a toleration matches a taint. ``tolerationSeconds`` is ignored.
 
-    The operators Gt and Lt match nothing, because their feature gate is off.
+    A toleration with operator Gt or Lt matches no taint, because the feature gate of these operators is off.
     """
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False

@@ -1,10 +1,11 @@
-"""The next node of each group (cluster-autoscaler's TemplateNodeInfo), and the pods that come with it.
+"""The expected next node of each group (cluster-autoscaler's TemplateNodeInfo), and the pods that come with the node.
 
-1. The sample is the newest Ready node of the group. If the group has none, the newest sample of the pool's other
-   groups is used; if there is none, the machine template (``domain.rebalancing.membership.similarity``).
-2. A label or taint of the sample is kept if the template has it, or most Ready nodes of its group have it. So the
-   next node does not get a label that a person set on one node.
-3. Evenkeel stores no samples: a deleted node is never used.
+1. The sample is the newest Ready node of the group. If the group has no Ready node, the newest sample of the pool's
+   other groups is used. If the pool has no Ready node, the machine template is used
+   (``domain.rebalancing.membership.similarity``).
+2. The next node gets a label or taint of the sample only if the template or most Ready nodes of the sample's group have
+   it. So a label that a person set on one node is left out.
+3. Evenkeel stores no samples, so a deleted node is never a sample.
 """
 
 from collections.abc import Iterable, Sequence
@@ -56,7 +57,7 @@ class TemplateNodes:
         self._samples = {group: self._sample(nodes, now) for group, nodes in self._ready.items()}
 
     def _sample(self, nodes: Sequence[Node], now: datetime) -> Node:
-        """Return the newest complete node. A young node with fewer resources than others is incomplete."""
+        """Return the newest complete node. A young node that reports fewer resources than other nodes is incomplete."""
         devices = max(len(node.allocatable) for node in nodes)
 
         def is_complete(node: Node) -> bool:
@@ -89,7 +90,7 @@ class TemplateNodes:
             for key, value in sample.labels.items()
             if template.labels.get(key) == value or _in_most(node.labels.get(key) == value for node in peers)
         }
-        # A device that the sample lacks is taken from the template.
+        # If the sample does not report a device of the template, the template's amount is used.
         resources = template.allocatable or template.capacity
         devices = {name: amount for name, amount in resources.items() if "/" in name}
         node = replace(
@@ -109,10 +110,10 @@ class TemplateNodes:
         return TemplateNode(node, self._pods(peers, node))
 
     def _pods(self, peers: Iterable[Node], node: Node) -> tuple[Pod, ...]:
-        """Return the pods that come with the node, copied from the peer that has the most such pods.
+        """Return the pods that come with the node: those of the peer that has the most such pods.
 
-        The newest peer may not have all of them yet, and a full peer has no room for the pod of a new DaemonSet. If
-        DaemonSets were listed, they decide which of their pods run on the node.
+        The newest peer may not have all such pods yet, and a full peer has no room for the pod of a new DaemonSet. If
+        the check listed the DaemonSets, their node affinity and tolerations decide which of their pods run on the node.
         """
         by_peer = [self._node_pods.get(peer.name, []) for peer in sorted(peers, key=_age, reverse=True)]
         most = max(by_peer, key=len)
@@ -139,8 +140,8 @@ def _in_most(nodes: Iterable[bool]) -> bool:
 def _in_zone(labels: dict[str, str], home: str | None, zone: str) -> dict[str, str]:
     """Return the labels that a node would have in another zone of its pool.
 
-    Each label whose value is the home zone gets the other zone, whatever its key: volumes use the key of their CSI
-    driver. Other labels that describe location or identity are dropped, except regions.
+    Each label whose value is the home zone gets the other zone as its value. The key does not matter, because each CSI
+    driver has its own zone key. Other labels that describe location or identity are dropped, except regions.
     """
     moved = {
         key: zone if home is not None and value == home else value
@@ -151,7 +152,10 @@ def _in_zone(labels: dict[str, str], home: str | None, zone: str) -> dict[str, s
 
 
 def _from_template(template: NodeTemplate, offer: GroupOffer, reserve: Fraction) -> Node:
-    """Return a node made from a template. If allocatable is unknown, it is the capacity minus a reserved share."""
+    """Return a node made from a template.
+
+    If the allocatable resources are unknown, they are the capacity minus a reserved share of cpu, memory and storage.
+    """
     allocatable = template.allocatable
     if allocatable is None:
         allocatable = {
@@ -170,7 +174,8 @@ def _from_template(template: NodeTemplate, offer: GroupOffer, reserve: Fraction)
 def _runs_on(daemon: Pod, node: Node) -> bool:
     """Return True if a DaemonSet starts a pod on the node (daemon_controller.go: NodeShouldRunDaemonPod).
 
-    Free resources and status taints do not matter: a new node keeps no status taint, and all daemons tolerate them.
+    Free resources do not matter. Status taints do not matter either, because a new node keeps none of them, and all
+    DaemonSet pods tolerate them.
     """
     needs = daemon.needs
     if first_not_tolerated(node.taints, needs.tolerations) is not None:
@@ -191,7 +196,7 @@ def as_started(
 def is_starting(node: Node, template: Node, now: datetime, policy: DemandPolicy, provision_timeout: timedelta) -> bool:
     """Return True if a young node is not Ready yet, has a startup taint, or lacks a device of its template.
 
-    Without this rule, each check would order another node for a pod that waits for the device.
+    Without this rule, each check would order another node for a pod that waits for the node or for its device.
     """
     if node.created_at is None or node.unschedulable or node.deleting:
         return False

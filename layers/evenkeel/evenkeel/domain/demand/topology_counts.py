@@ -1,7 +1,7 @@
-"""The number of matching pods in each topology domain, updated while pods are placed.
+"""Counts of matching pods in each topology domain, updated while pods are placed.
 
-A domain is one value of a topology key, such as a zone or a host. Counting again for each pod would take nodes x pods
-steps. Here, a placed pod changes only the few counts that match its group.
+A domain is one value of a topology key, such as a zone or a host. To count again for each pod would take nodes x pods
+steps. Here, a placed pod changes only the few counts that match its pod group.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from evenkeel.domain.demand.pod_groups import PodGroup
 
 
 class TopologyCount:
-    """Matching pods per value of a node label."""
+    """The number of matching pods for each value of a node label."""
 
     def __init__(self, key: str, matches: Callable[[PodGroup], bool]) -> None:
         self.key = key
@@ -21,14 +21,14 @@ class TopologyCount:
         self.total = 0
 
     def change(self, node_info: NodeInfo, count: int) -> None:
-        """Add matching pods of a node; a negative number removes them."""
+        """Add matching pods on a node. A negative count removes pods."""
         value = self.domain_of(node_info)
         if value is not None:
             self.total += count
             self._set(value, self.pods[value] + count)
 
     def domain_of(self, node_info: NodeInfo) -> str | None:
-        """Return the domain in which a node's pods count; None: they do not count."""
+        """Return the domain in which a node's pods count; None: the node's pods do not count."""
         return node_info.labels.get(self.key)
 
     def at(self, node_info: NodeInfo) -> int:
@@ -41,7 +41,10 @@ class TopologyCount:
 
 
 class EligibleDomains:
-    """The domains of the nodes that a spread constraint counts, shared by constraints that count the same nodes."""
+    """The domains of the nodes that a spread constraint counts.
+
+    Constraints that count the same nodes share one object.
+    """
 
     def __init__(self, key: str, is_eligible: Callable[[NodeInfo], bool]) -> None:
         self.key = key
@@ -77,13 +80,13 @@ class SpreadCount(TopologyCount):
     def __init__(self, domains: EligibleDomains, matches: Callable[[PodGroup], bool]) -> None:
         super().__init__(domains.key, matches)
         self._domains = domains
-        self._levels: Counter[int] = Counter()  # number of pods -> number of domains
+        self._levels: Counter[int] = Counter()  # number of pods -> number of domains with that number of pods
         domains.counts.append(self)
         for value in domains.nodes:
             self.add_domain(value)
 
     def minimum(self, min_domains: int) -> int:
-        """Return the number of pods in the emptiest domain; 0 if there are fewer domains than minDomains."""
+        """Return the smallest number of matching pods in a domain; 0 if there are fewer domains than minDomains."""
         return min(self._levels, default=0) if len(self._domains.nodes) >= min_domains else 0
 
     def domain_of(self, node_info: NodeInfo) -> str | None:
@@ -113,16 +116,16 @@ class TopologyCounts:
     def __init__(self) -> None:
         self._node_infos: dict[NodeInfo, None] = {}
         self._nodes_of: dict[PodGroup, dict[NodeInfo, int]] = {}
-        # Groups that have had a pod on any node, in the order of their first pods.
+        # Pod groups of which a pod was placed, in the order of their first placement.
         self.pod_groups: list[PodGroup] = []
         self._domains: dict[Hashable, EligibleDomains] = {}
         self._by_name: dict[Hashable, TopologyCount] = {}
         self._counts: list[TopologyCount] = []
-        # For each group: how many counts were compared with it, and the counts that match it.
+        # For each pod group: the number of counts that were compared with it, and the list of counts that match it.
         self._matching: dict[PodGroup, tuple[int, list[TopologyCount]]] = {}
 
     def of(self, name: Hashable, make: Callable[[], TopologyCount]) -> TopologyCount:
-        """Return the count with this name. The first call makes it."""
+        """Return the count with this name. The first call for a name makes the count."""
         count = self._by_name.get(name)
         if count is None:
             count = self._by_name[name] = make()
@@ -134,7 +137,7 @@ class TopologyCounts:
         return count
 
     def domains(self, key: str, alike: Hashable, is_eligible: Callable[[NodeInfo], bool]) -> EligibleDomains:
-        """Return the domains of eligible nodes. ``alike`` is equal if ``is_eligible`` accepts the same nodes."""
+        """Return the domains of eligible nodes. Calls with equal ``alike`` must accept the same nodes."""
         domains = self._domains.get((key, alike))
         if domains is None:
             domains = self._domains[key, alike] = EligibleDomains(key, is_eligible)
@@ -159,7 +162,7 @@ class TopologyCounts:
         del self._node_infos[node_info]
 
     def change(self, node_info: NodeInfo, pod_group: PodGroup, count: int) -> None:
-        """Add pods of a group on a node to all counts; a negative number removes them."""
+        """Add pods of a group on a node to all matching counts. A negative count removes pods."""
         node_infos = self._nodes_of.get(pod_group)
         if node_infos is None:
             node_infos = self._nodes_of[pod_group] = {}

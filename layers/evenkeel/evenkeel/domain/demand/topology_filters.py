@@ -1,4 +1,4 @@
-"""The scheduler's filters that count pods of other nodes: topology spread, and affinity between pods."""
+"""The scheduler's filters that count pods on other nodes: topology spread, and affinity between pods."""
 
 from collections.abc import Callable, Hashable, Mapping
 
@@ -20,7 +20,7 @@ _Matches = Callable[[PodGroup], bool]
 
 
 def topology_spread(pod_group: PodGroup, node_info: NodeInfo, counts: TopologyCounts) -> Reason | None:
-    """Return why a required spread constraint rejects one more pod (plugin podtopologyspread); None: none does."""
+    """Return why a required spread constraint rejects one more pod (plugin podtopologyspread); None: it fits."""
     for number, constraint in enumerate(pod_group.spread):
         if constraint.key not in node_info.labels:
             return Reason.of(Rule.SPREAD_KEY_MISSING, key=constraint.key)
@@ -42,9 +42,10 @@ def _spread_maker(
 
 
 def _spread_matches(pod_group: PodGroup, constraint: TopologySpreadConstraint) -> _Matches:
-    """Return a test for the pods that a constraint counts: in its pod's namespace, selected and not terminating.
+    """Return a function that is True for the pods that a spread constraint counts.
 
-    With an empty selector, the scheduler counts no pods.
+    These pods are in the namespace of the constraint's pod, match its selector, and are not terminating. With an empty
+    selector, the scheduler counts no pods.
     """
     if not constraint.selector:
         return lambda _: False
@@ -58,13 +59,15 @@ def _spread_matches(pod_group: PodGroup, constraint: TopologySpreadConstraint) -
 def _eligible_domains(
     pod_group: PodGroup, constraint: TopologySpreadConstraint, counts: TopologyCounts
 ) -> EligibleDomains:
-    """Return the domains of nodes that have the keys of all constraints (common.go:43-115).
+    """Return the domains of the nodes that have the topology keys of all the pod's constraints (common.go:43-115).
 
-    If the constraint's policies say so, the nodes must also match the pod's node affinity or tolerations.
+    If nodeAffinityPolicy or nodeTaintsPolicy is Honor, the pod's node affinity or tolerations must also accept the
+    nodes.
     """
     keys = frozenset(other.key for other in pod_group.spread)
     needs = pod_group.needs
-    # Most pods select no nodes. All constraints of such pods with the same keys share one set of domains.
+    # Most pods have neither a node selector nor node affinity. Their constraints with the same keys share one set of
+    # domains.
     by_affinity = constraint.honors_affinity and (bool(needs.node_selector) or needs.node_terms is not None)
     affinity = (frozenset(needs.node_selector.items()), needs.node_terms) if by_affinity else None
     tolerations = needs.tolerations if constraint.honors_taints else None
@@ -88,12 +91,15 @@ class InterPodAffinity:
     def __init__(self, counts: TopologyCounts, namespaces: Namespaces) -> None:
         self._counts = counts
         self._namespaces = namespaces
-        self._anti_terms: list[tuple[PodGroup, PodAffinityTerm]] = []  # of all groups placed so far
+        self._anti_terms: list[tuple[PodGroup, PodAffinityTerm]] = []  # the terms of all pod groups placed so far
         self._pod_groups_read = 0
         self._against: dict[PodGroup, tuple[int, list[TopologyCount]]] = {}
 
     def failing_term(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-        """Return the first violated term: of own affinity, then own anti-affinity, then other pods' anti-affinity."""
+        """Return why a required term rejects one more pod; None: no term rejects the pod.
+
+        The pod's own affinity is evaluated first, then its own anti-affinity, then the anti-affinity of other pods.
+        """
         if pod_group.needs.affinity and (reason := self._affinity(pod_group, node_info)):
             return reason
         for number, term in enumerate(pod_group.needs.anti_affinity):
@@ -111,9 +117,10 @@ class InterPodAffinity:
         return bool(needs.affinity or needs.anti_affinity or self._counts_against(pod_group))
 
     def _affinity(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-        """Return the first term whose domain has no pod that matches all terms; None: there is none.
+        """Return why the pod's own affinity rejects a node; None: the affinity accepts the node.
 
-        A pod that matches its own terms needs no such pod if none is placed anywhere.
+        For each term, the node's domain must have a pod that matches all terms. If no domain has such a pod, a pod that
+        matches its own terms is accepted.
         """
         terms = pod_group.needs.affinity
         selects = [self._matches(pod_group, term) for term in terms]
@@ -151,7 +158,10 @@ class InterPodAffinity:
         return lambda other: self._selects(term, pod_group.namespace, other) and matches(term.selector, other.labels)
 
     def _selects(self, term: PodAffinityTerm, namespace: str, other: PodGroup) -> bool:
-        """Return True if a term covers the other group's namespace: by name, by selector or, without both, its own."""
+        """Return True if a term applies to the namespace of the other pod group.
+
+        A term names namespaces, or selects them by label. A term that does neither applies to its own namespace.
+        """
         if not term.namespaces and term.namespace_selector is None:
             return other.namespace == namespace
         labels = self._namespaces.get(other.namespace, {})

@@ -1,7 +1,7 @@
-"""The nodes that reach a pod's volumes (plugins volumebinding, volumezone, volumerestrictions, nodevolumelimits).
+"""Which nodes can use a pod's volumes (plugins volumebinding, volumezone, volumerestrictions, nodevolumelimits).
 
-Claims are resolved once per pod into conditions on a node. ``filters.volume_binding`` compares these conditions with
-the node's labels.
+The claims of each pod are converted once into conditions on a node. ``filters.volume_binding`` compares these
+conditions with the node's labels.
 """
 
 from collections import Counter, defaultdict
@@ -32,7 +32,7 @@ ANYWHERE = frozenset(
     }
 )
 OF_CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})
-# The current label for each beta label of older volumes.
+# Beta label of older volumes -> the current label that replaces the beta label.
 TOPOLOGY_LABELS = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
@@ -43,12 +43,12 @@ _BETWEEN_ZONES = "__"
 
 @dataclass(frozen=True)
 class Reach:
-    """The nodes that reach one claim's volume."""
+    """The conditions that a node must meet to use the volume of one claim."""
 
     claim: str
-    terms: tuple[NodeSelectorTerm, ...] | None = None  # the node must match one term; None: every node reaches it
-    labels: tuple[tuple[str, frozenset[str]], ...] = ()  # keys of zone and region, each with the values that match
-    node: str = ""  # the only node: provisioning has begun for it; empty: any node
+    terms: tuple[NodeSelectorTerm, ...] | None = None  # the node must match one of these terms; None: any node
+    labels: tuple[tuple[str, frozenset[str]], ...] = ()  # zone and region keys, each with the values that match
+    node: str = ""  # the only possible node, because provisioning has begun for it; empty: any node
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,14 @@ class VolumeNeeds:
     reaches: tuple[Reach, ...] = ()
     drivers: tuple[tuple[str, int], ...] = ()  # number of volumes to attach, by CSI driver
     exclusive: frozenset[str] = frozenset()  # claims with access mode ReadWriteOncePod
-    alike: tuple[object, ...] = field(default=(), repr=False)  # equal for pods with equal conditions
+    alike: tuple[object, ...] = field(default=(), repr=False)  # a value that is equal for pods with equal conditions
 
 
 NONE = VolumeNeeds()
 
 
 class Volumes:
-    """The volumes, claims and classes of one check."""
+    """The volumes, claims and storage classes that one check has read."""
 
     def __init__(self, workload: Workload) -> None:
         self._claims = {(claim.namespace, claim.name): claim for claim in workload.claims}
@@ -125,8 +125,8 @@ class Volumes:
     def attached_without_pod(self, pods_on: Mapping[str, Iterable[Pod]]) -> dict[str, Counter[str]]:
         """Return, for each node, the number of attached volumes that none of its pods uses, by CSI driver.
 
-        The scheduler adds them to the volumes of the pods (nodevolumelimits/csi.go, getNodeVolumeAttachmentInfo). A
-        volume remains attached for a while after its pod is deleted.
+        The scheduler counts these volumes in addition to the pods' volumes (nodevolumelimits/csi.go,
+        getNodeVolumeAttachmentInfo). A volume remains attached for a while after its pod is deleted.
 
         Args:
             pods_on: The pods of each node, by node name.
@@ -168,9 +168,10 @@ class Volumes:
         return Reach(str(claim), volume.terms, tuple(_zones(volume)))
 
     def _unbound(self, claim: Claim) -> Reach | Reason:
-        """Return the nodes that reach a free or new volume, for a claim that waits for its first pod.
+        """Return the conditions on a node for an unbound claim, which may get a free volume or a new volume.
 
-        The simulation may use one free volume for two pods. This orders no superfluous node, because a new node has no
+        If the storage class does not wait for the first pod, return the reason why no node is possible. The simulation
+        may use one free volume for two pods. No superfluous node is ordered because of this, since a new node has no
         free volume.
         """
         storage = self._classes.get(claim.storage_class)

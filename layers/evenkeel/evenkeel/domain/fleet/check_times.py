@@ -1,8 +1,9 @@
 """Check times: when each cluster is checked.
 
 Scans check the clusters at seconds that are spread over the minute. After a change, a timer adds follow-up checks of
-the changed cluster. Only one of them is due at a time, and they end when nothing changes any more. An unreachable
-cluster is checked alone, and less often. A steady cluster gets quick checks, and a full check every 15 minutes.
+the changed cluster. Only one follow-up check is due at a time, and follow-up checks end when nothing changes any more.
+An unreachable cluster is checked alone, and less often. A steady cluster gets quick checks, and a full check every 15
+minutes.
 """
 
 import hashlib
@@ -14,11 +15,12 @@ from math import ceil
 from typing import Self
 
 # The times from a write to its first follow-up check, and from each follow-up check to the next while nothing changes.
-# These checks find an autoscaler's /scale patch that arrived after Evenkeel's write: it has no resource version.
+# Follow-up checks find an autoscaler's /scale patch that arrived after Evenkeel's write. The API server accepts such a
+# patch, because it has no resource version.
 SECOND_CHECKS = (timedelta(seconds=15), timedelta(seconds=30), timedelta(seconds=60))
 # The longest time by which SQS can delay a message.
 _LONGEST_DELAY = timedelta(minutes=15)
-# The times between checks of an unreachable cluster. The times grow, because each such check lasts until its
+# The times between checks of an unreachable cluster. The times grow, because each of these checks runs until its
 # deadline. With the default ``trouble_after`` of five minutes, the fourth check is due when the incident opens.
 RETRY_DELAYS = (timedelta(minutes=1), timedelta(minutes=2), timedelta(minutes=2), timedelta(minutes=5))
 # A message that is this late counts as lost. Usually messages are late by seconds.
@@ -44,14 +46,14 @@ class Timer:
 def next_timer(
     timer: Timer | None, now: datetime, *, wrote: bool, doubtful: bool, wanted: datetime | None
 ) -> tuple[Timer | None, int | None]:
-    """Return the timer after a check, and the seconds until the next check to request; None: request none.
+    """Return the timer after a check, and the seconds until the check to request next; None: request no check.
 
     Args:
         timer: The timer before this check; None: no check was due.
         now: The time.
-        wrote: The check has written to the cluster.
-        doubtful: The answer to a write was lost.
-        wanted: When time alone may change the plan (``check_at``); None: never.
+        wrote: True if the check has written to the cluster.
+        doubtful: True if the answer to a write was lost.
+        wanted: When the plan may change even if the cluster does not (``check_at``); None: never.
     """
     doubted = None if timer is None or (wrote and not doubtful) else timer.doubted
     if doubtful and (doubted is None or now - doubted > _SAME_MATTER):
@@ -64,14 +66,15 @@ def next_timer(
     if timer is not None and pending and all(timer.due <= moment for moment in moments):
         return Timer(due=timer.due, step=step, doubted=doubted), None
     if not moments:
-        # The follow-up checks end. The timer is stored, so that the same lost answer does not start new ones.
+        # The follow-up checks end. The timer is stored, so that the same lost answer does not start new follow-up
+        # checks.
         return (replace(timer, step=min(step, len(SECOND_CHECKS)), doubted=doubted) if timer else None), None
     seconds = ceil(min(_LONGEST_DELAY, min(moments) - now).total_seconds())
     return Timer(due=now + timedelta(seconds=seconds), step=step, doubted=doubted), seconds
 
 
 def is_missed(timer: Timer | None, now: datetime, wanted: datetime | None) -> bool:
-    """Return True if no check is due soon after ``wanted``, the moment when time alone may change the plan."""
+    """Return True if no check is due soon after ``wanted``, when the plan may change even if the cluster does not."""
     if wanted is None:
         return False
     return timer is None or timer.due + _LOST_AFTER < now or timer.due > max(wanted, now) + _LOST_AFTER
@@ -97,21 +100,21 @@ class Unreachable:
         return now >= self.next_check - _CLOCKS_APART
 
     def is_left_alone(self, now: datetime) -> bool:
-        """Return True if checks of several clusters skip this one, until its own check is a minute late."""
+        """Return True while checks of several clusters skip this cluster: until its own check is a minute late."""
         return not self.is_over and now < self.next_check + _LOST_AFTER
 
     def keeps_away(self, now: datetime) -> bool:
-        """Return True if runs skip the cluster, too. They do so after two consecutive failed checks."""
+        """Return True while runs skip the cluster, too. Runs skip it after two consecutive failed checks."""
         return self.failed_checks > 1 and self.is_left_alone(now)
 
     def asked_soon(self, now: datetime) -> Self | None:
-        """Return the state with the next check a minute after the last one, or None if one is due by then anyway."""
+        """Return the state with the next check one minute after the last check; None: a check is due by then anyway."""
         soon = max(now, self.last_check + RETRY_DELAYS[0])
         return replace(self, next_check=soon) if soon < self.next_check else None
 
 
 def after_no_answer(unreachable: Unreachable | None, now: datetime, why: str) -> Unreachable | None:
-    """Return the state after one more check without an answer, or None if no check was due."""
+    """Return the state after one more check without an answer; None: no check of this cluster alone was due."""
     if unreachable is None or unreachable.is_over:
         return Unreachable(since=now, failed_checks=1, last_check=now, next_check=now + RETRY_DELAYS[0], why=why)
     if not unreachable.is_due(now):
@@ -124,8 +127,8 @@ def after_no_answer(unreachable: Unreachable | None, now: datetime, why: str) ->
 
 # Steady clusters
 
-# The seconds between full checks. A quick check lists only the known node groups. A full check also finds changes of
-# owners, kinds and templates, and a new release of Evenkeel.
+# The seconds between full checks. A quick check lists only the known node groups. A full check also detects changes of
+# owners, kinds and templates, and applies the rules of a new release of Evenkeel.
 _WHOLE_LOOKS_APART = 15 * _MINUTE
 # The least time between two stored steady states of a cluster whose objects change without causing writes.
 _SETTLED_ANEW_AFTER = timedelta(hours=1)
@@ -133,16 +136,17 @@ _SETTLED_ANEW_AFTER = timedelta(hours=1)
 
 @dataclass(frozen=True, kw_only=True)
 class SteadyState:
-    """What a check read when neither a write nor a later check was planned."""
+    """The result of a check that planned neither a write nor a later check."""
 
     at: datetime
-    seen: Mapping[str, str]  # list of node groups (flavour, kind, version) -> fingerprint; empty: changed since
+    # List of node groups (flavour, kind, version) -> fingerprint; empty: the objects have changed since.
+    seen: Mapping[str, str]
     zones: frozenset[str] = frozenset()
     headroom: int = 0
     imbalance: int = 0
 
     def is_followed_by(self, other: Self) -> bool:
-        """Return True if the state that another check has found should replace this one."""
+        """Return True if the steady state of another check should replace this one."""
         return not self.seen or (other.seen != self.seen and other.at >= self.at + _SETTLED_ANEW_AFTER)
 
 
@@ -157,7 +161,7 @@ def is_full_check(cluster: str, interval: int, now: datetime) -> bool:
 
 
 def is_due(cluster: str, interval: int, tick: datetime) -> bool:
-    """Return True if the cluster is due in this minute. Clusters are spread over ``interval`` (seconds)."""
+    """Return True if the cluster is due in this minute. ``interval`` (seconds) is the time between its checks."""
     minutes = max(1, interval // _MINUTE)
     return (int(tick.timestamp()) // _MINUTE + _spread(cluster, 0)) % minutes == 0
 
@@ -177,16 +181,16 @@ def chunks_of(clusters: Sequence[str], delay: int = 0) -> list[Chunk]:
 
 
 def chunks_of_minute(due: Iterable[tuple[str, int]], size: int) -> list[Chunk]:
-    """Return the checks of one minute. A cluster with an interval below a minute has several checks.
+    """Return the chunks of one minute. A cluster with an interval below a minute is in several chunks.
 
     Each cluster has its own second, which follows from its name. There are as few chunks as possible, of about equal
-    size. A chunk starts at the second of its first cluster, so the same clusters are in the same chunks every minute.
+    size. A chunk starts at the second of its first cluster. The chunks have the same clusters every minute.
 
     Args:
         due: The clusters with their intervals, in seconds.
         size: The most clusters in one chunk.
     """
-    rounds: dict[int, list[tuple[int, str]]] = {}  # a round has each cluster once at most
+    rounds: dict[int, list[tuple[int, str]]] = {}  # each round has each cluster at most once
     for cluster, interval in due:
         step = _MINUTE // ceil(_MINUTE / interval)  # the interval, shortened so that it divides the minute
         for number, second in enumerate(range(_spread(cluster, 4) % step, _MINUTE, step)):

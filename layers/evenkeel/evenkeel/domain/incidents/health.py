@@ -1,13 +1,13 @@
-"""Cluster health: the incidents of a plan, and their changes that are not notified yet.
+"""Cluster health: the incidents that a plan shows, and the changes of incidents that are not notified yet.
 
     kind               opens                                changes (notified again)      closes
-    missing            at once if no group can take the     zones, failure class, count   all wanted nodes run, or
-                       nodes over, else after the delay     x2 or /2, unordered release   another group could grow
+    missing            at once if no healthy zone can get   zones, failure class, count   all wanted nodes run, or
+                       the nodes, else after the delay      x2 or /2, unordered replicas  another group could grow
     unreachable        after the delay                      never                         the cluster is read
     access, too-large, at once                              never                         the cluster is read
       invalid-record
     stopped            two scan intervals without a check   never                         the cluster is read
-    two-autoscalers    at once                              never                         a later check finds no other
+    two-autoscalers    at once                              never                         a check finds only one
     invalid            at once                              the problems                  the pool is valid
     writes-refused     at once                              zones                         15 min without a refusal
     contested          at once                              zones, who writes             the group is not contested
@@ -16,10 +16,10 @@
     ineffective-order  at once                              zones, rules that fail        no such order or pods remain
     step-hangs         at once                              zones                         the step of converge continues
 
-The delay is the record's ``trouble_after``. ``_POOL_KINDS`` lists the kinds of incident of a pool. ``Incident.matter``
-returns the facts whose change is notified. A node is missing if it is requested and neither runs nor is provisioning,
-or if no group can request it. ``_is_over`` has the rule that closes ``missing``. While failed zones are only probed,
-the incident stays open, so that it does not flap.
+The delay is the record's ``trouble_after``. ``_POOL_KINDS`` lists the kinds of incident of a pool. Evenkeel notifies
+again if a fact in ``Incident.matter`` changes. A node is missing if it is requested and neither runs nor is
+provisioning, or if no group can request it. ``_is_over`` has the rule that closes ``missing``. This incident stays open
+while failed zones are only probed, so that it does not open and close with each probe.
 
     missing   3  3  2  0  0  3  3  0 ---
     zone      fenced    probing  fenced  healthy
@@ -43,36 +43,38 @@ from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import ROLLOUTS, Fact, Rule
 from evenkeel.domain.model.states import GroupState
 
-# Evenkeel retries a refused write every five minutes, so there are three retries in this time. If no retry is refused,
-# the write has succeeded or is no longer planned, and the incident closes.
+# Evenkeel retries a refused write every five minutes, so there are three retries in this time. If none of these retries
+# is refused, the write has succeeded or is no longer planned, and the incident closes.
 REFUSED_COUNTS = timedelta(minutes=15)
-# The least time without a check after which checks count as stopped. A single lost check is no incident.
+# Checks count as stopped only after at least this time without a check, because a single lost check is no incident.
 _STOPPED_AFTER = timedelta(minutes=5)
-# Checks start some seconds early or late.
+# A tolerance, because checks start some seconds early or late.
 _SLACK = timedelta(seconds=10)
 _LONGEST_MESSAGE = 300
-# The most names and problems of an incident, and pods of a problem: the cluster's stored item must not grow too large.
+# The most names of an incident, problems of an incident, and pods of a problem. These limits keep the cluster's stored
+# item small.
 _MOST_NAMES, _MOST_PROBLEMS, _MOST_PODS = 20, 5, 3
-# The pending changes of a cluster must fit into its stored item, even while the event bus is unavailable.
+# The most pending changes of a cluster. They must fit into its stored item, even while the event bus is unavailable.
 _MOST_PENDING = 80
 
 Groups = Mapping[GroupKey, GroupState]
-"""The stored state of each group after this run."""
+"""The state of each group that is stored with this plan."""
 
 
 def evaluate(before: ClusterHealth, plan: Plan, groups: Groups, delay: timedelta) -> ClusterHealth:
-    """Return the health of a cluster that was read and planned for.
+    """Return the health of a cluster for which this check has made a plan.
 
     Args:
-        before: The health until now.
+        before: The health before this check.
         plan: The plan.
         groups: The stored state of the groups.
-        delay: How long a node must be missing before an incident opens, if another group may request it instead.
+        delay: How long a node must be missing before an incident opens, if another group can request the node instead.
     """
     known = {incident.key: incident for incident in before.incidents}
     incidents: list[Incident] = []
     for pool in plan.pools:
-        if pool.mode.valid and not pool.mode.judged:  # the groups may be incomplete: known incidents stay
+        # The list of groups may be incomplete, so known incidents stay open.
+        if pool.mode.valid and not pool.mode.judged:
             incidents += [incident for incident in before.incidents if incident.pool == str(pool.id)]
             continue
         check = _PoolCheck(pool=pool, groups=groups, known=known, now=plan.now, delay=delay, demand=plan.demand)
@@ -94,7 +96,7 @@ def evaluate_unread(
 ) -> ClusterHealth:
     """Return the health of a cluster that has not been read since ``since``. Incidents of pools are unchanged.
 
-    Only ``unreachable`` waits for the delay: an operator must fix the other kinds.
+    Only ``unreachable`` opens after the delay. The other kinds open at once, because an operator must fix them.
     """
     unread = before.unread
     opens = kind is not IncidentKind.UNREACHABLE or now - since >= delay - _SLACK
@@ -112,7 +114,7 @@ def unreadable(before: ClusterHealth, message: str, now: datetime) -> ClusterHea
 def with_stopped(
     before: ClusterHealth, scan_interval: int, checked_at: datetime | None, now: datetime
 ) -> ClusterHealth:
-    """Return the health with the incident ``stopped`` if checks have stopped and no other incident explains that.
+    """Return the health with the incident ``stopped`` if checks have stopped and no other incident explains why.
 
     ``scan_interval`` is in seconds; ``checked_at`` is None if the time of the last check is unknown.
     """
@@ -195,7 +197,7 @@ class _PoolCheck:
 
     @property
     def missing_since(self) -> datetime | None:
-        """Return the earliest time since when a node is missing; None: unknown."""
+        """Return since when the first of the missing nodes is missing; None: unknown."""
         released = self.pool.next_state.release
         states = [state for plan, state in self.states() if self.missing[plan.group.key]]
         times = [since for state in states if (since := state.waiting_since or state.stalled_since) is not None]
@@ -209,8 +211,8 @@ class _PoolCheck:
             return 0
         was, fails = str(group.key) in self.counted, self.fails(plan)
         if plan.state is State.FROZEN and not fails:
-            # A frozen group may wait by design, as in a rolling update. If an open incident names the
-            # group, its nodes still count as missing.
+            # A frozen group may lack nodes by design, as in a rolling update. Its nodes count as missing only if an
+            # open incident names the group.
             if not (was and _rolls(plan)):
                 return waiting if was else 0
             return group.missing_in_rollout(self.now, plan.provision_timeout)
@@ -261,7 +263,7 @@ class _PoolCheck:
             and before.failure_class is failing.failure_class
             and before.message
         ):
-            message = before.message  # each message of a cloud has a new request id, so it always differs
+            message = before.message  # each message has a new request id, so a new message does not mean a new cause
         return replace(
             self.incident(IncidentKind.MISSING, self.missing_since or self.now, groups, message),
             missing=missing,
@@ -278,7 +280,7 @@ class _PoolCheck:
     def _runs_and_wanted(self) -> tuple[int, int]:
         """Return how many of the requested nodes run, and how many nodes are wanted.
 
-        Nodes that no group can request are wanted, too. For a frozen group, only its running nodes are wanted, unless
+        Nodes that no group can request are wanted, too. In a frozen group, only the running nodes are wanted, unless
         the open incident names the group.
         """
         runs = {plan.group.key: min(plan.requested, plan.group.running) for plan in self.pool.groups}
@@ -291,12 +293,13 @@ class _PoolCheck:
         return sum(runs.values()), wanted + self.homeless
 
     def _is_over(self, concerned: list[GroupPlan], calm: datetime, *, gave_up: bool) -> bool:
-        """Return True if the incident ends, given that no node is missing now. One of these conditions suffices:
+        """Return True if the incident closes, provided that no node is missing now. One of these conditions is enough:
 
         - No group of the incident fails any more.
-        - All groups of the incident run what they request. If the requests were lowered, an autoscaler may only have
-          given up, so no pod may be pending either. (Without an autoscaler, only an operator lowers requests.)
-        - A healthy group could have grown for the whole delay.
+        - All groups of the incident run the nodes that they request. If the groups request fewer nodes than before, an
+          autoscaler may only have given up. In that case, no pod may be pending. (Without an autoscaler, only an
+          operator lowers replicas.)
+        - A healthy group has been able to grow for the whole delay.
 
         Args:
             concerned: The groups that the incident is about.
@@ -320,24 +323,26 @@ class _PoolCheck:
     def _worst(self, concerned: list[GroupPlan], before: Incident | None) -> GroupState | None:
         """Return the state of the failing group that best explains the missing nodes; None: no group fails.
 
-        Groups with a clear failure class are first, then groups with the open incident's class, then by missing nodes,
-        the most first.
+        These criteria decide, in this order: a clear failure class, the failure class of the open incident, and the
+        number of missing nodes.
         """
         usual = None if before is None else before.failure_class
 
         def rank(key: GroupKey) -> tuple[bool, bool, bool, int, GroupKey]:
             kind = self.groups[key].failure_class
-            # The incident describes untaken replicas separately. Then a group without missing nodes explains nothing.
+            # The incident reports released replicas that are not ordered separately. Next to such replicas, groups
+            # without missing nodes are last.
             lacks = self.missing[key] > 0 or not self.untaken
             return lacks, not kind.is_vague, kind is usual, self.missing[key], key
 
         failing = [plan.group.key for plan in concerned if self.fails(plan)]
         return self.groups[max(failing, key=rank)] if failing else None
 
-    # The other kinds
+    # The other kinds of incident
 
     def find_invalid(self) -> Incident | None:
-        if self.pool.mode.valid or not self.pool.report.problems:  # a restored pool without members has no problem
+        # A restored pool without members is not valid, but it has no problem.
+        if self.pool.mode.valid or not self.pool.report.problems:
             return None
         return replace(
             self.incident(IncidentKind.INVALID, self.now), problems=self.pool.report.problems[:_MOST_PROBLEMS]
@@ -367,7 +372,7 @@ class _PoolCheck:
         return self.incident(IncidentKind.CONTESTED, since, contested, ", ".join(writers))
 
     def find_over_committed(self) -> Incident | None:
-        """Return the incident if more than PoolMaximum is requested, even though Evenkeel cancels stuck replicas."""
+        """Return the incident if the pool requests more than PoolMaximum, although Evenkeel cancels stuck replicas."""
         if not self.pool.report.overcommitted:
             return None
         snapshot = self.pool.next_state.seen
@@ -388,7 +393,7 @@ class _PoolCheck:
         return self.incident(IncidentKind.DRAIN_HANGS, min(drain.since for drain in hanging), groups, names)
 
     def find_ineffective_order(self) -> Incident | None:
-        """Return the incident if ordered nodes do not help their pods, or if DaemonSets would fill new nodes."""
+        """Return the incident if ordered nodes do not help the pods, or if DaemonSets would fill new nodes."""
         if self.pool.demand.advice is None:
             return None
         asked = self.pool.demand.advice.asked
@@ -468,7 +473,7 @@ def _excerpt(text: str) -> str:
 
 
 def with_pending_changes(health: ClusterHealth) -> ClusterHealth:
-    """Return the health after moving as many pending changes as fit to the outbox, recorded as notified."""
+    """Return the health with as many pending changes in the outbox as fit. Changes in the outbox count as notified."""
     changes = pending_changes(health)[: max(0, _MOST_PENDING - len(health.outbox))]
     if not changes:
         return health
@@ -482,7 +487,7 @@ def with_pending_changes(health: ClusterHealth) -> ClusterHealth:
 
 
 def pending_changes(health: ClusterHealth) -> tuple[IncidentChange, ...]:
-    """Return the changes that are neither notified nor in the outbox: closed incidents, then others, worst first."""
+    """Return the changes that are neither notified nor in the outbox: closed incidents first, then the others."""
     incidents = {incident.key: incident for incident in health.incidents}
     changes = [
         IncidentChange(
@@ -514,7 +519,8 @@ def _notified(incident: Incident) -> Notified:
 def _has_changed(last: Notified, incident: Incident) -> bool:
     """Return True if an open incident must be notified again.
 
-    A new number of missing nodes counts only if it has doubled or halved: nodes that return one by one are no change.
+    A new number of missing nodes is notified only if it has at least doubled or halved. So nodes that return one by one
+    cause no notifications.
     """
     missing = incident.missing
     other_number = missing > 0 and (missing >= 2 * last.missing or 2 * missing <= last.missing)

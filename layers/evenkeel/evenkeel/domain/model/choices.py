@@ -1,4 +1,4 @@
-"""Settings with few values: sizing strategy, leveling, demand, and the treatment of failures."""
+"""Settings that accept only a few values: sizing strategy, leveling, demand, and the treatment of failures."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from evenkeel.domain.model.values import BadValueError
 
 
 class Size(NamedTuple):
-    """The bounds that a strategy proposes for one group, unchecked: a number may be negative, or min above max."""
+    """The unchecked bounds that a strategy proposes for a group: a number may be negative, and min may exceed max."""
 
     min: int
     max: int
@@ -19,29 +19,29 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Strategy:
-    """A sizing strategy: how a pool's numbers become bounds."""
+    """A sizing strategy. It computes the bounds of a pool's groups from PoolMinimum and PoolMaximum."""
 
     name: str
     aliases: tuple[str, ...] = ()
-    # Returns one size for each group of a PoolDraft. The type is Any, because a PoolDraft refers to its strategy.
+    # Returns one size for each group of a PoolDraft. The type is Any, because the module of PoolDraft imports this one.
     size: Callable[[Any], Sequence[Size]]
-    publishes_minima: bool  # True: it sets a min for each zone, and the plan raises healthy groups to that min
+    publishes_minima: bool  # True: the strategy sets a min for each zone, and the plan raises healthy groups to it
     adds_up: bool  # True: the maxima add up to PoolMaximum, so no autoscaler can exceed PoolMaximum
-    # True: the maxima divide the pool's headroom, minus the room that frozen groups and owners reserve.
+    # True: the maxima divide the part of the pool's headroom that frozen groups and owners do not reserve.
     reserves: bool = False
-    sentence: str  # explains max, with the facts of Rule.STRATEGY
-    sentence_of_min: str  # explains min, with {minimum}
+    sentence: str  # the text that explains max; its placeholders are the facts of Rule.STRATEGY
+    sentence_of_min: str  # the text that explains min; its placeholder is {minimum}
 
     def __repr__(self) -> str:
         return self.name
 
 
 class _Setting(StrEnum):
-    """A setting with few values."""
+    """A setting that accepts only a few values."""
 
     @classmethod
     def read(cls, value: object) -> Self:
-        """Return the setting that a text names. Raises BadValueError if there is none."""
+        """Return the member with the name in the text. Raises BadValueError if there is no such member."""
         try:
             return cls("off" if value is False else str(value).lower())  # YAML reads off as False
         except ValueError:
@@ -52,24 +52,25 @@ _TITLES = {"Level": "levelling", "DemandStage": "stage of demand", "OnFailure": 
 
 
 class Level(_Setting):
-    """How the zones of a pool become level again after an outage."""
+    """How Evenkeel levels the zones of a pool after an outage."""
 
     OFF = "off"
-    SHRINK = "shrink"  # when nodes are removed, the fuller zones lose them
-    CONVERGE = "converge"  # as shrink; also, nodes of fuller zones are replaced by nodes in smaller zones, one by one
+    SHRINK = "shrink"  # when an autoscaler removes nodes, it removes them from the fuller zones
+    # As SHRINK. In addition, Evenkeel replaces nodes of fuller zones by nodes in smaller zones, one at a time.
+    CONVERGE = "converge"
 
 
 class DemandStage(_Setting):
     """What Evenkeel does about pending pods and unneeded nodes. Each stage includes the stages before it."""
 
     OFF = "off"
-    ADVISE = "advise"  # reports, and gives headroom to the groups that pending pods need
-    SCALE_UP = "scale-up"  # orders nodes
-    FULL = "full"  # removes unneeded nodes, too
+    ADVISE = "advise"  # Evenkeel reports its advice, and gives headroom to the groups that pending pods need
+    SCALE_UP = "scale-up"  # Evenkeel also orders nodes for pending pods
+    FULL = "full"  # Evenkeel also removes unneeded nodes
 
     @property
     def orders(self) -> bool:
-        """Return True if Evenkeel orders nodes. No autoscaler may run then."""
+        """Return True if Evenkeel orders nodes in this stage. No autoscaler may run at the same time."""
         return self in (DemandStage.SCALE_UP, DemandStage.FULL)
 
     @property
@@ -86,6 +87,6 @@ class DemandStage(_Setting):
 class OnFailure(_Setting):
     """What Evenkeel does with replicas for which a failing zone delivers no node."""
 
-    RELEASE = "release"  # give these replicas up; Cluster Autoscaler orders nodes for their pods in other zones
-    MOVE = "move"  # give these replicas up, and order their machines in other zones
+    RELEASE = "release"  # remove these replicas; Cluster Autoscaler orders nodes for their pods in other zones
+    MOVE = "move"  # remove these replicas, and add the same number in other zones
     HOLD = "hold"  # keep these replicas, and only fence the group

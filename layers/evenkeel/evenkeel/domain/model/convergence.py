@@ -1,7 +1,7 @@
-"""Converge: level the zones of a pool in steps. Windows, policy, and the phases of a step.
+"""Converge: level the zones of a pool in steps. This module has the windows, the policy, and the phases of a step.
 
-A step orders one node in the smallest zone, then removes one from the fullest. Evenkeel stores the step before each of
-these two patches. Each patch carries the id of a move (``domain.model.moves``).
+The first patch of a step orders one node in the smallest zone. The second patch removes one node from the fullest zone.
+Evenkeel stores the step before each patch. Each patch sets the id of a move (``domain.model.moves``).
 """
 
 import re
@@ -14,20 +14,20 @@ from evenkeel.domain.model.groups import MachineRef
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.values import BadValueError
 
-# How long the zones must differ before a step starts: orders and removals in progress may still make them level.
+# How long the zones must differ before a step starts. Orders and removals in progress may still level them meanwhile.
 SETTLES = timedelta(minutes=10)
-# If a step's source requests its removed node again within this time, the demand is bound to the source's zone.
+# If a step's source requests the removed node again within this time, the demand counts as bound to the source's zone.
 COMES_BACK = timedelta(minutes=15)
-# How long no step starts in a pool after bound demand was found.
+# After bound demand was found in a pool, no step starts in this pool for this time.
 STEP_HELD = timedelta(hours=24)
-# How long no step starts in a pool after a failed step, because the next one would fail in the same way.
+# After a failed step, no step starts in the pool for this time, because the next step would fail in the same way.
 AFTER_FAILURE = timedelta(hours=1)
-# The period of the budget ``per_hour``.
+# The period in which at most ``per_hour`` steps may start.
 BUDGET = timedelta(hours=1)
-# How long a step waits for an autoscaler to remove an unneeded node of the source. cluster-autoscaler waits until ten
-# minutes have passed, both since the node became unneeded and since the last scale-up.
+# How long a step waits for an autoscaler to remove an unneeded node of the source. cluster-autoscaler removes a node
+# after the node was unneeded for ten minutes, and not within ten minutes after a scale-up.
 IDLE_GOES = timedelta(minutes=30)
-# A convergence that an operator requests ends after this time.
+# A pass of converge that an operator requests ends after this time.
 PASS_LASTS = timedelta(hours=2)
 _DAY = timedelta(days=1)
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -38,10 +38,10 @@ WINDOW_PATTERN = f"^(?:({_SPAN}(?:,{_SPAN})*) )?([01][0-9]|2[0-3]):([0-5][0-9])-
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """The days and times of day (UTC) in which steps may start. Monday is 0; an empty ``days`` means every day.
+    """The days and times of day (UTC) in which steps may start. Day 0 is Monday.
 
-    If ``end`` is before ``start``, the window crosses midnight, and ``days`` are the days on which it starts. ``end``
-    None is midnight.
+    If ``days`` is empty, the window applies on every day. If ``end`` is before ``start``, the window crosses midnight,
+    and ``days`` are the days on which the window starts. If ``end`` is None, the window ends at midnight.
     """
 
     start: time
@@ -73,7 +73,7 @@ class Window:
         return f"{days} {times}" if days else times
 
     def begins(self, now: datetime) -> datetime | None:
-        """Return the next start of the window; inside the window, ``now``; None: it never starts."""
+        """Return the next start of the window, or ``now`` inside the window; None: the window never starts."""
         midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         for day in range(-1, 8):
             start = (midnight + day * _DAY).replace(hour=self.start.hour, minute=self.start.minute)
@@ -101,15 +101,15 @@ def _days(text: str) -> frozenset[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class ConvergePolicy:
-    """The field ``converge`` of a cluster's record."""
+    """The settings in the field ``converge`` of a cluster's record."""
 
     per_hour: int = 4  # steps that may start per pool and hour
     windows: tuple[Window, ...] = ()  # empty: steps may start at any time
     surge: int = 0  # how many nodes above PoolMaximum a step may request: 0 or 1
-    blind: bool = False  # True: choose the machine to delete even if pods cannot be read
+    blind: bool = False  # True: Evenkeel chooses the machine to delete even if it cannot read pods
 
     def opens(self, now: datetime) -> datetime | None:
-        """Return the earliest time at which a step may start: ``now`` inside a window; None: no window ever starts."""
+        """Return the earliest time at which a step may start (``now`` inside a window); None: no window ever starts."""
         if not self.windows:
             return now
         return min((start for window in self.windows if (start := window.begins(now)) is not None), default=None)
@@ -117,17 +117,21 @@ class ConvergePolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """A step's order: one replica more for the destination, later one less for the source. Groups are named by key."""
+    """The change of replicas that a step makes: it adds one to the destination, and later removes one from the source.
+
+    The two groups are named by their keys.
+    """
 
     source: str
     destination: str
     begun_at: datetime
     # The destination's replicas, including the ordered one. If the destination requests fewer, the order was cancelled.
     target_replicas: int
-    # The source's replicas at the start, or the most that ran since. If the source requests fewer now, another
-    # controller removed one.
+    # The source's replicas at the start of the step, or the most of its replicas that ran since, if these were more. If
+    # the source now requests fewer, another controller has removed a replica.
     source_replicas: int
-    excused_replicas: int  # if the source requests more replicas than this, its demand is bound to the source's zone
+    # If the source requests more replicas than this, the demand counts as bound to the source's zone.
+    excused_replicas: int
 
     @property
     def groups(self) -> frozenset[str]:
@@ -138,7 +142,7 @@ class Order:
 @dataclass(frozen=True, kw_only=True)
 class _Step:
     order: Order
-    # True: the destination requests the ordered replica, and the source still requests the one to be removed.
+    # True: the destination requests the ordered replica, and the source still requests the replica to be removed.
     is_open: ClassVar[bool] = False
 
     @property
@@ -151,7 +155,7 @@ class Starting(_Step):
     """The order is stored. It is unknown whether its patch has reached the API server."""
 
     phase: Literal["starting"] = "starting"
-    move_id: str = ""  # the move id that the patch carries; empty until ``opened_step`` sets it
+    move_id: str = ""  # the move id that the patch writes; empty until ``opened_step`` sets it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,13 +182,13 @@ class Deleting(_Step):
     phase: Literal["deleting"] = "deleting"
     draining_group: str  # key of the machine's group: the source, or the destination if the step is undone
     machine: MachineRef
-    delete_move_id: str = ""  # the move id that the patch carries; empty until ``opened_step`` sets it
+    delete_move_id: str = ""  # the move id that the patch writes; empty until ``opened_step`` sets it
     is_open: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draining(_Step):
-    """The patch that deletes the machine has arrived. The machine controller drains its node."""
+    """The API server has accepted the patch that deletes the machine. The machine controller drains its node."""
 
     phase: Literal["draining"] = "draining"
     draining_group: str
@@ -193,7 +197,7 @@ class Draining(_Step):
 
     @property
     def is_undone(self) -> bool:
-        """Return True if the destination's new node is drained, and the source keeps its node."""
+        """Return True if the step is undone: it drains the destination's new node, and the source keeps its node."""
         return self.draining_group == self.order.destination
 
 
@@ -202,10 +206,10 @@ Step = Starting | Ordered | Cancelling | Deleting | Draining
 
 @dataclass(frozen=True, kw_only=True)
 class LastDrain:
-    """The last drain of a source. If the source requests the drained node again, the demand is bound to that zone."""
+    """The last drain of a source's node. If the source requests the node again, the demand is bound to its zone."""
 
     source: str
-    requested: int  # replicas of the source after the drain, plus its excused growth since then
+    requested: int  # the source's replicas after the drain, plus later growth that does not count as bound demand
     at: datetime
 
 
@@ -213,15 +217,15 @@ class LastDrain:
 class ConvergenceState:
     """The stored state of converge for one pool."""
 
-    uneven_since: datetime | None = None  # since when a zone is far below another
+    uneven_since: datetime | None = None  # since when one zone is far below another zone; None: there is no such zone
     step: Step | None = None
-    begun: tuple[datetime, ...] = ()  # when the steps of the last hour started
+    begun: tuple[datetime, ...] = ()  # the start times of the steps of the last hour
     last_drain: LastDrain | None = None
     held_since: datetime | None = None  # when the last hold began, after bound demand or a failed step
     held_until: datetime | None = None  # no step starts before this time
 
     def held(self, now: datetime, length: timedelta) -> "ConvergenceState":
-        """Return the state with a hold: no step starts for this length. A hold with a later end keeps that end."""
+        """Return the state with a hold of this length, during which no step starts. A hold that ends later remains."""
         until = now + length
         return replace(self, held_since=now, held_until=max(until, self.held_until or until))
 
@@ -232,7 +236,10 @@ class ConvergenceState:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The machine of a group that may be deleted, or the reason why none may be. Both None: machines are not listed."""
+    """The machine of a group that may be deleted, or the reason why no machine may be deleted.
+
+    If both fields are None, the group's machines are not listed.
+    """
 
     machine: MachineRef | None = None
     why: Reason | None = None
@@ -245,20 +252,21 @@ NO_CHOICES: Choices = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Converging:
-    """What a check reports about converge in one pool."""
+    """The report of a check about converge in one pool."""
 
-    left: int  # steps that the budget still allows in this hour
+    left: int  # the number of steps that the budget still allows in this hour
     why: Reason | None = None  # why the step waits, or why no step starts; None: a step starts, or the zones are level
     step: Step | None = None
     begins: bool = False  # True: this plan starts the step
-    course: tuple[tuple[str, str], ...] = ()  # source and destination of each step until the zones are level
-    hangs_since: datetime | None = None  # the time by which the step should have ended, if an operator must act
+    # The (source, destination) of each further step, by name of the zone, until the zones are level.
+    course: tuple[tuple[str, str], ...] = ()
+    hangs_since: datetime | None = None  # when the step should have ended; None: no operator has to act
     draining_group: str = ""  # key of the group of ``machine``
     machine: MachineRef | None = None  # the machine that the step drains, or whose removal it waits for
 
 
 def opened_step(convergence: ConvergenceState, step: Step, id: str) -> ConvergenceState:
-    """Return the state to store before a patch of the step. ``id`` is the move id that the patch carries."""
+    """Return the state to store before a patch of the step. ``id`` is the move id that the patch writes."""
     if isinstance(step, Deleting):
         return replace(convergence, step=replace(step, delete_move_id=id))
     begun_at = step.order.begun_at

@@ -17,23 +17,27 @@ UTILIZATION_THRESHOLD = Fraction(1, 2)
 
 @dataclass(frozen=True, kw_only=True)
 class DemandPolicy:
-    """The limits and times of demand. Where cluster-autoscaler has such a setting, the value is its default."""
+    """The limits and times of scale-up and scale-down.
+
+    If cluster-autoscaler has the same setting, the value is the default of cluster-autoscaler.
+    """
 
     # scale-up
     expendable_below: int = -10  # pods with a lower priority than this get no node, and their requests do not count
     patience: timedelta = timedelta(seconds=2)  # no order while the oldest pending pod is younger than this
     patience_gpu: timedelta = timedelta(seconds=30)  # no order while the oldest pending pod with a GPU is younger
-    most_nodes: int = 1000  # the most nodes that one check orders
+    most_nodes: int = 1000  # the maximum number of nodes that one check orders
     # The share of cpu, memory and disk that a node reserves for itself, if its template has no allocatable.
     reserve: Fraction = Fraction(1, 10)
     startup: timedelta = timedelta(minutes=15)  # a node younger than this may still lack devices or have startup taints
-    # Names or ids of pools. The first pool that fits is chosen. If none fits, the pool with the least waste is chosen.
+    # Names or ids of pools. Pods get a node in the first listed pool that fits them. If no listed pool fits, they get a
+    # node in the pool with the least waste.
     order: tuple[str, ...] = ()
     # scale-down
     after_growth: timedelta = timedelta(minutes=10)  # no removal for this long after a node was requested
     after_failure: timedelta = timedelta(minutes=3)  # no removal for this long after a removal failed
-    most_empty: int = 10  # the most empty nodes that are removed at the same time
-    drain_takes: timedelta = timedelta(minutes=15)  # a drain that takes longer than this hangs
+    most_empty: int = 10  # the maximum number of empty nodes that are removed at a time
+    drain_takes: timedelta = timedelta(minutes=15)  # a drain that takes longer than this counts as hanging
 
 
 # ---------------------------------------------------------------- input
@@ -47,38 +51,38 @@ class ScaleDownOptions:
     unready_for: timedelta = UNREADY_TIME
     threshold: Fraction = UTILIZATION_THRESHOLD  # a node whose utilization is above this is needed
     gpu_threshold: Fraction = UTILIZATION_THRESHOLD  # the same threshold for a node with a GPU
-    provision_timeout: timedelta = PROVISION_TIMEOUT  # a node that is not Ready counts as starting up to this age
+    provision_timeout: timedelta = PROVISION_TIMEOUT  # until this age, a node that is not Ready counts as starting
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupOffer:
-    """What scale-up and scale-down know about a node group, in numbers of nodes."""
+    """The facts about a node group that scale-up and scale-down use. Each integer is a number of nodes."""
 
     group: GroupKey
     zone: str
     requested: int = 0
-    before: int = 0  # requested nodes before this plan
-    coming: int = 0  # requested nodes without a Node object that may still register
+    before: int = 0  # the nodes that were requested before this plan
+    coming: int = 0  # the requested nodes that have no Node object yet and may still register
     ordered: int = 0  # the part of ``coming`` that this plan adds
     room: int = 0  # how many more nodes the group may get
     min: int = 0
     template: NodeTemplate | None = None
-    closed: Reason | None = None  # why the group gets no node even if it has room
-    held: Reason | None = None  # why all its nodes count as needed, even without pods
-    waits: Reason | None = None  # why its unneeded nodes are not removed now
+    closed: Reason | None = None  # why the group gets no node even if ``room`` is not 0; None: it may get one
+    held: Reason | None = None  # why all nodes of the group count as needed, even without pods
+    waits: Reason | None = None  # why the group's unneeded nodes are not removed now
     marked: tuple[str, ...] = ()  # names of the machines that have Evenkeel's delete mark
     options: ScaleDownOptions = ScaleDownOptions()
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolOffer:
-    """What scale-up and scale-down know about a pool and its groups."""
+    """The facts about a pool and its groups that scale-up and scale-down use."""
 
     pool: PoolId
     groups: tuple[GroupOffer, ...]
     room: int = 0  # PoolMaximum minus the requested nodes
     min: int = 0  # PoolMinimum
-    orders: Mapping[str, PastOrder] = field(default_factory=dict)  # stored orders for pods
+    orders: Mapping[str, PastOrder] = field(default_factory=dict)  # the stored orders of nodes for pods
 
     @property
     def requested(self) -> int:
@@ -90,15 +94,15 @@ class PoolOffer:
 class ScaleDownState:
     """The stored times of scale-down: since when nodes are unneeded, and events that delay their removal."""
 
-    clocks: Mapping[str, datetime] = field(default_factory=dict)  # node -> since when it is unneeded
+    clocks: Mapping[str, datetime] = field(default_factory=dict)  # name of a node -> since when it is unneeded
     grew_at: datetime | None = None  # when a node was last requested
     failed_at: datetime | None = None  # when a removal last failed
-    leaving: frozenset[str] = frozenset()  # nodes with Evenkeel's mark whose replicas are still requested
+    leaving: frozenset[str] = frozenset()  # nodes with Evenkeel's delete mark whose replicas are still requested
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptNodes:
-    """Nodes that no request removes, because Evenkeel cannot place one of their pods on another node."""
+    """Nodes that no request removes, because each node has a pod for which Evenkeel finds no other node."""
 
     machines: frozenset[MachineRef]
     by_group: Mapping[GroupKey, int]
@@ -118,7 +122,7 @@ class PendingPods:
 
 @dataclass(frozen=True, kw_only=True)
 class Unfit:
-    """Pods with equal needs, and the reason why they would not fit on a new node."""
+    """Pods with equal needs that would not fit on a new node, with the reason."""
 
     pods: tuple[str, ...]
     since: datetime
@@ -139,11 +143,12 @@ class PoolDemand:
     """The nodes that pending pods need from one pool."""
 
     pool: PoolId
-    pending: tuple[PendingPods, ...] = ()  # the pods that need these nodes
-    nodes: Mapping[GroupKey, int] = field(default_factory=dict)  # new nodes by group; groups without one are left out
-    unfit: tuple[Unfit, ...] = ()  # pending pods that get no node from this pool
-    orders: Mapping[str, PastOrder] = field(default_factory=dict)  # to store after this check
-    orders_after: Mapping[str, PastOrder] = field(default_factory=dict)  # to store once ``nodes`` are ordered
+    pending: tuple[PendingPods, ...] = ()  # the pods that need ``nodes``
+    # Group -> number of new nodes. Groups that get no new node are left out.
+    nodes: Mapping[GroupKey, int] = field(default_factory=dict)
+    unfit: tuple[Unfit, ...] = ()  # the pending pods that get no node from this pool
+    orders: Mapping[str, PastOrder] = field(default_factory=dict)  # the orders to store after this check
+    orders_after: Mapping[str, PastOrder] = field(default_factory=dict)  # the orders to store when ``nodes`` is ordered
     ineffective: tuple[IneffectiveOrder, ...] = ()
     blocked: tuple[BlockedPods, ...] = ()  # pods that fit no pool, but would fit a new node without its DaemonSet pods
 
@@ -153,11 +158,11 @@ class Demand:
     """The nodes that all pending pods of a cluster need."""
 
     pools: tuple[PoolDemand, ...] = ()
-    unmet: tuple[Unfit, ...] = ()  # pods that fit no pool; each reason is about all pools
+    unmet: tuple[Unfit, ...] = ()  # pods that fit no pool; each reason applies to all pools
     not_counted: tuple[NotCounted, ...] = ()
     fits_already: tuple[str, ...] = ()  # pods for which existing or upcoming nodes have room
-    check_again: datetime | None = None  # when the oldest pending pod is old enough for an order; None: it already is
-    retry_at: datetime | None = None  # the next time at which pods whose last order did not help may get a new order
+    check_again: datetime | None = None  # when the oldest pending pod is old enough for an order; None: no need to wait
+    retry_at: datetime | None = None  # when pods whose last order did not help may get the next order, at the earliest
 
     @property
     def nodes(self) -> int:
@@ -176,16 +181,17 @@ class Removal:
     pool: PoolId
     group: GroupKey
     machine: MachineRef | None = None
-    places: Mapping[str, str] = field(default_factory=dict)  # pod -> node that has room for it; empty: no pod moves
+    # Pod of the node -> another node that has room for the pod. Empty: no pod has to move.
+    places: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HangingDrain:
-    """A node whose machine was deleted, but whose pods do not end."""
+    """A node whose machine is being deleted, but whose pods do not end."""
 
     node: str
     group: GroupKey
-    since: datetime  # when its machine was deleted
+    since: datetime  # when the deletion of its machine began
     pods: tuple[str, ...] = ()
 
 
@@ -193,15 +199,15 @@ class HangingDrain:
 class Unneeded:
     """The unneeded nodes, the nodes to remove now, and why the needed nodes remain."""
 
-    clocks: Mapping[str, datetime] = field(default_factory=dict)  # to store: node -> since when it is unneeded
-    go: tuple[Removal, ...] = ()
+    clocks: Mapping[str, datetime] = field(default_factory=dict)  # unneeded node -> since when; the check stores this
+    go: tuple[Removal, ...] = ()  # the nodes to remove now
     waits: Mapping[str, Reason] = field(default_factory=dict)  # unneeded node -> why it is not removed now
     needed: Mapping[str, Reason] = field(default_factory=dict)  # needed node -> the first rule by which it is needed
     hanging: tuple[HangingDrain, ...] = ()  # sorted by node name
 
     @property
     def check_at(self) -> datetime | None:
-        """Return the earliest time at which a waiting node may become removable; None: no such time is known."""
+        """Return the earliest time at which another unneeded node may be removed; None: no such time is known."""
         times = (reason.facts.get("until") for reason in self.waits.values())
         return min((time for time in times if isinstance(time, datetime)), default=None)
 
@@ -211,7 +217,7 @@ class Unneeded:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeAdvice:
-    """A node of a pool, and the first rule by which it is needed. ``needed`` None: it is unneeded."""
+    """A node of a pool, and the first rule by which it is needed. If ``needed`` is None, the node is unneeded."""
 
     node: str
     group: GroupKey
@@ -241,5 +247,5 @@ class Advice:
     unknown_order: tuple[str, ...] = ()  # names in the record's expander_order that no pool has
     unmet: tuple[Unfit, ...] = ()
     not_counted: tuple[NotCounted, ...] = ()
-    fit_already: int = 0  # pending pods for which existing or upcoming nodes have room
-    check_again: datetime | None = None  # when the oldest pending pod is old enough for an order; None: it already is
+    fit_already: int = 0  # the number of pending pods for which existing or upcoming nodes have room
+    check_again: datetime | None = None  # when the oldest pending pod is old enough for an order; None: no need to wait

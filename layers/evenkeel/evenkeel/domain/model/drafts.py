@@ -1,4 +1,4 @@
-"""The drafts of a plan: one for each pool and one for each of its groups. The steps of the plan fill them in."""
+"""The drafts of a plan: one for each pool, and one for each group of a pool. The plan's steps change the drafts."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ _CAP_RULES = (Rule.CAUTIOUS_MAX, Rule.SLOW_START_MAX, Rule.STEP_MAX, Rule.WORKER
 class MachineCounts:
     """The machines of a group that have no Ready node, or are to be deleted."""
 
-    coming: int = 0  # machines that are provisioning: no node yet, no failure, not overdue
+    coming: int = 0  # machines that are provisioning: without a node, without a failure, and not overdue
     starting: int = 0  # machines whose node is not Ready yet, within the provision timeout
     held: int = 0  # machines without a node because of a failure (quota, configuration) that any zone would have
     marked: tuple[str, ...] = ()  # names of the machines with Evenkeel's delete mark
@@ -36,25 +36,27 @@ class MachineCounts:
 class GrowthCaps:
     """The most replicas that a group may have while its zone is in doubt. None: no cap."""
 
-    throttled: int | None = None  # after other clusters' capacity reports: the lowest requested since then, plus one
+    # After other clusters' capacity reports: the lowest number of replicas requested since then, plus one.
+    throttled: int | None = None
     slow_start: int | None = None  # while its zone recovers: the running nodes plus the nodes that may be added now
     step: int | None = None  # during a step of converge: the requested replicas, so that no autoscaler orders here
 
 
-@dataclass(kw_only=True, slots=True)  # Not frozen, because the steps change it.
+@dataclass(kw_only=True, slots=True)  # This class is not frozen, because the steps change the draft.
 class Draft(GroupPlan):
     """The plan of a group after the steps so far, with the facts that the steps need."""
 
     bounds: Bounds | None = None
     reasons: list[Reason] = field(default_factory=list)
-    moves_elsewhere: bool = True  # True: the failure concerns this zone only, so other zones may get the stuck replicas
-    tie: int = 0  # among equal groups, the one with the lowest value is first
+    moves_elsewhere: bool = True  # True: the failure concerns only this zone, so other zones may get the stuck replicas
+    tie: int = 0  # among equal groups, the group with the lowest value is first
     machines: MachineCounts = field(default_factory=MachineCounts)
     growth: GrowthCaps = field(default_factory=GrowthCaps)
-    replicas_are_ours: bool = True  # False: another writer owns them
-    contested: bool = False  # True: another writer reverts what Evenkeel writes
-    protected: bool = False  # True: min is at least requested, so that a converge step's new node is not removed
-    fence_ends: datetime | None = None  # None: no fence, or its end is unknown
+    replicas_are_ours: bool = True  # False: another writer owns the group's replicas
+    contested: bool = False  # True: another writer reverts Evenkeel's writes to the group
+    # True: min is at least requested, so that no autoscaler removes the new node of a converge step.
+    protected: bool = False
+    fence_ends: datetime | None = None  # None: there is no fence, or its end is unknown
     doubted_since: datetime | None = None  # when a probing group last failed
     stuck_kept: int = 0  # stuck replicas of a fenced group that this plan neither releases nor moves
     closes: bool = False  # True: max is below the strategy's max, so that no autoscaler orders here
@@ -82,7 +84,7 @@ class Draft(GroupPlan):
 
     @property
     def caps(self) -> list[tuple[Rule, int]]:
-        """Return every cap on growth with its rule. Caps come from zones in doubt, owners of replicas and zone-max."""
+        """Return every cap on growth with its rule. The causes are zones in doubt, limits of owners, and zone-max."""
         return [(rule, cap) for rule, cap in zip(_CAP_RULES, self._caps, strict=True) if cap is not None]
 
     @property
@@ -92,7 +94,7 @@ class Draft(GroupPlan):
 
     @property
     def room(self) -> int:
-        """Return how many more replicas the caps allow, whatever the group's state."""
+        """Return how many more replicas the caps allow. The group's state does not matter."""
         if not self.replicas_are_ours:
             return 0
         cap = self.cap
@@ -100,14 +102,15 @@ class Draft(GroupPlan):
 
     @property
     def takes_nodes(self) -> bool:
-        """Return True if the group is healthy and may be raised."""
+        """Return True if the group is healthy and may get more replicas."""
         return self.state is State.HEALTHY and self.room > 0
 
     @property
     def room_for_pods(self) -> int:
-        """Return how many nodes may be ordered here for pods: up to ``room`` if healthy, one if probing, else none.
+        """Return how many nodes may be ordered in the group for pods.
 
-        The published bounds do not limit this number: they follow the replicas, and no autoscaler reads them.
+        A healthy group may get up to ``room`` nodes, a probing group at most one, and any other group none. The
+        published bounds do not limit this number, because they follow the replicas and no autoscaler reads them.
         """
         if self.group.template.closed_because is not None:
             return 0
@@ -117,7 +120,7 @@ class Draft(GroupPlan):
 
     @property
     def probe(self) -> int:
-        """Return how many machines a probing group may add: one; while a machine is provisioning, none."""
+        """Return how many machines a probing group may add: none while a machine is provisioning, otherwise one."""
         return 0 if self.group.running - self.machines.starting + self.group.preserved < self.requested else 1
 
     @property
@@ -145,9 +148,10 @@ class Draft(GroupPlan):
         )
 
     def is_far_below(self, other: "Draft") -> bool:
-        """Return True if this group would not exceed the other group after receiving one of its nodes.
+        """Return True if this group would not be the larger one even after one node moved to it from the other group.
 
-        The groups are compared by replicas per weight. With equal weights, they must be two nodes apart.
+        The groups are compared by replicas per weight. With equal weights, this group must have at least two replicas
+        fewer than the other group.
         """
         return (self.requested + 1) * other.group.annotations.weight <= (
             other.requested - 1
@@ -155,7 +159,7 @@ class Draft(GroupPlan):
 
     @property
     def drain_blocked_by(self) -> Reason | None:
-        """Return why no machine of the group can be removed by name now; None: machines can be."""
+        """Return why no machine of the group can be removed by name now; None: a machine can be removed."""
         group = self.group
         if self.state is State.FROZEN:
             return Reason.of(Rule.IN_STATE, state=self.state.value)
@@ -169,24 +173,25 @@ class Draft(GroupPlan):
 
     @property
     def alive(self) -> int:
-        """Return the replicas that are not stuck: with a node, a provisioning machine or a preserved machine."""
+        """Return how many replicas are not stuck. Each has a node, a provisioning machine or a preserved machine."""
         return min(self.group.requested, self.group.running + self.group.preserved + self.machines.coming)
 
     @property
     def stuck(self) -> int:
-        """Return the stuck replicas: those without a node and without a machine that may become one."""
+        """Return how many replicas are stuck. They have neither a node nor a machine that may become a node."""
         return self.group.requested - self.alive
 
     @property
     def counted(self) -> int:
-        """Return the replicas for GEP-24's formulas: all requested ones; in a fenced group, only those not stuck."""
+        """Return how many replicas GEP-24's formulas count: in a fenced group those that are not stuck, else all."""
         return self.alive if self.state is State.FENCED else self.group.requested
 
     @property
     def missing(self) -> int:
-        """Return the stuck replicas that no other zone gets.
+        """Return how many stuck replicas no other zone gets.
 
-        In a healthy or probing group, these are replicas with a failure that any zone would have; else ``stuck_kept``.
+        In a healthy or probing group, these replicas have a failure that any zone would have. In other groups, the
+        result is ``stuck_kept``.
         """
         if self.state in (State.HEALTHY, State.PROBING):
             return min(self.machines.held, self.stuck)
@@ -194,32 +199,32 @@ class Draft(GroupPlan):
 
     @property
     def is_held(self) -> bool:
-        """Return True if a fenced group keeps its replicas because another zone would fail in the same way."""
+        """Return True if a fenced group keeps its replicas, because a launch in another zone would fail, too."""
         return self.state is State.FENCED and not self.moves_elsewhere
 
 
 @dataclass(kw_only=True, slots=True)
 class RequestDraft:
-    """The request for nodes that a pool carries out, in numbers of nodes."""
+    """The request for nodes that a pool carries out. Each integer is a number of nodes."""
 
     current: ScaleRequest | None = None
     waits: ScaleRequest | None = None  # a request that waits until a move between zones has ended
-    # Nodes that the request must not remove; None: no such list is needed, or pods were not read.
+    # The nodes that the request must not remove. None: the request needs no such list, or pods were not read.
     kept: KeptNodes | None = None
-    pods_unread: bool = False  # True: the check tried to read pods and failed
+    pods_unread: bool = False  # True: the check tried to read pods, but could not
     unmet: int = 0  # nodes that cannot be added, or cannot be removed
     later: int = 0  # nodes that later runs add
 
 
 @dataclass(kw_only=True, slots=True)
 class ReplicasDraft:
-    """The changes of a pool's replicas, in numbers of nodes."""
+    """The changes of a pool's replicas. Each integer is a number of nodes."""
 
-    added: int = 0  # nodes that this plan adds: up to a minimum, as a probe or on request
+    added: int = 0  # nodes that this plan adds to reach a minimum, as a probe or on request
     later: int = 0  # nodes that later runs add, because max_step limits this plan
-    unplaced: int = 0  # replicas that a move took from one group and no other group has gained yet
+    unplaced: int = 0  # replicas that one group has lost in a move, and that no group has gained yet
     missing: int = 0  # nodes below PoolMinimum that no group can get
-    # Since when the requested replicas are unchanged; ``now`` if this plan lowers them.
+    # Since when the requested replicas have not changed. If this plan lowers them, the value is ``now``.
     unchanged_since: datetime | None = None
     raises: bool = False  # True: this plan may raise requested replicas to a minimum
 
@@ -228,25 +233,27 @@ class ReplicasDraft:
 class ReleaseDraft:
     """Released replicas that have to be ordered again (``domain.rebalancing.replicas.release``)."""
 
-    stored: Release | None = None  # the stored release, if a part of it is not ordered again yet
-    planned: Release | None = None  # the release to store after this plan's writes; None: this plan releases nothing
+    stored: Release | None = None  # the release of an earlier plan, while it is needed
+    planned: Release | None = None  # the release of this plan, stored before its writes; None: it releases nothing
     untaken: int = 0  # replicas of the stored release that no group has gained since
-    waited_for: Mapping[str, int] | None = None  # nodes that pending pods need, by group; None: pods were not read
+    # Key of a group -> number of nodes that pending pods need there. None: pods were not read.
+    waited_for: Mapping[str, int] | None = None
     asks_waiting: bool = False  # True: the plan depends on ``waited_for``, which is None
     closed: bool = False  # True: no autoscaler may order in the pool, because Evenkeel orders the released nodes
     orders_at: datetime | None = None  # when Evenkeel orders the released nodes; None: already ordered, or not known
-    open_for: Mapping[str, int] = field(default_factory=dict)  # nodes that an autoscaler may still order, by group
+    # Key of a group -> number of nodes that an autoscaler may still order there.
+    open_for: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True, slots=True)
 class BoundsDraft:
-    """The input of the bounds of a pool."""
+    """The values from which the bounds of a pool are computed."""
 
-    pool_max: int = 0  # PoolMaximum minus the reserved room, computed before the first step
+    pool_max: int = 0  # PoolMaximum minus the reserved nodes (``spoken_for``), computed before the first step
     grower: str = ""  # key of the group that other controllers have raised most since the last check
     sizes: Sequence[Size] = ()  # the strategy's sizes, in the order of the groups
     publication: Publication | None = None  # the maxima that Balanced publishes; None: another strategy
-    deal_ends: datetime | None = None  # when ``publication`` may change even if nothing else does
+    deal_ends: datetime | None = None  # when ``publication`` may change even if the pool does not change
     held_until: datetime | None = None  # when the last hold of level shrink ends, or has ended
 
 
@@ -258,15 +265,15 @@ class ConvergenceDraft:
     step: Step | None = None  # the step after this plan's patch; None: this plan changes no step
     surge: int = 0  # how many nodes above PoolMaximum an open step may request
     report: Converging | None = None
-    # The machine that each group in the ``asks`` of an earlier plan may drain.
-    choices: Choices = field(default_factory=dict)
-    # Group with a machine to choose by its pods -> group that gets a node first; empty: that node runs already.
+    choices: Choices = field(default_factory=dict)  # for each group in an earlier plan's ``asks``: the machine to drain
+    # Key of a group whose machine to drain depends on pods -> key of the group that must get a node before the drain.
+    # The second key is empty if that node already runs.
     asks: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True, slots=True)
 class DemandDraft:
-    """What scale-up and scale-down advise for a pool."""
+    """The advice of scale-up and scale-down for a pool."""
 
     advice: PoolAdvice | None = None  # None: the plan asked for none, or pods were not read
     asks_idle: bool = False  # True: the plan depends on unneeded nodes, but the check did not look for them
@@ -274,14 +281,14 @@ class DemandDraft:
 
 @dataclass(kw_only=True, slots=True)
 class PoolDraft:
-    """The plan of a pool while the steps make it. A step changes the draft, and nothing else."""
+    """The unfinished plan of a pool. Each step of the planning changes only this draft."""
 
     pool: Pool
     now: datetime
     observation: Observation
     groups: list[Draft]
     snapshot: MemberSnapshot
-    # True: Evenkeel stops acting on the pool. It raises max so that autoscalers may order, and writes nothing else.
+    # True: the pool is paused or in dry run. The only write to this pool raises max, so that autoscalers can order.
     opens: bool = False
     request: RequestDraft = field(default_factory=RequestDraft)
     replicas: ReplicasDraft = field(default_factory=ReplicasDraft)
@@ -289,7 +296,7 @@ class PoolDraft:
     bounds: BoundsDraft = field(default_factory=BoundsDraft)
     convergence: ConvergenceDraft = field(default_factory=ConvergenceDraft)
     demand: DemandDraft = field(default_factory=DemandDraft)
-    check_at: list[datetime] = field(default_factory=list)  # when the plan may change even if nothing else does
+    check_at: list[datetime] = field(default_factory=list)  # when the plan may change even if nothing else changes
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -304,7 +311,7 @@ class PoolDraft:
 
     @property
     def starved(self) -> int:
-        """Return how many nodes of the pool no healthy zone can get."""
+        """Return the number of nodes that no healthy zone of the pool can get."""
         if all(draft.state is State.FROZEN for draft in self.groups):
             return self.replicas.unplaced  # A paused or hibernated pool has no missing nodes.
         return self.replicas.missing + self.replicas.unplaced + sum(draft.missing for draft in self.groups)
@@ -325,7 +332,7 @@ class PoolDraft:
     def add(self, added: int, wanted: int) -> int:
         """Count the nodes that this plan adds, and return how many wanted nodes later runs add because of max_step.
 
-        The result is 0 if this plan may add more: then the wanted nodes are missing for another reason.
+        The result is 0 if this plan may add more, because then max_step is not the reason why wanted nodes are missing.
         """
         self.replicas.added += added
         return 0 if self.may_add else max(0, wanted - added)
@@ -337,7 +344,7 @@ class PoolDraft:
 
     @property
     def awaited(self) -> Mapping[str, int] | None:
-        """Return the nodes that pods wait for, by key of the group; None: unknown, or incomplete."""
+        """Return the number of nodes that pods wait for, by key of the group; None: the numbers are not fully known."""
         if self.demand.advice is None or self.demand.advice.not_counted:
             return None
         return {str(group): nodes for group, nodes in self.demand.advice.asked.nodes.items()}
@@ -357,7 +364,8 @@ class PoolDraft:
     def free_on_request(self) -> int:
         """Return how many nodes a request may add under PoolMaximum.
 
-        If the strategy divides the headroom, reserved room is subtracted: the maxima must not exceed PoolMaximum.
+        If the strategy divides the headroom, the reserved nodes are subtracted, so that the maxima do not exceed
+        PoolMaximum.
         """
         reserved = self.spoken_for() if self.pool.settings.strategy.reserves else 0
         return max(0, self.pool.max - reserved - self.requested)
@@ -365,8 +373,8 @@ class PoolDraft:
     def least_of(self, draft: Draft) -> int:
         """Return the fewest replicas that a group keeps when nodes are removed.
 
-        The strategy's min counts only if the strategy publishes minima for zones. Otherwise that min is a share of
-        PoolMinimum, and limits no single zone.
+        The strategy's min counts only if the strategy publishes minima for zones. Otherwise that min is only a share
+        of PoolMinimum, and a single zone may have fewer replicas.
         """
         low = max(draft.owner_min, draft.group.annotations.zone_min or 0)
         if self.pool.settings.strategy.publishes_minima and self.bounds.sizes:
@@ -375,11 +383,11 @@ class PoolDraft:
         return low
 
     def spoken_for(self) -> int:
-        """Return the reserved room: nodes under PoolMaximum that bounds offer and that Evenkeel cannot withdraw.
+        """Return the number of reserved nodes: nodes that bounds let a group request, and Evenkeel cannot lower them.
 
-        Frozen groups and held bounds reserve the nodes between requested and max. If an owner accepts no max below 1,
-        its empty group reserves one node while the group may not be raised. If the bounds of all groups are held,
-        nothing is reserved: each group is raised within its own bounds.
+        Frozen groups and groups with held bounds reserve the nodes between requested and max. If an owner accepts no
+        max below 1, its empty group reserves one node while the group may not get nodes. If the bounds of all groups
+        are held, nothing is reserved, because each group grows within its own bounds.
         """
         if all(draft.group.owner.bounds_held for draft in self.groups):
             return 0

@@ -1,8 +1,8 @@
-"""Failure classes, and the class of a provider's error.
+"""Failure classes, and the rules that assign a provider's error to a class.
 
-Codes are compared without CloudTrail's prefixes ``Server.`` and ``Client.``. Machine-controller-manager reports one
-code, ``ResourceExhausted``, whether a zone is out of machines, a quota is used up or a subnet has no free addresses
-(machine-controller-manager-provider-aws pkg/aws/errors/utils.go:15-33). For that code, the message decides the class.
+Codes are compared without CloudTrail's prefixes ``Server.`` and ``Client.``. Machine-controller-manager reports the
+same code, ``ResourceExhausted``, if a zone is out of machines, a quota is used up or a subnet has no free addresses
+(machine-controller-manager-provider-aws pkg/aws/errors/utils.go:15-33). For this code, the message decides the class.
 """
 
 import re
@@ -14,11 +14,11 @@ from evenkeel.domain.model.groups import MachineFailure
 class FailureClass(StrEnum):
     """The class of a failure. It decides whether another zone helps."""
 
-    CAPACITY = "capacity"  # the zone is out of machines: another zone helps
-    QUOTA = "quota"  # a limit of the account or region: another zone does not help
+    CAPACITY = "capacity"  # the zone is out of machines, so another zone helps
+    QUOTA = "quota"  # a limit of the account or region is reached, so another zone does not help
     TIMEOUT = "timeout"  # no node registered in time
-    CONFIGURATION = "configuration"  # the group itself is misconfigured: no zone helps
-    UNKNOWN = "unknown"  # treated as timeout
+    CONFIGURATION = "configuration"  # the group itself is misconfigured, so another zone does not help
+    UNKNOWN = "unknown"  # the cause is not known; Evenkeel treats the failure as a timeout
 
     @property
     def moves_elsewhere(self) -> bool:
@@ -27,13 +27,13 @@ class FailureClass(StrEnum):
 
     @property
     def is_vague(self) -> bool:
-        """Return True if the cause is unknown: the failure says only that no node registered."""
+        """Return True if the failure says only that no node registered, and not why."""
         return self in (FailureClass.TIMEOUT, FailureClass.UNKNOWN)
 
 
-# The first pattern that matches decides. Limits on the rate of calls are first: these limits are temporary and no
-# quota, but their texts resemble those of quotas. A text that names a limit is a quota, even if it also names capacity.
-# Missing rights are a configuration failure, because waiting does not help.
+# The first pattern that matches decides the class. Limits on the rate of calls are first, because they are temporary
+# and no quotas, but their messages resemble the messages of quotas. A message that names a limit is a quota failure,
+# even if it also names capacity. Missing rights are a configuration failure, because waiting does not help.
 # Sources: EC2's list of codes (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html), and the
 # codes of the machine controllers' providers for Azure, Google Cloud, OpenStack and Alibaba Cloud.
 _PATTERNS = (
@@ -52,7 +52,7 @@ _PATTERNS = (
         # Elastic IP addresses belong to the region. So do the subnets of Azure and Google Cloud.
         r"|OperationNotAllowed.{0,80}quota|InsufficientAddressCapacity|SubnetIsFull|IP_SPACE_EXHAUSTED"
         r"|no more IP addresses available|exceed\w* .{0,40}(quota|limit)|(quota|limit) .{0,60}exceeded"
-        # EC2's messages for VcpuLimitExceeded and InstanceLimitExceeded. Some providers report them without the code.
+        # EC2's messages for VcpuLimitExceeded and InstanceLimitExceeded. Some providers report these without the code.
         r"|than your current .{0,40}limit|your quota allows",
     ),
     (
@@ -89,8 +89,8 @@ _OWN_AFFAIR = (
     r"|ReservationCapacityExceeded|SpotMaxPriceTooLow|VolumeTypeNotAvailableInZone|HostRequirements"
 )
 
-# Codes with several possible causes. OpenShift reports every 4xx answer of EC2, also one about a quota, as
-# InvalidConfiguration (machine-api-provider-aws pkg/actuators/machine/instances.go:552-579).
+# Codes that each have several possible causes. OpenShift reports every 4xx answer of EC2 as InvalidConfiguration, even
+# an answer about a quota (machine-api-provider-aws pkg/actuators/machine/instances.go:552-579).
 _FOLDED = {
     "",
     "ResourceExhausted",
@@ -108,10 +108,11 @@ def classify(code: str, message: str = "") -> FailureClass:
     A failure that matches no pattern is ``unknown``.
     """
     code = code.removeprefix("Server.").removeprefix("Client.")
-    # A code with several causes is less exact than the message. Any other code is more exact.
+    # A code with several causes is less exact than the message. Any other code is more exact than the message.
     for text in (message[:4096], code) if code in _FOLDED else (code, message[:4096]):
         for kind, pattern in _PATTERNS:
-            if re.search(pattern, text, re.IGNORECASE):  # compiled at first use: most checks find no failure
+            # The pattern is compiled at its first use, because most checks find no failure.
+            if re.search(pattern, text, re.IGNORECASE):
                 return kind
     return FailureClass.UNKNOWN
 

@@ -18,7 +18,7 @@ LONGEST = timedelta(days=366)
 
 @dataclass(frozen=True, kw_only=True)
 class _Term:
-    """One requirement of a selector: a label is present, or has a value. ``negated`` inverts the requirement."""
+    """One requirement of a selector: a label exists, or has this value. ``negated`` inverts the requirement."""
 
     key: str
     value: str | None  # None: any value
@@ -38,7 +38,7 @@ class Selector:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Return the selector that a text describes. Raises BadValueError."""
+        """Return the selector that a text describes. Raises BadValueError if the text is no selector."""
         terms = []
         for part in text.split(","):
             match = _TERM.fullmatch(part.strip())
@@ -58,7 +58,7 @@ class Selector:
 def read_length(text: object, *, or_none: bool = False) -> timedelta:
     """Return the duration that a text such as ``2h``, ``90m``, ``1d`` or ``1h30m`` describes, 366 days at most.
 
-    Zero is accepted with ``or_none`` only. Raises BadValueError.
+    Zero is valid only with ``or_none``. Raises BadValueError if the text has another form or is out of range.
     """
     match = _LENGTH.fullmatch(text) if isinstance(text, str) else None
     if match is None:

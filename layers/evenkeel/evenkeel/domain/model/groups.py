@@ -18,8 +18,8 @@ from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import BadValueError, Fault
 
-UNNAMED = "somebody"  # an unnamed writer
-# A smaller difference between two clocks is ignored: an API server reports whole seconds, and answers take time.
+UNNAMED = "somebody"  # the text for a writer whose name is unknown
+# Smaller differences between two clocks are ignored, because API servers report whole seconds and answers take time.
 CLOCKS_AGREE = timedelta(seconds=30)
 # How long a machine may take to become a node: the default of Cluster Autoscaler (config/flags/flags.go:129).
 PROVISION_TIMEOUT = timedelta(minutes=15)
@@ -29,13 +29,16 @@ class State(StrEnum):
     """The state of a node group."""
 
     HEALTHY = "healthy"
-    FENCED = "fenced"  # the group is in backoff, or its zone is impaired: the group must not grow
-    PROBING = "probing"  # its zone is tried again, but no launch has succeeded yet: the group may grow by one machine
+    FENCED = "fenced"  # the group must not grow, because it is in backoff or its zone is impaired
+    PROBING = "probing"  # the group may grow by one machine, to find out whether its zone delivers again
     FROZEN = "frozen"  # Evenkeel reads and counts the group, but writes nothing to it
 
 
 def is_outage(states: Iterable[State]) -> bool:
-    """Return True if all groups of a pool, except frozen ones, are fenced or probing: no zone is known to deliver."""
+    """Return True if all groups of a pool, except frozen ones, are fenced or probing.
+
+    In such a pool, no zone is known to deliver machines.
+    """
     acting = {*states} - {State.FROZEN}
     return bool(acting) and acting <= {State.FENCED, State.PROBING}
 
@@ -71,7 +74,7 @@ class PoolId:
 
     flavour: str
     namespace: str
-    cluster: str  # the workload cluster; empty if this flavour has only one per namespace
+    cluster: str  # the name of the workload cluster; empty: this flavour has only one cluster per namespace
     name: str
 
     def __str__(self) -> str:
@@ -108,12 +111,12 @@ class Bounds:
 
 @dataclass(frozen=True, order=True, kw_only=True)
 class OwnerRef:
-    """A reference to an object, or to one entry of it, that sets a pool's minimum and maximum."""
+    """A reference to the owner of a pool's minimum and maximum: an object, or one entry of an object."""
 
     kind: str
     namespace: str  # empty: the object is cluster-scoped
     name: str
-    part: str = ""  # the name of the entry; empty: the object has one minimum and one maximum
+    part: str = ""  # the name of the entry; empty: the object has only one minimum and one maximum
     uid: str = ""
 
     def __str__(self) -> str:
@@ -121,13 +124,16 @@ class OwnerRef:
 
     @property
     def id(self) -> str:
-        """Return the id for stored state. A new object with the same name has another id."""
+        """Return the id that stored state uses. A new object with the same name has another id."""
         return "/".join(part for part in (self.uid or f"{self.kind}/{self.namespace}/{self.name}", self.part) if part)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerNumbers:
-    """The present minimum and maximum of an owner, shared by its groups. Several owners' numbers are added up."""
+    """The present minimum and maximum of an owner. All groups of the owner share them.
+
+    If a pool has several owners, their minima and maxima are added up.
+    """
 
     ref: OwnerRef
     bounds: Bounds
@@ -135,22 +141,22 @@ class OwnerNumbers:
     max_field: str
     set_by: str = ""  # the last writer of max except Evenkeel (managedFields); empty: not read, or unknown
     takes_ours: bool = False  # True: Evenkeel writes its own bounds to the owner's fields
-    # True: Evenkeel writes only if the record allows it, because a write makes Evenkeel the fields' manager.
+    # True: Evenkeel writes these fields only if the record allows it, because a write makes Evenkeel their manager.
     needs_consent: bool = False
-    besides: tuple[tuple[str, str], ...] = ()  # further fields and their values, for messages
+    besides: tuple[tuple[str, str], ...] = ()  # the (field, value) pairs of further fields, for messages
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pinning:
-    """Facts about an owner that can hold a group's replicas, so that no autoscaler scales the group."""
+    """Facts about an owner that can set fixed replicas for a group, so that no autoscaler scales the group."""
 
-    cluster: str  # the hosted cluster; its autoscaler runs only while it scales the groups of at least one owner
+    cluster: str  # the hosted cluster, whose autoscaler runs only while it scales the groups of at least one owner
     scaled: frozenset[str]  # ids (OwnerRef.id) of the owners whose groups this autoscaler scales now
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeCap:
-    """A limit on the nodes of a whole cluster, whatever its pools request."""
+    """A limit on the number of nodes of a whole cluster. It applies whatever the pools request."""
 
     ref: OwnerRef
     field: str
@@ -159,7 +165,7 @@ class NodeCap:
 
 @dataclass(frozen=True, kw_only=True)
 class ShootWorker:
-    """One worker of a Shoot: a pool. Its zones are in the order in which Gardener distributes replicas."""
+    """One worker of a Shoot. A worker is one pool. Gardener distributes the replicas in the order of ``zones``."""
 
     name: str
     minimum: int
@@ -175,18 +181,19 @@ class Shoot:
     workers: tuple[ShootWorker, ...]
     generation: int = 0
     observed: bool = True  # True: gardenlet has processed the newest generation
-    obstacle: Reason | None = None  # why Evenkeel does not write to it now
+    obstacle: Reason | None = None  # why Evenkeel does not write to the Shoot now; None: it may write
     most_nodes: int | None = None  # limits.maxNodesTotal of its CloudProfile; None: no limit, or unknown
 
     def worker(self, name: str) -> ShootWorker | None:
-        """Return the worker with this name; None: it does not exist, or its numbers cannot be read."""
+        """Return the worker with this name; None: there is no such worker, or its minimum or maximum is unreadable."""
         return next((worker for worker in self.workers if worker.name == name), None)
 
 
 def shoot_of_namespace(namespace: str) -> tuple[str, str] | None:
     """Return the namespace and name of the Shoot to which a seed's namespace shoot--<project>--<name> belongs.
 
-    By default, a project's namespace in the garden is garden-<project>. None: the seed's namespace has another form.
+    By default, a project's namespace in the garden is garden-<project>. Return None if the seed's namespace has another
+    form.
     """
     parts = namespace.split("--")
     if len(parts) != 3 or parts[0] != "shoot" or not all(parts):
@@ -203,7 +210,7 @@ class PublishedBounds:
     state: State = State.HEALTHY  # the state of the group at that time
     requested: int | None = None  # the replicas after that write; None: unknown
     before: int | None = None  # the replicas before that write; None: unchanged
-    pinned: bool = False  # True: that write made the owner hold replicas at max
+    pinned: bool = False  # True: that write made the owner keep the replicas fixed at max
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,15 +241,15 @@ class Machine:
     uid: str = ""
     has_node: bool
     created_at: datetime
-    launched_at: datetime | None = None  # when the provider last tried to launch the machine; None: at ``created_at``
-    preserved: bool = False  # True: Gardener keeps the machine, running or failed. It uses up one replica.
+    launched_at: datetime | None = None  # when the provider last tried to launch the machine; None: ``created_at``
+    preserved: bool = False  # True: Gardener preserves the machine, running or failed; the machine uses up one replica
     ready: bool = True  # False: its node is known to be not Ready
     marked: bool = False  # True: it has the flavour's delete mark
-    marked_by_us: bool = False  # True: the mark names Evenkeel as its writer; some flavours' marks name no writer
+    marked_by_us: bool = False  # True: the mark names Evenkeel as its writer; the marks of some flavours name no writer
     deleting: bool = False
     deleting_since: datetime | None = None
     failure: MachineFailure | None = None
-    zone: str | None = None  # from the Machine object; if absent there, from its provider id; None: unknown
+    zone: str | None = None  # from the Machine object or, if absent there, from its provider id; None: unknown
 
     @property
     def ref(self) -> MachineRef:
@@ -252,7 +259,7 @@ class Machine:
     def is_overdue(self, now: datetime, provision_timeout: timedelta) -> bool:
         """Return True if a machine without a node should have a node by now.
 
-        A machine with a creation time far in the future is overdue, because its true age is unknown.
+        A machine whose creation time is far in the future counts as overdue, because its true age is unknown.
         """
         return abs(now - self.created_at) >= provision_timeout
 
@@ -276,19 +283,19 @@ class Identity:
     labels: Mapping[str, str] = field(default_factory=dict)
     zone: str | None = None
     zone_of_machines: bool = False  # True: only the machines of the group show its zone
-    zone_index: int | None = None  # N-1 if the name ends in -z<N>
+    zone_index: int | None = None  # N-1 if the name ends in -z<N>, else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupStatus:
-    """The state of a group's machines and rollout, besides their counts."""
+    """The state of a group's machines and rollout, except for the counts ``requested`` and ``running``."""
 
-    # MachinePools only: the number of instances, with or without a node. No instance can be chosen for deletion.
+    # MachinePools only: the number of instances, with or without a node. Evenkeel cannot choose the instance to delete.
     launched: int | None = None
     # Machines whose node was never Ready -> the time until which that node may still become Ready.
     never_ready: Mapping[str, datetime] = field(default_factory=dict)
-    preserved_failed: int = 0  # failed machines that Gardener preserves, by the count in the scalable's status
-    autoscaler_failure: MachineFailure | None = None  # reported in ConfigMap cluster-autoscaler-status
+    preserved_failed: int = 0  # the number of failed machines that Gardener preserves, from the scalable's status
+    autoscaler_failure: MachineFailure | None = None  # the group's failure in ConfigMap cluster-autoscaler-status
     rolling: Rolling | None = None
 
 
@@ -296,19 +303,21 @@ class GroupStatus:
 class WrittenByUs:
     """The values that Evenkeel has written to a group's objects."""
 
-    # The bounds before Evenkeel's first write, from annotation evenkeel.dev/adopted-bounds. None: not set, or "none".
+    # The bounds before Evenkeel's first write, from annotation evenkeel.dev/adopted-bounds. None: the annotation is not
+    # set, or its value is "none".
     adopted: Bounds | None = None
     has_adopted: bool = False  # True: that annotation is set
     published: PublishedBounds | None = None  # None: Evenkeel has written no bounds, or the annotation is unreadable
     move: str | None = None  # annotation evenkeel.dev/move: the id of the last move that changed this group
-    pinned: bool = False  # True: Evenkeel has made the owner of the bounds hold replicas at max
+    pinned: bool = False  # True: Evenkeel has made the owner of the bounds keep the replicas fixed at max
 
 
 @dataclass(frozen=True, kw_only=True)
 class FieldManagers:
     """The other writers of a group's bounds and replicas, according to managedFields."""
 
-    # Managers that apply max and spec.replicas, and would revert a write. Empty: none. None: not read; only runs do.
+    # The managers that apply max, or spec.replicas, and would revert Evenkeel's write. Empty: there is none. None: not
+    # read, because a check does not read the managers; only a run does.
     bounds_applied_by: str | None = None
     replicas_applied_by: str | None = None
     bounds_by: str = UNNAMED  # last writer of the bounds except Evenkeel
@@ -317,31 +326,32 @@ class FieldManagers:
 
 @dataclass(frozen=True, kw_only=True)
 class Ownership:
-    """The owner of a group's bounds, and the numbers that it accepts."""
+    """The owner of a group's bounds, and the bounds and replicas that the owner accepts."""
 
     numbers: OwnerNumbers | None = None  # the minimum and maximum that the owner sets; None: it sets none
     bounds_field: str = ""  # the field of max, for messages
     least_max: int = 0  # the smallest max that the owner accepts
-    least_min: int = 0  # the smallest min that the owner accepts; replicas cannot be lower
+    least_min: int = 0  # the smallest min that the owner accepts; replicas cannot be lower either
     lowers_replicas: bool = False  # True: the owner's controller lowers replicas to max
-    pinning: Pinning | None = None  # None: the owner cannot hold replicas
-    may_be_pinned: bool = False  # True: this plan lets the owner hold replicas while the group is fenced
-    allowed_replicas: Bounds | None = None  # the replicas that the owner accepts, or the held bounds; None: any
-    bounds_held: bool = False  # True: the record does not let Evenkeel write the bounds
+    pinning: Pinning | None = None  # None: the owner cannot set fixed replicas
+    may_be_pinned: bool = False  # True: this plan may make the owner set fixed replicas while the group is fenced
+    # The range of replicas that the owner accepts. If the bounds are held, this range is the bounds. None: no limit.
+    allowed_replicas: Bounds | None = None
+    bounds_held: bool = False  # True: the bounds are held, because the record does not let Evenkeel write them
     node_cap: NodeCap | None = None  # the limit of the whole cluster; None: no limit
     max_only: bool = False  # True: min has no effect, and Karpenter writes replicas
     bounds_are_read: bool = True  # False: the autoscaler of the group does not read these bounds
     two_objects: bool = False  # True: bounds and replicas are on two objects
-    # With two objects: the bounds on the scalable, which Cluster Autoscaler reads. None: missing, or unreadable.
+    # If there are two objects: the bounds on the scalable, which Cluster Autoscaler reads. None: missing or unreadable.
     copied: Bounds | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class AutoscalerOptions:
-    """The options of Cluster Autoscaler for one group. None: the autoscaler's flag applies."""
+    """The options of Cluster Autoscaler for one group. For an option that is None, the autoscaler's flag applies."""
 
     provision_timeout: timedelta | None = None  # maxnodeprovisiontime
-    short_provision: timedelta | None = None  # the shorter value that Evenkeel has set for a suspect group
+    short_provision: timedelta | None = None  # the shorter maxnodeprovisiontime that Evenkeel sets for a suspect group
     keeps_provision: bool = False  # True: another writer has set maxnodeprovisiontime, or would remove Evenkeel's value
     unneeded_time: timedelta | None = None  # how long a node is unneeded before it is removed
     unready_time: timedelta | None = None  # the same time for a node that is not Ready
@@ -353,10 +363,10 @@ class AutoscalerOptions:
 class GroupTemplate:
     """A description of the nodes that a group creates."""
 
-    node: NodeTemplate | None = None  # None: not read, or unknown
+    node: NodeTemplate | None = None  # None: the template was not read, or is unknown
     offering: Offering | None = None  # None: not read, or not fully known
-    faults: tuple[Fault, ...] = ()  # unreadable values that describe its nodes
-    # Why an empty group gets no node: its cpu and memory are unknown. The reason names the annotation to set.
+    faults: tuple[Fault, ...] = ()  # the unreadable values among the values that describe the nodes
+    # Why an empty group with unknown cpu and memory gets no node. The reason names the annotation to set.
     closed_because: Reason | None = None
     invisible_at_zero: bool = False  # True: Cluster Autoscaler ignores the group while it is empty
 
@@ -389,7 +399,7 @@ class Unreadable:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeGroup:
-    """One participating scalable, as one check has read it.
+    """One scalable that Evenkeel treats as a node group, as one check has read it.
 
     An unreadable number is None, and ``unreadable`` has the reason. A pool with such a group is invalid.
     """
@@ -412,7 +422,7 @@ class NodeGroup:
 
     @property
     def has_ours_with_bounds(self) -> bool:
-        """Return True if the object with the bounds has a value that Evenkeel wrote."""
+        """Return True if the object with the bounds has an annotation that Evenkeel wrote."""
         return self.ours.has_adopted or self.ours.published is not None
 
     def frozen(self, reason: Reason) -> Self:
@@ -428,10 +438,10 @@ class NodeGroup:
     def preserved(self) -> int:
         """Return the replicas of preserved machines without a node.
 
-        Such a machine does not become a node. Its replica cannot be released: Gardener deletes preserved machines last,
-        so it would delete a healthy node instead (machine-controller-manager pkg/controller/controller_utils.go,
-        ActiveMachines). The count in the scalable's status is used, too: the annotation may be on a node, and nodes are
-        not always read.
+        Such a machine does not become a node. Evenkeel cannot release its replica: Gardener deletes preserved machines
+        last, so it would delete a healthy node instead (machine-controller-manager pkg/controller/controller_utils.go,
+        ActiveMachines). The annotation that preserves a machine may be on its node, and nodes are not always read. So
+        the count in the scalable's status is used, too.
         """
         without_node = self.requested - self.running
         if without_node <= 0:
@@ -456,18 +466,19 @@ class NodeGroup:
         )
 
     def is_ordered_by_us(self, now: datetime, provision_timeout: timedelta) -> bool:
-        """Return True if Evenkeel changed the replicas by a move or a request within the provision timeout."""
+        """Return True if a move or a request has changed the replicas within the last provision timeout."""
         return self.ours.move is not None and now - time_of(self.ours.move) < provision_timeout
 
     def missing_in_rollout(self, now: datetime, provision_timeout: timedelta) -> int:
-        """Return the replicas without a node for which no machine is provisioning or being replaced."""
+        """Return how many replicas have no node, and no machine that is provisioning or being replaced."""
         replaced = sum(machine.deleting for machine in self.machines or ())
         return max(0, self.waiting - self.on_its_way(now, provision_timeout) - replaced)
 
     def on_its_way(self, now: datetime, provision_timeout: timedelta) -> int:
-        """Return the provisioning machines: those without a node that are not failed, preserved or overdue.
+        """Return the number of machines that are provisioning: without a node, and not failed, preserved or overdue.
 
-        Instances of a MachinePool count at any age: if a replica is released, a running node could be deleted instead.
+        Instances of a MachinePool count at any age. If Evenkeel released the replica of such an instance, the provider
+        could delete a running node instead.
         """
         if self.status.launched is not None:
             return min(max(0, self.status.launched - self.running), self.waiting)

@@ -1,4 +1,4 @@
-"""Incidents: conditions that an operator must know. Status, page, alarms, metrics and events all show them."""
+"""Incidents: conditions about which an operator must know. Status, page, alarms, metrics and events show them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,17 +16,17 @@ TROUBLE_AFTER = timedelta(minutes=5)
 class IncidentKind(StrEnum):
     """The kinds of incident, the worst first. The value is a JSON key."""
 
-    # Missing nodes are worse than an unreadable cluster: in that cluster, the autoscaler still has the last bounds.
+    # Missing nodes are worse than an unreadable cluster, whose autoscaler still works within the last bounds.
     MISSING = "missing"
-    # These concern a cluster that cannot be read or planned for.
+    # The next kinds concern a cluster that cannot be read or planned for.
     UNREACHABLE = "unreachable"
     ACCESS = "access"  # a secret, credential or right is missing
     TOO_LARGE = "too-large"
     INVALID_RECORD = "invalid-record"
     STOPPED = "stopped"  # the cluster was not checked for too long
-    # This one concerns a cluster that was read.
+    # The next kind concerns a cluster that was read.
     TWO_AUTOSCALERS = "two-autoscalers"
-    # These concern a pool.
+    # The next kinds concern a pool.
     INVALID = "invalid"
     REFUSED = "writes-refused"
     CONTESTED = "contested"
@@ -61,7 +61,7 @@ class IncidentNodes:
     untaken: int = 0  # the part of ``missing`` that was released and is not ordered again yet
     requested: int = 0
     running: int = 0
-    wanted: int = 0  # the nodes that should have run when a node was last missing
+    wanted: int = 0  # the number of nodes that should have run at the last check with a missing node
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +73,8 @@ class Incident(IncidentNodes):
     pool: str = ""  # the id of the pool; empty: the incident is about the whole cluster
     zones: tuple[str, ...] = ()  # sorted
     groups: tuple[str, ...] = ()  # keys of the affected node groups, sorted
-    is_outage: bool = False  # True: no zone of the pool is known to deliver
-    is_rollout: bool = False  # True: during a rolling update, Evenkeel does not release the missing replicas
+    is_outage: bool = False  # True: no zone of the pool is known to deliver nodes
+    is_rollout: bool = False  # True: Evenkeel does not release the missing replicas, because of a rolling update
     calm_since: datetime | None = None  # since when no node is missing, while the incident is still open
     failure_class: FailureClass | None = None  # None: unknown
     message: str = ""  # the message of the cloud or API server, or the name of a contesting controller
@@ -92,7 +92,10 @@ class Incident(IncidentNodes):
 
     @property
     def matter(self) -> tuple[object, ...]:
-        """Return the facts whose change is notified. Messages are excluded, because they contain request ids."""
+        """Return the facts that cause a notification when they change.
+
+        Messages of clouds are excluded, because each message contains a new request id.
+        """
         if self.kind is IncidentKind.INEFFECTIVE_ORDER:  # Names of pods and nodes are excluded, because they change.
             rules = {why.rule.value for each in self.problems if isinstance(why := each.facts.get("why"), Reason)}
             return self.zones, tuple(sorted(rules))
@@ -123,11 +126,11 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class IncidentChange:
-    """A change to be notified. If it is sent again, it has the same key, time and order."""
+    """A change of an incident, to be notified. If it is sent again, its key, time and order do not change."""
 
     change: Change
-    incident: Incident  # of a closed incident, only the facts that were notified
-    at: datetime | None = None  # when a run found the change; None: this run found it
+    incident: Incident  # if the incident is closed: only the facts that were notified
+    at: datetime | None = None  # when an earlier run found the change; None: the present run found it
     order: int = 0  # the position among the changes of the same second
 
     @property
@@ -144,7 +147,7 @@ class PublishedStatus:
     tried_at: datetime | None = None  # when the write started; None: the write has succeeded
 
 
-# The most incidents that fit into the stored item of a cluster. The worst ones are stored.
+# The maximum number of incidents in the stored item of a cluster. If there are more, only the worst are stored.
 _MOST_INCIDENTS = 80
 
 
@@ -167,10 +170,13 @@ class ClusterHealth:
 
     @property
     def unread(self) -> Incident | None:
-        """Return the incident that says why the cluster could not be read. All others are then of an earlier check."""
+        """Return the incident that says why the cluster could not be read; None: it was read.
+
+        If there is such an incident, an earlier check found all other incidents.
+        """
         return next((incident for incident in self.incidents if incident.kind.of_cluster), None)
 
     def with_incidents(self, incidents: Sequence[Incident]) -> "ClusterHealth":
-        """Return the health with these incidents instead of its own. Notifications and the outbox remain unchanged."""
+        """Return the health with its incidents replaced by these. Notifications and the outbox do not change."""
         worst_first = sorted(incidents, key=lambda incident: incident.severity)
         return replace(self, incidents=tuple(worst_first[:_MOST_INCIDENTS]))

@@ -1,11 +1,12 @@
-"""Moves of stuck replicas to other zones, and changes on request. A crash neither loses nor doubles a replica.
+"""Moves of stuck replicas to other zones, and changes of replicas on request.
 
-Before its first patch, a move is stored with the number of replicas that each group loses or gains. Each patch of
-replicas sets annotation ``evenkeel.dev/move`` to the move's id. So the objects show which steps were done, even if an
-answer was lost. Replicas that one group has lost and no other has gained are *unplaced*. The next plan places them.
+A crash neither loses nor duplicates a replica. Before the first patch of a move, Evenkeel stores the number of replicas
+that each group loses or gains. Each patch of replicas sets annotation ``evenkeel.dev/move`` to the move's id. So the
+annotations show which patches were applied, even if the API server's answer was lost. Replicas that one group has lost
+and no other group has gained are *unplaced*. The next plan adds them to other groups.
 
     stored           zone a -3          zone b +2    (crash)
-    -----*---------------*------------------*----------x----> next check: a and b carry the id, c does not: 1 unplaced
+    -----*---------------*------------------*----------x----> next check: a and b have the id, c has not: 1 unplaced
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,30 +18,31 @@ from evenkeel.domain.model.groups import MachineRef, NodeGroup
 
 @dataclass(frozen=True, kw_only=True)
 class Move:
-    """One move in one pool. It is stored before its first patch."""
+    """One move of replicas in one pool, or one change on request. Evenkeel stores it before its first patch."""
 
     id: str
     # The replicas that the previous move left unplaced. For a request: the nodes to add, or (negative) to remove.
     unplaced: int = 0
-    steps: Mapping[str, int] = field(default_factory=dict)  # group -> replicas that it gains (negative: loses)
-    request: str = ""  # the id of the request; empty: a move between zones
-    only: frozenset[str] = frozenset()  # the groups that the request allows; empty: all
-    later: int = 0  # further nodes of the request, which later runs add
+    steps: Mapping[str, int] = field(default_factory=dict)  # group's key -> replicas that it gains (negative: loses)
+    request: str = ""  # the id of the scale request; empty: this is a move between zones
+    only: frozenset[str] = frozenset()  # keys or names of the groups that the request allows; empty: all groups
+    later: int = 0  # the number of further nodes of the request, which later runs add
 
     def still_unplaced(self, groups: Iterable[NodeGroup]) -> int:
-        """Return the unplaced replicas, according to the annotations of the groups.
+        """Return the number of unplaced replicas, as the annotations of the groups show it.
 
-        For a request, these are the nodes still to add, or (negative) still to remove.
+        For a request, this is the number of nodes still to add, or (negative) still to remove.
         """
         steps_done = sum(self.steps.get(str(group.key), 0) for group in groups if group.ours.move == self.id)
         return max(0, self.unplaced - steps_done) if self.unplaced >= 0 else min(0, self.unplaced - steps_done)
 
 
-# How long a request is valid. A requester that still needs the nodes after this time requests them again.
+# How long a request is valid. A requester that still needs the nodes after this time must request them again.
 SCALE_REQUEST_KEPT = timedelta(hours=1)
 
 
-# The ids of the requests that a plan makes for pending pods and for unneeded nodes. Other requests' ids have no space.
+# The ids of the requests that a plan itself makes for pending pods and for unneeded nodes. The id of any other request
+# contains no space character, so it always differs from these two.
 FOR_PODS = "pods that wait"
 UNNEEDED_NODES = "unneeded nodes"
 
@@ -51,30 +53,33 @@ class ScaleRequest:
 
     id: str
     nodes: int
-    at: datetime  # when it was requested, or when a run last added a part of it
-    is_rest: bool = False  # True: max_step has divided the request, and ``nodes`` is only the part not added yet
-    later: int = 0  # after an interrupted run: further nodes of its move, which later runs add
-    # Id of a request to remove nodes -> number of this request's nodes that it has cancelled.
+    at: datetime  # when the request was made, or when a run last added some of its nodes
+    is_rest: bool = False  # True: max_step divides the request among runs; ``nodes`` are the nodes not added yet
+    # After an interrupted run: ``later`` of the request's move, which is the number of further nodes that later runs
+    # add. Otherwise 0.
+    later: int = 0
+    # Id of a request to remove nodes -> number of nodes of this request that the other request has cancelled.
     less: Mapping[str, int] = field(default_factory=dict)
-    unfound_since: datetime | None = None  # when a check first found no such node group; None: found
-    pool: str = ""  # the name or id of a pool; empty: ``group`` is set
-    group: str = ""  # the key or name of one group of the pool
-    only: frozenset[str] = frozenset()  # the groups that the pods fit, by key or name; empty: all
-    shares: Mapping[str, int] = field(default_factory=dict)  # for pods: the nodes that each group gets, by key
-    # The machines to remove, by key of the group. Empty: no machine is named.
+    unfound_since: datetime | None = None  # when a check first found no node groups at all; None: groups were found
+    pool: str = ""  # the name or id of the pool; empty: the request names no pool
+    group: str = ""  # the key or name of one group of the pool; empty: the request names no group
+    only: frozenset[str] = frozenset()  # keys or names of the groups that the request allows; empty: all groups
+    # Key of a group -> number of nodes that the group gets. Empty, unless a plan made the request for pods.
+    shares: Mapping[str, int] = field(default_factory=dict)
+    # Key of a group -> the machines to remove. Empty: the request names no machines.
     machines: Mapping[str, tuple[MachineRef, ...]] = field(default_factory=dict)
 
     @property
     def is_of_plan(self) -> bool:
         """Return True if a plan made the request for pods or unneeded nodes.
 
-        Only the plan and its journal contain such a request.
+        Such a request exists only in the plan and in the plan's journal.
         """
         return self.id in (FOR_PODS, UNNEEDED_NODES)
 
     @property
     def gives_number(self) -> bool:
-        """Return True if the request is to remove a number of nodes, and names no machines."""
+        """Return True if the request removes a number of nodes without naming the machines."""
         return self.nodes < 0 and not self.machines
 
     def is_over(self, now: datetime) -> bool:

@@ -14,7 +14,7 @@ from evenkeel.domain.model.workload import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class Skipped:
-    """An object that is not a node group, with the reason."""
+    """An object that Evenkeel does not treat as a node group, with the reason."""
 
     namespace: str
     name: str
@@ -23,11 +23,11 @@ class Skipped:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """Everything that one check has read. A check that ends half-way raises an error instead."""
+    """Everything that one check has read. A check that fails midway raises an error and returns no observation."""
 
     groups: tuple[NodeGroup, ...]
     skipped: tuple[Skipped, ...] = ()
-    # The Shoots that relief needs, by the seed's namespace. A Reason says why a Shoot could not be read.
+    # Namespace in the seed -> the Shoot that relief needs, or the reason why this Shoot could not be read.
     shoots: Mapping[str, Shoot | Reason] = field(default_factory=dict)
     workload: Workload | None = None  # pods and nodes of the workload cluster; None: not requested, or not read
     workload_unread: str = ""  # why a requested workload was not read; empty: it was read, or was not requested

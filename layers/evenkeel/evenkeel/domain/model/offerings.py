@@ -1,8 +1,8 @@
 """Offerings that clusters buy, and the capacity reports about offerings that clusters share.
 
 An *offering* is a machine type of a provider in one zone, on demand or spot. A *capacity report* is one cluster's last
-failure to buy an offering. Reports are stored by API server. So a cluster that is registered twice, or under a new
-name, has one report.
+failure to buy an offering. Each report is stored under the API server of its cluster. So a cluster that is registered
+twice, or under a new name, has only one report.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Self
 from evenkeel.domain.model.values import BadValueError, quote
 
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
-_PARTS = 5  # one more if the zone is written <account>/<zone>
+_PARTS = 5  # the parts of an offering's name; there are six if the zone is written <account>/<zone>
 
 
 @dataclass(frozen=True, order=True)
@@ -40,7 +40,7 @@ class Offering:
     def read(cls, text: str) -> Self:
         """Return the offering of ``<provider>/<region>/<zone id, or account/zone>/<machine type>/<capacity type>``.
 
-        Raises BadValueError.
+        Raises BadValueError if the text has another form.
         """
         parts = text.split("/")
         if len(parts) not in (_PARTS, _PARTS + 1):
@@ -60,7 +60,7 @@ class Bought:
 
 # Providers whose zones have the same name in every account.
 _SAME_FOR_ALL = frozenset({"gcp"})
-# The patterns of regions. A zone's name starts with its region: us-east-1a, us-west-2-lax-1a; europe-west3-a.
+# The patterns of regions. A zone's name starts with its region. Examples: us-east-1a, us-west-2-lax-1a, europe-west3-a.
 _REGIONS = {
     "aws": re.compile(r"[a-z]+(-[a-z]+)+-[0-9]+", re.ASCII),
     "gcp": re.compile(r"[a-z]+-[a-z]+[0-9]+", re.ASCII),
@@ -73,21 +73,21 @@ def _region_of(provider: str, zone: str) -> str:
 
 
 def has_region(zone: str) -> bool:
-    """Return True if the name of a zone contains its region. Otherwise, several regions may share the name."""
+    """Return True if the name of a zone contains its region. If not, zones of several regions may have this name."""
     return any(pattern.match(zone) for pattern in _REGIONS.values())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Buyer:
-    """The facts that distinguish the zones of one cluster from zones with the same name elsewhere."""
+    """The facts that distinguish the zones of one cluster from other clusters' zones with the same name."""
 
-    account: str | None  # the account that buys; None: unknown, or several
+    account: str | None  # the account that buys the machines; None: unknown, or several accounts
     # From the record: name of a zone in the account -> the provider's id of the zone.
     zone_ids: Mapping[str, str] = field(default_factory=dict)
-    troubled: frozenset[str] = frozenset()  # the zones, of any cluster, whose offerings have reports
+    troubled: frozenset[str] = frozenset()  # the zones with reports about their offerings, from any cluster
 
     def offering(self, bought: Bought | None, zone: str | None, zone_id: str | None = None) -> Offering | None:
-        """Return the offering of these machines in the zone; None: a part of its name is unknown.
+        """Return the offering of these machines in the zone; None: a part of the offering's name is unknown.
 
         ``zone_id`` is the provider's id of the zone, from a node of the group. An id in the record takes precedence.
         """
@@ -104,7 +104,7 @@ class Buyer:
             return None
 
     def is_concerned(self, zone: str | None) -> bool:
-        """Return True if a report may concern the zone, by its name alone."""
+        """Return True if a report may concern the zone. Only the zone's name is compared."""
         if not self.troubled or not zone:
             return False
         names = (self.zone_ids.get(zone, zone), zone, f"{self.account}/{zone}")
@@ -113,7 +113,7 @@ class Buyer:
 
 @dataclass(frozen=True, kw_only=True)
 class CapacityReport:
-    """One cluster's last failure to buy an offering. ``cluster`` is its name; empty: it reports anonymously."""
+    """One cluster's last failure to buy an offering. If ``cluster`` is empty, the cluster reports anonymously."""
 
     failed_at: datetime
     until: datetime  # the end of that cluster's own backoff
@@ -124,7 +124,7 @@ class CapacityReport:
 class OfferingState:
     """The reports about an offering, by API server.
 
-    ``delivered_at`` is when a machine that was ordered after a report last became a node.
+    ``delivered_at`` is the last time at which a machine that was ordered after a report became a node.
     """
 
     reports: Mapping[str, CapacityReport] = field(default_factory=dict)
@@ -133,7 +133,7 @@ class OfferingState:
 
 @dataclass(frozen=True, kw_only=True)
 class Experience:
-    """The findings of one check about an offering: its cluster's failure to buy it, and last new machine."""
+    """The findings of one check about an offering: the cluster's last failure to buy it, and its last new machine."""
 
     report: CapacityReport | None = None
     delivered_at: datetime | None = None

@@ -10,7 +10,7 @@ POOL_MIN, POOL_MAX = "evenkeel.dev/pool-min", "evenkeel.dev/pool-max"
 
 
 class Source(StrEnum):
-    """The sources of a pool's number, the highest precedence first. JSON contains the value."""
+    """The possible sources of PoolMinimum or PoolMaximum, the highest precedence first. JSON contains the value."""
 
     ANNOTATION = "annotation"  # evenkeel.dev/pool-min or pool-max on any member
     RECORD = "record"
@@ -20,10 +20,10 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerShare:
-    """The share of one owner in a pool's number."""
+    """The part of PoolMinimum or PoolMaximum that one owner contributes."""
 
     owner: OwnerNumbers
-    desired: int  # the number that users set in the owner, even if the owner has Evenkeel's number now
+    desired: int  # the number that users have set in the owner, even if Evenkeel has replaced it since
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,4 +36,4 @@ class Origin:
     groups: tuple[NodeGroup, ...] = ()  # the groups with the annotation or the adopted bounds
     rule: PoolRule | None = None
     owners: tuple[OwnerShare, ...] = ()
-    cut_by: NodeCap | None = None  # the cluster's limit of nodes, if it has lowered the number
+    cut_by: NodeCap | None = None  # the limit on the cluster's nodes to which ``value`` was lowered; None: it was not

@@ -10,11 +10,11 @@ class Result(StrEnum):
     WRITTEN = "written"
     PLANNED = "planned"  # in dry run
     CONFLICT = "conflict"  # the object has changed since it was read
-    REJECTED = "rejected"  # the API refuses it, and would refuse a retry
+    REJECTED = "rejected"  # the API refuses the write, and would refuse a retry, too
     UNKNOWN = "unknown"  # the API's answer was lost
     NOT_TRIED = "not tried"
-    NOT_WRITTEN = "not written"  # writes are not allowed, or the plan is no longer the approved one
-    WAITS = "waits"  # it waits for another write, or for the owner of the bounds
+    NOT_WRITTEN = "not written"  # writes are not allowed, or the plan differs from the approved plan
+    WAITS = "waits"  # the write waits for another write, or for the owner of the bounds
     LEFT_ALONE = "left alone"  # no write was planned
 
 

@@ -1,8 +1,8 @@
 """The desired bounds of an object to which Evenkeel writes its own bounds.
 
 The desired bounds are the values that the object had before Evenkeel's first write. If another writer sets new values
-later, these become the desired bounds: Evenkeel reports and follows them. A writer that restores the old desired
-bounds reverts Evenkeel's write.
+later, these values become the desired bounds, which Evenkeel reports and follows. But if another writer restores the
+old desired bounds, it reverts Evenkeel's write.
 """
 
 from evenkeel.domain.model.groups import Bounds, NodeGroup
@@ -11,7 +11,7 @@ from evenkeel.domain.model.states import PoolState
 
 
 def desired_bounds_of(group: NodeGroup, state: PoolState) -> Bounds | None:
-    """Return the desired bounds of the group's owner; None: no owner, or no known bounds."""
+    """Return the desired bounds of the group's owner; None: the group has no owner, or its bounds are unknown."""
     if group.owner.numbers is None:
         return None
     if not group.owner.numbers.takes_ours and state.relief is not None:
@@ -20,12 +20,12 @@ def desired_bounds_of(group: NodeGroup, state: PoolState) -> Bounds | None:
 
 
 def _without_relief(bounds: Bounds, relief: Relief) -> Bounds:
-    """Return the bounds that a Worker would have without relief, which changes only the maximum."""
+    """Return the bounds that a Worker would have without relief. Relief changes only the maximum."""
     return Bounds(bounds.min, max(bounds.min, relief.wanted(bounds.max)))
 
 
 def is_new_intent(group: NodeGroup, state: PoolState) -> bool:
-    """Return True if another writer has set new bounds at an owner: neither Evenkeel's nor the desired ones."""
+    """Return True if another writer has set new bounds at an owner, neither Evenkeel's nor the desired bounds."""
     if group.owner.numbers is None or not _is_written(group, state) or _is_ours(group, state):
         return False
     return group.owner.numbers.bounds != _before(group, state)
@@ -60,10 +60,10 @@ def _is_ours(group: NodeGroup, state: PoolState) -> bool:
 
 
 def _before(group: NodeGroup, state: PoolState) -> Bounds | None:
-    """Return the desired bounds as of Evenkeel's first write, or as another writer has set them since.
+    """Return the desired bounds: those before Evenkeel's first write, or those that another writer has set since.
 
-    If the state has none for the object's uid, they are the adopted bounds: from the annotation, else from the state,
-    else the present bounds.
+    If the state has no desired bounds for the object's uid, return the adopted bounds from the annotation. If there is
+    no annotation, return the adopted bounds from the state, or else the present bounds.
     """
     if group.owner.numbers is not None and (known := state.desired_bounds.get(group.owner.numbers.ref.id)) is not None:
         return known.bounds

@@ -5,12 +5,13 @@ from datetime import datetime, timedelta
 
 from evenkeel.domain.model.reasons import Reason, Rule
 
-# How many orders a pool stores, and for how long: longer than the longest wait between two orders.
+# How many orders a pool stores, and for how long. This time is longer than the longest wait between two orders.
 MOST_ORDERS = 20
 ORDERS_KEPT = timedelta(hours=3)
-# After this many failed orders for the same pods, groups that were never tried for them wait, too.
+# After this many failed orders for the same pods, the wait also applies to groups that were never tried for these pods.
 FREE_ORDERS = 4
-# While a node younger than this helps the pods, failed orders do not double the wait: machines of a group may differ.
+# While the pods would fit on a node that is younger than this, failed orders do not double the wait. The failed nodes
+# may be exceptions, because machines of one group may differ.
 HELP_COUNTS = timedelta(hours=1)
 _FIRST_WAIT = timedelta(minutes=10)
 _LONGEST_WAIT = timedelta(hours=1)
@@ -19,7 +20,7 @@ _UNREADY_WAIT = timedelta(minutes=15)
 
 
 def wait_after(failed: int) -> timedelta:
-    """Return how long the next order waits after the last of this many failed orders."""
+    """Return how long the next order waits after the last order, if this many orders have failed."""
     return min(_LONGEST_WAIT, _FIRST_WAIT * (1 << min(failed - 1, 8))) if failed > 0 else timedelta(0)
 
 
@@ -27,27 +28,31 @@ def wait_after(failed: int) -> timedelta:
 class PastOrder:
     """The last order of one kind of node for pods with equal needs.
 
-    The API server sets ``seen`` and the creation times of nodes, so Evenkeel's own clock does not matter.
+    Both ``seen`` and the creation times of nodes are from the API server. So Evenkeel's own clock does not matter.
     """
 
     at: datetime
-    seen: datetime  # the latest creation time of any node or pod before the order: ordered nodes are created later
+    # The latest creation time of any node or pod before the order. The ordered nodes have later creation times.
+    seen: datetime
     groups: tuple[str, ...]  # keys of the groups that get the nodes
-    failed_in: tuple[str, ...] = ()  # groups whose last node did not help
-    helped_in: tuple[str, ...] = ()  # groups whose last node helped, although nodes of other groups did not
-    is_open: bool = True  # True: no node of this order has shown yet whether it helps
+    failed_in: tuple[str, ...] = ()  # keys of the groups whose last node did not help
+    helped_in: tuple[str, ...] = ()  # keys of the groups whose last node helped, although nodes of other groups did not
+    is_open: bool = True  # True: it is not known yet whether the nodes of this order help
     failed: int = 0  # the number of orders in a row that did not help
     node: str = ""  # the last node that did not help
     why: Reason | None = None  # the filter that rejects the pods on that node
 
     @property
     def counted(self) -> int:
-        """Return the number of failed orders that double the wait: 0 if the nodes were never Ready."""
+        """Return the number of failed orders that lengthen the wait. It is 0 if the nodes were never Ready."""
         return 0 if self._is_unready else self.failed
 
     @property
     def wait(self) -> timedelta:
-        """Return the shortest wait if nodes were never Ready; zero after one such order: its node may have crashed."""
+        """Return the shortest wait after orders whose nodes were never Ready.
+
+        After only one such order, the wait is zero, because the node may have crashed.
+        """
         return _UNREADY_WAIT if self._is_unready and self.failed > 1 else timedelta(0)
 
     @property
@@ -57,7 +62,7 @@ class PastOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class IneffectiveOrder:
-    """Pods that are still pending after a node ordered for them has arrived."""
+    """Pods that are still pending although a node that was ordered for them has registered."""
 
     pods: tuple[str, ...]  # <namespace>/<name>, the oldest first
     since: datetime  # the time of the order

@@ -33,15 +33,16 @@ from evenkeel.domain.model.states import GroupState, PoolState, Release
 
 @dataclass(kw_only=True, slots=True)
 class Removal:
-    """Which machines are deleted if the plan lowers a group's replicas."""
+    """The choice of the machines that are deleted if the plan lowers a group's replicas."""
 
-    may_remove_running: bool = False  # True: a request to remove nodes may delete running machines, too
+    may_remove_running: bool = False  # True: running machines may be deleted, too, because a request removes nodes
     keeps: frozenset[MachineRef] = frozenset()  # machines that such a request does not delete
-    # Exactly these machines are deleted, running or not; empty: the first in deletion order.
+    # Exactly these machines are deleted, running or not. Empty: the first machines in deletion order are deleted.
     machines: tuple[MachineRef, ...] = ()
 
 
-# Not frozen: a frozen object takes three times as long to create, and a scan creates one for each group.
+# This class is not frozen, because a frozen object takes three times as long to create, and a scan creates one object
+# for each group.
 @dataclass(kw_only=True, slots=True)
 class GroupPlan:
     """The plan of one group. If ``bounds`` is None, Evenkeel does not write bounds."""
@@ -52,18 +53,18 @@ class GroupPlan:
     bounds: Bounds | None
     reasons: Sequence[Reason]
     rolling: Rolling | None = None
-    failed_at: datetime | None = None  # the group's last failure, if this plan is the first since that failure
-    # Replicas that the journal stores: gained from another zone or on request (negative: lost).
+    failed_at: datetime | None = None  # when the group last failed, if this plan is the first that fences it
+    # The change of replicas that the journal stores: gained from another zone or on request (negative: lost).
     journal_delta: int = 0
     removal: Removal = field(default_factory=Removal)
     provision_timeout: timedelta = PROVISION_TIMEOUT
-    short_provision: timedelta | None = None  # provision timeout for the autoscaler while the group is suspect
-    leaves: bool = False  # True: restore the adopted bounds and remove Evenkeel's annotations
-    pins: bool = False  # True: the owner of the bounds holds replicas at max
+    short_provision: timedelta | None = None  # the autoscaler's provision timeout while the group is suspect
+    leaves: bool = False  # True: the plan restores the adopted bounds and removes Evenkeel's annotations
+    pins: bool = False  # True: the owner of the bounds keeps the replicas fixed at max
 
     @property
     def changes(self) -> bool:
-        """Return True if anything would be written to this group."""
+        """Return True if the plan writes anything to this group."""
         numbers = self.requested != self.group.requested or self.publishes
         return self.leaves or numbers or self.changes_options
 
@@ -90,14 +91,15 @@ class GroupPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolMode:
-    """Which parts of a pool are planned, and which parts of the plan are written."""
+    """Flags that say which parts of a pool are planned, and which parts of the plan are written."""
 
     valid: bool = True
-    judged: bool = True  # False: nothing is planned, so unplaced replicas and requests are unknown
+    judged: bool = True  # False: the pool is not planned, so its unplaced replicas and its request are unknown
     dry_run: bool | None = None  # True: nothing is written; None: the cluster's setting applies
     autoscaler: bool = True  # True: an autoscaler orders nodes for pods
-    opens: bool = False  # True: paused or dry run; Evenkeel only raises bounds, so that autoscalers can order again
-    closes: bool = False  # True: a group's max is below the strategy's max, so that no autoscaler orders there
+    # True: the pool is paused or in dry run, and Evenkeel only raises its bounds, so that autoscalers can order again.
+    opens: bool = False
+    closes: bool = False  # True: a group's max is below the strategy's max, so that no autoscaler orders in this group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,15 +109,15 @@ class PoolReport:
     origins: tuple[Origin, ...] = ()  # the origins of min and max
     notes: tuple[Reason, ...] = ()  # reasons that need no action
     problems: tuple[Problem, ...] = ()
-    starved: int = 0  # requested nodes that no healthy zone can take
+    starved: int = 0  # the number of requested nodes that no healthy zone can get
     overcommitted: bool = False
-    contested: tuple[str, ...] = ()  # groups whose fields another writer reverts
-    unmet_minimum: int = 0  # nodes of PoolMinimum that no group can take
+    contested: tuple[str, ...] = ()  # keys of the groups whose fields another writer reverts
+    unmet_minimum: int = 0  # the number of nodes below PoolMinimum that no group can get
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequestPlan:
-    """The scale request that a pool carries out, and what remains of it, in nodes."""
+    """The scale request that a pool carries out, and the numbers of nodes that this plan does not add or remove."""
 
     current: ScaleRequest | None = None  # the part of the request that is not done yet; None: there is no request
     missing: int = 0  # nodes that no group can add, or nodes that cannot be removed
@@ -124,20 +126,21 @@ class RequestPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicasPlan:
-    """The changes of a pool's replicas, in numbers of nodes."""
+    """The changes of a pool's replicas. Each integer is a number of nodes."""
 
-    unplaced_before: int = 0  # replicas that an interrupted move gave up and no group has taken on yet
-    unplaced: int = 0  # unplaced replicas after this plan, including those that this plan gives up
-    added: int = 0  # nodes that count against max_step: added by this plan and by runs of the last seconds
+    unplaced_before: int = 0  # replicas that a group lost in an interrupted move, and that no other group has gained
+    unplaced: int = 0  # replicas that are unplaced after this plan, because of an earlier move or of this plan's move
+    added: int = 0  # nodes that count against max_step: added by this plan and by the runs of the last seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasePlan:
     """Released replicas of a pool that are to be ordered again."""
 
-    planned: Release | None = None  # the release by this plan, stored before its writes; None: it releases nothing
+    # The release of this plan, stored before the plan's writes. None: the plan releases nothing.
+    planned: Release | None = None
     untaken: int = 0  # released replicas that are not ordered again yet
-    taker_due: datetime | None = None  # the time by which the untaken replicas should be ordered; None: there are none
+    taker_due: datetime | None = None  # when Evenkeel's order for these replicas is due; None: there are none
     asks_waiting: bool = False  # True: the plan depends on pending pods, which were not read
 
 
@@ -145,9 +148,11 @@ class ReleasePlan:
 class ConvergencePlan:
     """The step of converge in a pool."""
 
-    step: Step | None = None  # the step after this plan's patch, stored before the patch; None: no patch
+    # The step as it is after this plan's patch. It is stored before the patch. None: this plan has no patch of a step.
+    step: Step | None = None
     report: Converging | None = None  # None: converge is off
-    # Key of a group with a machine to choose -> key of the group that gets a node first; empty: that node runs already.
+    # Key of a group whose machine to drain depends on pods -> key of the group that must get a node before the drain.
+    # The second key is empty if that node already runs.
     asks: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -155,9 +160,9 @@ class ConvergencePlan:
 class DemandPlan:
     """The advice that a pool's plan follows."""
 
-    advice: PoolAdvice | None = None  # None: not requested, or unknown
+    advice: PoolAdvice | None = None  # None: no advice was requested, or the advice is unknown
     asks_idle: bool = False  # True: the plan depends on unneeded nodes, which this check did not look for
-    orders: Mapping[str, PastOrder] | None = None  # to store once this plan has ordered for pods; None: it orders none
+    orders: Mapping[str, PastOrder] | None = None  # the orders to store with this plan's order for pods; None: no order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +170,7 @@ class PoolPlan:
     """The plan of one pool."""
 
     id: PoolId
-    known_as: PoolId | None = None  # the former id under which its state is stored
+    known_as: PoolId | None = None  # the pool's former id, under which its state is stored; None: ``id``
     strategy: Strategy
     min: int | None = None
     max: int | None = None
@@ -187,9 +192,9 @@ class PoolPlan:
 
     @property
     def keeps_journal(self) -> bool:
-        """Return True if max_step defers nodes of an interrupted run to a later run.
+        """Return True if the journal must stay as it is, because max_step defers nodes of an interrupted run.
 
-        If a patch of the interrupted run still arrives, the unchanged journal shows that the patch was done.
+        A patch of the interrupted run may still reach the API server. The unchanged journal then shows its effect.
         """
         move, request = self.next_state.move, self.request.current
         is_begun = move is not None and request is not None and move.request == request.id
@@ -202,7 +207,7 @@ class PoolPlan:
 
     @property
     def changes(self) -> tuple[GroupPlan, ...]:
-        """Return the groups that would be written."""
+        """Return the groups to which the plan writes."""
         return tuple(group for group in self.groups if group.changes)
 
     @property
@@ -217,7 +222,7 @@ class PoolPlan:
 
     @property
     def headroom(self) -> int:
-        """Return the nodes by which the pool may still grow."""
+        """Return the number of nodes by which the pool may still grow."""
         requested = sum(plan.requested for plan in self.groups)
         return max(0, self.max - requested) if self.mode.valid and self.max is not None else 0
 
@@ -228,7 +233,7 @@ class PoolPlan:
         return max(running, default=0) - min(running, default=0)
 
     def digest(self, *, applied: bool) -> str:
-        """Return a fingerprint of the report; empty: nothing to report. Applied changes are not reported again."""
+        """Return a fingerprint of the report; empty: there is nothing to report. ``applied``: changes are left out."""
         held = [str(plan.group.key) for plan in self.groups if plan.group.owner.bounds_held]
         report = {
             **({"held": held} if held else {}),  # omitted if empty, because otherwise every pool would have a digest
@@ -276,7 +281,7 @@ class PoolPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """A request that no pool accepts now, with the problem."""
+    """A request that no pool accepts now, and the problem that prevents it."""
 
     scale_request: ScaleRequest
     problem: Problem
@@ -294,11 +299,11 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class TakenOff:
-    """A request to remove nodes. It only cancels nodes of other requests that are not ordered yet."""
+    """A request to remove nodes that only cancels nodes of other requests, which are not ordered yet."""
 
     scale_request: ScaleRequest
-    nodes: Mapping[str, int]  # the nodes that it cancels, by id of the other request
-    before: Mapping[str, int]  # the nodes that an interrupted run has cancelled already, by id of the other request
+    nodes: Mapping[str, int]  # id of another request -> number of its nodes to cancel
+    before: Mapping[str, int]  # id of another request -> number of its nodes that an interrupted run has cancelled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,13 +313,13 @@ class Plan:
     now: datetime
     pools: tuple[PoolPlan, ...]
     skipped: tuple[Skipped, ...]
-    states: Mapping[GroupKey, GroupState]  # only changed ones
+    states: Mapping[GroupKey, GroupState]  # only the changed states
     refusals: tuple[Refusal, ...] = ()
     taken_off: tuple[TakenOff, ...] = ()
-    pool_states: Mapping[PoolId, PoolState] = field(default_factory=dict)  # only changed ones
+    pool_states: Mapping[PoolId, PoolState] = field(default_factory=dict)  # only the changed states
     check_at: datetime | None = None  # when the plan may first change even if nothing else does; None: never
     experiences: Mapping[Offering, Experience] = field(default_factory=dict)  # to report to other clusters
-    demand: Advice | None = None  # None: not requested
+    demand: Advice | None = None  # None: no advice was requested
     clock_skew: timedelta = timedelta(0)  # the API server's clock minus Evenkeel's; ``now`` is the API server's time
 
     @property
@@ -324,7 +329,7 @@ class Plan:
 
     @property
     def of_paused(self) -> "Plan":
-        """Return the part that is written while the cluster is paused: bounds that let autoscalers order again."""
+        """Return the part of the plan that is written to a paused cluster: it lets autoscalers order again."""
         return Plan(
             now=self.now,
             pools=tuple(pool for pool in self.pools if pool.mode.opens),
@@ -335,5 +340,5 @@ class Plan:
 
     @property
     def changes(self) -> tuple[GroupPlan, ...]:
-        """Return all groups that would be written, in pool order."""
+        """Return all groups to which the plan writes, in the order of the pools."""
         return tuple(group for pool in self.pools for group in pool.changes)

@@ -30,7 +30,7 @@ class BackoffPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolRule:
-    """A pool of the cluster record: its selector, numbers and settings."""
+    """A pool of the cluster record: its selector, its minimum and maximum, and its settings."""
 
     name: str
     selector: Mapping[str, str] = field(default_factory=dict)  # empty: the pool is found by its label
@@ -56,7 +56,7 @@ class PoolRule:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolSettings:
-    """The settings of a pool, or of pools without settings of their own."""
+    """The settings of one pool, or of all pools without settings of their own."""
 
     strategy: Strategy
     on_failure: OnFailure = OnFailure.RELEASE
@@ -67,7 +67,7 @@ class PoolSettings:
     converge: ConvergePolicy = field(default_factory=ConvergePolicy)
     autoscaler: bool = True  # True: a Cluster Autoscaler scales within the bounds
     autoscaler_loop: timedelta = timedelta(seconds=10)  # the autoscaler's --scan-interval
-    # The autoscaler's provision timeout for suspect groups; None: unchanged.
+    # The autoscaler's shorter provision timeout for suspect groups; None: the timeout is not changed.
     suspect_provision_time: timedelta | None = None
 
 
@@ -76,18 +76,20 @@ class Policy:
     """Settings of a whole cluster."""
 
     settings: PoolSettings  # for pools without settings of their own
-    # When an operator requested a pass of converge, by the pool's name or id.
+    # Name or id of a pool -> when an operator requested a pass of converge.
     convergence_requested: Mapping[str, datetime] = field(default_factory=dict)
     write_topology: bool = False  # True: Evenkeel may write bounds to a Cluster's topology
     demand: DemandStage = DemandStage.OFF
-    pool_order: tuple[str, ...] = ()  # names or ids of the pools to try first for pods; empty: least waste first
+    # Names or ids of the pools to try first for pods. Empty: the pool with the least waste is first.
+    pool_order: tuple[str, ...] = ()
     pools: tuple[PoolRule, ...] = ()
     similarity: Similarity | None = None  # None: a group without label or rule is in no pool
-    # Pool's name or id -> the pause's end; None: no end.
+    # Name or id of a paused pool -> the end of the pause; None: the pause has no end.
     paused: Mapping[str, datetime | None] = field(default_factory=dict)
-    pins_fenced: bool = False  # True: owners hold the replicas of fenced groups (HyperShift's NodePools)
+    pins_fenced: bool = False  # True: owners set fixed replicas for fenced groups (HyperShift's NodePools)
     shoot_relief: bool = False  # True: Evenkeel raises a Shoot's maximum while zones are dead
-    # The next two are set only for a run. Such a run only raises lowered bounds, so that autoscalers can order again.
+    # If one of the next two fields is True, a plan raises the bounds that Evenkeel had lowered, so that autoscalers can
+    # order again.
     is_paused: bool = False  # the whole cluster is paused
     is_dry: bool = False  # the cluster is in dry run
     restoring: bool = False  # the cluster is being restored: each group gets its adopted bounds back

@@ -1,4 +1,4 @@
-"""A pool with its members: valid, or invalid because of its numbers."""
+"""A pool with its members. A pool is valid, or it is invalid because of its minimum, its maximum or its members."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -30,10 +30,10 @@ class Members:
     convergence_requested: datetime | None = None  # when an operator last requested a pass of converge
     dry_run: bool | None = None  # True: nothing is written; None: the cluster's setting applies
     state: PoolState = field(default_factory=PoolState)
-    known_as: PoolId | None = None  # the former id under which its state is stored
-    unplaced: int = 0  # replicas that an interrupted move gave up and no group has taken on yet
-    scale_request: ScaleRequest | None = None  # the request that has begun and not ended
-    origins: tuple[Origin, ...] = ()  # the origins of its min and max
+    known_as: PoolId | None = None  # the pool's former id, under which its state is stored; None: ``id``
+    unplaced: int = 0  # replicas that a group lost in an interrupted move, and that no other group has gained
+    scale_request: ScaleRequest | None = None  # the request that a run has begun and no run has completed
+    origins: tuple[Origin, ...] = ()  # the origins of PoolMinimum and PoolMaximum
     warnings: tuple[Problem, ...] = ()
 
     def timeout_of(self, group: NodeGroup) -> timedelta:
@@ -47,13 +47,13 @@ class Members:
 
     @property
     def zones(self) -> int:
-        """Return the number of zones. If PoolMaximum is lower, at least one zone has no node."""
+        """Return the number of zones. If PoolMaximum is below this number, at least one zone has no node."""
         return count_zones(self.groups)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pool(Members):
-    """A pool with valid numbers."""
+    """A pool with a valid minimum and maximum."""
 
     min: int
     max: int
@@ -61,7 +61,7 @@ class Pool(Members):
 
 @dataclass(frozen=True, kw_only=True)
 class InvalidPool(Members):
-    """A pool to which Evenkeel writes nothing until its numbers are fixed. An unknown number is None."""
+    """A pool to which Evenkeel writes nothing until ``problems`` are fixed. An unknown minimum or maximum is None."""
 
     min: int | None
     max: int | None
@@ -92,7 +92,7 @@ def tie_of(pool: str, group: NodeGroup) -> int:
     return _hash(f"{pool}/{group.identity.zone}/{group.key.name}")
 
 
-@lru_cache(maxsize=16384)  # a warm function hashes the same groups at every scan
+@lru_cache(maxsize=16384)  # a warm Lambda function hashes the same groups at every scan
 def _hash(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode(errors="backslashreplace")).digest()[:8])
 

@@ -10,7 +10,7 @@ from evenkeel.domain.model.reasons import Fact
 class ProblemKind(StrEnum):
     """Kinds of problem. JSON contains the value."""
 
-    # Problems of a pool's numbers and members. They make the pool invalid.
+    # Problems of a pool's minimum, maximum and members. They make the pool invalid.
     UNREADABLE = "unreadable"
     MEMBERS_DISAGREE = "members-disagree"
     MIN_ABOVE_MAX = "min-above-max"
@@ -34,7 +34,7 @@ class ProblemKind(StrEnum):
     REQUEST_BEHIND_REQUEST = "request-behind-request"
     REQUEST_AWAITS_PODS = "request-awaits-pods"
     REQUEST_AWAITS_CHECK = "request-awaits-check"
-    REQUEST_EXPIRED = "request-expired"  # the request has begun, but did not end in time
+    REQUEST_EXPIRED = "request-expired"  # Evenkeel began to carry out the request, but did not complete it in time
     REQUEST_TOO_OLD = "request-too-old"
     REQUEST_UNMET = "request-unmet"
     REQUEST_POOL_GONE = "request-pool-gone"

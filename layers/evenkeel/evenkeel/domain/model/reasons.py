@@ -1,4 +1,4 @@
-"""Reasons as values: a rule and the numbers that it worked with, never a sentence.
+"""Reasons as values. A reason names a rule and the facts that the rule used. It contains no sentence.
 
 The code of a rule creates the reason, and only ``texts.english`` turns it into a sentence. Other code reads the rule
 and the facts of a reason, and never parses the sentence.
@@ -12,7 +12,7 @@ from typing import Self
 
 
 class Topic(StrEnum):
-    """The subject of a reason: the number that its rule has set, or the group as a whole."""
+    """The subject of a reason: the value that its rule has set, or the group as a whole."""
 
     STATE = "state"
     REQUESTED = "requested"
@@ -107,7 +107,7 @@ class Rule(StrEnum):
     STEP_LATE = "step-late", Topic.NOTE
     STEP_BOUND = "step-bound", Topic.NOTE
     STEP_SOURCE_GONE = "step-source-gone", Topic.NOTE
-    # converge: why no step starts, or continues
+    # converge: why no step starts, or why the step in progress waits
     CONVERGE_SETTLES = "converge-settles", Topic.NOTE
     CONVERGE_HELD = "converge-held", Topic.NOTE
     CONVERGE_WINDOW = "converge-window", Topic.NOTE
@@ -180,7 +180,7 @@ class Rule(StrEnum):
     PODS_DO_NOT_FIT = "pods-do-not-fit", Topic.NOTE
     IN_STATE = "in-state", Topic.NOTE
     CPU_AND_MEMORY_UNKNOWN = "cpu-and-memory-unknown", Topic.NOTE
-    # part of Rule.STRATEGY: how Balanced divides the headroom, and notes of Adaptive
+    # parts of a reason with Rule.STRATEGY: how Balanced divides the headroom, and remarks of Adaptive
     HEADROOM_PROBE = "headroom-probe", Topic.MAX
     HEADROOM_STANDS_GROWING = "headroom-stands-growing", Topic.MAX
     HEADROOM_STANDS_UNREAD = "headroom-stands-unread", Topic.MAX
@@ -214,7 +214,7 @@ class Rule(StrEnum):
     TOPOLOGY_SETS_REPLICAS = "topology-sets-replicas", Topic.STATE
     POOL_PAUSED = "pool-paused", Topic.STATE
     WRITE_REFUSED = "write-refused", Topic.STATE
-    # why a group at zero gets no node, and how to fix that
+    # why a group without nodes gets no node, and how to change that
     UNSEEN_AT_ZERO = "unseen-at-zero", Topic.NOTE
     UNREAD_AT_ZERO = "unread-at-zero", Topic.NOTE
     UNKNOWN_AT_ZERO = "unknown-at-zero", Topic.NOTE
@@ -349,7 +349,7 @@ ROLLOUTS = frozenset({Rule.ROLLING_SETS, Rule.FROZEN_BY_CONTROLLER})
 
 @dataclass(frozen=True)
 class Reason:
-    """One rule and its facts, by the names that its sentence uses."""
+    """One rule, and its facts by name. The rule's sentence uses these names."""
 
     rule: Rule
     facts: Mapping[str, "Fact"] = field(default_factory=dict)
@@ -360,5 +360,5 @@ class Reason:
         return cls(rule, facts)
 
 
-# Defined after the class, so that annotations of other modules resolve without a forward reference.
+# This type is defined after the class, so that type annotations in other modules need no forward reference.
 Fact = int | str | datetime | None | Reason | tuple[Reason, ...] | tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The check before a removal by name: lowering replicas must delete exactly the machines that Evenkeel marks."""
+"""The safety check before Evenkeel removes machines by name: only machines that Evenkeel has marked may be deleted."""
 
 from collections.abc import Collection, Iterable
 
@@ -7,12 +7,13 @@ from evenkeel.domain.model.reasons import Reason, Rule
 
 
 def disagree(machines: Iterable[Machine], requested: int, ours: Collection[str]) -> Reason | None:
-    """Return why lowering replicas might delete machines not marked by Evenkeel; None: it deletes only marked ones.
+    """Return why lower replicas might delete machines that Evenkeel has not marked; None: only marked ones are deleted.
 
     Args:
         machines: All machines of a group.
         requested: The group's present replicas.
-        ours: Names of machines that Evenkeel has marked, from the state, because some marks do not name their writer.
+        ours: Names of the machines that Evenkeel has marked. They are from the stored state, because some marks do not
+            name their writer.
     """
     staying = [machine for machine in machines if not machine.deleting]
     if len(staying) != requested:

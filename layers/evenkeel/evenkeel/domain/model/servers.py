@@ -1,4 +1,4 @@
-"""Addresses of API servers, and the audience of a token that only one of them accepts."""
+"""Addresses of API servers, and the audience of tokens that only one API server accepts."""
 
 import re
 
@@ -26,7 +26,7 @@ def read_server(text: object) -> str:
 def own_audience(server: str) -> str:
     """Return the audience of tokens that only this server accepts.
 
-    It depends only on the address that the token is sent to. So an attacker who registers an address gets a token that
-    no other server accepts.
+    The audience depends only on the address to which the token is sent. So if an attacker registers the address of
+    their own server, that server receives only tokens that no other server accepts.
     """
     return f"evenkeel:{server}"

@@ -7,8 +7,8 @@ from fractions import Fraction
 from evenkeel.domain.model.templates import NodeTemplate
 
 # Labels that name the place or the identity of a node. They differ between similar groups.
-# From the lists of single clouds, labels without a prefix, such as "lifecycle", are left out: they may have another
-# meaning in another cloud. The record can add them.
+# Cluster Autoscaler's lists for single clouds also have labels without a prefix, such as "lifecycle". This list omits
+# such labels, because they may have another meaning in another cloud. The record can add them.
 IGNORED_LABELS = frozenset(
     {
         # Cluster Autoscaler on every cloud (processors/nodegroupset/compare_nodegroups.go)
@@ -57,25 +57,26 @@ class Similarity:
     memory_ratio: Fraction = Fraction(15, 1000)  # --memory-difference-ratio, of the capacity
     allocatable_ratio: Fraction = Fraction(5, 100)  # --max-allocatable-difference-ratio
     free_ratio: Fraction = Fraction(5, 100)  # --max-free-difference-ratio
-    ignored_labels: frozenset[str] = frozenset()  # --balancing-ignore-label, on top of IGNORED_LABELS
+    ignored_labels: frozenset[str] = frozenset()  # --balancing-ignore-label, in addition to IGNORED_LABELS
     labels: tuple[str, ...] = ()  # --balancing-label: only these are compared; empty: all properties are
 
     def similar(self, a: NodeTemplate, b: NodeTemplate) -> bool:
         """Return True if the groups of these two nodes belong to one pool (``IsCloudProviderNodeInfoSimilar``).
 
-        The capacities have the same resources in the same amounts, except that memory may differ within its ratio.
-        Allocatable and free amounts may differ within their ratios. Labels are equal, except the ignored ones. Taints
-        are not compared. With a list of labels, only these labels are compared: both nodes need all of them, with equal
-        values (``areLabelsSame``).
+        The capacities must have the same resources in the same amounts, except that memory may differ within its ratio.
+        Allocatable and free amounts may differ within their ratios. Labels must be equal, except for ignored labels.
+        Taints are not compared. If ``labels`` is not empty, only these labels are compared. Both nodes must have all of
+        these labels, with equal values (``areLabelsSame``).
 
-        Where this differs from Cluster Autoscaler:
+        Differences from Cluster Autoscaler:
 
-        - Cluster Autoscaler always compares allocatable and free amounts. In its template of a group at zero,
-          allocatable equals the capacity, so the group is often not similar to one with nodes. Evenkeel compares these
-          amounts only if both nodes have them.
-        - Cluster Autoscaler leaves out a group whose cpu and memory are unknown. For Evenkeel, such a template is
-          similar to no template, not even to itself. But with a list of labels, Evenkeel compares it.
-        - Cluster Autoscaler calculates in floating point and thousandths, Evenkeel exactly. Both agree up to 8 TiB.
+        - Cluster Autoscaler always compares allocatable and free amounts. In its template of an empty group,
+          allocatable equals the capacity, so an empty group is often not similar to a group with nodes. Evenkeel
+          compares these amounts only if both nodes have them.
+        - Cluster Autoscaler leaves out a group whose cpu and memory are unknown. Evenkeel compares the template of such
+          a group only if ``labels`` is not empty. Otherwise the template is similar to no template, not even to itself.
+        - Cluster Autoscaler calculates in floating point and thousandths. Evenkeel calculates exactly. The results
+          agree up to 8 TiB.
         - Cluster Autoscaler's Azure comparator treats two groups of one agent pool as similar. Evenkeel does not.
         """
         kind = self.kind(a)
@@ -110,8 +111,8 @@ class Similarity:
         return _is_near(a.capacity["memory"], b.capacity["memory"], self.memory_ratio)
 
 
-# Gardener's autoscaler compares worker pools by label and lets the amounts differ by half, so that groups at zero are
-# balanced too (gardener/autoscaler, config/autoscaling_options.go).
+# Gardener's autoscaler compares worker pools by label and lets the amounts differ by half, so that it balances empty
+# groups, too (gardener/autoscaler, config/autoscaling_options.go).
 GARDENER = Similarity(memory_ratio=Fraction(1, 2), allocatable_ratio=Fraction(1, 2), free_ratio=Fraction(1, 2))
 
 

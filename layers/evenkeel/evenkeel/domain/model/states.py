@@ -22,49 +22,60 @@ class FailureHistory:
     last_failure: datetime | None = None
     failure_class: FailureClass = FailureClass.UNKNOWN
     message: str = ""
-    refused: tuple[str, ...] = ()  # machines that failed since the last success; if one runs, it was launched again
-    # Failure times in the API server's future; each failure was counted when it was read.
+    # Names of the machines that failed since the last success. If such a machine runs now, it was launched again.
+    refused: tuple[str, ...] = ()
+    # Reported failure times that were later than the API server's clock. Evenkeel has counted each such failure once,
+    # with the time at which it read the report.
     ahead: tuple[datetime, ...] = ()
-    # Failures with a time in the receiver's future; the next check sets the time.
+    # Failures from events whose time was later than the receiver's clock. The next check sets the failure's time.
     announced: tuple[MachineFailure, ...] = ()
     reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, so that a late report can be inserted
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArrivalHistory:
-    """The nodes that a group waits for, and the nodes that have arrived since it failed."""
+    """The nodes that a group waits for, and the nodes that have registered since its last failure."""
 
     last_success: datetime | None = None
-    running_seen: int | None = None  # running nodes at the last check; None: neither failing nor in slow start
-    arrived_at: datetime | None = None  # when a node last arrived while the group was fenced or probing
-    ended: tuple[datetime, ...] = ()  # when fences ended early: a machine that was launched after the failure then ran
-    slow_start: int = 0  # how many machines may be provisioning at a time in slow start; 0: no slow start
-    # When the wait for nodes began: at the first check with missing ones, or when the last node arrived. None: no wait.
+    # The number of nodes that ran at the last check. None: the group is neither failing nor in slow start.
+    running_seen: int | None = None
+    arrived_at: datetime | None = None  # when a node last registered while the group was fenced or probing
+    # When fences ended early, each because a machine that was launched after the failure ran.
+    ended: tuple[datetime, ...] = ()
+    slow_start: int = 0  # the most machines that may be provisioning at a time in slow start; 0: no slow start
+    # Since when the group waits for missing nodes. The wait restarts when a node registers. None: no node is missing.
     waiting_since: datetime | None = None
-    waiting_running: int | None = None  # the nodes that ran at ``waiting_since``
-    stalled_since: datetime | None = None  # since when a rollout freezes the group and cannot launch missing nodes
+    waiting_running: int | None = None  # the number of nodes that ran at ``waiting_since``
+    stalled_since: datetime | None = None  # since when a rollout freezes the group and fails to launch missing nodes
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContestHistory:
-    """The other writers that revert or refuse what Evenkeel writes to a group."""
+    """The other writers that revert Evenkeel's writes to a group, and the last write that the API refused."""
 
-    reverts: tuple[datetime, ...] = ()  # times of publications that another writer reverted within an hour
-    contested_since: datetime | None = None  # since when reverts are too many; an operator must resume the group
+    reverts: tuple[datetime, ...] = ()  # times of Evenkeel's writes of the last hour that another writer reverted
+    # Since when the group is contested, because there were too many reverts. An operator must resume the group.
+    contested_since: datetime | None = None
     contested_by: str = ""
     contested_replicas: bool = False  # True: the replicas are reverted, not the bounds
-    bounds_applied_by: str = ""  # field manager that would revert a write of bounds; runs read it, checks use this one
-    replicas_applied_by: str = ""  # field manager that would revert a write of replicas; read likewise
+    # The field managers that would revert a write of bounds, or of replicas. Empty: there is none. Runs read these
+    # managers from the objects. Checks use the stored ones.
+    bounds_applied_by: str = ""
+    replicas_applied_by: str = ""
     write_refused_at: datetime | None = None  # when the API last refused a write
-    write_refused: str = ""  # the message of that refusal
+    write_refused: str = ""  # the message with which the API refused that write
 
 
 @dataclass(frozen=True, kw_only=True)
 class Throttle:
-    """Other clusters' capacity reports limit the group's growth (``domain.offerings.reports``). This is no failure."""
+    """The limit that other clusters' capacity reports set to the group's growth (``domain.offerings.reports``).
 
-    throttled_requested: int | None = None  # the lowest requested since the throttle began; None: no throttle
-    throttled_until: datetime | None = None  # the end of the fence that the reports cause; None: they cause no fence
+    A throttle is no failure of the group.
+    """
+
+    # The lowest number of replicas that the group has requested since the throttle began. None: no throttle.
+    throttled_requested: int | None = None
+    throttled_until: datetime | None = None  # the end of the fence that the reports cause; None: no such fence
     cleared_at: datetime | None = None  # when a new machine last ended a throttle
 
 
@@ -73,7 +84,7 @@ class GroupState(FailureHistory, ArrivalHistory, ContestHistory, Throttle):
     """The stored state of one node group, as one flat object. All times are aware datetimes."""
 
     marked: tuple[str, ...] = ()  # names of machines with Evenkeel's delete mark
-    unneeded: Mapping[str, datetime] = field(default_factory=dict)  # node -> since when it is unneeded
+    unneeded: Mapping[str, datetime] = field(default_factory=dict)  # name of a node -> since when it is unneeded
 
     @property
     def is_frozen(self) -> bool:
@@ -99,58 +110,61 @@ class GroupState(FailureHistory, ArrivalHistory, ContestHistory, Throttle):
 
     @property
     def fence_ended(self) -> bool:
-        """Return True if the fence has ended early: a machine that was launched after the last failure runs."""
+        """Return True if the fence has ended early, because a machine that was launched after the last failure runs."""
         return bool(self.ended) and self.last_failure is not None and self.ended[-1] >= self.last_failure
 
     @property
     def has_arrivals(self) -> bool:
-        """Return True if any node has arrived since the last failure."""
+        """Return True if any node has registered since the last failure."""
         return self.arrived_at is not None and self.last_failure is not None and self.arrived_at > self.last_failure
 
 
-# The shortest time for which a publication lasts, so that the slowest usual loop of Cluster Autoscaler (60 s) reads it.
+# While a pool is unchanged, Balanced keeps its published maxima for at least this time. So even the slowest usual loop
+# of Cluster Autoscaler (60 s) reads them.
 STANDS = timedelta(seconds=65)
 
-# The last free nodes of a pool are offered to the next zone after 65 s. Each later offer lasts twice as long as the one
-# before, at most this long.
+# If no zone uses the last free nodes of a pool, Evenkeel offers them to one zone after another. The first offer lasts
+# 65 s. Each further offer lasts twice as long as the offer before, but at most this long.
 _LONGEST_TURN = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """The maxima that Balanced last published for a pool. Mappings have the keys of groups."""
+    """The maxima that Balanced last published for a pool. The mappings are by key of the group."""
 
     at: datetime
-    basis: str  # the input of the maxima, except ``targets``, as one text
-    targets: Mapping[str, int] = field(default_factory=dict)  # the requested replicas at that time
+    basis: str  # the values from which the maxima were computed, except ``targets``, as one text
+    targets: Mapping[str, int] = field(default_factory=dict)  # the requested replicas of each group at ``at``
     maxima: Mapping[str, int] = field(default_factory=dict)
     grower: str = ""  # key of the group that grew last
     turn: int = 0  # how often the last free nodes were offered to another zone since the pool last changed
-    lent: bool = False  # True: most headroom is lent to groups that used up their own, or that pods need
+    # True: most headroom is lent to the groups that have used up their own headroom, or that pending pods need.
+    lent: bool = False
 
     def is_for(self, other: "Publication") -> bool:
-        """Return True if the pool is unchanged between both publications."""
+        """Return True if the pool has not changed between the two publications."""
         return (self.basis, self.targets) == (other.basis, other.targets)
 
     @property
     def ends_at(self) -> datetime:
-        """Return when the publication ends, unless the pool changes earlier."""
+        """Return when the publication ends if the pool does not change before that time."""
         return self.at + min(_LONGEST_TURN, STANDS * (1 << min(self.turn, 12)))
 
 
-# If a check does not find known groups or owners of a pool, a check at least this much later must confirm that.
+# If a check does not find a known group or owner of a pool, a second check must confirm this, at least this much later.
 PARTIAL_LIST_GRACE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemberSnapshot:
-    """The replicas of a pool at its last check, by key of group. ``since``: when they last changed."""
+    """The replicas of a pool's groups at the last check. The mappings are by key of the group."""
 
-    since: datetime
+    since: datetime  # when the replicas last changed
     requested: Mapping[str, int] = field(default_factory=dict)
-    planned: Mapping[str, int] = field(default_factory=dict)  # replicas that the check planned, where they differ
-    owners: tuple[str, ...] = ()  # owners of the groups' numbers, by OwnerRef.id
-    few_since: datetime | None = None  # when a check first did not find a group or an owner; None: all are found
+    # The replicas that the check planned, for each group where they differ from ``requested``.
+    planned: Mapping[str, int] = field(default_factory=dict)
+    owners: tuple[str, ...] = ()  # ids (OwnerRef.id) of the owners of the groups' bounds
+    few_since: datetime | None = None  # when a check first missed a known group or owner; None: none is missing
 
     @property
     def second_check_at(self) -> datetime:
@@ -161,35 +175,35 @@ class MemberSnapshot:
 
 @dataclass(frozen=True, kw_only=True)
 class DesiredBounds:
-    """The desired bounds of an object that Evenkeel writes (``domain.model.owner_intent``)."""
+    """The desired bounds of an object to which Evenkeel writes its own bounds (``domain.model.owner_intent``)."""
 
     bounds: Bounds
-    ours: tuple[Bounds, ...] = ()  # bounds that Evenkeel has written instead, or was about to write
+    ours: tuple[Bounds, ...] = ()  # the bounds that Evenkeel has written instead, or was about to write
 
 
-# Runs less than this apart share one max_step: a retry after a conflict, for example, must not add nodes again.
+# Runs that are less than this apart share one max_step. Otherwise, a retry after a conflict would add nodes again.
 STEPS_APART = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """Replicas that a pool with an autoscaler released; stored until healthy zones request as many more replicas."""
+    """Replicas that a pool with an autoscaler has released. It is stored until the groups request as many again."""
 
     at: datetime
     replicas: int
-    requested: Mapping[str, int] = field(default_factory=dict)  # replicas right after the release, by key of group
-    # Requested replicas right after Evenkeel ordered the nodes itself, by key of group. Empty: it has ordered none.
+    requested: Mapping[str, int] = field(default_factory=dict)  # group's key -> its replicas right after the release
+    # Key of a group -> its replicas right after Evenkeel itself ordered nodes. Empty: Evenkeel has ordered none.
     ordered: Mapping[str, int] = field(default_factory=dict)
-    has_rest: bool = False  # True: later runs order the remaining nodes
-    idle_since: datetime | None = None  # since when checks find no pod that waits for these nodes
+    has_rest: bool = False  # True: Evenkeel has ordered only some of the nodes, and later runs order the others
+    idle_since: datetime | None = None  # since when checks find no pod that waits for the released nodes
 
     def untaken(self, requested: Mapping[str, int]) -> int:
-        """Return how many of the released replicas no group has added since."""
+        """Return how many of the released replicas no group has requested again."""
         gained = sum(max(0, now - self.requested.get(key, 0)) for key, now in requested.items())
         return max(0, self.replicas - gained)
 
     def awaited(self, group: NodeGroup) -> int:
-        """Return how many nodes of the group do not run yet. Nodes requested after Evenkeel's order do not count."""
+        """Return how many of the group's nodes do not run yet. Nodes requested after Evenkeel's order do not count."""
         return max(0, min(group.requested, self.ordered.get(str(group.key), 0)) - group.running)
 
 
@@ -197,31 +211,31 @@ class Release:
 class GrowthHistory:
     """The last additions of nodes to a pool."""
 
-    grew_at: datetime | None = None  # when nodes were last requested, by pods or by people
-    added_at: datetime | None = None  # when a run last added nodes under max_step
-    added: int = 0  # nodes added by that run and by the runs within STEPS_APART before it
+    grew_at: datetime | None = None  # when Evenkeel last added nodes for pending pods or for a scale request
+    added_at: datetime | None = None  # when a run last added nodes that count against max_step
+    added: int = 0  # nodes added by the run at ``added_at``, and by the runs within STEPS_APART before it
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolState(GrowthHistory):
     """The stored state of a pool."""
 
-    # Each member's bounds before Evenkeel's first write, by key. None: it had no bounds.
+    # Key of a member -> its bounds before Evenkeel's first write. None: the member had no bounds.
     adopted: Mapping[str, Bounds | None] = field(default_factory=dict)
-    desired_bounds: Mapping[str, DesiredBounds] = field(default_factory=dict)  # by OwnerRef.id
-    digest: str = ""  # the digest of the last report
+    desired_bounds: Mapping[str, DesiredBounds] = field(default_factory=dict)  # by id of the owner (OwnerRef.id)
+    digest: str = ""  # the fingerprint of the last report (``PoolPlan.digest``)
     move: Move | None = None  # the last move, until all its replicas are placed
     seen: MemberSnapshot | None = None
-    published: Publication | None = None  # by Balanced; None: another strategy, or none yet
-    held_until: datetime | None = None  # level shrink: when its last hold ends, or has ended
+    published: Publication | None = None  # Balanced's last maxima; None: none yet, or the pool has another strategy
+    held_until: datetime | None = None  # when the last hold of level shrink ends, or has ended
     convergence: ConvergenceState = field(default_factory=ConvergenceState)
-    is_failing: tuple[str, ...] = ()  # groups reported as fenced, and not yet as recovered
-    # Key of a group whose zone only its machines show -> that zone.
+    is_failing: tuple[str, ...] = ()  # keys of the groups that were reported as fenced, and not yet as recovered
+    # Key of a group -> its zone, for each group whose zone only its machines show.
     zones: Mapping[str, str] = field(default_factory=dict)
-    relief: Relief | None = None  # Gardener: dead zones, or a Shoot with a raised maximum
-    release: Release | None = None  # None: no released replica waits for a new order
-    closed_at: datetime | None = None  # since when max is lowered so that no autoscaler orders; None: it is not
-    # Orders for pods, by digests of the pods and the node.
+    relief: Relief | None = None  # Gardener only: dead zones, or a Shoot with a raised maximum; None: neither
+    release: Release | None = None  # the last release, while its replicas must be ordered again or have no nodes yet
+    closed_at: datetime | None = None  # since when a lowered max keeps autoscalers from ordering; None: no max does
+    # The past orders of nodes for pods. The key of an order has the digests of the pods and of the node.
     orders: Mapping[str, PastOrder] = field(default_factory=dict)
 
     @property
@@ -236,7 +250,7 @@ class ClusterState:
 
     groups: Mapping[GroupKey, GroupState] = field(default_factory=dict)
     pools: Mapping[PoolId, PoolState] = field(default_factory=dict)
-    zones: Mapping[str, datetime] = field(default_factory=dict)  # zone -> when its impairment ends
-    scale_requests: tuple[ScaleRequest, ...] = ()  # requests that no pool has begun
-    # Other clusters' reports about offerings; None: unknown now, so all throttles remain.
+    zones: Mapping[str, datetime] = field(default_factory=dict)  # name of an impaired zone -> when its impairment ends
+    scale_requests: tuple[ScaleRequest, ...] = ()  # the requests that are not answered yet
+    # Other clusters' reports about offerings. None: they could not be read, so all throttles remain.
     offerings: Mapping[Offering, OfferingState] | None = field(default_factory=dict)

@@ -26,9 +26,9 @@ class NodeTemplate:
     free: Mapping[str, Fraction] | None = None  # allocatable minus the requests of DaemonSets; None: unknown
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
-    source: str = ""  # where the template was read, for people
+    source: str = ""  # where the template was read; only people read this text
 
     @property
     def complete(self) -> bool:
-        """Return True if the template has cpu and memory. Cluster Autoscaler needs both to see a group at zero."""
+        """Return True if the template has cpu and memory. Without both, Cluster Autoscaler ignores an empty group."""
         return "cpu" in self.capacity and "memory" in self.capacity

@@ -6,13 +6,13 @@ _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def ulid(at: datetime, random_bytes: bytes) -> str:
-    """Return 26 characters for 48 bits of milliseconds and 80 random bits (10 bytes)."""
+    """Return a ULID: 26 characters that encode 48 bits of milliseconds and 80 random bits (10 bytes)."""
     number = (int(at.timestamp() * 1000) << 80) | int.from_bytes(random_bytes[:10])
     return "".join(_CROCKFORD[(number >> shift) & 31] for shift in range(125, -1, -5))
 
 
 def time_of(id: str) -> datetime:
-    """Return the time of the id; the start of 1970 if it is no ULID."""
+    """Return the time that a ULID contains. If the id is no ULID, return the start of 1970."""
     try:
         milliseconds = sum(_CROCKFORD.index(char) << (5 * place) for place, char in enumerate(reversed(id[:10])))
         return datetime.fromtimestamp(milliseconds / 1000, UTC)

@@ -50,7 +50,10 @@ def _printable(character: str) -> str:
 
 
 def near(unknown: object, names: Iterable[str]) -> str:
-    """Return the end of an error about an unknown name: a question with the nearest known name; empty: none is near."""
+    """Return the end of an error text about an unknown name: a question with the nearest known name.
+
+    The result is empty if no known name is near.
+    """
     nearest = get_close_matches(str(unknown)[:100], [name for name in names if name], n=1)
     return f"; did you mean {nearest[0]}?" if nearest else ""
 
@@ -71,7 +74,7 @@ class Fault:
 class BadValueError(ValueError):
     """A value that cannot be read. The text names the fault and the valid form.
 
-    ``choices``: the valid words, if there are few.
+    ``choices`` are the valid words, if there are only a few.
     """
 
     def __init__(self, problem: str, choices: Iterable[str] = ()) -> None:

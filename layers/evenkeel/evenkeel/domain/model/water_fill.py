@@ -1,4 +1,4 @@
-"""Leveling: distribute units so that each goes to the lowest bucket, without a loop over the units."""
+"""Leveling: distribute units, each to the bucket that is lowest at that time. The code does not loop over the units."""
 
 from collections.abc import Sequence
 from math import lcm
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Bucket(NamedTuple):
-    """A receiver of units: its level, the units that fit, its weight, and its rank among equals (the lowest first)."""
+    """A receiver of units: its level, its room for units, its weight, and its rank among equals (the lowest first)."""
 
     level: int
     room: int
@@ -15,15 +15,15 @@ class Bucket(NamedTuple):
 
 
 def water_fill(buckets: Sequence[Bucket], amount: int) -> list[int]:
-    """Return each bucket's share of ``amount``: each unit goes to the bucket that is lowest after receiving it.
+    """Return each bucket's share of ``amount``. Each unit goes to the bucket whose height with this unit is the lowest.
 
     The height of a bucket is (level + units received) / weight. Buckets of equal height are ordered by ``tie``, the
-    lowest first, then by position. Units that fit nowhere are not distributed. The cost does not depend on ``amount``:
-    the last full level is computed, and only the remainder (less than one unit per bucket) is distributed one by one.
-    With all weights 1 this is Cluster Autoscaler's balancing rule
+    lowest first, then by position. Units that fit in no bucket are not distributed. The cost does not depend on
+    ``amount``, because the last full level is computed. Only the remainder (less than one unit per bucket) is
+    distributed unit by unit. If all weights are 1, this is Cluster Autoscaler's balancing rule
     (processors/nodegroupset/balancing_processor.go:79-181).
     """
-    # Conditional expressions are faster than min and max: this runs twice per pool and scan.
+    # Conditional expressions are faster than min and max, and this function runs twice for each pool and scan.
     room = [bucket.room if bucket.room > 0 else 0 for bucket in buckets]
     total = sum(room)
     if amount <= 0 or not total:
@@ -53,7 +53,8 @@ def water_fill(buckets: Sequence[Bucket], amount: int) -> list[int]:
 def _even_height(buckets: Sequence[Bucket], room: Sequence[int], amount: int) -> tuple[int, int]:
     """Return the highest level up to which ``amount`` fills buckets of equal weight, and the remaining units.
 
-    The loop climbs from edge to edge: a bucket starts to fill at its level, and is full at its level plus room.
+    The loop goes up from edge to edge. Each bucket has two edges: the level at which it starts to fill, and the level
+    at which it is full.
     """
     edges = [(bucket.level, 1) for bucket in buckets] + [
         (bucket.level + space, -1) for bucket, space in zip(buckets, room, strict=True)
@@ -80,7 +81,7 @@ def _weighted(buckets: Sequence[Bucket], room: Sequence[int], amount: int, unit:
             for weight, level, space in shapes
         ]
 
-    low = min(level * unit // weight for weight, level, _ in shapes)  # here every share is 0
+    low = min(level * unit // weight for weight, level, _ in shapes)  # at this height, every share is 0
     high = unit * (max(level for _, level, _ in shapes) + amount + 1)
     while low < high:
         middle = (low + high + 1) // 2

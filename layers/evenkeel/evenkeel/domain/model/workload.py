@@ -20,7 +20,8 @@ DEFAULT_SCHEDULER = "default-scheduler"
 # (gardener/gardener, pkg/component/kubernetes/scheduler/templates).
 SCHEDULERS = frozenset({DEFAULT_SCHEDULER, "bin-packing-scheduler"})
 
-# The longest grace period of the node controller: after it, a kubelet that stopped at once is noticed.
+# The longest grace period of the node controller. Once it has passed, the node controller has noticed even a kubelet
+# that stopped right after its start.
 FIRST_MINUTES = timedelta(minutes=5)
 
 
@@ -34,7 +35,7 @@ class Requirement:
 
 
 Selector = tuple[Requirement, ...]
-"""Requirements that must all hold. An empty selector matches everything; None, the API's null, matches nothing."""
+"""Requirements that must all match. An empty selector matches everything; None, the API's null, matches nothing."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class NodeSelectorTerm:
 
 @dataclass(frozen=True)
 class Toleration:
-    """One toleration. An empty operator is Equal; an empty key or effect matches all."""
+    """One toleration. An empty operator means Equal. An empty key or effect matches every key or effect."""
 
     key: str = ""
     operator: str = ""
@@ -72,8 +73,8 @@ class Container:
     requests: Amounts = field(default_factory=dict)
     ports: tuple[HostPort, ...] = ()
     stays: bool = False  # True: a sidecar, an init container with restartPolicy Always
-    running_with: Amounts | None = None  # status: resources.requests; None: no status yet
-    allocated: Amounts | None = None  # status: allocatedResources
+    running_with: Amounts | None = None  # resources.requests of the container's status; None: there is no status yet
+    allocated: Amounts | None = None  # allocatedResources of the container's status
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +85,8 @@ class TopologySpreadConstraint:
     max_skew: int
     selector: Selector | None
     min_domains: int = 1
-    honors_affinity: bool = True  # nodeAffinityPolicy: Honor
-    honors_taints: bool = False  # nodeTaintsPolicy: Ignore
+    honors_affinity: bool = True  # True: nodeAffinityPolicy is Honor
+    honors_taints: bool = False  # True: nodeTaintsPolicy is Honor; the API's default is Ignore
     label_keys: tuple[str, ...] = ()  # matchLabelKeys
 
 
@@ -111,7 +112,7 @@ class PodVolume:
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """The fields of a pod's spec and status from which its requested amounts follow."""
+    """The fields of a pod's spec and status that determine the amounts that it requests."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -200,14 +201,16 @@ class Node:
     ready: bool = True
     not_ready_since: datetime | None = None  # lastTransitionTime of condition Ready; None: Ready, or unknown
     deleting: bool = False  # the node object or its machine is being deleted
-    attach_limits: Mapping[str, int] = field(default_factory=dict)  # volumes by CSI driver; not listed: no limit
+    # CSI driver -> the most volumes of this driver that the node can attach. No entry: no limit.
+    attach_limits: Mapping[str, int] = field(default_factory=dict)
     group: GroupKey | None = None  # the group of its machine; None: none, or unknown
     machine: Machine | None = None  # None: unknown, or machines are not objects
 
     def ready_by(self, provision_timeout: timedelta) -> datetime | None:
-        """Return when a node that is not Ready counts as failed: at its machine's provision timeout; None: unknown.
+        """Return when a node that is not Ready counts as failed; None: unknown.
 
-        A node that registers late still gets five minutes, or the provision timeout if that is shorter.
+        This is the provision timeout of its machine. A node that registers late still gets five minutes, or the
+        provision timeout if that is shorter.
         """
         if self.created_at is None:
             return None
@@ -226,7 +229,7 @@ class Volume:
     terms: tuple[NodeSelectorTerm, ...] | None = None  # spec.nodeAffinity.required; None: every node reaches it
     labels: Mapping[str, str] = field(default_factory=dict)
     storage_class: str = ""
-    claim: str = ""  # spec.claimRef, <namespace>/<name>; empty: free
+    claim: str = ""  # spec.claimRef, <namespace>/<name>; empty: the volume is free
     capacity: Fraction = Fraction(0)
     access_modes: frozenset[str] = frozenset()
     phase: str = "Bound"
@@ -239,7 +242,7 @@ class Claim:
     namespace: str
     name: str
     volume: str = ""  # spec.volumeName
-    bound: bool = False  # annotation pv.kubernetes.io/bind-completed
+    bound: bool = False  # True: annotation pv.kubernetes.io/bind-completed is set
     lost: bool = False
     deleting: bool = False
     storage_class: str = ""
@@ -269,7 +272,7 @@ class StorageClass:
     name: str
     provisioner: str
     waits: bool = False  # volumeBindingMode WaitForFirstConsumer
-    allowed_topologies: tuple[Selector, ...] = ()  # one of them must match; empty: everywhere
+    allowed_topologies: tuple[Selector, ...] = ()  # at least one selector must match; empty: no restriction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,4 +303,5 @@ class Workload:
     autoscaler_sought: bool = False  # True: the check looked for an autoscaler
     autoscaler_at: datetime | None = None  # when an autoscaler was last seen; None: never
     whole: bool = True  # True: all pods and budgets were read, as scale-down requires
-    daemon_sets: tuple[Pod, ...] = ()  # a pod from each DaemonSet's template; empty: the newest pod of each is used
+    # One pod from the template of each DaemonSet. Empty: the newest pod of each DaemonSet is used instead.
+    daemon_sets: tuple[Pod, ...] = ()

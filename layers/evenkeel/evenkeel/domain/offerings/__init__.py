@@ -1,1 +1,1 @@
-"""Offerings: machine types in a zone, and the capacity reports about them that clusters share."""
+"""Offerings: an offering is a machine type in a zone. Clusters share capacity reports about offerings."""

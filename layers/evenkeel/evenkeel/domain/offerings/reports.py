@@ -1,21 +1,21 @@
-"""Capacity reports: throttle or fence a group because of other clusters' failures, and report its own failures.
+"""Capacity reports: failures in other clusters throttle or fence a group, and the group's own failures are reported.
 
-A report is no failure of the group. It throttles the group: from then on the group may request one machine more than
-its requested replicas at that time. The group's own state stores this number, so no rule compares the clocks of two
-clusters.
+A report does not count as a failure of the group. The report throttles the group: the group may request only one
+machine more than it requested when the first report was read. The group's own state stores these requested replicas, so
+no rule compares the clocks of two clusters.
 
     first report      two reports: fenced, 5 min at most,        more run than requested    reports count again
         |             while another zone is healthy              at the first report        |
     ----*=================|-------- one machine more ------------*.........................|-----
                             throttled                             ignores reports, 5 min
 
-The throttling ends when more machines run than were requested at the first report. This answers all earlier reports,
-for all clusters. The group then ignores reports for the length of a first backoff (5 min), and can order all machines
-that it needs. So any number of reports costs a group at most one fence and one order of a single machine. Reports of
-only one cluster never fence a group.
+The throttling ends when more machines run than were requested at the first report. The new machine shows that the
+offering is available, so all earlier reports count as answered, for all clusters. The group then ignores reports for
+the length of a first backoff (5 min), and can order all machines that it needs. So any number of reports costs a group
+at most one fence and one order of a single machine. Reports of only one cluster never fence a group.
 
 The fence lasts at most as long as a first backoff after a failed launch of the group. It applies only while another
-group of the pool is healthy and has room. Reports release no stuck replicas.
+group of the pool is healthy and has room. Stuck replicas are never released because of a report.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,9 +28,10 @@ from evenkeel.domain.model.offerings import CapacityReport, Experience, Offering
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 
-# Two reports fence a group. A reporting cluster ignores its own report, so three are kept: two remain for it.
+# The most stored reports of an offering. Two reports fence a group. A reporting cluster ignores its own report, so
+# Evenkeel stores three, and two remain for that cluster.
 REPORTS_KEPT = 3
-# If two clusters cannot buy an offering, the cause is in neither of them.
+# If two clusters cannot buy an offering, neither of these clusters is the cause.
 REPORTS_TO_FENCE = 2
 _USUAL = BackoffPolicy()
 
@@ -38,8 +39,8 @@ _USUAL = BackoffPolicy()
 def merged(one: OfferingState, other: OfferingState) -> OfferingState:
     """Return both states as one.
 
-    The result has the last unanswered report of each server, limited to the newest ``REPORTS_KEPT`` reports. It does
-    not depend on the order or the number of merges.
+    The result has the last unanswered report of each API server, limited to the newest ``REPORTS_KEPT`` reports. The
+    result does not depend on the order or the number of merges.
     """
     delivered = [at for at in (one.delivered_at, other.delivered_at) if at is not None]
     delivered_at = max(delivered, default=None)
@@ -83,10 +84,10 @@ def is_answered(report: CapacityReport, state: OfferingState) -> bool:
 def changes(
     state: OfferingState, server: str, experience: Experience, now: datetime, policy: BackoffPolicy = _USUAL
 ) -> OfferingState | None:
-    """Return the state with the experience of a server, or None if the experience changes nothing for any cluster.
+    """Return the state with the experience of a cluster; None: the experience changes nothing for any cluster.
 
-    In one outage, ten thousand clusters store three reports. A further report is stored only once a stored one ends
-    within half of the new report's time.
+    For one outage, ten thousand clusters together store only three reports. A further report is stored only if fewer
+    than three stored reports last for at least half as long as the new report.
     """
     after = merged(state, OfferingState(delivered_at=experience.delivered_at))
     answers = len(standing(after, now, policy)) < len(standing(state, now, policy))
@@ -112,7 +113,7 @@ def _adds(state: OfferingState, server: str, report: CapacityReport, now: dateti
 def experiences(
     groups: Iterable[NodeGroup], states: Mapping[GroupKey, GroupState], now: datetime
 ) -> dict[Offering, Experience]:
-    """Return a cluster's experience of each offering: the last failure, and the last machine after a failure."""
+    """Return a cluster's experience of each offering: its last failure, and its last new machine after a failure."""
     by_offering: dict[Offering, Experience] = {}
     for group in groups:
         state = states.get(group.key)
@@ -152,8 +153,8 @@ def apply_reports(
 ) -> GroupState | None:
     """Return the state after this check with its throttling started, lowered, ended or unchanged.
 
-    ``after`` has the group's own failures and successes. Throttling stores the requested replicas: once more machines
-    than that run, one of them was launched after the report.
+    ``after`` includes the group's own failures and successes in this check. Throttling stores the number of requested
+    replicas. Once more machines than this number run, one of them was launched after the report.
     """
     if group.frozen_because is not None or not group.annotations.fencing_enabled or not (reports or after):
         return after
@@ -183,7 +184,7 @@ def _has_succeeded(before: GroupState | None, after: GroupState) -> bool:
 def _fenced_until(reports: Sequence[CapacityReport], now: datetime, policy: BackoffPolicy) -> datetime | None:
     """Return the end of the fence: the time until which ``REPORTS_TO_FENCE`` clusters are in backoff.
 
-    A fence lasts a first backoff of the group at most. None: fewer clusters are in backoff now.
+    A fence lasts at most as long as the group's first backoff. None: fewer clusters than this are in backoff now.
     """
     ends = sorted((report.until for report in reports if report.until > now), reverse=True)
     return min(ends[REPORTS_TO_FENCE - 1], now + policy.initial) if len(ends) >= REPORTS_TO_FENCE else None

@@ -1,1 +1,1 @@
-"""Rebalancing: from observation and stored state to the replicas and bounds to write."""
+"""Rebalancing: computes the replicas and bounds to write from the observation and the stored state."""

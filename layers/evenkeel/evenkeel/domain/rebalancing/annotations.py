@@ -1,7 +1,7 @@
 """The annotations ``evenkeel.dev/decision`` (the last publication) and ``evenkeel.dev/adopted-bounds``.
 
-Evenkeel writes the decision in the same patch as the bounds, so both always match. The next check reads the decision: a
-group that has grown to the decision's max is *at its bound*. People see the decision with `kubectl get -o yaml`.
+Evenkeel writes the decision in the same patch as the bounds, so both always match. The next check reads the decision to
+find groups that have grown to the published max. People see the decision with `kubectl get -o yaml`.
 """
 
 import json
@@ -12,7 +12,7 @@ from evenkeel.domain.model.values import BadValueError, read_count
 
 
 def write_published(published: PublishedBounds, target: int, why: str) -> str:
-    """Return the annotation's text: one JSON object.
+    """Return the text of annotation ``evenkeel.dev/decision``: one JSON object.
 
     Args:
         published: The values on the object after the patch that writes this annotation.
@@ -61,7 +61,7 @@ def read_adopted(text: str) -> Bounds | None:
 def read_published(text: str | None) -> PublishedBounds | None:
     """Return the last publication; None: there is no annotation, or it is unreadable.
 
-    An unreadable annotation is no error: the group is then treated as one that Evenkeel has never written.
+    An unreadable annotation is no error. Evenkeel then treats the group as one that it has never written.
     """
     if not text:
         return None
@@ -74,6 +74,6 @@ def read_published(text: str | None) -> PublishedBounds | None:
     except (ValueError, TypeError, KeyError, RecursionError, BadValueError):
         return None
     if at.tzinfo is None or not 2000 < at.year < 2199:
-        return None  # Evenkeel writes no such time, and a stored record cannot hold it
+        return None  # Evenkeel never writes such a time, and a stored item cannot contain it
     pinned = value.get("pinned") is True
     return PublishedBounds(at=at, bounds=bounds, state=state, requested=requested, before=before, pinned=pinned)

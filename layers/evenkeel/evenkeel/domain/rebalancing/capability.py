@@ -28,7 +28,7 @@ class Point(Enum):
 
 
 class PoolInput(NamedTuple):
-    """The input of a pool's plan besides the check. None: the value is not known, or was not requested."""
+    """The input of a pool's plan in addition to the check. None: the value is not known, or was not requested."""
 
     request: ScaleRequest | None = None
     advice: PoolAdvice | None = None
@@ -42,7 +42,7 @@ class PlannedPool(NamedTuple):
     pool: AnyPool
     draft: PoolDraft | None  # None: the plan leaves the whole pool unchanged
     plan: PoolPlan
-    check_at: list[datetime]  # times at which time alone may change the plan
+    check_at: list[datetime]  # when the plan may change even if the cluster does not
 
 
 Planned = Mapping[PoolId, PlannedPool]
@@ -52,14 +52,14 @@ Extension = Callable[[Plan], Plan]
 
 @dataclass(frozen=True, kw_only=True)
 class Capability:
-    """The parts that one capability adds to a plan. Each field names the point at which it is called."""
+    """The parts that one capability adds to a plan. Each field names the point at which the pipeline uses the part."""
 
     steps: Mapping[Point, Step] = field(default_factory=dict)
     group_state: Observer | None = None  # returns the state of a group to store
-    # Returns a pool's plan with the capability's part, and the time at which time alone may change that part.
+    # Returns a pool's plan with the capability's part, and when that part may change even if the cluster does not.
     pool_plan: Callable[[Check, PoolPlan], tuple[PoolPlan, datetime | None]] | None = None
-    # Called after every pool is planned. Returns the inputs of the pools to plan again, and the extension of the whole
-    # plan.
+    # Called after every pool is planned. Returns the inputs of the pools to plan again, and the function that extends
+    # the whole plan.
     advise: Callable[[Check, Planned, Inputs], tuple[Inputs, Extension]] | None = None
-    # Called after ``advise``. Returns the inputs, with the answers, of the pools whose plans ask a question.
+    # Called after ``advise``. Returns the inputs of the pools whose plans ask a question, including the answers.
     answer: Callable[[Check, Planned, Inputs], Inputs] | None = None

@@ -1,7 +1,7 @@
 """The journal of a pool: the states to store before the first write of a plan and after its last write.
 
-A run that ends between these two writes leaves the journal open. The next check infers from the groups which steps were
-done (``domain.model.moves``).
+A run that ends before it stores the second state leaves the journal open. The next check infers from the groups which
+steps were done (``domain.model.moves``).
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from evenkeel.domain.rebalancing.writes import bounds_of
 
 
 def opened(pool: PoolPlan, id: str) -> PoolState:
-    """Return the state to store before the first patch: with adopted bounds, and with the new move under this id."""
+    """Return the state to store before the first patch: with adopted bounds, and with the new move and its id."""
     state = pool.next_state
     if not pool.changes:
         return state
@@ -30,7 +30,7 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
     if not pool.moves:
         return state
     if pool.convergence.step is not None:
-        # A step of converge is its own journal: its move has no replicas to place in another zone.
+        # A step of converge stores its own progress, so its move has no replicas to place in another zone.
         return replace(state, move=Move(id=id), convergence=opened_step(state.convergence, pool.convergence.step, id))
     move = Move(id=id, unplaced=pool.replicas.unplaced_before, steps=pool.moves)
     request = pool.request.current
@@ -49,20 +49,21 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
 
 
 def _desired_bounds(pool: PoolPlan) -> dict[str, DesiredBounds]:
-    """Return the desired bounds of each owner to write, and the bounds of Evenkeel's that it may have afterwards.
+    """Return the desired bounds of each owner, with the bounds by Evenkeel that the owner may have after the plan.
 
-    Bounds of earlier writes are left out: they cannot reappear, because the present bounds were read after those
-    writes.
+    Bounds of earlier writes are omitted. They cannot reappear, because this check has read the owner's bounds after
+    those writes.
     """
     desired_bounds = dict(pool.next_state.desired_bounds)
     owners = {plan.group.owner.numbers.ref.id for plan in pool.groups if plan.group.owner.numbers is not None}
-    if all(plan.group.owner.numbers is not None for plan in pool.groups):  # a recreated owner has another id
+    # Drop owners that no longer exist; a recreated owner has another id.
+    if all(plan.group.owner.numbers is not None for plan in pool.groups):
         desired_bounds = {id: desired for id, desired in desired_bounds.items() if id in owners}
     for plan in pool.changes:
         owner, desired = plan.group.owner.numbers, desired_bounds_of(plan.group, pool.next_state)
         if owner is None or not owner.takes_ours or desired is None:
             continue
-        # Pinned bounds are Evenkeel's, even if they equal the desired bounds. The owner has them until the patch
+        # Pinned bounds are Evenkeel's, even if they equal the desired bounds. The owner keeps them until the patch
         # arrives.
         ours = [owner.bounds] if owner.bounds != desired or plan.group.ours.pinned else []
         desired_bounds[owner.ref.id] = DesiredBounds(
@@ -72,7 +73,7 @@ def _desired_bounds(pool: PoolPlan) -> dict[str, DesiredBounds]:
 
 
 def closed(pool: PoolPlan, state: PoolState) -> PoolState:
-    """Return the state to store after the last patch. It keeps only the unplaced replicas of a move."""
+    """Return the state to store after the last patch. Of a move, it contains only the unplaced replicas."""
     if not pool.mode.judged:
         return state
     if pool.mode.valid and not pool.mode.closes:

@@ -39,7 +39,7 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     pools = freeze_pools(pools, policy, now, restored | opened)
     pools = without_foreign(pools, restored)
     if policy.demand.orders:
-        # Evenkeel itself evaluates the nodes that it orders. An autoscaler evaluates its own orders.
+        # Evenkeel must evaluate the nodes that it orders itself. An autoscaler evaluates the nodes that it orders.
         pools = with_never_ready(pools, observation.workload)
     observers = [capability.group_state for capability in capabilities if capability.group_state is not None]
     changed = changed_states(pools, check, observers)

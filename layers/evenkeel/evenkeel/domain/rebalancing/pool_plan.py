@@ -40,8 +40,8 @@ from evenkeel.domain.rebalancing.replicas.release import untaken
 from evenkeel.domain.rebalancing.restore import restore
 from evenkeel.domain.rebalancing.steps import opening_steps, steps_of
 
-# The delay of the next check after others have changed replicas. Cluster Autoscaler's loop is 10 s: after this delay,
-# its /scale patch that was in progress has arrived.
+# The delay of the next check after another controller has changed replicas. Cluster Autoscaler's loop takes 10 s. So a
+# /scale patch that was in progress has arrived after this delay.
 SECOND_CHECK = timedelta(seconds=15)
 
 
@@ -51,7 +51,7 @@ class PoolPlanner:
     Args:
         check: The check.
         members: The members of all pools, compared with the last check.
-        opened: The pools that Evenkeel stops acting on. It first opens their bounds to autoscalers.
+        opened: The pools that are paused or in dry run, and whose bounds Evenkeel first opens to autoscalers.
         restored: The pools that are being restored.
         capabilities: The capabilities that plug into the plan of a pool.
     """
@@ -177,13 +177,13 @@ def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
         notes.append(Reason.of(Rule.MAX_STEP, later=draft.replicas.later, max_step=pool.settings.max_step))
     if pool.settings.autoscaler and not any(group.owner.bounds_are_read for group in pool.groups):
         owners = {group.owner.numbers.ref.id for group in pool.groups if group.owner.numbers is not None}
-        # ``shared`` 1: some zones share one owner and its numbers; 0: each zone has its own owner.
+        # ``shared`` is 1 if some zones share one owner, and 0 if each zone has its own owner.
         notes.append(Reason.of(Rule.BOUNDS_UNREAD, shared=int(len(owners) < pool.zones)))
     return tuple(notes)
 
 
 def _closes(draft: PoolDraft) -> bool:
-    """Return True if, once the plan is written, the bounds keep an autoscaler from ordering nodes."""
+    """Return True if the bounds keep an autoscaler from ordering nodes once the plan is written."""
     was_closed = draft.pool.state.closed_at is not None
     return any(group.closes or (was_closed and stays_closed(group)) for group in draft.groups)
 

@@ -1,18 +1,18 @@
-"""Relief: raise a Shoot's maximum while zones are dead, so that healthy zones may grow further, and restore it later.
+"""Relief: raise a Shoot's maximum while zones are dead, so that healthy zones may grow further, and lower it later.
 
 Gardener divides a worker's maximum among its zones (``distribute_over_zones``). Cluster-autoscaler gets the shares as
-its bounds, and each reconciliation of the Worker puts replicas back within these shares. So while d of n zones are
-dead, the healthy zones cannot grow beyond their shares. If R nodes are left in the dead zones, the healthy zones need
-shares that add up to PoolMaximum - R. The least maximum with such shares is at most
-n * ceil((PoolMaximum - R) / (n - d)). With it, the healthy zones' shares add up to exactly PoolMaximum - R.
+its bounds, and each reconciliation of the Worker resets replicas to these shares. So while d of n zones are dead, the
+healthy zones cannot grow beyond their shares. If R nodes still run in the dead zones, the healthy zones need shares
+that add up to PoolMaximum - R. The least maximum with such shares is at most n * ceil((PoolMaximum - R) / (n - d)).
+With this least maximum, the healthy zones' shares add up to exactly PoolMaximum - R.
 
     zones            healthy   dead        dead for 5 min, others at their shares   healthy, and all nodes fit
     Shoot's maximum  [ users' number ..... [ Evenkeel's number .................... [ users' number .......
                                            written; takes minutes                   written; takes minutes
 
-Each write reconciles the whole Shoot and starts a new cluster-autoscaler without its backoffs. A lower maximum deletes
-every node beyond its zone's share. So Evenkeel does not write if a zone fails only briefly, or while the healthy zones
-have room. It writes no maximum that would delete a node.
+Each write reconciles the whole Shoot and restarts cluster-autoscaler, which then forgets its backoffs. A lower maximum
+deletes every node beyond its zone's share. So Evenkeel writes only if a zone is dead for some time and the healthy
+zones have no room. It writes no maximum that would delete a node.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -33,9 +33,10 @@ from evenkeel.domain.rebalancing.restore import is_restored
 # How long a zone must be dead before a write, and the least time between two writes. It equals the first backoff, so
 # that a short failure does not restart cluster-autoscaler. A write takes effect within this time.
 PATIENCE = timedelta(minutes=5)
-# After this time, Evenkeel retries a refused write: a raised quota does not change the Shoot's generation.
+# After this time, Evenkeel retries a refused write, because the Shoot's generation does not show that a quota was
+# raised.
 _REFUSED_FOR = timedelta(hours=1)
-# Gardener reconciles a Shoot at least once an hour. After this time, its Worker has copied the last write.
+# Gardener reconciles a Shoot at least once an hour. After this time, the Shoot's Worker has copied the last write.
 _FOLLOWED = timedelta(hours=2)
 
 
@@ -78,17 +79,17 @@ def shoots_asked_for(state: ClusterState, now: datetime) -> frozenset[str]:
 
 
 def relieve(check: Check, planned: PoolPlan) -> tuple[PoolPlan, datetime | None]:
-    """Return the pool's plan with the next maximum of its Shoot, and the time at which time alone may change it.
+    """Return the pool's plan with the Shoot's next maximum, and when it may change even if the cluster does not.
 
     If the record does not enable relief, or the pool is being restored, Evenkeel restores the users' maximum as soon as
-    that deletes no node.
+    the restored maximum deletes no node.
     """
     policy, now = check.policy, check.now
     before, restored = planned.next_state.relief, is_restored(planned.id, policy)
     on = policy.shoot_relief and not restored
     if (before is None and not on) or not (
         planned.mode.judged or restored
-    ):  # the list of groups may be incomplete: the relief stays unchanged
+    ):  # the list of groups may be incomplete, so the relief remains unchanged
         return planned, None
     relief = _watched(planned, before, check.state.groups, now, on=on)
     if relief is None:
@@ -106,18 +107,18 @@ def relieve(check: Check, planned: PoolPlan) -> tuple[PoolPlan, datetime | None]
         return _storing(planned, relief, _unknown(relief, shoot, owner)), None
     worker = shoot.worker(owner.part)
     if worker is None or (relief.begun and relief.owner != _id_of(shoot, worker)):
-        return _storing(planned, ended), None  # a recreated Shoot or worker has no number of Evenkeel's
+        return _storing(planned, ended), None  # a recreated Shoot or worker has no maximum that Evenkeel wrote
     return _Case(planned, shoot, worker, now, on).decide(relief)
 
 
 def refused(step: ReliefStep, message: str, now: datetime) -> Relief:
-    """Return the relief to store after the garden's API has refused the number with this message."""
+    """Return the relief to store after the garden's API has refused the step's maximum with this message."""
     refusal = RefusedMaximum(number=step.maximum, generation=step.shoot.generation, at=now, message=message[:300])
     return replace(step.before, refused=refusal)
 
 
 def holds_relief(pool: PoolState) -> bool:
-    """Return True while the pool's Shoot, or the Worker that copies it, may have a number of Evenkeel's."""
+    """Return True while the pool's Shoot, or its Worker, may have a maximum that Evenkeel wrote."""
     return pool.relief is not None and pool.relief.begun
 
 
@@ -176,14 +177,14 @@ def _only_owner(planned: PoolPlan) -> OwnerRef | None:
 
 
 def _copied(planned: PoolPlan) -> int:
-    """Return the maximum that the Worker has copied from the Shoot. It limits replicas."""
+    """Return the maximum that the Worker has copied from the Shoot. This copy limits replicas."""
     return next(
         (plan.group.owner.numbers.bounds.max for plan in planned.groups if plan.group.owner.numbers is not None), 0
     )
 
 
 def _has_followed(relief: Relief, copied: int, now: datetime) -> bool:
-    """Return True if the Worker shows that its unreadable Shoot no longer has a number of Evenkeel's."""
+    """Return True if the Worker shows that its unreadable Shoot no longer has a maximum that Evenkeel wrote."""
     written_at = relief.written_at
     return copied not in relief.ours and (written_at is None or now - written_at >= _FOLLOWED)
 
@@ -213,7 +214,7 @@ class _Case:
         return f"spec.provider.workers[{self.worker.name}].maximum of {self.shoot.ref}"
 
     def decide(self, relief: Relief) -> tuple[PoolPlan, datetime | None]:
-        """Return the pool's plan with the next write, and the time at which time alone may change it."""
+        """Return the pool's plan with the next write, and when it may change even if the cluster does not."""
         relief, problems = self._with_found(relief)
         if self._is_over(relief):
             relief = Relief(dead=relief.dead)
@@ -235,7 +236,7 @@ class _Case:
         )
 
     def _next(self, relief: Relief) -> datetime | None:
-        """Return until when the next write has to wait for the effect of the last one; None: it need not wait."""
+        """Return until when the next write has to wait for the effect of the last write; None: no wait is needed."""
         due = None if relief.written_at is None else relief.written_at + PATIENCE
         return due if due is not None and due > self.now else None
 
@@ -245,14 +246,14 @@ class _Case:
         if not relief.begun or found == relief.last_known:
             return relief, []
         if found == relief.user_max:
-            # If an earlier check saw Evenkeel's number there, users have reverted it. Else a run ended before its
-            # write.
+            # If an earlier check saw Evenkeel's maximum in the Shoot, users have reverted it. Otherwise a run ended
+            # before it wrote Evenkeel's maximum.
             reverted_by_user = relief.reverted_by_user or relief.last_known is not None
             return replace(relief, last_known=found, reverted_by_user=reverted_by_user, restored=False), []
         if found in relief.ours:
             return replace(relief, last_known=found, restored=False), []
-        # Evenkeel follows a new maximum of the users. The wait for dead zones starts anew: a person is working on the
-        # Shoot.
+        # Evenkeel accepts a new maximum of the users. The wait for dead zones starts again, because a person is working
+        # on the Shoot.
         dead = dict.fromkeys(relief.dead, self.now)
         renewed = replace(
             relief, user_max=found, last_known=found, dead=dead, restored=False, reverted_by_user=False, refused=None
@@ -261,10 +262,11 @@ class _Case:
         return renewed, [report]
 
     def _is_over(self, relief: Relief) -> bool:
-        """Return True if neither the Shoot nor the Worker that copies it has a number of Evenkeel's any more."""
+        """Return True if neither the Shoot nor the Worker that copies it still has a maximum that Evenkeel wrote."""
         if not relief.begun or self.worker.maximum != relief.user_max or self._copied in relief.ours:
             return False
-        # Until every zone is healthy, Evenkeel remembers that users reverted its number, or that the garden refused it.
+        # Until every zone is healthy, Evenkeel remembers that users reverted its maximum, or that the garden refused
+        # it.
         return not (relief.dead and (relief.reverted_by_user or relief.refused))
 
     @property
@@ -272,7 +274,7 @@ class _Case:
         return _copied(self.planned)
 
     def _wanted(self, relief: Relief) -> tuple[int | None, Reason | None]:
-        """Return the maximum to write (None: it stays unchanged), and the reason."""
+        """Return the maximum to write (None: no write), and the reason for it (None: nothing to report)."""
         replicas = self._replicas
         if replicas is None:
             return None, Reason.of(Rule.RELIEF_NOT, why=Reason.of(Rule.RELIEF_ZONES_DIFFER))
@@ -308,7 +310,7 @@ class _Case:
         useless = self._no_use(relief, user_max, pool_max, replicas, left)
         if useless is not None:
             return None, standing or Reason.of(Rule.RELIEF_NOT, why=useless)
-        # Evenkeel does not lower its number while a zone is dead, because it may need the number again.
+        # Evenkeel does not lower its maximum while a zone is dead, because it may need the same maximum again.
         alive = [index for index in range(zones) if index not in left]
         enough = least_that_suffices(pool_max - sum(left.values()), zones, alive)
         number = min(LARGEST_COUNT, max(found, enough, least_that_keeps(replicas)))
@@ -346,7 +348,7 @@ class _Case:
         return None
 
     def _is_tried(self, plan: GroupPlan) -> bool:
-        """Return True if a machine is on its way to a zone whose backoff is over: the zone may deliver again."""
+        """Return True if a machine is provisioning in a zone whose backoff is over. The zone may deliver again."""
         coming = plan.group.on_its_way(self.now, plan.provision_timeout)
         return plan.state is State.PROBING and coming > 0
 
@@ -364,13 +366,13 @@ class _Case:
     def _is_urgent(self, relief: Relief) -> bool:
         """Return True if Evenkeel has restored the users' maximum, and the Worker has not copied it yet.
 
-        Until first the Worker and then cluster-autoscaler have read the lower maximum, new nodes may register that this
-        maximum would delete.
+        New nodes may register until first the Worker and then cluster-autoscaler have read the lower maximum. This
+        maximum would delete those nodes.
         """
         return relief.restored and self.worker.maximum == relief.user_max and self._copied in relief.ours
 
     def _obstacle(self, relief: Relief, number: int) -> Reason | None:
-        """Return why the number cannot be written now; None: it can."""
+        """Return why this maximum cannot be written now; None: it can be written."""
         if self.shoot.obstacle is not None:
             return self.shoot.obstacle
         # If an interrupted run stored a raise but never wrote it, there is no effect to wait for.
@@ -395,7 +397,8 @@ class _Case:
         before = replace(
             begun,
             ours=tuple(dict.fromkeys((*begun.ours, number))) if is_ours else begun.ours,
-            # Until the write arrives, the Shoot has the users' maximum. The next check must not read that as a revert.
+            # Until the write arrives, the Shoot has the users' maximum. The next check must not treat the users'
+            # maximum as a revert.
             last_known=begun.last_known if is_ours and found != begun.user_max else None if is_ours else number,
             written_at=self.now,
             restored=not is_ours,

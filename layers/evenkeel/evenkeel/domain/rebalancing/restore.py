@@ -74,9 +74,9 @@ def _is_held(group: NodeGroup) -> bool:
 def with_left_groups(
     pools: Iterable[PoolPlan], observation: Observation, state: ClusterState, policy: Policy
 ) -> tuple[PoolPlan, ...]:
-    """Return the plans. A group that has left its pool and still has a value of Evenkeel's is restored.
+    """Return the plans. A group that has left its pool and still has a value that Evenkeel wrote is restored.
 
-    Without the restore, such a group would keep its last bounds: a max of 0, if it was fenced.
+    Without the restore, such a group would keep its last bounds. If it was fenced, its max could remain 0.
     """
     plans = {pool.id: pool for pool in pools}
     planned = {plan.group.key for pool in plans.values() for plan in pool.groups}
@@ -84,7 +84,7 @@ def with_left_groups(
     for group in sorted(strays, key=lambda group: group.key):
         pool = _former_pool(group, observation, state, policy)
         pool = plans.get(pool.id, pool)
-        if pool.mode.opens:  # Evenkeel stops acting on this pool
+        if pool.mode.opens:  # the only write to this pool opens its bounds
             continue
         plan = GroupPlan(group=group, state=State.HEALTHY, requested=group.requested, bounds=group.bounds, reasons=())
         plans[pool.id] = replace(pool, groups=(*pool.groups, _restored(plan, pool.next_state)))

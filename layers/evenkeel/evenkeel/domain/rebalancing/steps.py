@@ -1,4 +1,4 @@
-"""The steps of a pool's plan: each changes the pool's draft, and nothing else."""
+"""The steps of a pool's plan. Each step changes the pool's draft, and nothing else."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -57,7 +57,7 @@ def steps_of(strategy: Strategy, capabilities: Sequence[Capability]) -> tuple[St
 
 
 def opening_steps(capabilities: Sequence[Capability]) -> tuple[Step, ...]:
-    """Return the steps of a pool that Evenkeel stops acting on: replicas stay, and bounds let autoscalers order."""
+    """Return the steps that open a paused or dry-run pool. They only change bounds, so that autoscalers can order."""
     bounds = _steps_at(Point.BOUNDS, capabilities)
     return (recall_release, size, *bounds, publish, shorten_provision_time, note, report, remember)
 
@@ -110,7 +110,7 @@ def report(pool: PoolDraft) -> None:
 
 
 def remember(pool: PoolDraft) -> None:
-    """Store the planned replicas, and add the times at which time alone may change the plan."""
+    """Store the planned replicas, and add the times at which the plan may change even if the cluster does not."""
     planned = {draft.key: draft.requested for draft in pool.groups if draft.requested != draft.group.requested}
     since = pool.now if planned and planned != pool.snapshot.planned else pool.snapshot.since
     pool.snapshot = replace(pool.snapshot, planned=planned, since=since)
@@ -118,10 +118,10 @@ def remember(pool: PoolDraft) -> None:
         pool.check_at.append(pool.replicas.unchanged_since + pool.pool.standstill)
     pool.check_at += [draft.fence_ends + timedelta(seconds=1) for draft in pool.groups if draft.fence_ends is not None]
     if pool.replicas.later and pool.added_lately and pool.pool.state.added_at is not None:
-        # Nodes that this plan itself adds need no check time here: a second check follows its writes.
+        # Nodes that this plan itself adds need no check time here, because a follow-up check is made after its writes.
         pool.check_at.append(pool.pool.state.added_at + STEPS_APART)
     elif pool.request.later and not pool.replicas.added:
-        pool.check_at.append(pool.now + STEPS_APART)  # this plan adds no node: it only closes the journal
+        pool.check_at.append(pool.now + STEPS_APART)  # this plan adds no node; it only closes the journal
     if pool.bounds.deal_ends is not None:
         pool.check_at.append(pool.bounds.deal_ends)
     if pool.bounds.held_until is not None and pool.now < pool.bounds.held_until:

@@ -1,13 +1,13 @@
 """The patches of a plan, in an order that is safe at every moment between two patches.
 
 If bounds, replicas and Evenkeel's annotation are on one object, one patch writes them all. On OpenShift and under a
-ClusterClass, bounds and replicas are on two objects. Then Evenkeel first widens the bounds for both the old and the new
-replicas. Evenkeel narrows the bounds after it has written the replicas. So at every instant max >= requested and
-0 <= min <= max.
+ClusterClass, bounds and replicas are on two objects. Then Evenkeel first widens the bounds so that they allow both the
+old and the new replicas. Next it writes the replicas, and finally it narrows the bounds. So at every instant max >=
+requested and 0 <= min <= max.
 
 HyperShift's operator lowers replicas to a NodePool's max, so a release there needs only one patch, of the NodePool. A
-move still needs two patches: its id must be written with the replicas. Otherwise an interrupted move would give the
-replicas up twice.
+move still needs two patches, because its id must be written with the replicas. Otherwise an interrupted move would
+lower the replicas twice.
 """
 
 from collections.abc import Iterable
@@ -29,8 +29,9 @@ class Patch:
     plan: GroupPlan
     bounds: Bounds | None = None
     requested: int | None = None
-    leaves: bool = False  # remove Evenkeel's annotations, and also the bounds if the group had none before Evenkeel
-    pins: bool = False  # the bounds are written so that their owner holds replicas at max
+    # True: remove Evenkeel's annotations, and also the bounds if the group had none before Evenkeel.
+    leaves: bool = False
+    pins: bool = False  # True: write the bounds so that their owner keeps replicas at max
 
     @property
     def lowers_requested(self) -> bool:
@@ -42,21 +43,21 @@ class Patch:
 
 
 class Stage(IntEnum):
-    """The stages in which the groups of a pool are written. A growing stage waits for the success of all earlier ones.
+    """The stages in which the groups of a pool are written. A stage that grows groups waits for all earlier stages.
 
-    So the sum of the maxima never exceeds the larger of the sums before and after the plan. In a move, groups that give
-    replicas up are written before groups that take them on. So an interrupted move may leave replicas unplaced, which
-    the next plan places, but it never orders them twice.
+    So the sum of the maxima never exceeds the larger of its values before and after the plan. In a move, groups that
+    lose replicas are written before groups that gain them. An interrupted move may leave replicas unplaced, and the
+    next plan places them. But it never orders replicas twice.
     """
 
-    NARROW = 1  # nothing rises, replicas do not fall; or Evenkeel leaves the group, or the group gives up replicas
-    REMOVE = 2  # the same, but replicas fall
-    GROW = 3  # replicas rise, and the max does not
-    WIDEN = 4  # the max rises: another group's max may fall while its replicas rise, so this stage is the last
+    NARROW = 1  # replicas do not change, and max does not rise; or Evenkeel restores the group
+    REMOVE = 2  # replicas fall, and max does not rise, except in a move
+    GROW = 3  # replicas rise, and max does not
+    WIDEN = 4  # max rises; this stage is last, because another group's max may fall in the stage GROW
 
     @property
     def grows(self) -> bool:
-        """Return True for a stage that waits for all earlier ones."""
+        """Return True for a stage that waits for all earlier stages."""
         return self >= Stage.GROW
 
 
@@ -71,7 +72,7 @@ def stage_of(plan: GroupPlan) -> Stage:
 
 
 def in_safe_order(changes: Iterable[GroupPlan]) -> list[GroupPlan]:
-    """Return the changes in the order of their stages, and within a stage those that add least first."""
+    """Return the changes in the order of their stages. Within a stage, changes that add least are first."""
 
     def order(plan: GroupPlan) -> tuple[Stage, bool, int, int, str]:
         group = plan.group
@@ -89,15 +90,15 @@ def _added_room(plan: GroupPlan) -> int:
 def fence_first(plan: GroupPlan) -> Patch | None:
     """Return the patch that fences a group before marks are set and replicas lowered; None: no such patch is needed.
 
-    Only the patch of replicas has to wait for the marks. With max at the present replicas, no autoscaler orders
-    machines in the group while the marks are set.
+    Only the patch of replicas has to wait until the delete marks are set. While max equals the present replicas, no
+    autoscaler orders machines in the group.
     """
     group = plan.group
     gives_up = plan.state is State.FENCED and plan.requested < group.requested
     if not gives_up or plan.bounds is None or group.owner.bounds_held:
         return None
     if group.ours.pinned or _owner_lowers(plan):
-        return None  # pinned bounds are a fence already; if the owner lowers replicas, one patch does both
+        return None  # pinned bounds are a fence already; if the owner lowers replicas, one patch is enough
     bounds = Bounds(min(plan.bounds.min, group.requested), max(group.requested, plan.bounds.max))
     wide = group.bounds is None or group.bounds.max > bounds.max or group.bounds.min > bounds.min
     return Patch(plan=plan, bounds=bounds) if wide else None

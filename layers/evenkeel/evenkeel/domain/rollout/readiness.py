@@ -9,14 +9,15 @@ from enum import StrEnum
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
 
-# How long a dry run must last by default.
+# The least length of a dry run, by default.
 NEEDED = timedelta(days=3)
-# The most patches of a node group per day: one every five minutes. A steady pool needs far fewer.
+# If a node group has more patches per day, the cluster may not go live. 288 patches are one every five minutes. A
+# steady pool needs far fewer.
 RESTLESS = 288
 
 
 class Hindrance(StrEnum):
-    """The reasons that keep a cluster from going live. The value is a JSON key."""
+    """A reason that keeps a cluster from going live. The value of each member is a JSON key."""
 
     IN_TROUBLE = "in-trouble"
     UNREAD = "not-read"  # the check that the operator requested could not read the cluster
@@ -24,7 +25,7 @@ class Hindrance(StrEnum):
     RESTORING = "being-restored"
     NO_POOLS = "no-pools"
     TOO_SHORT = "too-short"
-    PUT_BACK = "put-back"  # another controller applies fields that Evenkeel writes, and would revert them
+    PUT_BACK = "put-back"  # another controller applies fields that Evenkeel writes, and would revert Evenkeel's values
     WRITTEN_BY_OTHERS = "written-by-others"  # another writer changes the bounds again and again
     RESTLESS = "restless"
     RIGHTS = "rights-missing"
@@ -37,18 +38,18 @@ class PastDecision:
     at: datetime
     dry_run: bool
     planned: tuple[str, ...] = ()  # the groups that the plan would have written
-    found: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)  # group -> its bounds then
+    found: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)  # group -> its bounds at that time
 
 
 @dataclass(frozen=True, kw_only=True)
 class DryRun:
-    """The results of a dry run in the requested time. Groups are named by key."""
+    """The results of a dry run during the requested period. Groups are named by key."""
 
-    since: datetime  # the start of the dry run, or of the requested time if that is later
-    days: float  # the length of the dry run
+    since: datetime  # the start of the dry run or of the requested period, whichever is later
+    days: float  # the length of the dry run, in days
     decisions: int = 0
-    patches: int = 0  # the number of patches that would have been written
-    groups: int = 0  # the number of groups in its decisions
+    patches: int = 0  # the number of patches that Evenkeel would have written
+    groups: int = 0  # the number of groups in the decisions of the dry run
     rewritten: Mapping[str, int] = field(default_factory=dict)  # group -> how often other writers changed its bounds
     put_back: Mapping[str, str] = field(default_factory=dict)  # group -> the writer that would revert Evenkeel's values
 
@@ -58,7 +59,7 @@ class DryRun:
         return self.patches / max(self.days, 1 / 24)
 
     def hindrances(self, needed: timedelta) -> list[Hindrance]:
-        """Return the results that keep the cluster from going live. ``needed`` is the least length of a dry run."""
+        """Return the hindrances that this dry run shows. ``needed`` is the least length of a dry run."""
         return [
             hindrance
             for hindrance, is_so in {
@@ -82,9 +83,9 @@ def dry_run_of(
 
     Args:
         decisions: The decisions since ``begin``, the oldest first.
-        begun: When the dry run started or continued: the cluster was registered, or a pause ended.
+        begun: When the dry run started or continued, because the cluster was registered or a pause ended.
         states: The stored state of node groups, by key.
-        begin: The start of the requested time.
+        begin: The start of the requested period.
         now: The time.
     """
     written = [decision.at for decision in decisions if not decision.dry_run]

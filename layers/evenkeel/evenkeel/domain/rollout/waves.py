@@ -1,4 +1,4 @@
-"""Rollout: clusters go live in waves. A wave with an incident is rolled back; else the next one starts.
+"""Rollout: clusters go live in waves. A wave with an incident is rolled back; otherwise the next wave starts.
 
     switching ──► watching ──► switching the next ... ──► done
         └────────────┴──► halting (the wave is rolled back) ──► halted
@@ -17,10 +17,10 @@ from evenkeel.domain.model.incidents import ClusterHealth, IncidentKind
 
 # If clusters of a wave are not checked within this time after the soak time, the wave is rolled back.
 LONGEST_WAIT = timedelta(minutes=30)
-# How long the first check of a wave may take to start. A node that is missing then is an incident after
+# The first check of a wave starts within this time. A node that is missing at that check becomes an incident after
 # ``trouble_after``.
 _FIRST_CHECK = timedelta(minutes=1)
-# A cluster that was not read for this long is paused or unreachable. The soak of its wave then starts again.
+# A cluster that was not read within this time is paused or unreachable. The soak of its wave then starts again.
 READ_WITHIN = timedelta(minutes=5)
 
 
@@ -44,7 +44,7 @@ class LeftOut(StrEnum):
 
     GONE = "not-registered"
     UNREADABLE = "invalid-record"
-    RECORD_SAYS = "record-says"  # its record sets dry_run itself
+    RECORD_SAYS = "record-says"  # the cluster's own record sets ``dry_run``
     LIVE = "live-already"
     PAUSED = "paused"
     IN_TROUBLE = "in-trouble"
@@ -62,7 +62,7 @@ class Halt:
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutCallers:
-    """The callers that started and halted a rollout, as they named themselves, with their reasons."""
+    """The names and reasons given by the callers that started and halted a rollout, and the causes of the halt."""
 
     halts: tuple[Halt, ...] = ()
     by: str = ""
@@ -73,24 +73,26 @@ class RolloutCallers:
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout(RolloutCallers):
-    """A rollout of a stack. A stack has one rollout at a time."""
+    """A rollout over the clusters of one stack. A stack has at most one rollout at a time."""
 
     id: str
-    at: datetime  # when it started
+    at: datetime  # when the rollout started
     size: int  # the most clusters in a wave
     soak: timedelta  # the least time for which a wave must be live without an incident
     phase: Phase
     since: datetime  # when the phase started
     waiting: tuple[str, ...] = ()  # clusters of later waves, in order
     wave: tuple[str, ...] = ()  # clusters of the present wave
-    read_since: datetime | None = None  # since when all clusters of the wave are live and read; None: some are not
-    number: int = 0  # the number of the present wave, from 1 on
-    trouble_after: timedelta | None = None  # the largest value in the wave; before the first wave, in all clusters
+    # Since when all clusters of the wave have been live and read; None: not all of them are.
+    read_since: datetime | None = None
+    number: int = 0  # the number of the present wave, from 1 on; 0: no wave has started
+    # The largest ``trouble_after`` of the wave's clusters; before the first wave, of all clusters.
+    trouble_after: timedelta | None = None
     proven: tuple[str, ...] = ()  # clusters of earlier waves, which remain live
     left_out: Mapping[str, LeftOut] = field(default_factory=dict)  # clusters that did not go live, with the reason
 
     def with_wave(self, wave: tuple[str, ...], left_out: Mapping[str, LeftOut], now: datetime) -> "Rollout":
-        """Return the rollout with ``wave`` as its next wave. If ``wave`` is empty, another wave is chosen at once."""
+        """Return the rollout with ``wave`` as its present wave. An empty ``wave`` needs no soak."""
         taken = {*wave, *left_out}
         waiting = tuple(cluster for cluster in self.waiting if cluster not in taken)
         return replace(
@@ -107,7 +109,7 @@ class Rollout(RolloutCallers):
         )
 
     def is_repeated_by(self, begun: "Rollout") -> bool:
-        """Return True if a new rollout repeats this one, because its caller did not receive the first answer."""
+        """Return True if ``begun`` repeats this rollout, because its caller did not receive the first answer."""
         members = tuple(cluster for cluster in begun.waiting if cluster not in self.left_out)
         known = {*self.proven, *self.wave, *self.waiting, *self.left_out}
         is_same = (self.proven + self.wave + self.waiting, known) == (members, set(begun.waiting))
@@ -119,11 +121,11 @@ class Rollout(RolloutCallers):
         return replace(self, phase=phase, since=now)
 
     def halting(self, halts: Iterable[Halt], now: datetime, by: str = "", reason: str = "") -> "Rollout":
-        """Return the rollout in phase halting: no other cluster goes live, and the present wave is rolled back."""
+        """Return the rollout in phase halting. No further cluster goes live, and the present wave is rolled back."""
         return replace(self.in_phase(Phase.HALTING, now), halts=tuple(halts), halted_by=by, halt_reason=reason)
 
     def incidents(self, cluster_healths: Mapping[str, ClusterHealth]) -> tuple[Halt, ...]:
-        """Return the incidents of its live clusters. No cluster had an incident when its wave started."""
+        """Return the incidents of the rollout's live clusters. No cluster had an incident when its wave started."""
         known = [(id, cluster_healths[id].incidents) for id in (*self.wave, *self.proven) if id in cluster_healths]
         return tuple(
             Halt(cluster=id, kind=incidents[0].kind, pool=incidents[0].pool) for id, incidents in known if incidents
@@ -131,17 +133,17 @@ class Rollout(RolloutCallers):
 
     @property
     def soak_time(self) -> timedelta:
-        """Return the soak time: the soak, or a longer time if the wave's clusters open incidents later."""
+        """Return ``soak``, or the time until a check can show an incident if that is longer."""
         return self.soak if self.trouble_after is None else max(self.soak, self.trouble_after + _FIRST_CHECK)
 
     def watched(self, unread: Collection[str], trouble_after: timedelta | None, now: datetime) -> "Rollout":
-        """Return the rollout with its soak running, or stopped if clusters of the wave are ``unread``."""
+        """Return the rollout with its soak in progress, or reset if clusters of the wave are ``unread``."""
         return replace(self, read_since=None if unread else self.read_since or now, trouble_after=trouble_after)
 
     def unread(
         self, checked_at: Mapping[str, datetime], counted: Collection[str], now: datetime, within: timedelta
     ) -> tuple[str, ...]:
-        """Return the ``counted`` clusters without a read after the wave went live and at most ``within`` ago."""
+        """Return the wave's ``counted`` clusters that were not read since it went live, or in the last ``within``."""
         oldest = max(self.since, now - within)
         return tuple(id for id in self.wave if id in counted and (id not in checked_at or checked_at[id] <= oldest))
 
@@ -150,14 +152,14 @@ class Rollout(RolloutCallers):
 
         Args:
             checked_at: When each cluster was last read.
-            trouble_after: For each cluster that counts, the delay until a missing node is an incident.
+            trouble_after: The delay until a missing node is an incident, by cluster. Other clusters do not count.
         """
         begun = self.read_since or self.since
         late = {id: begun + after + _FIRST_CHECK for id, after in trouble_after.items()}
         return tuple(id for id in self.wave if id in late and (id not in checked_at or checked_at[id] < late[id]))
 
     def has_soaked(self, now: datetime) -> bool:
-        """Return True if the soak of the wave is over. It starts once each cluster was read after going live."""
+        """Return True if the soak of the wave is over. The soak starts once each cluster was read after going live."""
         return not self.wave or (self.read_since is not None and now >= self.read_since + self.soak_time)
 
     def waited_too_long(self, now: datetime) -> bool:

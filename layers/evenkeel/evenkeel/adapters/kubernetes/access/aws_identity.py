@@ -1,4 +1,4 @@
-"""The function's identity from AWS STS: tokens for API servers that trust its issuer, and roles of other accounts.
+"""Identities from AWS STS: tokens for API servers that trust the AWS account's issuer, and roles of other accounts.
 
 Clusters that need the same token or role share one answer of STS. An error is reported by its code alone, because its
 text can quote the request.
@@ -17,23 +17,25 @@ from evenkeel.adapters.kubernetes.access.ttl_cache import Shared
 from evenkeel.application.errors import AccessError
 from evenkeel.domain.model.servers import own_audience
 
-# Timeouts in seconds. With them, two attempts fit into the eight seconds of a check: the second follows where STS
-# throttles the first.
+# Timeouts in seconds. With these timeouts, two attempts fit into the eight seconds of a check. The second attempt is
+# made where STS throttles the first.
 AWS_SECONDS = {"connect_timeout": 1.5, "read_timeout": 2}
-# Guards the one botocore session of a function: it is not thread-safe for creating clients and finding credentials.
+# Guards the only botocore session of a function, because a session must not create clients or find credentials in two
+# threads at once.
 MAKING = threading.Lock()
 
 # This algorithm shortens a token from 1.3 KB to 1.1 KB. Every request contains a token.
 _ALGORITHM = "ES384"
-# Lifetimes. A token for one server lives just long enough for a run. A token that clusters share lives longer, which
-# saves calls.
+# The lifetimes of tokens. A token for one server is valid just long enough for a run. A token that clusters share is
+# valid for longer, which saves calls of STS.
 _OWN_SECONDS = 300
 _SHARED_SECONDS = 900
 _SHORTEST_SECONDS = 60  # the shortest lifetime that STS accepts
-# A token is used for four fifths of its lifetime. The last fifth covers clock differences and a check that is running.
+# A token is used for this share of its lifetime. The last fifth allows for clock differences and for a check that has
+# already started.
 _USED = 0.8
-# STS limits a session to one hour where a role assumes a role. The session is cached for less time, because an EKS
-# token that it signs is used for ten minutes.
+# Where a role assumes a role, STS limits the session to one hour. The session is cached for less time, because an EKS
+# token that it has signed is used for ten more minutes.
 _ROLE_SECONDS = 3600
 _ROLE_KEPT = timedelta(minutes=45)
 _SESSION_NAME = "evenkeel"
@@ -74,7 +76,8 @@ class AwsIdentity:
         with MAKING:
             if key in self._clients:
                 return self._clients[key]
-            if len(self._clients) >= _MOST_CLIENTS:  # each role needs new clients every hour
+            # Each role gets new credentials every hour, and then needs new clients.
+            if len(self._clients) >= _MOST_CLIENTS:
                 self._clients.clear()
             config = Config(**AWS_SECONDS, retries={"mode": "standard", "total_max_attempts": 2})
             self._clients[key] = redacting(
@@ -85,11 +88,11 @@ class AwsIdentity:
             return self._clients[key]
 
     def token(self, audience: str, seconds: int, refused: str | None = None) -> str:
-        """Return a token for this audience, other than ``refused``. Raises AccessError."""
+        """Return a token for this audience that differs from ``refused``. Raises AccessError."""
         return self._tokens.get(audience, lambda: self._web_identity_token(audience, seconds), refused)
 
     def role(self, arn: str, external_id: str | None, refused: Any = None) -> Any:
-        """Return botocore's credentials of a role of another account, other than ``refused``. Raises AccessError."""
+        """Return botocore's credentials of another account's role that differ from ``refused``. Raises AccessError."""
         return self._roles.get((arn, external_id), lambda: self._assume(arn, external_id), refused)
 
     def _web_identity_token(self, audience: str, seconds: int) -> tuple[str, timedelta]:
@@ -97,12 +100,13 @@ class AwsIdentity:
         if not hasattr(client, "get_web_identity_token"):
             raise AccessError("this boto3 knows no sts:GetWebIdentityToken: botocore 1.41.0 or newer is needed")
         what, code = f"sts:GetWebIdentityToken for audience {audience}", ""
-        # STS refuses a token that would outlive the session of the function's role. Then a shorter token is requested.
+        # STS refuses a token that would outlive the session of the function's role. Then Evenkeel requests a token with
+        # a shorter lifetime.
         for length in dict.fromkeys((seconds, _SHORTEST_SECONDS)):
             token, code = _asked(what, partial(_token_of, client, audience, length))
             if token is not None:
-                # The lifetime is counted from now: a wrong clock of the function would misread the absolute time
-                # Expiration.
+                # The lifetime is counted from now, because a function with a wrong clock would misread the absolute
+                # time Expiration.
                 return str(token), timedelta(seconds=length * _USED)
             if code != "SessionDurationEscalationException":
                 break
@@ -131,7 +135,7 @@ def _token_of(client: Any, audience: str, seconds: int) -> Any:
 
 
 def _asked(what: str, call: Callable[[], Any]) -> tuple[Any, str]:
-    """Return the answer and "", or None and the error code of a refusal. Raises AccessError without an answer."""
+    """Return (answer, ""), or (None, error code) where AWS refuses. Raises AccessError where AWS does not answer."""
     from botocore.exceptions import ClientError
 
     try:

@@ -1,4 +1,4 @@
-"""Opens clusters by the access in their records."""
+"""Opens clusters with the access that their records describe."""
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
@@ -37,12 +37,12 @@ from evenkeel.domain.model.choices import DemandStage
 from evenkeel.record import ClusterRecord
 
 # How long an EKS endpoint with its certificate (3 KB) is cached. The time is limited because a cluster that is deleted
-# and created again under its name gets another endpoint.
+# and created again under the same name gets another endpoint.
 _EKS_PLACE_KEPT = timedelta(hours=6)
 _MAX_PLACES = 10_000  # the largest number of cached endpoints, and of cached lists of served versions (6 MB)
-# The numbers of clusters whose connections are kept: in a function for runs, and in a function for checks. A cluster
-# needs 50 KB. A function may open 1,024 files. A run opens up to sixteen connections to a cluster, a check opens one.
-# Some files are reserved for fifty new clusters and for the AWS clients.
+# The largest number of clusters whose connections a function keeps. The first number is for functions for runs, the
+# second for functions for checks. A kept cluster needs 50 KB. A function may open 1,024 files. A run opens up to
+# sixteen connections to a cluster, a check opens one. The other files are for fifty new clusters and the AWS clients.
 _MAX_WRITTEN = 32
 _MAX_CHECKED = 600
 _SECRET = Kind("", ("v1",), "Secret", "secrets")
@@ -52,7 +52,7 @@ _Opened = tuple[_AnyAccess, str, KubernetesApi]
 
 
 class RecordedClusters:
-    """Opens clusters for many threads at once, where each thread has its own cluster.
+    """Opens clusters for many threads at once. Each thread opens another cluster.
 
     A function keeps a connection until the access to the cluster changes.
 
@@ -62,7 +62,7 @@ class RecordedClusters:
         clock: Used to wait, and to compute the age of tokens.
         writes: False for checks, whose identity may only list.
         allow_loopback: True: clusters may be on this machine. Only the sandbox sets this.
-        vault: Stores tokens of ServiceAccounts. None: the stack has no key to encrypt them.
+        vault: Stores tokens of ServiceAccounts. None: the stack has no key to encrypt tokens.
     """
 
     def __init__(
@@ -87,13 +87,14 @@ class RecordedClusters:
         self._workloads: Room[str, _Opened] = Room(_MAX_WRITTEN if writes else _MAX_CHECKED, clock.now)
         self._list_cache = ListCache()
         self._described: Room[EksAccess, tuple[Connection, datetime]] = Room(_MAX_PLACES, clock.now)
-        # The key is server and authority, so that only clients with equal trust share a server's answer.
+        # The key consists of server and authority. So only clients that trust the same authority share a server's
+        # answer.
         self._served: Room[tuple[str, bytes], dict[str, list[str]]] = Room(_MAX_PLACES, clock.now)
 
     def open(
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
     ) -> KubernetesCluster:
-        """Return the cluster that holds the machine objects. Raises AccessError."""
+        """Return the cluster that has the machine objects. Raises AccessError."""
         return KubernetesCluster(
             self._connected(record.id, record.access, remaining),
             record,
@@ -141,7 +142,7 @@ class RecordedClusters:
         return self.open_workload(record, remaining).autoscaler_at()
 
     def needs_run(self, record: ClusterRecord) -> bool:
-        """Return True where a token is due for renewal: only a run may renew it. Raises AccessError."""
+        """Return True where a run must renew a token. Checks renew no token. Raises AccessError."""
         relief = record.shoot_relief
         accesses = {record.id: record.access} | ({_garden_name(record): relief.garden} if relief else {})
         return any(
@@ -169,7 +170,7 @@ class RecordedClusters:
         return api
 
     def _text_of(self, access: _AnyAccess) -> str:
-        """Return the kubeconfig, or an empty text where access needs none.
+        """Return the kubeconfig, or an empty text where the access needs no kubeconfig.
 
         The secret is read each time, because its rotation can change the server and the certificate as well as the
         token.
@@ -179,7 +180,7 @@ class RecordedClusters:
     def _kept_or_opened(
         self, room: Room[str, _Opened], key: str, name: str, access: _AnyAccess, text: str
     ) -> KubernetesApi:
-        """Return the API that was opened before; a new API where access or kubeconfig have changed."""
+        """Return the kept API, or a new one if none is kept, or if the access or the kubeconfig has changed."""
         opened = room.get(key)
         if opened is None or opened[:2] != (access, text):
             where = f"cluster {name}"
@@ -214,7 +215,7 @@ class RecordedClusters:
     def _served_by(self, connection: Connection) -> dict[str, list[str]]:
         """Return the API versions that a server has reported.
 
-        The cache has more clusters than have connections, because each cached answer saves a request.
+        Evenkeel caches answers for more clusters than connections, because each cached answer saves a request.
         """
         place = (connection.server, sha256(connection.ca.encode()).digest())
         served = self._served.get(place)
@@ -233,7 +234,7 @@ class RecordedClusters:
     def _eks_place(self, access: EksAccess, where: str, role: Callable[[Any], Any] | None) -> Connection:
         """Return the connection to an EKS cluster.
 
-        The cache of endpoints has more clusters than have connections, because it saves requests to AWS.
+        Evenkeel caches endpoints for more clusters than connections, because each endpoint saves requests to AWS.
         """
         place, now = self._described.get(access), self._clock.now()
         if place is None or now >= place[1]:
@@ -253,7 +254,7 @@ def _secret_place(access: SecretAccess) -> str:
 
 
 def _secret_of(api: KubernetesApi, access: SecretAccess, remaining: Remaining) -> str:
-    """Return the kubeconfig in a Secret of the cluster that holds the machine objects."""
+    """Return the kubeconfig in a Secret of the cluster that has the machine objects."""
     secret = api.get(_SECRET.path("v1", access.namespace, access.name), remaining)
     where = f"{api.name}: {_secret_place(access)}"
     if secret is None:

@@ -26,12 +26,12 @@ def redacting(
     errors: type[Exception] | tuple[type[Exception], ...],
     failure: str | Callable[[Any], AccessError],
 ) -> _T:
-    """Return the call's result. Where the call raises one of these errors, raise ``failure`` without that error."""
+    """Return the call's result. For one of these errors, raise ``failure`` without a reference to the error."""
     try:
         return call()
     except errors as error:
         problem = AccessError(failure) if isinstance(failure, str) else failure(error)
-    raise problem  # outside of the except block, so that the library's error is not its ``__context__``
+    raise problem  # raised outside of the except block, so that its ``__context__`` is not the library's error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ def pem(data: bytes, where: str) -> str:
 
 
 def api_client(connection: Connection, where: str, *, allow_loopback: bool = False) -> ApiClient:
-    """Return the client of a connection: verified TLS, no proxy from the environment, no retries.
+    """Return the client of a connection: with verified TLS, without a proxy of the environment, and without retries.
 
     Raises:
         AccessError: the authority, or the client certificate with its key, cannot be used.
@@ -95,7 +95,7 @@ def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes, w
 
 
 def _write_file(data: bytes) -> str:
-    handle, path = tempfile.mkstemp(prefix="evenkeel-")  # mode 0600
+    handle, path = tempfile.mkstemp(prefix="evenkeel-")  # creates the file with mode 0600
     with os.fdopen(handle, "wb") as file:
         file.write(data)
     return path

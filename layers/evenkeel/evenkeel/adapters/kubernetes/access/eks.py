@@ -1,4 +1,4 @@
-"""Access to EKS: AWS reports the endpoint and the certificate authority, and a presigned STS request is the token."""
+"""Access to EKS. AWS reports the endpoint and the certificate authority. The token is a presigned STS request."""
 
 import base64
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from evenkeel.adapters.kubernetes.access.aws_identity import MAKING
 from evenkeel.adapters.kubernetes.access.connection import Connection, checked_server, decoded, pem, redacting
 from evenkeel.application.errors import AccessError
 
-# EKS accepts a token for 15 minutes after its signing, whatever expiry its URL has (aws-iam-authenticator
-# pkg/token/token.go). Signing a token sends no request.
+# How long a token is cached. EKS accepts a token for 15 minutes after it was signed, whatever expiry its URL names
+# (aws-iam-authenticator pkg/token/token.go). Signing a token sends no request.
 _TOKEN_KEPT = timedelta(minutes=10)
 _URL_SECONDS = 60
 _PROBLEMS = {
@@ -24,7 +24,7 @@ _PROBLEMS = {
 
 
 def describe_eks(client: Any, access: EksAccess, where: str) -> Connection:
-    """Return the endpoint and authority of an EKS cluster: from AWS (eks:DescribeCluster), never from a record.
+    """Return an EKS cluster's endpoint and authority, always from AWS (eks:DescribeCluster), never from a record.
 
     Raises:
         AccessError: the cluster does not exist, the caller may not describe it, or it has no endpoint yet.
@@ -49,12 +49,12 @@ def describe_eks(client: Any, access: EksAccess, where: str) -> Connection:
 
 
 class EksCredential:
-    """Signs tokens for EKS: a regional request ``sts:GetCallerIdentity`` whose signed headers name the cluster."""
+    """Signs tokens for EKS: regional requests ``sts:GetCallerIdentity`` whose signed headers name the cluster."""
 
     def __init__(
         self, access: EksAccess, session: Any, now: Callable[[], datetime], role: Callable[[Any], Any] | None = None
     ) -> None:
-        """``session``: of botocore. ``role``: returns a role's credentials, other than those in its argument."""
+        """``session``: a botocore session. ``role``: returns a role's credentials other than those in its argument."""
         self._access = access
         self._session = session
         self._now = now
@@ -65,7 +65,7 @@ class EksCredential:
     def token(self, *, fresh: bool) -> str | None:
         """Return ``k8s-aws-v1.`` and the signed URL in base64. Raises AccessError where AWS credentials are missing."""
         if fresh or self._cached is None or self._now() >= self._cached[1]:
-            refused = self._signer if fresh else None  # the role's session may have been revoked
+            refused = self._signer if fresh else None  # AWS may have revoked the role's session
             self._cached = (self._presign(refused), self._now() + _TOKEN_KEPT)
         return self._cached[0]
 

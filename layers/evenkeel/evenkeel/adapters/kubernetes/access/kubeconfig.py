@@ -12,10 +12,11 @@ from evenkeel.adapters.kubernetes.access.connection import Connection, checked_s
 from evenkeel.application.errors import AccessError
 from evenkeel.domain.model.values import quote
 
-# In characters: the size of the largest secret in Secrets Manager.
+# The length of the longest token, in characters. It is the size of the largest secret in Secrets Manager.
 _LONGEST_TOKEN = 65_536
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,253}")
-IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")  # fields of a user that request another identity
+# The fields of a user entry that request another identity.
+IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
 REFUSED = {
     "exec": "it would run a program",
     "auth-provider": "it would run a plug-in",
@@ -76,7 +77,7 @@ def read_kubeconfig(text: str, where: str, context: str | None = None) -> Connec
 
 
 def read_token(value: object, where: str) -> str | None:
-    """Return a bearer token for a header, without a newline at its end; None where there is none.
+    """Return a bearer token for a header, without a newline at its end; None for a missing or empty value.
 
     Raises:
         AccessError: the token is not valid in a header. The error does not quote the token.
@@ -121,7 +122,7 @@ class KubeconfigCredential:
         self._read = read
 
     def token(self, *, fresh: bool) -> str | None:
-        """Return the token. Raises AccessError where it cannot be read again."""
+        """Return the token. Raises AccessError where the kubeconfig cannot be read again."""
         if fresh:
             self._token = self._read()
         return self._token

@@ -24,7 +24,8 @@ from evenkeel.application.fleet.tokens import SealedToken, TokenVault
 from evenkeel.application.ports import Remaining
 
 _log = logging.getLogger("evenkeel.kubernetes")
-# The admission policy limits the first account; the second may only list (deploy/kubernetes/rbac-service-account.yaml).
+# The ServiceAccounts for runs and for checks. The admission policy limits the first account; the second account may
+# only list (deploy/kubernetes/rbac-service-account.yaml).
 WRITER, LOOKER = "evenkeel", "evenkeel-readers"
 _LIFE = timedelta(days=1)
 # How long a decrypted token is cached in memory, so that a check needs neither the table nor KMS.
@@ -65,7 +66,7 @@ class ServiceAccountCredential:
         self._last: Token | None = None
 
     def token(self, *, fresh: bool) -> str | None:
-        """Return the token. Raises AccessError, also where it has expired."""
+        """Return the token. Raises AccessError, also where the token has expired."""
         self._last = self._current(self._last if fresh else None)
         if self._now() >= self._last.expires:
             ended = self._last.expires.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -79,7 +80,7 @@ class ServiceAccountCredential:
         return self._now() >= known.due and self._now() >= self._current(known).due
 
     def renew(self, api: KubernetesApi, remaining: Remaining) -> None:
-        """Renew the due tokens of both accounts. A failure is only logged, because half of a token's life remains.
+        """Renew the due tokens of both accounts. A failure is only logged, because half of the token's life remains.
 
         Raises AccessError where there is no valid token to request new tokens with.
         """
@@ -126,7 +127,8 @@ class ServiceAccountCredential:
     def _load(self) -> Token:
         server = self._access.endpoint
         stored = self._vault.load(self._cluster, writes=self._writes)
-        # A run needs a valid token. Where the stored token has expired, the record's first token may still be valid.
+        # A run needs a valid token. Where the stored token has expired, the first token, in the record, may still be
+        # valid.
         if stored is not None and stored.seed == self._seed and not (self._writes and self._now() >= stored.expires):
             text = self._vault.unseal(stored.sealed, server, writes=self._writes)
             return Token(text=text, expires=stored.expires, due=stored.due)

@@ -1,4 +1,4 @@
-"""Shares the answers of a slow service between threads, until they expire."""
+"""Shares the answers of a slow service between threads, until the answers expire."""
 
 import threading
 from collections.abc import Callable, Hashable
@@ -9,9 +9,11 @@ from typing import Generic, TypeVar
 from evenkeel.application.errors import AccessError, AccessUnavailableError
 
 _T = TypeVar("_T")
-# How long a thread waits for another thread's request: as long as a check may take. Then the request counts as failed.
+# How long a thread waits for another thread's request. This is as long as a check may take. After this time, the
+# request counts as failed.
 _WAIT = timedelta(seconds=8)
-# A failure is cached. Otherwise fifty clusters would each wait some seconds for a service that does not answer.
+# How long a failure is cached. Without this cache, fifty clusters would each wait some seconds for a service that does
+# not answer.
 _FAILURE_KEPT = timedelta(seconds=10)
 # From this number of entries on, a new entry first removes the expired ones.
 _MANY = 256
@@ -22,13 +24,14 @@ def _unanswered() -> AccessError:
 
 
 class _Entry(Generic[_T]):
-    """One request: pending, answered or failed."""
+    """One request, which is pending, answered or failed."""
 
     def __init__(self, now: datetime) -> None:
         self.until = now + _WAIT
         self.done = threading.Event()
         self.value: _T | None = None
-        # Creates a new error for each waiting thread: raising one error several times would extend its traceback.
+        # Creates a new error for each waiting thread, because raising one error several times would extend its
+        # traceback.
         self.failure: Callable[[], AccessError] = _unanswered
 
     def is_over(self, now: datetime, refused: _T | None) -> bool:
@@ -49,7 +52,7 @@ class Shared(Generic[_T]):
         ``refused``: a value that a service has refused. A cached value that equals this value is fetched again.
 
         Raises:
-            AccessError: ``fetch`` raised it, in this thread or in another one, or ``fetch`` took too long.
+            AccessError: ``fetch`` raised it, in this thread or in another thread, or ``fetch`` took too long.
         """
         with self._lock:
             now = self._now()

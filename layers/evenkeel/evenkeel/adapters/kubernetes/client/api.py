@@ -1,7 +1,7 @@
-"""Sends requests to one API server. Reads lists by page, and repeats a refused request once with a fresh token.
+"""Sends requests to one API server. Reads lists by page. After status 401, repeats a request once with a new token.
 
 ``ApiClient.call_api`` provides TLS, connections and the undecoded answer. Redirects and the transport's retries are
-off: a redirect would send the token to another server, and a retry could send a patch twice.
+off, because a redirect would send the token to another server, and a retry could send a patch twice.
 """
 
 import logging
@@ -42,8 +42,8 @@ from evenkeel.domain.model.groups import CLOCKS_AGREE
 
 _log = logging.getLogger("evenkeel.kubernetes")
 
-# The limit of one request with its answer. A whole check has less time. With less time left than this, a run starts no
-# patch.
+# The limit of one request with its answer, in seconds. A whole check has less time. A run with less remaining time
+# starts no patch.
 _REQUEST_SECONDS = 13.0
 # client-go's page size.
 PAGE = 500
@@ -51,7 +51,7 @@ PAGE = 500
 _PATIENCE = 3
 _USER_AGENT = "evenkeel"
 _MERGE_PATCH = "application/merge-patch+json"
-_APPLY_PATCH = "application/apply-patch+yaml"  # a JSON text is valid YAML
+_APPLY_PATCH = "application/apply-patch+yaml"  # the body is JSON, which is valid YAML
 _BY_US = "fieldManager=evenkeel"
 # The files that grant the rights of checks and runs in every cluster.
 RIGHTS = "deploy/kubernetes/rbac.yaml and rbac-readers.yaml"
@@ -61,14 +61,14 @@ _PLAIN = {"Accept": _JSON}
 _METADATA = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSON}"
 # A text that contains this many consecutive characters of a token is treated as a quotation of the token.
 _PART = 8
-# Visible ASCII. The HTTP library refuses other tokens with an error that quotes them.
+# A token consists of visible ASCII. The HTTP library refuses any other token with an error that quotes the token.
 _TOKEN = re.compile(r"[!-~]+")
-# A larger difference probably comes from a proxy, and not from the API server's clock.
+# A larger difference between the clocks probably comes from a proxy, and not from the API server's clock.
 _LARGEST_SKEW = timedelta(hours=1)
 # One of five answers may have a wrong time. Several wrong times mean that several servers with different clocks answer.
 _ANSWERS_TO_AGREE = 5
 _ANSWERS_KEPT = 15
-# Each of sixteen parallel writers may have renewed its token.
+# The number of sent tokens that are kept, because each of sixteen parallel writers may have renewed its token.
 _TOKENS_KEPT = 16
 
 
@@ -100,12 +100,13 @@ class KubernetesApi:
         clock: Clock,
         served: dict[str, list[str]] | None = None,
     ) -> None:
-        """``credential`` None: ``client`` has the token. ``served``: known versions by API group, to be extended."""
+        """``credential`` None: ``client`` has the token. ``served``: known versions by API group, extended here."""
         self.name = name
         self._client = client
         self.credential = self._credential = credential
         self._clock = clock
-        self._skews: deque[timedelta] = deque(maxlen=_ANSWERS_KEPT)  # one for each answer since the check began
+        # Clock differences: one for each answer since the check began.
+        self._skews: deque[timedelta] = deque(maxlen=_ANSWERS_KEPT)
         self._reported = ""  # the last log line about the server's clock
         self._served: dict[str, list[str]] = {} if served is None else served
         self._tokens_sent: tuple[str, ...] = ()  # the tokens that were last sent: several while a token is renewed
@@ -115,7 +116,7 @@ class KubernetesApi:
     def clock_skew(self) -> timedelta:
         """Return the server's clock minus the function's clock.
 
-        Zero where the clocks agree, where the answers disagree, or where the difference is above an hour.
+        The result is zero where the clocks agree, where the answers disagree, or where the difference is above an hour.
         """
         skew = self._agreed_skew() or timedelta(0)
         return skew if CLOCKS_AGREE < abs(skew) <= _LARGEST_SKEW else timedelta(0)
@@ -123,7 +124,8 @@ class KubernetesApi:
     def _agreed_skew(self) -> timedelta | None:
         """Return the median clock difference of five or more answers.
 
-        None where fewer answers exist, or fewer than four fifths of them are within 30 s of the median.
+        The result is None where there are fewer answers, or where fewer than four fifths of the answers are within 30 s
+        of the median.
         """
         skews = sorted(self._skews)
         if len(skews) < _ANSWERS_TO_AGREE:
@@ -133,18 +135,18 @@ class KubernetesApi:
         return median if agreeing * 5 >= len(skews) * 4 else None
 
     def begin_check(self) -> None:
-        """Forget the times of earlier answers: a clock may have been set since."""
+        """Forget the times of earlier answers, because a clock may have been corrected since."""
         self._skews.clear()
 
     def confirm_clock(self, remaining: Remaining) -> None:
-        """Request up to five answers where a server time differs from the function's clock: one may be wrong."""
+        """Where the time of an answer differs from the function's clock, request up to five answers to confirm it."""
         try:
             for _ in range(_ANSWERS_TO_AGREE - len(self._skews)):
                 if all(abs(skew) <= CLOCKS_AGREE for skew in self._skews):
                     break
                 self._call("GET", "/version", remaining)  # an answer of any status has a Date
         except (AccessError, ClusterUnavailableError):
-            pass  # the function's clock is used
+            pass  # then the function's clock is used
         self._report_clock()
 
     def _report_clock(self) -> None:
@@ -180,7 +182,7 @@ class KubernetesApi:
         allowance: Allowance | None = None,
         metadata_only: bool = False,
     ) -> ReceivedList | None:
-        """Return every page of a list; None where the API does not serve it, or forbids it with ``optional``.
+        """Return every page of a list; None where it is not served or, with ``optional``, is forbidden.
 
         Args:
             selector: A label selector.
@@ -196,7 +198,7 @@ class KubernetesApi:
         query: dict[str, str] = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
         if allowance is not None:
             query["resourceVersion"] = "0"
-        limit = allowance or Allowance()  # ends an endless list
+        limit = allowance or Allowance()  # the default limit ends an endless list
         accept = _METADATA if metadata_only else _JSON
         for page in self._pages(path, query, remaining, limit, accept):
             if page.status == 404 and not pages:
@@ -218,7 +220,7 @@ class KubernetesApi:
         Args:
             allowance: The limit of all pages together. None: each page may be as large as a whole list.
             fields: A field selector.
-            rights: The file that grants the right to list it, for the error.
+            rights: The file that grants the right to list the objects. An error names the file.
 
         Raises:
             TooLargeError: the answers are larger than the limit.
@@ -233,7 +235,7 @@ class KubernetesApi:
     def _pages(
         self, path: str, query: dict[str, str], remaining: Remaining, allowance: Allowance | None, accept: str
     ) -> Iterator[Answer]:
-        """Yield each page; a page that failed is the last. ``allowance`` None: each page has a limit of its own."""
+        """Yield each page; a failed page is the last one. ``allowance`` None: each page has a separate limit."""
         while True:
             page = self._call("GET", f"{path}?{urlencode(query)}", remaining, None, allowance, {"Accept": accept})
             yield page
@@ -244,10 +246,10 @@ class KubernetesApi:
             if not continuation:
                 return
             query["continue"] = continuation
-            query.pop("resourceVersion", None)  # the continue token names the first page's
+            query.pop("resourceVersion", None)  # the continue token names the resourceVersion of the first page
 
     def served(self, group: str, remaining: Remaining) -> list[str]:
-        """Return the served versions of an API group; empty, and not cached, where it is not served."""
+        """Return the served versions of an API group. If the group is not served, the list is empty and not cached."""
         served = self._served.get(group)
         if not served:  # two threads may both send the request
             served = self._served[group] = self._versions(group, remaining)
@@ -263,7 +265,8 @@ class KubernetesApi:
         versions = body.get("versions")
         if not isinstance(versions, list) or not all(isinstance(entry, dict) for entry in versions):
             raise ClusterUnavailableError(f"GET {path} of {self.name}: the answer is no API group")
-        return [intern(str(entry.get("version"))) for entry in versions]  # ten thousand servers share these texts
+        # ``intern`` lets ten thousand servers share the texts of versions.
+        return [intern(str(entry.get("version"))) for entry in versions]
 
     def patch(
         self,
@@ -277,11 +280,11 @@ class KubernetesApi:
     ) -> dict[str, Any]:
         """Send a merge patch, or (``applies``) a server-side apply with force, and return the resulting object.
 
-        The API server answers a stale ``metadata.resourceVersion`` with 409. A failed ``test`` of a JSON patch would
-        get 422, which is also the answer to a validation error.
+        The API server answers a stale ``metadata.resourceVersion`` with 409. A JSON patch would not show the conflict,
+        because its failed ``test`` gets 422, which is also the answer to a validation error.
 
         Args:
-            rights: The files that grant the right to write the object, for the error.
+            rights: The files that grant the right to write the object. An error names the files.
             dry_run: The API server checks rights, rules and admission, and writes nothing.
 
         Raises:
@@ -309,7 +312,7 @@ class KubernetesApi:
         raise self._unusable(answer)
 
     def create(self, path: str, body: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
-        """Create an object and return it. Raises RejectedError, also where it exists, or ClusterUnavailableError."""
+        """Create an object and return it. Raises RejectedError (also if it exists) or ClusterUnavailableError."""
         answer, item = self._ask("POST", f"{path}?{_BY_US}", remaining, body)
         if answer.status in (200, 201, 202):
             return item
@@ -339,7 +342,8 @@ class KubernetesApi:
 
     def _describe(self, answer: Answer, rights: str = RIGHTS) -> str:
         hint, text = "", str(get_path(read_json(answer.text), ("message",)) or "")
-        if answer.status == 403 and not text.startswith("admission webhook "):  # not a missing right
+        # A webhook's refusal is not a missing right.
+        if answer.status == 403 and not text.startswith("admission webhook "):
             hint = f" (apply {rights}, and map this identity to its group)"
         elif answer.status == 401:
             hint = " (the credential is not accepted, also after a fresh one)"
@@ -363,7 +367,7 @@ class KubernetesApi:
         body: Mapping[str, Any] | None = None,
         form: str = _JSON,
     ) -> tuple[Answer, dict[str, Any]]:
-        """Send a request for no list; return the answer and its fields. ``form``: the body's content type."""
+        """Send a request other than for a list; return the answer and its fields. ``form``: the body's content type."""
         headers = _PLAIN if body is None else {**_PLAIN, "Content-Type": form}
         answer = self._call(method, path, remaining, body, headers=headers)
         fields = read_json(answer.text)
@@ -445,7 +449,7 @@ class KubernetesApi:
             self.reached = True
             return Answer(method, plain, response.status, self._headers_of(response), text)
         try:
-            raise failed  # outside of the except block, without the library's error: that could quote a header
+            raise failed  # outside of the except block: the library's error as context could quote a header
         finally:
             del failed  # the error's traceback refers to this frame, and would keep all pages in memory
 
@@ -470,7 +474,7 @@ class KubernetesApi:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
-    """Return the seconds to wait as the server requests; 1 where it names no number."""
+    """Return the seconds that the server asks to wait; 1 where the header has no number."""
     try:
         return max(0.0, float(headers.get("retry-after") or "1"))
     except ValueError:
@@ -489,7 +493,7 @@ def _time_of(headers: Mapping[str, str]) -> datetime | None:
 
 
 def described_right(right: Mapping[str, str]) -> str:
-    """Return a missing right as a sentence."""
+    """Return a sentence about a missing right."""
     resource = f"{right['resource']}.{right['group']}" if right["group"] else right["resource"]
     where = f" in namespace {right['namespace']}" if right["namespace"] else ""
     return f"it may not {right['verb']} {resource}{where}"

@@ -17,7 +17,7 @@ from msgspec.json import Decoder
 from evenkeel.adapters.kubernetes.objects import name_of
 from evenkeel.application.errors import ClusterUnavailableError
 
-# The escape of half a surrogate pair. Most halves are in valid pairs.
+# Matches the JSON escape of half a surrogate pair. Most matches are parts of valid pairs.
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 # The bytes after the objects in a list of custom resources. An API server sorts fields by name, so the list's kind and
 # its metadata (resourceVersion, continue) follow ``items``.
@@ -73,11 +73,11 @@ class _Versions(Struct):
     items: list[_Versioned]
 
 
-# The memory of an empty list and of the reference to it.
+# The memory of an empty list and of the reference to it, in bytes.
 _VALUE_BYTES = 64
 _whole_list = Decoder().decode
 _list_itself = Decoder(_ListItself).decode
-# The fields that a quick check reads; others are skipped at almost no cost.
+# Decodes the fields that a quick check reads. Other fields are skipped at almost no cost.
 _needed_fields = Decoder(_List).decode
 _versions = Decoder(_Versions).decode
 
@@ -88,7 +88,7 @@ class ReceivedList:
 
     source: str  # the request and the API server
     pages: tuple[bytes, ...]
-    whole: bool = True  # False: from a quick check, which decodes only the fields that it needs
+    whole: bool = True  # False: the list is from a quick check, which decodes only the fields that it needs
 
     @property
     def size(self) -> int:
@@ -97,7 +97,7 @@ class ReceivedList:
 
     @property
     def weight(self) -> int:
-        """Return the approximate bytes in memory once decoded. Many brackets need far more than the list's size."""
+        """Return the approximate bytes in memory once decoded. Lists of many brackets need far more than their size."""
         return max(self.size, sum(_VALUE_BYTES * (page.count(b"[") + page.count(b"{")) for page in self.pages))
 
     def objects(self) -> list[dict[str, Any]]:
@@ -113,14 +113,15 @@ class ReceivedList:
             kind, version = str(answer.get("kind", "")).removesuffix("List"), answer.get("apiVersion")
             # Items of a list have no kind in some API versions.
             objects += [{"apiVersion": version, "kind": kind, **item} for item in items]
-        # etcd returns objects by namespace and name; the watch cache of an API server before 1.27 has no order.
+        # etcd returns objects in the order of namespace and name. The watch cache of an API server before 1.27 has no
+        # order.
         return objects if self.whole else sorted(objects, key=name_of)
 
 
 def fingerprint_of(lists: Iterable[ReceivedList], settings: str) -> bytes | None:
     """Return a fingerprint of settings and objects. The resourceVersions of the lists do not change it.
 
-    None where the list's own fields cannot be separated from its objects.
+    Returns None where the list's own fields cannot be separated from its objects.
     """
     digest = sha256(settings.encode())
     for received in lists:
@@ -137,9 +138,10 @@ def fingerprint_of(lists: Iterable[ReceivedList], settings: str) -> bytes | None
 
 
 def versions_of(lists: Iterable[ReceivedList]) -> str | None:
-    """Return a fingerprint of the objects' uids and resourceVersions: every write changes it.
+    """Return a fingerprint of the objects' uids and resourceVersions, which every write changes.
 
-    It does not depend on pages, order and skipped fields. None where an object has no resourceVersion.
+    The fingerprint does not depend on pages, order or skipped fields. Returns None where an object has no
+    resourceVersion.
     """
     versions: list[str] = []
     for received in lists:
@@ -163,8 +165,8 @@ def continuation_of(page: bytes) -> Any:
 def _split(page: bytes) -> tuple[memoryview, dict[str, Any]] | None:
     """Return the bytes of a page's objects, and the list's own fields; None where these fields are not at the end.
 
-    The match is at the outermost level: inside a string, its quotation marks would be escaped; at an inner level, the
-    bytes after it would not be one JSON object.
+    The match is always at the outermost level. Inside a string, the quotation marks of the match would be escaped. At
+    an inner level, the bytes after the match would not be one JSON object.
     """
     cut = page.rfind(_BEHIND_OBJECTS, max(0, len(page) - _LONGEST_END))
     if cut < 0:
@@ -186,7 +188,7 @@ def _decoded(decode: Callable[[bytes], Any], page: bytes) -> dict[str, Any] | No
 
 
 def read_json(text: bytes) -> Any:
-    """Return the decoded JSON of an answer, of any type. An empty answer is a dict, an answer without JSON is None."""
+    """Return the decoded JSON of an answer, of any type: an empty dict for an empty answer, None for invalid JSON."""
     try:
         answer = json.loads(text) if text else {}
         return _without_halves(answer) if _HALF_CHARACTER.search(text) else answer
@@ -195,7 +197,7 @@ def read_json(text: bytes) -> Any:
 
 
 def _without_halves(value: Any) -> Any:
-    """Return the value with each half surrogate pair replaced. Half a pair is valid in JSON, but not in UTF-8."""
+    """Return the value with each half surrogate pair replaced. Such a half is valid in JSON, but not in UTF-8."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, list):

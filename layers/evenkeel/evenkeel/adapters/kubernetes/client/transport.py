@@ -18,11 +18,13 @@ from urllib3.util.ssl_ import create_urllib3_context
 
 from evenkeel.adapters.addresses import connect
 
-# The limit for DNS, TCP and TLS.
+# The limit for DNS, TCP and TLS together, in seconds.
 CONNECT_SECONDS = 3.0
-# The limit of all pages of a list: about 18,000 node groups of the sandbox, with 3.5 KB and 162 values each.
+# The limit of all pages of a list, in bytes. It allows about 18,000 node groups of the sandbox, with 3.5 KB and 162
+# values each.
 MOST_BYTES = 64 * 2**20
-# The limit of all lists of a cluster that is checked in parallel with up to fifty others: about 600 node groups.
+# The limit of all lists of a cluster that is checked in parallel with up to fifty others, in bytes. It allows about 600
+# node groups.
 MOST_BYTES_BESIDE_OTHERS = 4 * 2**20
 # The memory per byte of JSON varies by a factor of thirty, so the number of values has a limit, too. This number of
 # values needs up to 300 MB of the function's 512 MB.
@@ -56,7 +58,8 @@ class Allowance:
             raise TooMuchError(f"it is larger than {self._size // 2**20} MiB")
         if not self._is_counted:
             return
-        # In JSON, one of these characters precedes each value or its name. Only the outermost value has none.
+        # In JSON, one of these characters precedes each value or its name. Only the outermost value has no such
+        # character.
         self._values_left -= len(piece) - len(piece.translate(None, b",[{"))
         if self._values_left < 0:
             raise TooMuchError(f"it holds more than {self._values} values")
@@ -135,7 +138,7 @@ class _Connection(HTTPSConnection):
     def connect(self) -> None:
         begun = monotonic()
         super().connect()
-        # The request gets the time that connecting has left.
+        # The request gets the time that remains after connecting.
         if self.timeout is not None:
             self.timeout = max(0.001, self.timeout - (monotonic() - begun))
 

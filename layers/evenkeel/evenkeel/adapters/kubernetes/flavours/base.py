@@ -56,21 +56,21 @@ class InstancePool:
     """
 
     kind: str
-    domains: Path  # the zones that it spans
-    members: Path  # its machines
-    nodes: Path  # the machines that have joined
+    domains: Path  # the path of the zones that the pool spans
+    members: Path  # the path of the pool's machines
+    nodes: Path  # the path of the machines that have become nodes
     left_out: Callable[[Object], Reason | None]  # returns why an object with bounds is no node group; else None
 
 
 class DeleteMark(NamedTuple):
-    """The annotation on a machine that makes its controller delete that machine first."""
+    """The annotation that makes the controller of a machine delete this machine first."""
 
     annotation: str
     value: str = _OURS
 
     @property
     def is_ours(self) -> bool:
-        """Return True where the mark may have any value. Then Evenkeel's value names Evenkeel as the author."""
+        """Return True where the API accepts any value. Evenkeel's value then names Evenkeel as the mark's author."""
         return self.value == _OURS
 
     def marks(self, machine: Object) -> bool:
@@ -88,15 +88,16 @@ class Machines:
     """The facts that Evenkeel needs to find and read the API's machines."""
 
     kind: Kind
-    # Kind of scalable -> the label by which a machine names its scalable. Without a label, the scalable is the
-    # machine's controller.
+    # The label by which a machine names its scalable, by kind of scalable. A kind without a label is the controller of
+    # its machines.
     labels: Mapping[str, str]
     mark: DeleteMark
     joined: Callable[[Object], Joined]
-    launched_at: Callable[[Object], datetime | None]  # when the provider last launched a machine
-    failure: Callable[[Object], MachineFailure | None]  # the provider's answer to a launch that failed
-    is_preserved: Callable[[Object, datetime], bool] | None = None  # True: kept when replicas fall, even if marked
-    preserved_failed: Path | None = None  # the scalable's count of preserved machines that have failed
+    launched_at: Callable[[Object], datetime | None]  # returns when the provider last launched a machine
+    failure: Callable[[Object], MachineFailure | None]  # returns the provider's answer to a launch that failed
+    # Returns True where the machine is kept when replicas fall, even if it is marked.
+    is_preserved: Callable[[Object, datetime], bool] | None = None
+    preserved_failed: Path | None = None  # the path of the scalable's count of preserved machines that have failed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,11 +132,13 @@ class Autoscaler:
 class Owners:
     """The classes that read the owners of bounds, replicas and the cluster's size."""
 
-    # In order: the first class that claims a scalable owns its bounds. The last class, Annotations, claims all.
+    # The order matters, because the first class that claims a scalable owns its bounds. The last class, Annotations,
+    # claims all.
     bounds: tuple[type[BoundsOwner], ...]
     replicas: type[ReplicasOwner] | None = None
     cap: type[CapOwner] | None = None
-    # The former API's annotations of bounds, which a migrated group may still have. No autoscaler reads these here.
+    # The former API's annotations of bounds, which a migrated group may still have. In this API, no autoscaler reads
+    # these annotations.
     former_keys: BoundKeys | None = None
 
 
@@ -151,10 +154,10 @@ class GroupPaths:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTemplateSource:
-    """An object, other than the scalable, that describes its nodes."""
+    """An object, other than the scalable, that describes the nodes of the scalable."""
 
     path: Path  # the path of the scalable's reference to the object
-    reference: Callable[[Any], Reference | None]  # None where the reference cannot be followed
+    reference: Callable[[Any], Reference | None]  # returns None where the reference cannot be followed
     # Returns True where objects of this API group, version and kind describe nodes.
     holds: Callable[[str, str, str], bool]
     read: Callable[[Object, Reading], NodeTemplate]
@@ -167,11 +170,11 @@ class Nodes:
     template: NodeTemplateSource | None = None
     bought: Callable[[Object], Bought | None]  # reads the template's object or, without ``template``, the scalable
     labels: Path  # the path of the labels that nodes get
-    # Only labels of these domains reach nodes. A leading dot includes the domains below. Empty: all labels reach nodes.
+    # Only labels of these domains reach nodes. A leading dot includes subdomains. Empty: all labels reach nodes.
     label_domains: tuple[str, ...] = ()
     taints: Path = ("spec", "template", "spec", "taints")
-    # The end of an annotation's name, after capacity.cluster-autoscaler.kubernetes.io/ -> the annotation's older name,
-    # and the function that reads its value.
+    # The older name of an annotation, and the function that reads the older annotation's value. The key is the end of
+    # the newer name, after capacity.cluster-autoscaler.kubernetes.io/.
     older_capacity: Mapping[str, tuple[str, Callable[[object], Fraction]]] = field(default_factory=dict)
     gpu: str | None = None  # the resource name of GPUs, where no annotation names one
 
@@ -186,13 +189,13 @@ class Flavour:
 
     name: str
     group: str
-    provider_groups: tuple[str, ...] = ()  # API groups of its providers' objects
+    provider_groups: tuple[str, ...] = ()  # the API groups of its infrastructure providers' objects
     scalables: tuple[Kind, ...]
     instance_pool: InstancePool | None = None  # the kind among ``scalables`` that is an instance pool
     cluster: Kind | None = None  # the kind of the workload cluster's object, which can pause the cluster's groups
     # The replicas of a scalable without spec.replicas. None: unknown until the API server sets the default.
     absent_replicas: int | None
-    freeze_rules: tuple[FreezeRule, ...]  # in order; the first reason is used
+    freeze_rules: tuple[FreezeRule, ...]  # the first reason that a rule returns is used
     owners: Owners
     paths: GroupPaths
     machines: Machines
@@ -201,7 +204,7 @@ class Flavour:
 
     @property
     def is_of_sets(self) -> bool:
-        """Return True where the API has no MachineDeployment: every MachineSet is a node group, also an owned one."""
+        """Return True if the API has no MachineDeployment. Every MachineSet is then a node group, even if owned."""
         return all(kind.kind != "MachineDeployment" for kind in self.scalables)
 
     @property
@@ -228,7 +231,7 @@ class Flavour:
 
     @property
     def copies(self) -> tuple[Kind, ...]:
-        """Return the kinds that repeat numbers of the companions. Only files are read for them: no check lists them."""
+        """Return the kinds that repeat values of the companions. No check lists such objects; files may have them."""
         owner = self.owners.replicas
         kinds = (owner.copy_kind, owner.source_kind) if owner else ()
         return tuple(kind for kind in kinds if kind is not None)
@@ -246,18 +249,18 @@ def bound_keys_of(group: str) -> BoundKeys:
 
 
 def being_deleted(scalable: Scalable) -> Reason | None:
-    """Return the reason to freeze a scalable that is being deleted; else None."""
+    """Return the reason why Evenkeel must not write a scalable that is being deleted; else None."""
     return Reason.of(Rule.OBJECT_BEING_DELETED) if is_being_deleted(scalable.item) else None
 
 
 def paused(scalable: Scalable) -> Reason | None:
-    """Return the reason to freeze a scalable whose reconciliation is paused; else None."""
+    """Return the reason why Evenkeel must not write a scalable whose reconciliation is paused; else None."""
     is_paused = get_path(scalable.item, ("spec", "paused")) is True or "cluster.x-k8s.io/paused" in scalable.annotations
     return Reason.of(Rule.OBJECT_PAUSED) if is_paused else None
 
 
 def rolling(scalable: Scalable) -> Reason | None:
-    """Return the reason to freeze a MachineDeployment during a rollout; else None.
+    """Return the reason why Evenkeel must not write a MachineDeployment during a rollout; else None.
 
     A rollout is in progress while more than one of its MachineSets has machines. Cluster Autoscaler applies the same
     rule (clusterapi_nodegroup.go:531-587).

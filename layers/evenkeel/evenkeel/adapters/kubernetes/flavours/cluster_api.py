@@ -52,12 +52,13 @@ from evenkeel.domain.model.values import quote
 
 _CAPI = "cluster.x-k8s.io"
 _VERSIONS = ("v1beta2", "v1beta1")
-# The paths of v1beta1 conditions: in v1beta2 objects, and in v1beta1 objects.
+# The paths of the conditions in the format of v1beta1: first in v1beta2 objects, then in v1beta1 objects.
 _STATUSES = (("status", "deprecated", "v1beta1"), ("status",))
 _REPLICAS_MANAGED_BY = f"{_CAPI}/replicas-managed-by"
 _DOMAINS = ("spec", "failureDomains")
 _ZONE_PATHS = (("spec", "template", "spec", "failureDomain"), (*TEMPLATE_LABELS, ZONE_LABEL))
-# The kind to list comes from a reference. So its API group and kind must match the patterns of machine templates.
+# Evenkeel lists the kind that a scalable's reference names. So the reference's API group and kind must match these
+# patterns of machine templates.
 _GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+", re.ASCII)
 _VERSION = re.compile(r"v[0-9]+([a-z]+[0-9]+)?", re.ASCII)
 _TEMPLATE = re.compile(r"[A-Z][A-Za-z0-9]*MachineTemplate", re.ASCII)
@@ -75,7 +76,7 @@ def _cluster_paused(scalable: Scalable) -> Reason | None:
 def _pool_left_out(pool: Object) -> Reason | None:
     """Return the reason why a MachinePool is no node group, or None.
 
-    Where another controller manages replicas, the provider overwrites them with the cloud's number
+    Where another controller manages replicas, the provider overwrites replicas with the number of machines in the cloud
     (cluster-api-provider-aws exp/controllers/awsmachinepool_controller.go). Any value of the annotation other than
     "false" declares such a controller (cluster-api util/annotations).
     """
@@ -104,8 +105,9 @@ def _launched_at(machine: Object) -> datetime | None:
 def _failure(machine: Object) -> MachineFailure | None:
     """Return the failure in failureMessage, else in condition InfrastructureReady, a copy of the provider's condition.
 
-    CAPA reports InstanceProvisionFailed with the EC2 error there, and sets no failureMessage
-    (controllers/awsmachine_controller.go:577-581). The reason ``NotReady`` alone is no failure: a new machine has it.
+    CAPA reports InstanceProvisionFailed with the EC2 error in that condition, and sets no failureMessage
+    (controllers/awsmachine_controller.go:577-581). The reason ``NotReady`` alone is no failure, because a new machine
+    has it.
     """
     for status in _STATUSES:
         message = get_path(machine, (*status, "failureMessage"))
@@ -130,7 +132,8 @@ def _reference(value: Any) -> Reference | None:
     kind, name = get_path(value, ("kind",)), get_path(value, ("name",))
     if not isinstance(kind, str) or not isinstance(name, str) or not name:
         return None
-    group, _, version = str(value.get("apiVersion") or "").rpartition("/")  # v1beta1 has an ObjectReference
+    # A reference has ``apiVersion`` in v1beta1 (ObjectReference), and ``apiGroup`` in v1beta2.
+    group, _, version = str(value.get("apiVersion") or "").rpartition("/")
     group = value.get("apiGroup") or group
     if not isinstance(group, str) or not _is_template(group, version, kind):
         return None
@@ -166,8 +169,8 @@ CLUSTER_API = Flavour(
         kind="MachinePool",
         domains=_DOMAINS,
         members=("spec", "providerIDList"),
-        # This is not status.readyReplicas. In v1beta2, for a pool without Machines, that also counts machines before
-        # they join (cluster-api core/reconcilers/machinepool/machinepool_controller_status.go).
+        # status.readyReplicas is not used, because in v1beta2, for a pool without Machines, it also counts machines
+        # before they join (cluster-api core/reconcilers/machinepool/machinepool_controller_status.go).
         nodes=("status", "nodeRefs"),
         left_out=_pool_left_out,
     ),
@@ -176,8 +179,8 @@ CLUSTER_API = Flavour(
     freeze_rules=(being_deleted, paused, _cluster_paused, rolling),
     owners=Owners(
         bounds=(NodePool, ClusterTopology, KarpenterMember, Annotations),
-        # OpenShift's migration to Cluster API copies these annotations unchanged. The autoscaler then reads only those
-        # of Cluster API (cluster-capi-operator pkg/conversion/mapi2capi/util.go).
+        # OpenShift's migration to Cluster API copies these annotations unchanged. The autoscaler then reads only the
+        # annotations of Cluster API (cluster-capi-operator pkg/conversion/mapi2capi/util.go).
         former_keys=bound_keys_of("machine.openshift.io"),
     ),
     paths=GroupPaths(

@@ -48,8 +48,8 @@ _NODE_LABELS: Path = ("spec", "template", "spec", "nodeTemplate", "metadata", "l
 _POOL_LABEL = "worker.gardener.cloud/pool"
 _MACHINE_CLASS = Kind(_MCM, ("v1alpha1",), "MachineClass", "machineclasses")
 # An annotation of a machine, or of its node, preserves a failed machine (pkg/util/provider/machineutils/utils.go). The
-# node's annotation wins: the machine controller copies it to the machine, and removes the machine's own annotation
-# (updatePreserveAnnotationOnMachine in pkg/util/provider/machinecontroller/machine.go).
+# node's annotation takes precedence, because the machine controller copies it to the machine, and removes the machine's
+# own annotation (updatePreserveAnnotationOnMachine in pkg/util/provider/machinecontroller/machine.go).
 _ASKS_TO_PRESERVE = ("now", "when-failed", "auto-preserved")
 _PRESERVE = "node.machine.sapcloud.io/preserve"
 _PRESERVE_OF_NODE = "node.machine.sapcloud.io/last-applied-node-preserve-value"
@@ -69,14 +69,14 @@ def _frozen_by_label(scalable: Scalable) -> Reason | None:
 
 
 def _joined(machine: Object) -> Joined:
-    # The node label exists before the node has joined. Only the phase shows that it has joined
-    # (machine-controller-manager pkg/util/provider/machinecontroller/machine_util.go).
+    # The machine's label with the node's name exists before the node has joined. Only the phase shows that the node has
+    # joined (machine-controller-manager pkg/util/provider/machinecontroller/machine_util.go).
     phase = get_path(machine, ("status", "currentStatus", "phase"))
     return Joined(has_node=phase in ("Running", "Unknown"), ready=phase != "Unknown")
 
 
 def _creation(machine: Object, state: str) -> Object | None:
-    """Return the machine's last operation where this is a creation in state ``state``; else None."""
+    """Return the machine's last operation if it is a creation in this state; else None."""
     operation = mapping(get_path(machine, ("status", "lastOperation")))
     return operation if (operation.get("type"), operation.get("state")) == ("Create", state) else None
 
@@ -90,7 +90,7 @@ def _failure(machine: Object) -> MachineFailure | None:
     """Return the provider's failure to create the machine.
 
     machine-controller-manager does not rewrite a similar status for 30 minutes (isMachineStatusSimilar). So the time in
-    the status is that of the first failure.
+    the status is the time of the first failure.
     """
     operation = _creation(machine, "Failed")
     if operation is None:
@@ -111,7 +111,7 @@ def _is_preserved(machine: Object, now: datetime) -> bool:
         return until is not None and until > now
     if status.get("phase") != "Failed":
         return False
-    annotations = annotations_of(machine)  # preservation is requested, and not yet in effect
+    annotations = annotations_of(machine)  # preservation is requested, but not in effect yet
     return (annotations.get(_PRESERVE_OF_NODE) or annotations.get(_PRESERVE)) in _ASKS_TO_PRESERVE
 
 
@@ -152,7 +152,7 @@ GARDENER = Flavour(
         Kind(_MCM, ("v1alpha1",), "MachineDeployment", "machinedeployments"),
         Kind(_MCM, ("v1alpha1",), "MachineSet", "machinesets"),
     ),
-    absent_replicas=0,  # an int32 with omitempty: JSON omits a zero
+    absent_replicas=0,  # the field is an int32 with omitempty, so JSON omits a zero
     freeze_rules=(being_deleted, paused, _frozen_by_condition, rolling, _frozen_by_label),
     owners=Owners(bounds=(Annotations,), replicas=Worker),
     paths=GroupPaths(

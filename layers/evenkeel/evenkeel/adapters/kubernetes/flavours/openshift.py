@@ -45,8 +45,8 @@ def authority_of(machine_set: Object) -> str | None:
     """Return the API in which a MachineSet is written, MachineAPI or ClusterAPI; None during a migration.
 
     Cluster Autoscaler reads ``spec.authoritativeAPI``; admission policies read ``status.authoritativeAPI``
-    (openshift/kubernetes-autoscaler openshift_utils.go; cluster-capi-operator admission-policies). While the status is
-    empty, a controller copies the field from spec (machineset_migration_controller.go).
+    (openshift/kubernetes-autoscaler openshift_utils.go; cluster-capi-operator admission-policies). While
+    ``status.authoritativeAPI`` is empty, a controller copies it from spec (machineset_migration_controller.go).
     """
     wanted, current = (get_path(machine_set, (place, "authoritativeAPI")) or "" for place in ("spec", "status"))
     if wanted in ("", MACHINE_API) and current in ("", MACHINE_API):
@@ -78,9 +78,9 @@ def _launched_at(machine: Object) -> datetime | None:
 def _failure(machine: Object) -> MachineFailure | None:
     """Return a final failure from ``errorReason``, else a failure from the provider's condition MachineCreation.
 
-    AWS answers InsufficientInstanceCapacity with a 5xx, which is not final. So the phase remains Provisioning, and only
-    the condition shows the failure (machine-api-provider-aws pkg/actuators/machine/instances.go:552-579,
-    utils.go:396-411).
+    AWS answers InsufficientInstanceCapacity with a 5xx status, which is not a final failure. So the phase remains
+    Provisioning, and only the condition shows the failure (machine-api-provider-aws
+    pkg/actuators/machine/instances.go:552-579, utils.go:396-411).
     """
     message = get_path(machine, ("status", "errorMessage"))
     if message is not None:
@@ -110,8 +110,8 @@ OPENSHIFT = Flavour(
     machines=Machines(
         kind=Kind(_MAPI, ("v1beta1",), "Machine", "machines"),
         labels={"MachineSet": f"{_MAPI}/cluster-api-machineset"},
-        # The value must not be empty. Evenkeel does not use the older cluster-api-delete-machine, which has an effect
-        # only under delete policy Oldest (machine-api-operator pkg/controller/machineset/delete_policy.go).
+        # The mark's value must not be empty. Evenkeel does not use the older cluster-api-delete-machine, which has an
+        # effect only under delete policy Oldest (machine-api-operator pkg/controller/machineset/delete_policy.go).
         mark=DeleteMark(f"{_MAPI}/delete-machine"),
         joined=joined_by_node_ref,
         launched_at=_launched_at,
@@ -122,11 +122,12 @@ OPENSHIFT = Flavour(
     nodes=Nodes(
         bought=lambda scalable: by_provider_spec(get_path(scalable, _PROVIDER_VALUE)),
         labels=_NODE_LABELS,
-        # The operator copies these values to the newer names. OpenShift's autoscaler reads old and new names
-        # (openshift_utils.go:70-87).
+        # The cluster-autoscaler-operator copies these values to annotations with the newer names. OpenShift's
+        # autoscaler reads old and new names (openshift_utils.go:70-87).
         older_capacity={
             "cpu": (f"{_MAPI}/vCPU", read_amount),
-            "memory": (f"{_MAPI}/memoryMb", lambda value: read_pieces(value) * 2**20),  # in MiB, despite its name
+            # The value is in MiB, despite the annotation's name.
+            "memory": (f"{_MAPI}/memoryMb", lambda value: read_pieces(value) * 2**20),
             "gpu-count": (f"{_MAPI}/GPU", read_pieces),
             "maxPods": (f"{_MAPI}/maxPods", read_pieces),
         },

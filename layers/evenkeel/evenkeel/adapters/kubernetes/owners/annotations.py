@@ -1,4 +1,4 @@
-"""Bounds in the scalable's own annotations, written in the same patch as replicas."""
+"""Bounds in the scalable's own annotations. Evenkeel writes them in the same patch as replicas."""
 
 from evenkeel.adapters.kubernetes.objects import Reading, Scalable
 from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, Claim
@@ -16,21 +16,21 @@ class Annotations(BoundsOwner):
 
 
 class KarpenterMember(BoundsOwner):
-    """Claims MachineDeployments with the label by which karpenter-provider-cluster-api orders machines from them.
+    """Claims MachineDeployments whose label lets karpenter-provider-cluster-api order machines from them.
 
-    The provider reads only max, and writes replicas itself. To lower replicas would remove machines that the provider
-    has claimed (pkg/cloudprovider/cloudprovider.go, pkg/providers/machinedeployment).
+    The provider reads only max, and writes replicas itself. Lower replicas would remove machines that the provider has
+    claimed (pkg/cloudprovider/cloudprovider.go, pkg/providers/machinedeployment).
     """
 
     max_only = True
 
     def claim(self, scalable: Scalable, reading: Reading) -> Claim | None:
-        """Return the scalable's annotated max with a min of 0, or None without Karpenter's label."""
+        """Return the max in the scalable's annotations with a min of 0, or None without Karpenter's label."""
         if MEMBER not in scalable.labels:
             return None
         only_max = {key: value for key, value in scalable.annotations.items() if key != self.keys.min}
         return self.claim_of(only_max, reading)._replace(annotations=scalable.annotations, minimum=0)
 
     def bounds_annotations(self, bounds: Bounds | None) -> dict[str, str | None]:
-        """Return the annotation of max alone; a value of None removes it."""
+        """Return only the annotation of max. Where ``bounds`` is None, its value None removes it."""
         return {self.keys.max: str(bounds.max) if bounds else None}

@@ -1,4 +1,4 @@
-"""The interfaces of owners of bounds, replicas and sizes. A check creates each owner from the objects that it lists."""
+"""The interfaces of owners of bounds, replicas and cluster size. A check creates each owner from listed objects."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,15 +22,15 @@ class Claim(NamedTuple):
 
     owner: "BoundsOwner"
     path: Path  # the path of max in managedFields
-    annotations: Mapping[str, Any]  # all annotations of the object that has the bounds, with Evenkeel's
+    annotations: Mapping[str, Any]  # all annotations of the object that has the bounds, including Evenkeel's
     minimum: int | None
     maximum: int | None
     has_bounds: bool
-    # The fields below are set where another object than the scalable has the bounds.
+    # The fields below are set where an object other than the scalable has the bounds.
     object: Object | None = None
     ref: OwnerRef | None = None
-    fields: tuple[str, str] = ("", "")  # the fields of min and max, as people write them
-    labels: Mapping[str, str] = {}  # labels of that object which count as labels of the group
+    fields: tuple[str, str] = ("", "")  # the paths of min and max, as people write them
+    labels: Mapping[str, str] = {}  # labels of ``object`` that count as labels of the group
     zone: str | None = None
     least_min: int = 0  # the lowest min that the owner accepts
     pinning: Pinning | None = None  # set where the owner can fix replicas, so that no autoscaler changes them
@@ -47,8 +47,8 @@ def ref_of(kind: Kind, item: Object, part: str = "") -> OwnerRef:
 class BoundsOwner(ABC):
     """Reads and writes the bounds of node groups."""
 
-    kind: ClassVar[Kind | None] = None  # the kind of its objects; None: the scalable itself
-    rights: ClassVar[str] = ""  # the files that grant the right to write it; empty: the same as for scalables
+    kind: ClassVar[Kind | None] = None  # the kind of the owner's objects; None: the scalable itself is the owner
+    rights: ClassVar[str] = ""  # the files that grant the right to write the owner; empty: the files for scalables
     least_max: ClassVar[int] = 0  # the lowest max that the owner accepts
     # True: the controller that copies max also lowers replicas to max.
     lowers_replicas: ClassVar[bool] = False
@@ -86,7 +86,7 @@ class BoundsOwner(ABC):
     def patch(
         self, item: Object, scalable: Object, annotations: Mapping[str, str | None], bounds: Bounds | None
     ) -> dict[str, Any]:
-        """Return a merge patch of the owner's object: these annotations, and bounds that are in other fields."""
+        """Return a merge patch of the owner's object, with these annotations and with bounds in other fields."""
         return {"metadata": {"annotations": annotations}}
 
     def pin(self, replicas: int) -> dict[str, Any]:
@@ -95,14 +95,14 @@ class BoundsOwner(ABC):
 
 
 class BoundsInSpec(BoundsOwner):
-    """Keeps the bounds in ``spec`` of another object."""
+    """An owner of bounds in the ``spec`` of an object other than the scalable."""
 
     @abstractmethod
     def spec(self, bounds: Bounds) -> dict[str, Any]:
         """Return the ``spec`` of a merge patch for these bounds."""
 
     def bounds_annotations(self, bounds: Bounds | None) -> dict[str, str | None]:
-        """Return no annotations: the bounds are in ``spec``."""
+        """Return no annotations, because the bounds are in ``spec``."""
         return {}
 
     def patch(
@@ -114,16 +114,16 @@ class BoundsInSpec(BoundsOwner):
 
 
 class AppliedBounds(BoundsOwner):
-    """Keeps the bounds in an object that another tool applies.
+    """An owner of bounds in an object that another tool applies.
 
-    Where the record allows it, Evenkeel writes by server-side apply with force, and so becomes the manager of the
-    fields. A merge patch restores the former values: it removes Evenkeel's fields, also where a field has a second
-    manager.
+    Where the record allows it, Evenkeel writes the bounds by server-side apply with force, and so becomes the manager
+    of these fields. To restore the former values, Evenkeel sends a merge patch, which removes a field of Evenkeel even
+    if the field has a second manager.
     """
 
     @abstractmethod
     def applied(self, item: Object, scalable: Object, annotations: Mapping[str, str]) -> dict[str, Any]:
-        """Return the body of the apply, except for metadata: these annotations, and all that Evenkeel applied before.
+        """Return the body of the apply, without metadata: these annotations, and all others that Evenkeel has applied.
 
         The API server removes a field that was applied before and is now omitted (sigs.k8s.io/structured-merge-diff).
         """
@@ -133,9 +133,11 @@ class ReplicasOwner(ABC):
     """Reads the range within which another controller keeps replicas."""
 
     kind: ClassVar[Kind]
-    # The kind that repeats the numbers. It is read only from files, because it is too large for checks.
+    # The kind whose objects repeat the owner's minimum and maximum. Such objects are read only from files, because they
+    # are too large for checks.
     copy_kind: ClassVar[Kind | None] = None
-    # The source of the numbers, in another cluster. Only files are read for it.
+    # The kind of the object, in another cluster, that sets the owner's minimum and maximum. No check lists such
+    # objects; files may have them.
     source_kind: ClassVar[Kind | None] = None
 
     @abstractmethod
@@ -144,11 +146,11 @@ class ReplicasOwner(ABC):
 
     @abstractmethod
     def numbers(self, namespace: str, pool: str) -> OwnerNumbers | None:
-        """Return the numbers of a pool, by its name in the owner's API; None for an unknown pool."""
+        """Return a pool's minimum and maximum, by the pool's name in the owner's API; None for an unknown pool."""
 
     @abstractmethod
     def zone(self, namespace: str, pool: str, index: int) -> str | None:
-        """Return the pool's zone of that index, or None."""
+        """Return the pool's zone with this index, or None."""
 
     @abstractmethod
     def range(self, namespace: str, pool: str, zone: str) -> Bounds | None:
@@ -166,4 +168,4 @@ class CapOwner(ABC):
 
     @abstractmethod
     def cap(self, items: Iterable[Object]) -> NodeCap | None:
-        """Return the limit among all objects of its kind, or None."""
+        """Return the limit that the objects of this kind set, or None without a limit."""

@@ -1,8 +1,9 @@
-"""A Cluster's topology: it owns the bounds of MachineDeployments that come from a ClusterClass.
+"""A Cluster's topology, which owns the bounds of MachineDeployments that come from a ClusterClass.
 
 The topology controller copies the annotations of an entry in ``spec.topology.workers.machineDeployments`` to the
-entry's MachineDeployment, and overwrites other values there. So Evenkeel writes these bounds to the Cluster, and
-replicas to the MachineDeployment. Where the entry names no bounds, the MachineDeployment owns its bounds.
+entry's MachineDeployment, and overwrites other values of these annotations there. So Evenkeel writes these bounds to
+the Cluster, and replicas to the MachineDeployment. Where the entry names no bounds, the MachineDeployment owns its
+bounds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +38,7 @@ class ClusterTopology(AppliedBounds):
 
     def __init__(self, keys: BoundKeys, items: Sequence[Object]) -> None:
         super().__init__(keys, items)
-        # Of two entries with one name, the first one is used. The API does not allow two.
+        # The API does not allow two entries with the same name. If there are two, the first entry is used.
         self._entries = {
             (*name_of(cluster), name): entry
             for cluster in items
@@ -49,14 +50,14 @@ class ClusterTopology(AppliedBounds):
         return self._entries.get((scalable.namespace, scalable.cluster, scalable.labels.get(TOPOLOGY_NAME, "")))
 
     def claim(self, scalable: Scalable, reading: Reading) -> Claim | None:
-        """Return the bounds of the scalable's entry in its Cluster, or None if the entry names none."""
+        """Return the bounds of the scalable's entry in its Cluster, or None if the entry names no bounds."""
         entry = self._entry(scalable) if TOPOLOGY_OWNED in scalable.labels else None
         if entry is None or scalable.parent is None:
             return None
         annotations = annotations_of(entry)
         if self.keys.min not in annotations and self.keys.max not in annotations:
-            # The topology controller does not overwrite bounds on the MachineDeployment. Its managedFields show bounds
-            # that come from a ClusterClass.
+            # Then the topology controller does not overwrite the MachineDeployment's bounds. If these bounds come from
+            # a ClusterClass, managedFields show it.
             return None
         name = str(entry.get("name"))
         place = f"{'.'.join(_ENTRIES)}[{name}].metadata.annotations"
@@ -77,7 +78,7 @@ class ClusterTopology(AppliedBounds):
         return None if entry.get("replicas") is None else Reason.of(Rule.TOPOLOGY_SETS_REPLICAS)
 
     def applied(self, item: Object, scalable: Object, annotations: Mapping[str, str]) -> dict[str, Any]:
-        """Return the body of the apply: the annotations applied before, and the new ones on the scalable's entry."""
+        """Return the body of the apply: annotations that Evenkeel has applied, and new ones of the scalable's entry."""
         wanted = get_path(scalable, ("metadata", "labels", TOPOLOGY_NAME))
         entries = []
         for entry in entries_of(item, _ENTRIES):
@@ -92,7 +93,7 @@ class ClusterTopology(AppliedBounds):
     def patch(
         self, item: Object, scalable: Object, annotations: Mapping[str, str | None], bounds: Bounds | None
     ) -> dict[str, Any]:
-        """Return a merge patch with all entries, because a patch replaces the list. One entry's annotations change."""
+        """Return a merge patch with all entries, because a patch replaces the list. Only one entry changes."""
         name = get_path(scalable, ("metadata", "labels", TOPOLOGY_NAME))
         entries: list[Any] = []
         for entry in get_path(item, _ENTRIES):

@@ -1,9 +1,9 @@
-"""HyperShift's NodePool: it owns the bounds of the MachineDeployment or MachineSet that its operator creates from it.
+"""HyperShift's NodePool, which owns the bounds of the MachineDeployment or MachineSet that is created from it.
 
-The operator overwrites bounds and replicas of the scalable at any event (hypershift-operator
-controllers/nodepool/capi.go, setMachineDeploymentReplicas), so Evenkeel writes the NodePool. A max below replicas
-lowers replicas. To set ``spec.replicas`` instead of ``spec.autoScaling`` fixes the number of nodes and hides the group
-from the autoscaler. Only this fences a group at 0 nodes. One NodePool is one zone.
+The hypershift-operator overwrites bounds and replicas of the scalable at any event (controllers/nodepool/capi.go,
+setMachineDeploymentReplicas), so Evenkeel writes the NodePool. A max below replicas lowers replicas. A NodePool with
+``spec.replicas`` instead of ``spec.autoScaling`` has a fixed number of nodes, and the autoscaler does not see its
+group. Only fixed replicas can fence a group at 0 nodes. The nodes of a NodePool are in one zone.
 """
 
 from collections.abc import Sequence
@@ -32,9 +32,10 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import quote, read_count
 from evenkeel.domain.rebalancing.annotations import read_published
 
-# The operator's annotation of the scalable and its machines: <namespace>/<name> of the NodePool.
+# The annotation that hypershift-operator sets on the scalable and its machines: <namespace>/<name> of the NodePool.
 MADE_FROM = "hypershift.openshift.io/nodePool"
-# The paths of a zone (api/hypershift/v1beta1/azure.go, gcp.go, openstack.go). On AWS, a NodePool names a subnet.
+# The paths of a NodePool's zone (api/hypershift/v1beta1/azure.go, gcp.go, openstack.go). On AWS, a NodePool names a
+# subnet instead.
 _ZONES: tuple[Path, ...] = (
     ("spec", "platform", "azure", "availabilityZone"),
     ("spec", "platform", "gcp", "zone"),
@@ -45,7 +46,7 @@ _SCALING, _REPLICAS, _UNTIL = ("spec", "autoScaling"), ("spec", "replicas"), ("s
 
 
 class NodePool(BoundsInSpec):
-    """Claims scalables that carry the operator's annotation, where their NodePool was read."""
+    """Claims scalables with hypershift-operator's annotation, where their NodePool was read."""
 
     kind = Kind(
         "hypershift.openshift.io",
@@ -103,13 +104,13 @@ class NodePool(BoundsInSpec):
         )
 
     def frozen(self, scalable: Scalable) -> Reason | None:
-        """Return the reason if the NodePool is unread, paused, or has replicas that others set; else None."""
+        """Return the reason if the NodePool is unread, paused, or has replicas that Evenkeel has not set; else None."""
         if MADE_FROM not in scalable.annotations:
             return None
         item = self._item(scalable)
         owner = f"NodePool {quote(scalable.annotations[MADE_FROM])}"
         if item is None:
-            # The bounds on the scalable are copies, which its operator overwrites within seconds.
+            # The bounds on the scalable are copies, which hypershift-operator overwrites within seconds.
             return Reason.of(Rule.OWNER_NOT_READ, owner=owner)
         if _is_paused(item):
             return Reason.of(Rule.OWNER_PAUSED, owner=owner, until=quote(get_path(item, _UNTIL)))
@@ -130,7 +131,7 @@ def _hosted_cluster(item: Object) -> str:
 
 
 def _pinned(item: Object) -> Bounds | None:
-    """Return the bounds that Evenkeel has fixed as replicas, or None where the NodePool's replicas differ."""
+    """Return the bounds that Evenkeel has written as fixed replicas, or None if these replicas are not in effect."""
     replicas, decision = get_path(item, _REPLICAS), get_path(item, ("metadata", "annotations", DECISION))
     if replicas is None or get_path(item, _SCALING) is not None or not isinstance(decision, str):
         return None
@@ -141,10 +142,11 @@ def _pinned(item: Object) -> Bounds | None:
 
 
 def _is_paused(item: Object) -> bool:
-    """Return True where the operator ignores the NodePool. The result does not depend on a clock.
+    """Return True where hypershift-operator ignores the NodePool. The result does not depend on a clock.
 
-    A time in ``spec.pausedUntil`` is over once the operator reports so for the current generation (support/util,
-    ProcessPausedUntilField). A value that Go's ParseBool reads as false does not pause.
+    A time in ``spec.pausedUntil`` no longer pauses the NodePool once hypershift-operator reports active reconciliation
+    of the current generation (support/util, ProcessPausedUntilField). A value that Go's ParseBool reads as false does
+    not pause the NodePool.
     """
     until = get_path(item, _UNTIL)
     if until is None or str(until).lower() in ("false", "f", "0"):

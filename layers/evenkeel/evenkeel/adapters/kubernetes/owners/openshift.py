@@ -1,7 +1,7 @@
 """OpenShift's MachineAutoscaler, which owns the bounds of a MachineSet, and its ClusterAutoscaler.
 
-The operator copies the MachineAutoscaler's values to the MachineSet (cluster-autoscaler-operator
-machineautoscaler_controller.go), and overwrites other values in the annotations there.
+The cluster-autoscaler-operator copies the MachineAutoscaler's values to annotations of the MachineSet, and overwrites
+other values of these annotations (machineautoscaler_controller.go).
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,8 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import BadValueError, quote, read_count
 
 _AUTOSCALING = "autoscaling.openshift.io"
-# The operator's annotation of a MachineSet: <namespace>/<name> of the MachineAutoscaler (machinetarget.go:80-104).
+# The annotation that cluster-autoscaler-operator sets on a MachineSet: <namespace>/<name> of the MachineAutoscaler
+# (machinetarget.go:80-104).
 OWNED_BY = f"{_AUTOSCALING}/machineautoscaler"
 _NODES = ("spec", "resourceLimits", "maxNodesTotal")
 
@@ -45,7 +46,7 @@ class MachineAutoscaler(BoundsInSpec):
         }
 
     def claim(self, scalable: Scalable, reading: Reading) -> Claim | None:
-        """Return the bounds in the MachineAutoscaler that targets the scalable, or None without one."""
+        """Return the bounds in the MachineAutoscaler that targets the scalable, or None if there is none."""
         item = self._by_target.get((scalable.namespace, scalable.name))
         if item is None:
             return None
@@ -64,10 +65,10 @@ class MachineAutoscaler(BoundsInSpec):
         )
 
     def frozen(self, scalable: Scalable) -> Reason | None:
-        """Return the reason if the scalable names a MachineAutoscaler, but no one targets the scalable; else None."""
+        """Return the reason if the scalable names a MachineAutoscaler, but none targets the scalable; else None."""
         if OWNED_BY not in scalable.annotations or (scalable.namespace, scalable.name) in self._by_target:
             return None
-        # The annotations are copies, which the operator overwrites.
+        # The bounds in the annotations are copies, which cluster-autoscaler-operator overwrites.
         owner = f"MachineAutoscaler {quote(scalable.annotations[OWNED_BY])}"
         return Reason.of(Rule.OWNER_MISSING, owner=owner)
 

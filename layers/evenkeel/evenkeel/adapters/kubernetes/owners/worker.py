@@ -1,7 +1,8 @@
-"""Gardener's Worker: its pools have a minimum and a maximum. A reconciliation moves a zone's replicas into its share.
+"""Gardener's Worker, whose pools have a minimum and a maximum. Each zone has a share of these two numbers.
 
-Source: extensions/pkg/controller/worker/genericactuator/actuator_reconcile.go:243-273. Evenkeel never writes a Worker,
-because gardenlet replaces its pools with those of the Shoot at each reconciliation.
+A reconciliation moves a zone's replicas between its shares
+(extensions/pkg/controller/worker/genericactuator/actuator_reconcile.go:243-273). Evenkeel never writes a Worker,
+because gardenlet replaces the Worker's pools with those of the Shoot at each reconciliation.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,8 +16,8 @@ from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
 
 SHOOT = Kind("core.gardener.cloud", ("v1beta1",), "Shoot", "shoots")
 _EXTENSIONS = "extensions.gardener.cloud"
-# The Shoot's list of workers in the seed's Cluster. The Cluster has the namespace's name, and contains the CloudProfile
-# (pkg/apis/extensions/v1alpha1/types_cluster.go).
+# The path of the Shoot's workers in the seed's Cluster object. The Cluster has the name of the Shoot's namespace in the
+# seed, and also contains the CloudProfile (pkg/apis/extensions/v1alpha1/types_cluster.go).
 _WORKERS = ("spec", "shoot", "spec", "provider", "workers")
 _BESIDES = (
     ("maxSurge",),
@@ -27,7 +28,7 @@ _BESIDES = (
 
 
 class Worker(ReplicasOwner):
-    """Reads the numbers of pools, and the ranges of replicas in their zones."""
+    """Reads each pool's minimum and maximum, and the range of replicas in each of the pool's zones."""
 
     kind = Kind(_EXTENSIONS, ("v1alpha1",), "Worker", "workers", optional=True)
     copy_kind = Kind(_EXTENSIONS, ("v1alpha1",), "Cluster", "clusters", optional=True)
@@ -39,7 +40,7 @@ class Worker(ReplicasOwner):
         self._ranges: dict[tuple[str, str, str], Bounds] = {}
         for item in copies:
             self._add(item, name_of(item)[1], _WORKERS, shoot_of(item))
-        for item in items:  # after the copies, because the Worker's numbers are in effect
+        for item in items:  # these replace the values of the copies, because the Worker's values are in effect
             self._add(item, name_of(item)[0], ("spec", "pools"), ref_of(self.kind, item))
 
     def _add(self, item: Object, namespace: str, path: tuple[str, ...], ref: OwnerRef) -> None:
@@ -64,11 +65,11 @@ class Worker(ReplicasOwner):
                 self._ranges[namespace, pool.name, zone] = Bounds(min(share), max(share))
 
     def numbers(self, namespace: str, pool: str) -> OwnerNumbers | None:
-        """Return the numbers of a pool of the Worker or Shoot, or None for an unknown pool."""
+        """Return the minimum and maximum of a pool of the Worker or Shoot, or None for an unknown pool."""
         return self._numbers.get((namespace, pool))
 
     def zone(self, namespace: str, pool: str, index: int) -> str | None:
-        """Return the pool's zone of that index, or None if it has fewer zones."""
+        """Return the pool's zone with this index, or None if the pool has fewer zones."""
         zones = self._zones.get((namespace, pool), ())
         return zones[index] if index < len(zones) else None
 
@@ -77,9 +78,9 @@ class Worker(ReplicasOwner):
         return self._ranges.get((namespace, pool, zone))
 
     def frozen(self, groups: Iterable[NodeGroup]) -> Mapping[GroupKey, Reason]:
-        """Return the groups of hibernated Shoots: no group has replicas, although the Worker's minimum is above 0.
+        """Return the groups of hibernated Shoots: pools without replicas, although the Worker's minimum is above 0.
 
-        To raise replicas to PoolMinimum would wake the Shoot.
+        Replicas that are raised to PoolMinimum would wake the Shoot.
         """
         pools: dict[tuple[str, str | None], list[NodeGroup]] = {}
         for group in groups:
@@ -95,7 +96,7 @@ class Worker(ReplicasOwner):
 
 
 def read_worker(entry: Object) -> ShootWorker | None:
-    """Return a pool of a Worker or a Shoot, or None where its numbers are unreadable."""
+    """Return a pool of a Worker or a Shoot, or None where its minimum or maximum is unreadable."""
     zones = entry.get("zones")
     try:
         return ShootWorker(
@@ -115,6 +116,6 @@ def _besides(pool: Object) -> tuple[tuple[str, str], ...]:
 
 
 def shoot_of(cluster: Object) -> OwnerRef:
-    """Return the reference to the Shoot that a seed's Cluster has a copy of."""
+    """Return the reference to the Shoot of which a seed's Cluster object has a copy."""
     shoot = get_path(cluster, ("spec", "shoot"))
     return ref_of(SHOOT, mapping(shoot))

@@ -56,12 +56,12 @@ _log = logging.getLogger("evenkeel.kubernetes")
 
 @dataclass(kw_only=True)
 class ClusterObjects:
-    """The objects of one check. Each write updates ``machines``."""
+    """The objects of one check. Each write of a machine updates ``machines``."""
 
     members: dict[GroupKey, GroupObjects]
     machines: dict[GroupKey, list[Object]]  # machines of the groups whose machines were listed
     skipped: tuple[Skipped, ...]
-    fingerprints: Mapping[str, str]  # fingerprints of the groups' lists; empty where one is unknown
+    fingerprints: Mapping[str, str]  # fingerprints of the groups' lists; empty if one fingerprint is unknown
 
 
 class ClusterReader:
@@ -85,18 +85,19 @@ class ClusterReader:
             api, policy.namespaces, remaining, None if list_cache is None else Allowance(max_bytes)
         )
         self._rules = policy.policy().pools
-        # Evenkeel tests pending pods on nodes of every group. It also tests the pods that lack nodes after a release of
-        # replicas.
+        # Evenkeel tests whether pending pods fit on nodes of each group. It also tests the pods that lack nodes after a
+        # release of replicas.
         views = isinstance(policy, ClusterRecord) and policy.workload is not None
         self._has_demand = policy.demand_stage is not DemandStage.OFF
         self._tries_pods = self._has_demand or bool(views and policy.policy().settings.autoscaler)
 
     def read(self, with_machines_of: Collection[GroupKey] = (), buyer: Buyer | None = None) -> ClusterObjects:
-        """Return the cluster's objects: all kinds of all flavours, but machines, templates and nodes only where needed.
+        """Return the cluster's objects: all kinds of all flavours, but machines, templates and nodes only if needed.
 
         Args:
             with_machines_of: Groups whose machines are listed even if all their nodes run.
-            buyer: Reads offerings of groups with failed machines, and of groups that other clusters' reports affect.
+            buyer: Reads the offerings of groups with failed machines, and of groups that other clusters' reports
+                affect. None: no offering is read.
         """
         self._api.begin_check()
         members: list[GroupObjects] = []
@@ -152,7 +153,7 @@ class ClusterReader:
         return self._list_cache.groups((self._api.name, flavour.name), received, discoveries, read)
 
     def _fingerprints(self, flavour: Flavour, lists: Lists, groups: Iterable[GroupObjects]) -> dict[str, str | None]:
-        """Return the fingerprint of each list that has groups. A later quick check compares these."""
+        """Return the fingerprint of each list that has groups. A later quick check compares the fingerprints."""
         if self._list_cache is None:
             return {}
         kinds = {member.group.identity.kind for member in groups}
@@ -185,7 +186,7 @@ class ClusterReader:
         named: Collection[GroupKey],
         machines: dict[GroupKey, list[Object]],
     ) -> list[GroupObjects]:
-        """Return the groups. Adds machines to groups in ``named``, and to groups where a machine may lack its node."""
+        """Return the groups, with machines in groups of ``named`` and in groups where a machine may lack its node."""
 
         def needs_machines(group: NodeGroup) -> bool:
             is_complete = group.requested == group.running and group.identity.zone is not None
@@ -210,7 +211,7 @@ class ClusterReader:
     ) -> list[GroupObjects]:
         """Return the groups with node templates and offerings.
 
-        Other objects are listed in three cases only: an empty group does not name cpu and memory, groups are compared
+        Other objects are listed in three cases only: an empty group's cpu and memory are unknown, groups are compared
         for similarity, or a group's offering is needed.
         """
         similar = self._policy.discovered_pools
@@ -251,7 +252,7 @@ class ClusterReader:
         return templates, {key for key, items in lists.items() if items is not None}
 
     def _running_nodes(self, flavour: Flavour, groups: list[GroupObjects]) -> dict[GroupKey, Object]:
-        """Return a running node of each group; empty unless this API server serves the workload cluster's nodes."""
+        """Return a running node of each group; empty where this API server does not let Evenkeel list nodes."""
         nodes = self.lister.list_if_allowed(NODE)
         if nodes is None:
             _log.warning("%s: nodes may not be listed, so templates describe them", self._api.name)

@@ -1,7 +1,8 @@
 """Counts each OpenShift MachineSet once while it exists in both Machine API and Cluster API. Pure.
 
 During OpenShift's move to Cluster API, its cluster-capi-operator keeps a copy of each MachineSet in the other API,
-under the same name. The operator also copies labels, so both would be in one pool. It refuses writes to the copy.
+under the same name. The operator also copies labels, so the MachineSet and its copy would be in one pool. The operator
+refuses writes to the copy.
 """
 
 from collections import defaultdict
@@ -20,9 +21,9 @@ _IN_CLUSTER_API = ("cluster-api", "MachineSet", "openshift-cluster-api")
 def counted_once(members: Iterable[GroupObjects]) -> tuple[list[GroupObjects], list[Skipped]]:
     """Return the groups that are no copies, and the skipped copies with the reasons.
 
-    A pool moves as a whole: while Machine API owns one of its MachineSets, all copies in Cluster API are skipped.
-    Meanwhile, MachineSets that have moved are counted in Machine API, and not written. Otherwise there would be two
-    pools, each with PoolMaximum.
+    All groups of a pool are counted in the same API. While Machine API owns one of the pool's MachineSets, all copies
+    in Cluster API are skipped. During this time, MachineSets that have moved are counted in Machine API, but not
+    written. Otherwise there would be two pools, each with the whole PoolMaximum.
     """
     members = list(members)
     copies = {member.group.key.name: member.group for member in members if _place(member) == _IN_CLUSTER_API}

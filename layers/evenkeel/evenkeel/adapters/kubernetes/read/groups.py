@@ -1,4 +1,4 @@
-"""Reads node groups from API objects as JSON. Pure: the command line reads files with the same functions."""
+"""Reads node groups from API objects in JSON. Pure, so that the command line can read files with these functions."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -79,7 +79,7 @@ class GroupObjects:
     scalable: Object
     owner: BoundsOwner
     owner_object: Object | None = None  # the object that has the bounds; None: the scalable has them
-    copied_maximum: bool = False  # True: the owner's controller copies pool-max from the owner's object
+    copied_maximum: bool = False  # True: the owner's controller copies pool-max from the owner's object to the scalable
 
 
 @dataclass(kw_only=True)
@@ -97,8 +97,8 @@ class Listing:
 def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tuple[list[GroupObjects], list[Skipped]]:
     """Return the node groups among a flavour's objects, and the skipped scalables with the reasons.
 
-    ``running`` is the number in the status. Where that number differs from ``requested``, ``with_machines`` counts the
-    machines instead.
+    ``running`` is the number in the scalable's status. Where that number differs from ``requested``, ``with_machines``
+    counts the machines instead.
     """
     flavour, reader = listing.flavour, _GroupReader(listing)
     groups: dict[GroupKey, GroupObjects] = {}
@@ -257,7 +257,7 @@ class _GroupReader:
         )
 
     def frozen_together(self, groups: list[GroupObjects]) -> list[GroupObjects]:
-        """Return the groups, frozen where the owner of replicas requires that. The owner's rule compares all groups."""
+        """Return the groups, each frozen where its owner of replicas requires it. That rule compares all groups."""
         reasons = self._replicas_owner.frozen(member.group for member in groups) if self._replicas_owner else {}
         if not reasons:
             return groups
@@ -294,7 +294,7 @@ def _read_weight(text: object) -> tuple[int | None, int]:
     return (percent, 1) if percent else (None, read_weight(text))
 
 
-# A field of ``Annotations``, the name of its annotation, and the function that reads the value.
+# Each entry has a field of ``Annotations``, the name of its annotation, and the function that reads the value.
 _SETTINGS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("weight", OWN + "weight", _read_weight),
     ("zone_min", OWN + "zone-min", read_count),
@@ -323,7 +323,7 @@ def _annotations(annotations: Mapping[str, Any], reading: Reading) -> Annotation
 
 
 def _bounds(claim: Claim, reading: Reading) -> Bounds | None:
-    """Return the bounds, or None where the owner has none or the scalable has a fault."""
+    """Return the bounds, or None where the owner has no bounds or the scalable has a fault."""
     if not claim.has_bounds or reading.faults:
         return None
     # Cluster Autoscaler reads a missing bound as 0 (clusterapi_utils.go:191-215).
@@ -336,7 +336,7 @@ def _bounds(claim: Claim, reading: Reading) -> Bounds | None:
 
 
 def _note_lost_bounds(flavour: Flavour, claim: Claim, annotations: Mapping[str, Any], reading: Reading) -> None:
-    """Add a note where only the former API's annotations have bounds: no autoscaler sees such a group."""
+    """Add a note where only annotations of the former API have bounds, because no autoscaler sees such a group."""
     former = flavour.owners.former_keys
     if former is None or claim.has_bounds:
         return
@@ -353,7 +353,7 @@ def _note_lost_bounds(flavour: Flavour, claim: Claim, annotations: Mapping[str, 
 def _note_unknown_controllers(flavour: Flavour, scalable: Scalable, claim: Claim, reading: Reading) -> None:
     """Add a note for each unknown kind that controls the scalable or the owner of its bounds.
 
-    The group remains writable: managedFields show which controller applies a field, and so restores it.
+    The group remains writable, because managedFields show which controller applies a field and so restores it.
     """
     controlled = [(scalable.kind, scalable.item)]
     if claim.object is not None and claim.ref is not None:
@@ -394,7 +394,7 @@ def _own_pool(flavour: Flavour, scalable: Scalable) -> str | None:
 
 
 def _owner_numbers(claim: Claim, bounds: Bounds | None) -> OwnerNumbers | None:
-    """Return the numbers of the object that owns the bounds, or None where that is the scalable."""
+    """Return the bounds and the fields of the object that owns the bounds, or None where the scalable owns them."""
     if claim.ref is None or claim.object is None or bounds is None:
         return None
     low, high = claim.fields
@@ -413,7 +413,7 @@ def _copied_bounds(flavour: Flavour, annotations: Mapping[str, Any]) -> Bounds |
     """Return the bounds that the owner's controller has copied to the scalable."""
     try:
         return Bounds(read_count(annotations.get(flavour.min_key)), read_count(annotations.get(flavour.max_key)))
-    except ValueError:  # missing, unreadable, or just being copied
+    except ValueError:  # a copy is missing or unreadable, or only one bound is copied yet
         return None
 
 
@@ -461,7 +461,7 @@ def _duration(value: object) -> timedelta:
 
 
 def _read_wait(text: str) -> timedelta:
-    """Return how long to wait for a machine. Raises BadValueError for 0: every machine would be late at once."""
+    """Return how long to wait for a machine. Raises BadValueError for 0, because every machine would be late."""
     if not (time := read_duration(text)):
         raise BadValueError("a machine needs some time to become a node: write a duration such as 15m")
     return time
@@ -483,7 +483,7 @@ def _text(annotations: Mapping[str, Any], name: str) -> str | None:
 
 
 def _status(flavour: Flavour, scalable: Scalable) -> tuple[int, GroupStatus]:
-    """Return the number of running machines, and the other facts about machines in the scalable's status."""
+    """Return the number of running machines, and what else the scalable's status reports about machines."""
     item, pool = scalable.item, flavour.instance_pool
     if pool is None or pool.kind != scalable.kind:
         path = flavour.machines.preserved_failed

@@ -9,7 +9,7 @@ from evenkeel.adapters.kubernetes.client.lists import ReceivedList, fingerprint_
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects
 from evenkeel.domain.model.observations import Skipped
 
-# The most that all cached lists may weigh together. The groups that are kept need about as much memory.
+# The limit of the weight of all cached lists together, in bytes. The cached groups need about as much memory.
 MOST_BYTES = 160 * 2**20
 
 ReadGroups = tuple[list[GroupObjects], list[Skipped]]
@@ -22,15 +22,15 @@ class _Entry(NamedTuple):
 
 
 class ListCache:
-    """Caches the groups of clusters, and reads one cluster at a time: reading needs the most memory.
+    """Caches the groups of clusters, and reads one cluster at a time, because reading needs the most memory.
 
-    Groups depend on lists and settings alone. So equal bytes result in equal groups.
+    Groups depend only on lists and settings. So lists with equal bytes result in equal groups.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._turn = threading.Lock()
-        # By cluster and flavour. The most recently used entry is last.
+        # The entries by cluster and flavour. The most recently used entry is last.
         self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
         self._size = 0
 
@@ -43,7 +43,7 @@ class ListCache:
     ) -> ReadGroups:
         """Return the groups of a cluster and flavour: from the cache, else from ``read``, which may raise errors.
 
-        Settings are equal where their ``repr`` is equal.
+        Settings count as equal if their ``repr`` is equal.
         """
         fingerprint = fingerprint_of(lists, repr(settings))
         with self._turn:

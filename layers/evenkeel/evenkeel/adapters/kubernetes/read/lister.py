@@ -20,7 +20,7 @@ _NAMES_PER_SELECTOR = 50
 
 
 class ObjectLister:
-    """Lists objects in a cluster's namespaces, or in all.
+    """Lists objects in the namespaces that the record names, or in all namespaces.
 
     ``allowance``: the bytes and values that all lists of a quick check may have together; None: a full check.
     """
@@ -58,8 +58,8 @@ class ObjectLister:
         """Return all objects of a kind; None where the cluster does not serve it.
 
         Raises:
-            ClusterUnavailableError: also where the kind is served and its list was not found. If it were treated as
-                empty, the scalables would seem to own their bounds.
+            ClusterUnavailableError: also where the kind is served and its list was not found. If the list were treated
+                as empty, scalables would seem to own their bounds.
         """
         version = self.version(kind)
         lists = self.list_version(kind, version) if version else None
@@ -112,7 +112,7 @@ class ObjectLister:
         return {str(get_path(entry, ("name",))) for entry in entries} if isinstance(entries, list) else None
 
     def list_if_allowed(self, kind: Kind) -> list[Object] | None:
-        """Return all objects of a kind, in its first served version; None where not served or forbidden."""
+        """Return all objects of a kind, in its first served version; None if not served or forbidden."""
         preferred = self.version(kind) if kind.versions else None
         for version in [preferred] if preferred else self._api.served(kind.group, self._remaining):
             objects: list[Object] = []

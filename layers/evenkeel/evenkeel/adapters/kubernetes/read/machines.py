@@ -25,8 +25,8 @@ from evenkeel.domain.model.groups import GroupKey, Machine, MachineFailure, Node
 # The cloud's id of an instance: aws:///<zone>/<instance> (cloud-provider-aws), gce://<project>/<zone>/<instance>.
 _PROVIDER_ID = re.compile(r"(?:aws:///|gce://[^/]+/)(?P<zone>[^/]+)/[^/]+", re.ASCII)
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
-# The error code where the autoscaler's own request for nodes failed: the API server did not answer, or bounds forbade
-# the request (core/scaleup/orchestrator/executor.go, IncreaseSize). Such an error is no failure of the zone.
+# The autoscaler reports this error code where it could not raise replicas, because the API server did not answer or
+# bounds forbade it (core/scaleup/orchestrator/executor.go, IncreaseSize). Such an error is no failure of the zone.
 _OWN_REQUEST_FAILED = "cloudProviderError"
 
 ScalableId = tuple[str, str, str]
@@ -34,7 +34,7 @@ ScalableId = tuple[str, str, str]
 
 
 def read_machine(flavour: Flavour, item: Object, now: datetime) -> Machine:
-    """Return one machine."""
+    """Return the machine that an API object describes."""
     api = flavour.machines
     has_node, ready = api.joined(item)
     return Machine(
@@ -57,7 +57,7 @@ def read_machine(flavour: Flavour, item: Object, now: datetime) -> Machine:
 def nodes_of(
     flavour: Flavour, group: GroupKey, scalable: Object, items: Iterable[Object], now: datetime
 ) -> dict[str, MachineNode]:
-    """Return the nodes of a group by each of their names and provider ids, from its machines or instance pool."""
+    """Return a group's nodes by each of their names and provider ids, from the group's machines or instance pool."""
     nodes = dict.fromkeys(_node_names(scalable), MachineNode(group=group, deleting=is_being_deleted(scalable)))
     for item in items:
         machine = read_machine(flavour, item, now)
@@ -93,7 +93,7 @@ def scalable_of(group: NodeGroup) -> ScalableId:
 
 
 def scalables_of(flavour: Flavour, machine: Object) -> list[ScalableId]:
-    """Return the scalables that a machine may belong to: by its label, else by its controller."""
+    """Return the scalables that a machine may belong to: by the machine's label, else by its controller."""
     namespace, controller = name_of(machine)[0], controller_of(machine)
     labels = get_path(machine, ("metadata", "labels"))
     scalables = []
@@ -111,12 +111,12 @@ def scalables_of(flavour: Flavour, machine: Object) -> list[ScalableId]:
 def with_machines(group: NodeGroup, machines: Iterable[Machine]) -> NodeGroup:
     """Return the group with its machines. ``running`` counts machines that have a node and are not being deleted.
 
-    The status is the second source of ``running``. A list by label misses relabelled machines, but their running nodes
-    must still count.
+    The scalable's status is the second source of ``running``. A list by label misses relabelled machines, but the nodes
+    of such machines must still count.
     """
     listed = tuple(machines)
     if group.status.launched is not None and not listed:
-        return group  # an instance pool has Machines only where its provider creates them
+        return group  # an instance pool has Machine objects only where its provider creates them
     running = sum(machine.has_node and not machine.deleting for machine in listed)
     zones = {machine.zone for machine in listed if machine.zone is not None}
     common = next(iter(zones)) if len(zones) == 1 else None
@@ -144,7 +144,8 @@ def _zone_of(machine: Object) -> str | None:
 def with_autoscaler_status(members: list[GroupObjects], flavour: Flavour, status: str) -> list[GroupObjects]:
     """Return the groups, with the backoffs that ConfigMap ``cluster-autoscaler-status`` reports.
 
-    A group without a backoff may still fail: a node that exceeds the autoscaler's timeout often causes no backoff.
+    A group without a backoff may have failures, too, because a node that exceeds the autoscaler's timeout often causes
+    no backoff.
     """
     failures = _backoffs(status) if status else {}
 
@@ -165,7 +166,7 @@ def _backoffs(status: str) -> dict[str, MachineFailure]:
     """Return the failures of groups, by the name that the autoscaler gives a group."""
     try:
         document = yaml.safe_load(status)
-    except (yaml.YAMLError, RecursionError, ValueError):  # ValueError: a date that does not exist
+    except (yaml.YAMLError, RecursionError, ValueError):  # PyYAML raises ValueError for a date that does not exist
         return {}
     failures = {}
     for entry in entries_of(document, ("nodeGroups",)):

@@ -1,9 +1,9 @@
 """Reads node templates, which describe the nodes of a group. Pure.
 
-For each field, the first of these sources is used: annotations ``capacity.cluster-autoscaler.kubernetes.io/*``; a
-running node of the group; the scalable's labels and taints, with the template object that the scalable refers to.
-Cluster Autoscaler reads the same sources (cloudprovider/clusterapi clusterapi_unstructured.go: Labels, Taints,
-InstanceCapacity; OpenShift's cloudprovider/openshift).
+For each field, the first of these sources that has a value is used: annotations
+``capacity.cluster-autoscaler.kubernetes.io/*``; a running node of the group; the scalable's labels and taints, with the
+template object that the scalable refers to. Cluster Autoscaler reads the same sources (cloudprovider/clusterapi
+clusterapi_unstructured.go: Labels, Taints, InstanceCapacity; OpenShift's cloudprovider/openshift).
 """
 
 from collections import defaultdict
@@ -43,7 +43,7 @@ CAPACITY = "capacity.cluster-autoscaler.kubernetes.io/"
 _MAX_NOTES = 3
 # Cluster Autoscaler's defaults (clusterapi_nodegroup.go, buildGenericLabels; defaultMaxPods).
 _USUAL = NodeTemplate(capacity={"pods": Fraction(110)}, labels={ARCH_LABEL: "amd64", OS_LABEL: "linux"})
-# The prefixes of taints that describe the present state of one node. A new node of the group does not have them.
+# The prefixes of taints that describe the present state of one node. A new node of the group does not have such taints.
 _PASSING = (
     "node.kubernetes.io/",
     "node.cloudprovider.kubernetes.io/",
@@ -51,7 +51,7 @@ _PASSING = (
     "DeletionCandidateOfClusterAutoscaler",
     "cloud.google.com/impending-node-termination",
 )
-# The end of an annotation's name, after CAPACITY; the resource; and the function that reads the amount.
+# Each entry has the end of an annotation's name (after CAPACITY), the resource, and the function that reads the amount.
 _AMOUNTS: tuple[tuple[str, str, Callable[[object], Fraction]], ...] = (
     ("cpu", "cpu", read_amount),
     ("memory", "memory", read_amount),
@@ -68,7 +68,7 @@ _UNSUPPORTED = "Evenkeel does not support this annotation: pods that need what i
 class NodeSources:
     """The objects that were read besides the scalables and their machines."""
 
-    # By API group, kind, namespace and name.
+    # Template objects by API group, kind, namespace and name.
     templates: Mapping[tuple[str, str, str, str], Object] = field(default_factory=dict)
     # API group and kind of each complete list. An object of these kinds that was not read does not exist.
     kinds: Collection[tuple[str, str]] = ()
@@ -81,16 +81,16 @@ def is_template(flavour: Flavour, group: str, version: str, kind: str) -> bool:
 
 
 def template_of(flavour: Flavour, scalable: Object) -> Reference | None:
-    """Return the scalable's reference to a template, or None where it has none that can be followed."""
+    """Return the scalable's reference to a template, or None where it has no reference that can be followed."""
     source = flavour.nodes.template
     return None if source is None else source.reference(get_path(scalable, source.path))
 
 
 def described(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> GroupObjects:
-    """Return the group with its node template. Sets ``closed_because`` for an empty group without cpu and memory."""
+    """Return the group with its node template. Sets ``closed_because`` if an empty group's cpu or memory is unknown."""
     reading = Reading(name=f"{member.group.identity.kind} {member.group.key.namespace}/{member.group.key.name}")
     template = _annotated(member.scalable, flavour, reading)
-    blind = bool(reading.faults)  # where one amount is bad, Cluster Autoscaler uses no amount
+    blind = bool(reading.faults)  # if one amount is not valid, Cluster Autoscaler uses none of the amounts
     # This function is called a second time for a group after further objects are read, so it does not repeat notes.
     group = replace(
         member.group,
@@ -112,8 +112,8 @@ def described(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> G
     closed = is_empty(member) and (blind or not template.complete)
     if not is_known and not closed and not reading.faults:
         return member
-    # True: the scalable refers to no template object, the object was read, or a complete list shows that it does not
-    # exist.
+    # ``is_certain`` is True in three cases: the scalable refers to no template object, that object was read, or a
+    # complete list shows that the object does not exist.
     stated = get_path(member.scalable, flavour.nodes.template.path) if flavour.nodes.template else None
     listed = reference is not None and (reference.kind.group, reference.kind.kind) in sources.kinds
     is_certain = stated is None or source is not None or listed
@@ -133,7 +133,7 @@ def described(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> G
 def with_offerings(
     members: Iterable[GroupObjects], asked: Collection[GroupKey], flavour: Flavour, sources: NodeSources, buyer: Buyer
 ) -> list[GroupObjects]:
-    """Return the groups. Groups in ``asked`` get their offering where all of its parts are known."""
+    """Return the groups. A group in ``asked`` has its offering, if all parts of the offering are known."""
     return [
         replace(
             member,
@@ -192,7 +192,7 @@ def is_unseen(member: GroupObjects) -> bool:
 
 
 def needs_template(member: GroupObjects) -> bool:
-    """Return True for an empty group where only its template object can show if Cluster Autoscaler sees the group."""
+    """Return True for an empty group if only its template object can show whether Cluster Autoscaler sees it."""
     group = member.group
     complete = group.template.node is not None and group.template.node.complete
     return group.template.closed_because is not None and group.frozen_because is None and not complete
@@ -230,7 +230,7 @@ def _is_ready(node: Object) -> bool:
 
 
 def _text(value: object) -> str:
-    """Return an annotation's text, empty where it is missing. Files can hold other types than the API."""
+    """Return an annotation's text, empty where it is missing. In a file, its value may have another type."""
     return "" if value is None else str(value)
 
 
@@ -261,7 +261,7 @@ def _of_scalable(scalable: Object, flavour: Flavour) -> NodeTemplate:
 
 
 def _is_below(prefix: str, domain: str) -> bool:
-    """Return True where a label's prefix is the domain. With a leading dot, the domain includes those below it."""
+    """Return True where a label's prefix is the domain. A domain with a leading dot includes its subdomains."""
     return f".{prefix}".endswith(domain) if domain.startswith(".") else prefix == domain
 
 

@@ -1,6 +1,6 @@
 """Reads the fields of pods that scheduling needs. Other fields are not decoded.
 
-Pods of one template share one ``Needs``: a cluster has thousands of pods, and some hundred templates.
+Pods of one template share one ``Needs``, because a cluster has thousands of pods but only some hundred templates.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,10 +35,11 @@ from evenkeel.domain.rebalancing.membership.quantities import read_duration
 
 _NO_MOMENT = datetime(2000, 1, 1, tzinfo=UTC)
 _SAFE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
-# Kinds of volumes whose names are read: they name the claims of ephemeral volumes, and local volumes that may be lost.
+# The kinds of volumes whose names are read. These names identify the claims of ephemeral volumes, and the local volumes
+# that may be lost.
 _NAMED_VOLUMES = frozenset({"persistentVolumeClaim", "ephemeral", "emptyDir", "hostPath"})
-# The known fields of a pod's spec. Each is read here, or does not restrict the pod to some nodes (core/v1 types.go,
-# PodSpec of Kubernetes 1.36).
+# The known fields of a pod's spec. Each field is either read here, or does not restrict where the pod can run (core/v1
+# types.go, PodSpec of Kubernetes 1.36).
 _KNOWN = frozenset(
     {
         *("affinity", "containers", "initContainers", "nodeName", "nodeSelector", "overhead", "priority"),
@@ -81,7 +82,7 @@ _NULL = Raw(b"null")
 
 
 class Shape(Struct, gc=False, rename="camel"):
-    """The fields that Evenkeel reads of an object."""
+    """The fields of an object that Evenkeel reads."""
 
 
 class OwnerShape(Shape):
@@ -269,7 +270,7 @@ _encode = msgspec.json.encode
 
 
 class Pods:
-    """Reads pods one after the other. Pods with equal needs or equal labels share them."""
+    """Reads pods one after the other. Pods with equal needs or equal labels share one copy."""
 
     def __init__(self) -> None:
         self._needs: dict[object, Needs] = {}
@@ -313,11 +314,12 @@ class Pods:
 
     def _needs_of(self, spec: _Spec, status: _Status, pod: str, unread: tuple[str, ...]) -> Needs:
         volumes = tuple(_volume(entry, pod) for entry in spec.volumes or ())
-        # Without these fields, the specs of all pods of one template are equal.
+        # These fields are cleared, because the specs of all pods of one template are equal without them.
         spec.volumes, spec.node_name, spec.priority, spec.termination_grace_period_seconds = None, "", None, None
         statuses = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
         running = {one.name: one for one in statuses if one.resources is not None or one.allocated_resources}
-        # Only a pod with pod-level requests has a pod-level resize. Without it, pods of one template share their needs.
+        # Only a pod with pod-level requests can have a pod-level resize. The pod-level status of other pods is ignored,
+        # so that pods of one template share their needs.
         whole = (status.resources, status.allocated_resources) if _resources(spec.resources) else (None, None)
         asked, taken = _encode(spec), _encode([*(running[name] for name in sorted(running)), whole])
         infeasible = _is_infeasible(status)
@@ -372,7 +374,7 @@ def _needs(spec: _Spec, volumes: tuple[PodVolume, ...], unread: tuple[str, ...],
 
 
 def _unread(spec: _Spec, spreads: Iterable[_Spread]) -> Iterator[str]:
-    """Yield the paths of unknown fields below the spec, each of which may restrict the pod to some nodes."""
+    """Yield the paths of unknown fields below the spec. Each such field may restrict where the pod can run."""
     yield from _unknown(_plain(spec.affinity), _KNOWN_AFFINITY, "affinity")
     yield from _unknown(_plain(spec.topology_spread_constraints), _KNOWN_SPREAD, "topologySpreadConstraints")
     if any(one.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway") for one in spreads):
@@ -446,7 +448,7 @@ def _pod_terms(shape: _PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
 
 
 def _volume(entry: Mapping[str, Any], pod: str) -> PodVolume:
-    kind = next((key for key in sorted(entry) if key != "name"), "emptyDir")  # the API server's default
+    kind = next((key for key in sorted(entry) if key != "name"), "emptyDir")  # emptyDir is the API server's default
     name = str(entry.get("name", ""))
     source = entry.get(kind)
     source = source if isinstance(source, dict) else {}
@@ -481,7 +483,7 @@ def _delay(annotations: PodAnnotations | None) -> timedelta:
 
 
 def utc(moment: datetime | None) -> datetime | None:
-    """Return a time with a time zone: UTC where it names none."""
+    """Return a time with a time zone. A time without one is in UTC."""
     return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
 
 

@@ -1,4 +1,4 @@
-"""Checks the rights that a check or a run needs, by SelfSubjectAccessReviews. Reads no object."""
+"""Tests by SelfSubjectAccessReviews whether the identity has the rights of a check or a run. Reads no object."""
 
 from collections.abc import Sequence
 

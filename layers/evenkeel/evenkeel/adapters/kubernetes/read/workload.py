@@ -37,11 +37,13 @@ from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Workl
 RIGHTS = "deploy/kubernetes/rbac-workload.yaml"
 # The largest number of pods of a cluster that is read in parallel with others.
 _BESIDE_OTHERS = 2_000
-# The limit of the bytes of pods' needs. Equal pods share them: 30,000 pods of 500 templates need half a megabyte.
+# The limit of the size of all pods' needs, in bytes. Equal pods share their needs, so 30,000 pods of 500 templates need
+# half a megabyte.
 _MOST_KEPT = 32 * 2**20
 # cluster-autoscaler's default namespace.
 _KUBE_SYSTEM = "kube-system"
-# The autoscaler's lease and status, and every kind that is listed. deploy/kubernetes/rbac-workload.yaml has the rights.
+# The objects that show a running autoscaler (its lease and its status), and every kind that is listed.
+# deploy/kubernetes/rbac-workload.yaml grants the rights to read them.
 _SIGNS = (
     {"group": "coordination.k8s.io", "resource": "leases", "name": "cluster-autoscaler"},
     {"group": "", "resource": "configmaps", "name": "cluster-autoscaler-status"},
@@ -109,7 +111,7 @@ class KubernetesWorkload:
         return workload
 
     def refused(self, *, orders: bool) -> Sequence[str]:
-        """Return a sentence for each missing right. ``orders``: also of rights to the autoscaler's lease and status."""
+        """Return a sentence for each missing right. ``orders``: include the autoscaler's lease and status."""
         rights = [{"group": group, "resource": plural, "verb": "list", "namespace": ""} for group, plural in _LISTED]
         if orders:
             places = self._autoscaler_namespaces
@@ -155,7 +157,7 @@ class KubernetesWorkload:
         return tuple(nodes)
 
     def _daemon_sets(self) -> tuple[Pod, ...]:
-        """Return a pod of each DaemonSet. Empty where listing is forbidden: then only their running pods are known."""
+        """Return a pod of each DaemonSet. Empty where listing is forbidden; then only running pods are known."""
         try:
             listed = self._list(
                 "/apis/apps/v1/daemonsets",
@@ -178,7 +180,7 @@ class KubernetesWorkload:
         return TooLargeError(f"{self._api.name}: it has more than {most} {plural}: raise workload.most_{plural}")
 
     def _with_volumes(self, workload: Workload) -> Workload:
-        """Return the workload with the objects of volumes. They are read only where a pod has a claim."""
+        """Return the workload with volumes, claims and related objects. They are read only where a pod has a claim."""
         storage = "/apis/storage.k8s.io/v1"
         limits = dict(self._list(f"{storage}/csinodes", CsiNodeShape, CsiNodeShape.read))
         return replace(
@@ -193,19 +195,20 @@ class KubernetesWorkload:
     def _list(
         self, path: str, shape: type[_Shape], read: Callable[[_Shape], _Value], fields: str = ""
     ) -> Iterator[_Value]:
-        """Yield every object of a kind, and keep no page.
+        """Yield every object of a kind. Keeps no page in memory.
 
-        Raises ClusterUnavailableError, also where an object is not valid: an incomplete list is never used.
+        Raises ClusterUnavailableError, also where an object is not valid, because an incomplete list must not be used.
         """
         decode, count = _decoder(shape), 0
-        # Evenkeel keeps a hundredth of a page of pods, so each such page has its own limit. It keeps most of a page of
-        # another kind, so all pages of that kind share one limit.
+        # Evenkeel keeps only a hundredth of a page of pods, so each page of pods has its own limit. It keeps most of a
+        # page of any other kind, so all pages of such a kind share one limit.
         allowance = None if fields else Allowance()
         try:
             for page in self._api.each_page(path, self._remaining, allowance, fields, rights=RIGHTS):
                 for item in decode(page).items:
                     count += 1
-                    if count > self._most_pods + 1:  # of any kind: pods are the most numerous
+                    # The limit of pods applies to every kind, because pods are the most numerous.
+                    if count > self._most_pods + 1:
                         raise TooLargeError(f"GET {path} of {self._api.name}: more than {self._most_pods} objects")
                     yield read(item)
             return
@@ -217,7 +220,7 @@ class KubernetesWorkload:
 
 
 def _moment(text: object) -> datetime | None:
-    """Return a time in RFC 3339 or as Go prints it: ``2026-01-15 12:00:00.123456789 +0000 UTC``; else None."""
+    """Return the time in a text, or None: RFC 3339, or as Go prints it, ``2026-01-15 12:00:00.123456789 +0000 UTC``."""
     match = _TIME.match(text) if isinstance(text, str) else None
     if match is None:
         return None

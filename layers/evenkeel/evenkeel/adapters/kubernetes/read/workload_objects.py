@@ -35,8 +35,8 @@ from evenkeel.domain.model.workload import (
     Volume,
 )
 
-# In-tree volumes: the field, the provisioner, and the CSI driver that serves them now (k8s.io/csi-translation-lib,
-# plugins).
+# The kinds of in-tree volumes. Each entry has the field, the provisioner, and the CSI driver that serves such volumes
+# now (k8s.io/csi-translation-lib, plugins).
 _IN_TREE = (
     ("aws_elastic_block_store", "aws-ebs", "ebs.csi.aws.com"),
     ("gce_persistent_disk", "gce-pd", "pd.csi.storage.gke.io"),
@@ -167,7 +167,7 @@ class _AttachmentSpec(Shape):
 
 
 class AttachmentShape(Shape):
-    """A VolumeAttachment. Without a persistent volume, it is of an inline volume, which is counted with its pod."""
+    """A VolumeAttachment. Without a persistent volume, it attaches an inline volume, which is counted with its pod."""
 
     metadata: Metadata
     spec: _AttachmentSpec
@@ -223,7 +223,7 @@ class _Topology(Shape):
 
 
 class ClassShape(Shape):
-    """A storage class. Its fields are at the top level: it has no ``spec``."""
+    """A storage class. Its fields are at the top level, because it has no ``spec``."""
 
     metadata: Metadata
     provisioner: str = ""
@@ -283,7 +283,7 @@ class BudgetShape(Shape):
     status: _BudgetStatus | None = None
 
     def read(self) -> PodDisruptionBudget:
-        """Return a budget. It allows no disruption until its controller has counted its pods."""
+        """Return a budget. A budget allows no disruption until its controller has counted its pods."""
         return PodDisruptionBudget(
             namespace=self.metadata.namespace,
             name=self.metadata.name,

@@ -1,4 +1,4 @@
-"""Marks the machines that are deleted first when replicas fall, and removes the marks."""
+"""Marks the machines that are to be deleted first when replicas fall, and removes such marks."""
 
 from collections.abc import Collection, Iterable
 
@@ -20,7 +20,7 @@ from evenkeel.texts.english import sentence
 
 
 class Marker:
-    """Writes the delete marks of the machines that one check has listed."""
+    """Sets and removes the delete marks of the machines that one check has listed."""
 
     def __init__(
         self, api: KubernetesApi, objects: ClusterObjects, lister: ObjectLister, patcher: Patcher, remaining: Remaining
@@ -47,8 +47,8 @@ class Marker:
         )
         preserved = sum(machine.preserved for machine in staying)
         if preserved and len(names) < min(group.requested, len(staying)) - requested:
-            # Preserved machines are deleted last. ``names`` has too few machines, so another or a preserved machine
-            # would be deleted.
+            # ``names`` has too few machines, because preserved machines are deleted last. So the controller would also
+            # delete a machine that is not in ``names``.
             raise RejectedError(
                 f"{group.key}: {preserved} of its {len(staying)} machines are preserved, so spec.replicas {requested} "
                 "would take others than it should: give back less, or end their preservation"
@@ -56,7 +56,7 @@ class Marker:
         return names
 
     def _named(self, plan: GroupPlan) -> tuple[str, ...]:
-        """Return the machines that the plan names. Raises ConflictError where one is deleted or preserved by now."""
+        """Return the machines that the plan names. Raises ConflictError if one of them is now deleted or preserved."""
         staying = {machine.ref: machine for machine, _ in self._staying(plan.group)}
         for ref in plan.removal.machines:
             machine = staying.get(ref)
@@ -68,9 +68,9 @@ class Marker:
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
         """Mark these machines, and remove Evenkeel's marks from the group's other machines.
 
-        Each patch contains the machine's resourceVersion. So a machine that has joined meanwhile causes a conflict, and
-        the next run plans with its node. Machines that already have the mark need no patch. Evenkeel lists them again
-        to detect a change.
+        Each patch contains the machine's resourceVersion. So a machine that has become a node meanwhile causes a
+        conflict, and the next run plans with this node. Machines that already have the mark need no patch. Evenkeel
+        lists them again to detect a change.
         """
         group, mark = patch.plan.group, FLAVOURS[patch.plan.group.key.flavour].machines.mark
         if names:
@@ -81,8 +81,8 @@ class Marker:
             if reason is not None:
                 raise ConflictError(f"{group.key}: {sentence(reason)}")
         for machine, item in staying:
-            # Gardener's mark does not name its author. A mark that remains on a machine would delete that machine
-            # instead of one in ``names``.
+            # Gardener's mark does not name its author. A machine on which a mark remains would be deleted instead of a
+            # machine in ``names``.
             is_ours = mark.is_ours or machine.name in ours
             if machine.name not in names and is_ours and mark.is_set_on(item):
                 self._set_mark(group, item, None)
@@ -95,7 +95,7 @@ class Marker:
                 self._set_mark(group, item, mark.value)
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
-        """Remove Evenkeel's marks from these machines. While the group has a surplus, remove none and return False."""
+        """Remove Evenkeel's marks from these machines. While the group has a surplus, keep them and return False."""
         mark, staying = FLAVOURS[group.key.flavour].machines.mark, self._staying(group)
         if not no_surplus((machine for machine, _ in staying), group.requested):
             return False
@@ -122,7 +122,7 @@ class Marker:
             raise ConflictError(f"machine {machine.name} of {group.key} {change} since it was read")
 
     def _staying(self, group: NodeGroup) -> list[tuple[Machine, Object]]:
-        """Return a group's machines that are not being deleted. Lists machines where the check did not list them."""
+        """Return a group's machines that are not being deleted. Lists the machines if the check has not listed them."""
         flavour, now = FLAVOURS[group.key.flavour], self._api.now()
         if group.key not in self._objects.machines:
             self._objects.machines[group.key] = self._list(group)

@@ -36,7 +36,8 @@ class Patcher:
         self._api = api
         self._remaining = remaining
         self._write_topology = write_topology
-        self._answers: dict[str, Object] = {}  # patched objects by identity; several groups can share one owner
+        # The newest state of patched objects, by identity; several groups can share one owner.
+        self._answers: dict[str, Object] = {}
 
     def apply(self, member: GroupObjects, patch: Patch, decision: str, adopted: str, move: str | None) -> None:
         """Write bounds, replicas and annotations, each to the object that has them."""
@@ -94,15 +95,16 @@ class Patcher:
         name = FLAVOURS[plan.group.key.flavour].autoscaler.provision_timeout
         current = annotations_of(self._newest(member.scalable))
         value = None if plan.short_provision is None else f"{int(plan.short_provision.total_seconds())}s"
-        if current.get(name) == current.get(PROVISION_TIME):  # Evenkeel has set the timeout, or both are missing
+        # Evenkeel has set the timeout, or both annotations are missing.
+        if current.get(name) == current.get(PROVISION_TIME):
             return {PROVISION_TIME: value, name: value}
         return {PROVISION_TIME: None} if PROVISION_TIME in current else {}
 
     def _check_replicas(self, member: GroupObjects) -> None:
         """Raise ConflictError where the scalable's replicas have changed since they were read.
 
-        The owner's resourceVersion does not reveal such a change. If a new max were below replicas that were ordered
-        meanwhile, it would remove running nodes (HyperShift), or stop scale-down until the next check.
+        The owner's resourceVersion does not reveal such a change. If replicas were raised above the new max meanwhile,
+        that max would remove running nodes (HyperShift), or stop scale-down until the next check.
         """
         item, path = self._newest(member.scalable), ("spec", "replicas")
         newest = self._api.get(_path_of(member, item), self._remaining)
@@ -111,7 +113,7 @@ class Patcher:
             raise ConflictError(f"{identity(item)} {change}: its owner's max is not lowered")
 
     def write_pool_maximum(self, member: GroupObjects, maximum: int) -> None:
-        """Write annotation pool-max to the scalable, or to the owner that copies it there."""
+        """Write annotation pool-max to the scalable, or to the owner from which it is copied to the scalable."""
         annotations: Annotations = {POOL_MAX: str(maximum)}
         if member.copied_maximum:
             self.write_owner(member, annotations, None)
@@ -129,7 +131,7 @@ class Patcher:
 
         Raises RejectedError, ConflictError.
         """
-        # For AppliedBounds, the record and not a right decides if Evenkeel writes the owner.
+        # The record, and not a right, decides whether Evenkeel writes an owner of class AppliedBounds.
         needs_right = member.owner.rights and not isinstance(member.owner, AppliedBounds)
         if needs_right and member.owner_object is not None and plan.bounds is not None and plan.publishes:
             self.write_owner(member, {}, plan.bounds, pins=plan.pins, dry_run=True)
@@ -178,7 +180,7 @@ class Patcher:
         applies: bool = False,
         dry_run: bool = False,
     ) -> None:
-        """Send a merge patch, or a server-side apply with force. With uid and resourceVersion, it creates no object."""
+        """Send a merge patch, or a server-side apply with force. The resourceVersion prevents creating an object."""
         kind, version = _kind_of(member, item)
         namespace, name = name_of(item)
         identifying = {"kind": kind.kind, "apiVersion": f"{kind.group}/{version}"}
@@ -199,13 +201,13 @@ class Patcher:
 
 
 def identity(item: Object) -> str:
-    """Return API group, kind, namespace and name. All versions of a group serve the same object."""
+    """Return API group, kind, namespace and name, which are the same in all versions that serve the object."""
     group = str(item.get("apiVersion")).partition("/")[0]
     return "/".join((group, str(item.get("kind")), *name_of(item)))
 
 
 def resource_version(item: Object) -> str:
-    """Return the object's resourceVersion. Raises RejectedError without one: a patch could overwrite newer changes."""
+    """Return the resourceVersion. Raises RejectedError without one, because a patch could overwrite newer changes."""
     version = get_path(item, ("metadata", "resourceVersion"))
     if not isinstance(version, str) or not version:
         raise RejectedError(f"{identity(item)} has no metadata.resourceVersion: not written")

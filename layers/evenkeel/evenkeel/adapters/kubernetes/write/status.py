@@ -20,7 +20,7 @@ _EVENT_REASONS = {
     State.HEALTHY: "Rebalanced",
     State.FENCED: "Fenced",
     State.PROBING: "Probing",
-    State.FROZEN: "Frozen",  # a frozen group is never written, but the table has each state
+    State.FROZEN: "Frozen",  # Evenkeel never writes a frozen group; this entry only completes the table
 }
 _log = logging.getLogger("evenkeel.kubernetes")
 
@@ -61,7 +61,7 @@ def emit_event(
 
 
 def write_status(api: KubernetesApi, place: str, text: str, remaining: Remaining) -> bool:
-    """Write one entry of an existing ConfigMap, ``NAMESPACE/NAME``; return False where that failed."""
+    """Write one entry of an existing ConfigMap, ``NAMESPACE/NAME``; return False where the write failed."""
     if remaining() < _SPARE_SECONDS:
         return False
     namespace, _, name = place.partition("/")

@@ -1,9 +1,10 @@
 """Balanced, Evenkeel's default strategy: it divides a pool's headroom among the groups that can use it.
 
-The maxima add up to PoolMaximum, so autoscalers cannot exceed it. Each division, called a deal, is published long
-enough for every autoscaler loop to read it. A group that has used up its headroom gets a loan if the other groups are
-unchanged: then only its zone can serve the demand. To detect this, the pool stores its last deal (``Publication``).
-With a workload view, headroom goes to the zones that pods wait for, and does not rotate.
+The maxima add up to PoolMaximum, so autoscalers cannot exceed it. Each division is called a deal. A deal is published
+long enough for every autoscaler loop to read it. If a group has used up its headroom while the other groups are
+unchanged, only its zone can serve the demand. Such a group gets a loan, which is headroom of the other groups. To
+detect such a group, the pool stores its last deal (``Publication``). If pods are read, the zones that pods wait for get
+the headroom, and the headroom does not rotate.
 
 The steps are numbered as in docs/guides/strategies.md.
 """
@@ -56,7 +57,7 @@ def _after_change(
 ) -> tuple[Publication, datetime | None]:
     """Return the deal after a change of requested replicas: a loan to the groups at their bound, or a new leveling.
 
-    A loan starts once the replicas have been unchanged for ``standstill``. Before, the last deal remains, and the
+    A loan starts once the replicas have been unchanged for ``standstill``. Until then, the last deal remains, and the
     second returned value is the time at which the loan starts.
     """
     guesses = pool.awaited is None and not deal.is_scarce
@@ -73,7 +74,7 @@ def _after_change(
 
 
 def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication, fresh: Publication) -> tuple["_Deal", Publication]:
-    """Return the deal of an unchanged pool: the last deal, until every autoscaler loop has read that deal.
+    """Return the deal of an unchanged pool. Until every autoscaler loop has read the last deal, that deal remains.
 
     Afterwards, an unused loan ends, or the next group gets the last nodes of the headroom.
     """
@@ -94,7 +95,7 @@ def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication, fresh: Publi
     if pool.awaited is not None:
         deal.level_out(last.grower, last.turn)  # no pod waits for the last nodes, so they do not rotate
         return deal, last
-    # The group with the last nodes does not use them: the next group gets them.
+    # The group with the last nodes has not ordered them, so the next group gets them.
     deal.level_out(last.grower, last.turn + 1)
     return deal, replace(fresh, grower=last.grower, turn=last.turn + 1)
 
@@ -111,14 +112,15 @@ class _Share:
         # if healthy.
         unfenced = not draft.group.annotations.fencing_enabled and draft.state in (State.FENCED, State.PROBING)
         self.state = State.FROZEN if draft.group.owner.bounds_held else State.HEALTHY if unfenced else draft.state
-        # How many nodes the group may grow beyond its target. Without a cap, only the headroom limits its growth.
+        # The number of nodes by which the group may exceed its target. Without a cap, only the headroom limits its
+        # growth.
         self.cap = pool_max if cap is None else cap - draft.requested
         self.extra = draft.kept_room
         self.steps: list[Reason] = []
 
     @property
     def basis(self) -> str:
-        """Return the group's values that a deal depends on, without the target."""
+        """Return the group's values that a deal depends on, except the target."""
         draft, group, state = self.draft, self.draft.group, self.state
         probe = draft.probe if state is State.PROBING else ""
         room = group.bounds.max if state is State.FROZEN and group.bounds is not None else ""
@@ -140,8 +142,9 @@ class _Deal:
     def __init__(self, pool_max: int, drafts: Sequence[Draft]) -> None:
         self._shares = [_Share(draft, pool_max) for draft in drafts]
         live = [share for share in self._shares if share.state is not State.FROZEN]
-        # 1. The headroom. A frozen group keeps its bounds, so its room is reserved. If an owner requires a least max,
-        # its group first gets the nodes up to that max. Otherwise the maxima' sum could exceed PoolMaximum.
+        # 1. Compute the headroom. A frozen group keeps its bounds, so the nodes up to its max are reserved. If an owner
+        # requires a least max, its group first gets the nodes up to that max. Otherwise the sum of the maxima could
+        # exceed PoolMaximum.
         self._left = max(0, pool_max - sum([share.target + share.extra for share in self._shares]))
         self._headroom = self._left
         for share in live:
@@ -151,7 +154,7 @@ class _Deal:
                 self._left -= nodes
         self._healthy = [share for share in live if share.state is State.HEALTHY and share.cap > 0]
         self._smallest_first = sorted(live, key=lambda share: (share.target, share.draft.tie))
-        # 2. A probing group gets one machine. A fenced group gets none: its max is its target.
+        # 2. A probing group gets one machine. A fenced group gets no machine, so its max is its target.
         probing = [share for share in self._smallest_first if share.state is State.PROBING and share.draft.probe > 0]
         self._probing = [share for share in probing if share.cap > 0 and not share.extra]
         self.is_scarce = 0 < self._left < len(self._healthy) + len(self._probing)
@@ -186,7 +189,7 @@ class _Deal:
     def at_their_bound(self, last: Publication) -> list[_Share]:
         """Return the groups that have used up their headroom.
 
-        The list is empty if another group has changed, or if no other group has headroom.
+        The list is empty if another group has changed, or if no other group has unused headroom.
         """
         used_up = []
         others = False
@@ -207,7 +210,7 @@ class _Deal:
         return not self._short(awaited)
 
     def serve(self, awaited: Mapping[str, int]) -> None:
-        """4. Give each group headroom for the pods that wait for it. Level the headroom if it does not suffice."""
+        """4. Give each group headroom for the nodes that pods wait for. If the headroom does not suffice, level it."""
         short = self._short(awaited)
         self._fill(
             [share for share, _ in short], [share.bucket(0, nodes) for share, nodes in short], Rule.HEADROOM_AWAITED
@@ -222,10 +225,13 @@ class _Deal:
         """4. Lend the headroom to these groups, except one node for each other healthy group."""
         self._one_each(set(self._healthy) - set(at_bound))
         self._fill(at_bound, [share.bucket(0, share.cap - share.extra) for share in at_bound], Rule.HEADROOM_LENT)
-        self._level_rest()  # the headroom that the groups at their caps cannot use
+        self._level_rest()  # distribute the headroom that the groups at their caps cannot use
 
     def level_out(self, grower: str, turn: int) -> None:
-        """5, 6. Give each healthy group one node. Level the rest. Give scarce headroom to one group after another."""
+        """5, 6. Give each healthy group one node, then level the remaining headroom.
+
+        If the headroom is scarce, the groups get it one after another.
+        """
         if self.is_scarce:
             self._last_nodes(grower, turn)
             return

@@ -10,7 +10,7 @@ from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, read_coun
 
 
 def distribute_over_zones(zone_index: int, size: int, zones: int) -> int:
-    """Return how many of ``size`` nodes the zone at ``zone_index`` (0-based) gets, with ``zones`` zones.
+    """Return how many of ``size`` nodes the zone at ``zone_index`` (0-based) gets if the pool has ``zones`` zones.
 
     The remainder goes to the first zones, one node each.
 
@@ -29,7 +29,8 @@ def distribute_percent_over_zones(zone_index: int, percent: int, zones: int, tot
     """
     if total % zones == 0:
         return percent
-    # ceil(share / (total / zones) * percent), in integers: an inexact float could round up by one more
+    # ceil(share / (total / zones) * percent), computed in integers, because an inexact float could be rounded up too
+    # far
     return -(-distribute_over_zones(zone_index, total, zones) * zones * percent // total)
 
 
@@ -43,7 +44,7 @@ def distribute_rolling(pool: Rolling, zone_index: int, zones: int, *, pool_min: 
     """Return the share of a pool's ``maxSurge`` and ``maxUnavailable`` that one zone gets.
 
     As in Gardener, a percentage of surge is weighted by PoolMaximum, and a percentage of unavailability by PoolMinimum.
-    Plans only report the shares, because a rolling update with both shares 0 makes no progress.
+    Plans report the shares and do not write them, because a rolling update makes no progress if both shares are 0.
     """
     return Rolling(
         _share(pool.max_surge, zone_index, zones, pool_max), _share(pool.max_unavailable, zone_index, zones, pool_min)

@@ -1,7 +1,8 @@
 """Exact fences: the owner of a group keeps the group's replicas fixed, even at 0, and no autoscaler scales the group.
 
-HyperShift's operator stops a workload cluster's autoscaler if no group is left for it to scale
-(hostedcluster_controller.go). So at least one group stays with the autoscaler, and only its max fences this group.
+HyperShift's operator stops a workload cluster's autoscaler if the autoscaler has no group left to scale
+(hostedcluster_controller.go). So Evenkeel leaves at least one group to the autoscaler, and fences this group only by
+its max.
 """
 
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ from evenkeel.domain.model.pools import AnyPool
 
 
 def with_exact_fences(pools: list[AnyPool], fenced: Iterable[NodeGroup]) -> list[AnyPool]:
-    """Return the pools. Each group whose owner is to hold its replicas has ``may_be_pinned``, and may have max 0."""
+    """Return the pools. A group whose owner shall keep its replicas fixed has ``may_be_pinned``, and may have max 0."""
     able = [group for pool in pools for group in pool.groups if group.owner.pinning is not None]
     exact = exact_fences(fenced, [group for group in able if group.ours.pinned and group.frozen_because is None])
     if not exact:
@@ -27,11 +28,12 @@ def with_exact_fences(pools: list[AnyPool], fenced: Iterable[NodeGroup]) -> list
 
 
 def exact_fences(fenced: Iterable[NodeGroup], pinned: Iterable[NodeGroup]) -> frozenset[GroupKey]:
-    """Return the groups whose owners are to hold their replicas.
+    """Return the keys of the groups whose owners shall keep the replicas fixed.
 
     Args:
         fenced: All groups that must not grow.
-        pinned: All groups whose replicas are held now. Groups that are not in ``fenced`` go back to the autoscaler.
+        pinned: All groups whose replicas are fixed now. Those that are not in ``fenced`` are returned to the
+            autoscaler.
     """
     candidates: dict[str, list[NodeGroup]] = {}
     for group in fenced:
@@ -51,8 +53,8 @@ def exact_fences(fenced: Iterable[NodeGroup], pinned: Iterable[NodeGroup]) -> fr
 def _without_last(groups: list[NodeGroup], *, is_released: bool) -> list[NodeGroup]:
     """Return the groups of one workload cluster that may be pinned.
 
-    If the autoscaler scales another group, all groups may be pinned. Otherwise one group is left out, if possible one
-    that is not pinned now. So Evenkeel never pins the autoscaler's last group.
+    If the autoscaler scales any other group, all of ``groups`` may be pinned. Otherwise one group is left out, if
+    possible one that is not pinned now. So Evenkeel never pins the autoscaler's last group.
     """
     owners = {group.owner.numbers.ref.id for group in groups if group.owner.numbers is not None}
     if any(group.owner.pinning is not None and group.owner.pinning.scaled - owners for group in groups):

@@ -1,7 +1,7 @@
 """The sizing strategies of GEP-24: they compute (min, max) of each group of a pool.
 
-They count nodes as GEP-24 does (``Draft.counted``), so they reproduce GEP-24's published scans. ``safety`` applies
-fences and makes the bounds safe afterwards. Balanced has its own module: it uses targets, and stores its last deal.
+They count nodes as GEP-24 does (``Draft.counted``), so they reproduce GEP-24's published scans. Afterwards, ``safety``
+applies fences and makes the bounds safe. Balanced has its own module, because it uses targets and stores its last deal.
 
 Sources: GEP-24 section 3.1 (Lax-Greedy; Adaptive in its last revision) and 3.2 (Backward-Compatible).
 """
@@ -34,8 +34,8 @@ def _lax_greedy(pool: PoolDraft) -> list[Size]:
 def _backward_compatible(pool: PoolDraft) -> list[Size]:
     """Return Gardener's static split (GEP-24 3.2).
 
-    If PoolMaximum is smaller than the number of zones, some zones get a max of 0. The zones then get nodes in this
-    order: healthy zones with nodes, empty healthy zones, other zones.
+    If PoolMaximum is smaller than the number of zones, some zones get a max of 0. The zones then get their shares in
+    this order: healthy zones with nodes, empty healthy zones, other zones.
     """
     pool_min, pool_max, drafts = pool.pool.min, pool.pool.max, pool.groups
     zones = len(drafts)
@@ -56,9 +56,9 @@ def _backward_compatible(pool: PoolDraft) -> list[Size]:
 def _adaptive(pool: PoolDraft) -> list[Size]:
     """Return sizes with Lax-Greedy's max, and with a share of PoolMinimum as min (GEP-24, last revision).
 
-    Other zones carry the min of a fenced zone. Three rules fill gaps of GEP-24. Nodes that run in fenced zones count
-    toward PoolMinimum. If a share exceeds its group's max, groups with room get the excess. If every zone is fenced,
-    the last bounds remain.
+    The min of a fenced zone is divided among the other zones. Evenkeel adds three rules where GEP-24 has none. Nodes
+    that run in fenced zones count toward PoolMinimum. If a share exceeds its group's max, groups with room get the
+    excess. If every zone is fenced, the last bounds remain.
     """
     drafts, pool_max = pool.groups, pool.pool.max
     open_zones = [i for i, draft in enumerate(drafts) if draft.state is not State.FENCED]
@@ -86,7 +86,7 @@ def _adaptive(pool: PoolDraft) -> list[Size]:
 
 
 def _carried_minima(pool: PoolDraft, open_zones: Sequence[int]) -> list[int]:
-    """Return each zone's min: 0 if fenced, else its share of PoolMinimum plus a part of what fenced zones lack."""
+    """Return each zone's min: 0 if fenced, else its share of PoolMinimum plus a part of the fenced zones' shortfall."""
     drafts = pool.groups
     shares = [distribute_over_zones(i, pool.pool.min, len(drafts)) for i in range(len(drafts))]
     fenced = set(range(len(drafts))) - set(open_zones)

@@ -1,4 +1,4 @@
-"""Groups that Evenkeel must not write: their owner needs a consent that is missing, or another writer sets replicas."""
+"""Groups that Evenkeel must not write, because the record lacks a consent, or another writer sets replicas."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -23,16 +23,16 @@ def _held(group: NodeGroup) -> NodeGroup:
     numbers = group.owner.numbers
     if numbers is None or not numbers.needs_consent:
         return group
-    # While the owner has a value that Evenkeel wrote, the bounds from before that value are the desired bounds.
-    # Otherwise the owner's present bounds are.
+    # While the owner has bounds that Evenkeel wrote, its bounds before that write are the desired bounds. Otherwise its
+    # present bounds are the desired bounds.
     numbers = replace(numbers, takes_ours=group.has_ours_with_bounds)
     return replace(group, owner=replace(group.owner, numbers=numbers, bounds_held=True, allowed_replicas=group.bounds))
 
 
 def without_foreign(pools: Iterable[AnyPool], without: Collection[PoolId]) -> list[AnyPool]:
-    """Return the pools. A group is frozen if its annotation, but not the pool's state, says that Evenkeel pinned it.
+    """Return the pools. Freeze each group that is pinned by its annotation, but not by the pool's stored state.
 
-    Either the group is a copy of an object that Evenkeel wrote, or another writer has set its replicas after Evenkeel.
+    Such a group is a copy of an object that Evenkeel wrote, or another writer has set its replicas after Evenkeel.
     Pools in ``without`` are unchanged.
     """
     return [

@@ -1,8 +1,8 @@
-"""The bounds to publish, for every strategy: this module alone applies caps on growth and makes bounds safe.
+"""The bounds to publish. For every strategy, only this module applies caps on growth and makes bounds safe.
 
-Cluster Autoscaler reads bounds every ten seconds. A single bad bound hides every node group of the cluster from the
-autoscaler (clusterapi_controller.go:804-808). A max below replicas stops scale-down for good
-(kubernetes/autoscaler#9395). With a min above replicas, the autoscaler refuses small growth
+Cluster Autoscaler reads bounds every ten seconds. A single invalid bound hides every node group of the cluster from the
+autoscaler (clusterapi_controller.go:804-808). A max below the replicas stops scale-down permanently
+(kubernetes/autoscaler#9395). With a min above the replicas, the autoscaler refuses small scale-ups
 (kubernetes/autoscaler#4942).
 """
 
@@ -65,7 +65,8 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
         }
         maximum = _cut(draft, maximum, cap, rule, **facts.get(rule, {}))
     if pool.pool.settings.strategy.adds_up and draft.journal_delta < 0 and group.bounds is not None:
-        # This group's patch is written before other groups lower their max. So the patch must not raise its max.
+        # This group's patch is written before other groups lower their max. So this patch must not raise this group's
+        # max.
         maximum = _cut(draft, maximum, group.bounds.max, Rule.GIVES_UP_FIRST)
     return maximum
 
@@ -79,9 +80,9 @@ def _cut(draft: Draft, maximum: int, cap: int, rule: Rule, **facts: Fact) -> int
 
 
 def _closing_rule(pool: PoolDraft, draft: Draft) -> Rule | None:
-    """Return why autoscalers must not order nodes in the group; None: they may.
+    """Return the rule by which autoscalers must not order nodes in the group; None: they may order.
 
-    In a pool that is opened to autoscalers (paused or in dry run), they always may.
+    In a pool that is being opened to autoscalers (paused or in dry run), autoscalers may always order.
     """
     if pool.opens:
         return None
@@ -91,7 +92,7 @@ def _closing_rule(pool: PoolDraft, draft: Draft) -> Rule | None:
 
 
 def stays_closed(draft: Draft) -> bool:
-    """Return True if the group cannot be written for now, and its present max leaves no room for growth."""
+    """Return True if Evenkeel cannot write the group now, and its present max leaves no room for growth."""
     group = draft.group
     if group.frozen_because is None or group.bounds is None or not group.owner.bounds_are_read:
         return False
@@ -99,7 +100,7 @@ def stays_closed(draft: Draft) -> bool:
 
 
 def _closed(pool: PoolDraft, draft: Draft, rule: Rule) -> int:
-    """Return a closed group's max: its replicas, plus the nodes that pods need once upcoming machines are counted.
+    """Return a closed group's max: its replicas, plus the nodes that pods need in addition to upcoming machines.
 
     An autoscaler can order only these additional nodes.
     """
@@ -115,7 +116,7 @@ def _closed(pool: PoolDraft, draft: Draft, rule: Rule) -> int:
 
 
 def _has_moved_machines_coming(pool: PoolDraft, draft: Draft) -> bool:
-    """Return True while the group waits for machines that Evenkeel moved to it from another zone.
+    """Return True while the group waits for machines of replicas that Evenkeel moved to it from another zone.
 
     Cluster Autoscaler does not count machines that it did not order (clusterstate.go:1126-1139). If max left room, the
     autoscaler would order these nodes again.
@@ -127,12 +128,13 @@ def _has_moved_machines_coming(pool: PoolDraft, draft: Draft) -> bool:
 
 
 def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) -> tuple[Bounds, list[Reason]]:
-    """Return bounds that may be published for a group, and a reason for each change.
+    """Return safe bounds for a group, and a reason for each change of the proposed bounds.
 
     Args:
         minimum: The proposed min; may be negative or too large.
         maximum: The proposed max; may be negative.
-        group: The group. Its owner may require a least max or min (an OpenShift MachineAutoscaler: max 1).
+        group: The group. Its owner may require a least max or min (an OpenShift MachineAutoscaler requires a max of at
+            least 1).
         requested: The replicas that the same patch requests, >= 0.
     """
     reasons = []
@@ -154,10 +156,11 @@ def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) ->
 
 
 def shorten_provision_time(pool: PoolDraft) -> None:
-    """Set the record's provision time for suspect groups, and remove it from the others. A user's own value remains.
+    """Set the record's provision time for suspect groups, and remove it from other groups. A user's own value remains.
 
-    This is no fence: Cluster Autoscaler may choose the group again. But each attempt then takes minutes instead of a
-    quarter of an hour. The short time matters most where max cannot be 0 or the bounds are held.
+    A short provision time is no fence, because Cluster Autoscaler may choose the group again. But each attempt then
+    takes minutes instead of a quarter of an hour. The short time matters most if max cannot be 0, or if the bounds are
+    held.
     """
     wanted = pool.pool.settings.suspect_provision_time if pool.pool.settings.autoscaler else None
     for draft in pool.groups:

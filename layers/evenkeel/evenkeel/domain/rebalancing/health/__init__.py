@@ -1,1 +1,1 @@
-"""Health of node groups: failures, backoff, contested writes, and the state that follows."""
+"""Health of node groups: failures, backoff, contested writes, and the states of groups that follow from them."""

@@ -1,7 +1,7 @@
 """Backoff per node group: healthy -> fenced -> probing -> healthy, or fenced again for twice as long.
 
 Constants and rules are Cluster Autoscaler's (utils/backoff/exponential_backoff.go:75-131), with two differences. The
-state is stored, so it outlives the process. A failure during a backoff changes nothing, so doubled and late reports of
+state is stored, so it outlives the process. A failure during a backoff does not count, so duplicate and late reports of
 one failure cannot lengthen the backoff.
 
 The state depends only on the *set* of failure times, not on the order or the number of their reports. A late report
@@ -13,8 +13,8 @@ never ends a backoff earlier.
     healthy  fenced   probing: one more          healthy
                       machine at most
 
-A machine that was launched after the last failure and has become a node ends the fence early: the zone delivers
-again. A machine that was already on its way when the failure happened does not end the fence.
+A machine that was launched after the last failure and has become a node ends the fence early, because the zone delivers
+again. A machine that was already provisioning when the failure happened does not end the fence.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,8 +26,8 @@ from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 
-# The number of reports to keep. 3 h have at most 36 backoffs of 5 min or more, so the start of each is kept, and many
-# reports between them.
+# The most stored reports per group. At most 36 backoffs of at least 5 min fit into 3 h. So the report that started each
+# backoff is stored, and also many of the other reports.
 _KEPT = 64
 _AHEAD_KEPT = 16
 
@@ -44,9 +44,9 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the group's stat
 ) -> GroupState:
     """Return the state after a failure at the time ``at``, which may be long ago or already known.
 
-    A failure before the last success, or during a known backoff, changes nothing. A failure with a time after ``now``
-    counts once, with the time ``now``. A timeout or an unknown failure replaces a quota or configuration failure only
-    after a success, or with ``overrides``.
+    A failure before the last success changes nothing. A failure during a known backoff does not change this backoff. A
+    failure that is dated after ``now`` counts once, as a failure at ``now``. A timeout or an unknown failure replaces
+    the class of a quota or configuration failure only after a success, or if ``overrides`` is True.
     """
     ahead = state.ahead
     if at in ahead:
@@ -57,7 +57,7 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the group's stat
     earlier = state.reports or ((state.last_failure,) if state.last_failure is not None else ())
     if at in earlier or (deliveries and at <= max(deliveries)):
         return state if ahead == state.ahead else replace(state, ahead=ahead)
-    # Counted failures without a kept report are earlier: the reports were too many, or a person wrote the record.
+    # Failures without a stored report are older: there were too many reports, or a person edited the stored state.
     unreported = max(0, state.failures - _fold(earlier, 0, policy, state.ended)[0]) if earlier else 0
     failures, until, reports = _fold({*earlier, at}, unreported, policy, state.ended)
     if state.backoff_until is not None:
@@ -70,7 +70,7 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the group's stat
     adds_reason = not newest and state.is_failing and reason.is_vague and not failure_class.is_vague
     replaces_reason = (newest and not keeps_reason) or adds_reason
     if newest and state.slow_start:
-        # After every failure, the count of new nodes starts anew.
+        # After each failure, slow start counts new nodes from 0 again.
         state = replace(state, slow_start=0, running_seen=None)
     return replace(
         state,
@@ -117,9 +117,9 @@ def observe_running(
 ) -> GroupState:
     """Return the state after a check that found ``running`` machines with a node.
 
-    ``fresh`` of these machines were launched after the last failure; None: the machines were not listed. One fresh
-    machine ends a fence early: the group is then probing. One further machine with a node is a success: the group is
-    then healthy.
+    ``fresh`` is the number of these machines that were launched after the last failure; None: machines were not listed.
+    One fresh machine ends a fence early, and the group is then probing. One further machine with a node is a success,
+    and the group is then healthy.
     """
     if state_at(state, now, None, policy) is State.HEALTHY:
         return state

@@ -1,4 +1,4 @@
-"""Nodes that registered and were never Ready: each counts as a machine without a node.
+"""Nodes that registered but were never Ready. Each of them counts as a machine without a node.
 
 A Node reports since when it is not Ready. If this time is after the node's first minutes, the node was Ready before,
 and its failure is no provisioning failure.

@@ -1,9 +1,9 @@
-"""The health of a group after one check: from failures that events report, and from failures that only a check finds.
+"""The health of a group after one check. It follows from failures in events, and from failures that only a check finds.
 
-A machine's status may report a failure. A node that does not register in time counts as a failure, too. The wait starts
-with the first check that misses the node, because machine-controller-manager does not rewrite an unchanged status for
-30 minutes. A new machine with a node is a success. A frozen group is not evaluated: in a rolling update, machines wait
-by design.
+A machine's status may report a failure. A node that does not register in time counts as a failure, too. The time is
+measured from the first check that misses the node, because machine-controller-manager does not rewrite an unchanged
+status for 30 minutes. A new machine with a node is a success. A frozen group is not evaluated, because machines wait by
+design in a rolling update.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,15 +20,16 @@ from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.rebalancing.health.backoff import observe_running, record_failure, state_at
 from evenkeel.domain.rebalancing.health.slow_start import count_arrivals
 
-# Three reverts within an hour are no edit by hand: another writer owns the field, such as a GitOps tool or a
-# controller.
+# Three reverts within an hour are not manual edits. Another writer, such as a GitOps tool or a controller, owns the
+# field.
 CONTEST_REVERTS = 3
 CONTEST_WITHIN = timedelta(hours=1)
 
-# The number of announced failures to keep per group. It is small, because events of one failure repeat.
+# The most stored announced failures per group (``announce_failure``). Few are enough, because several events report the
+# same failure.
 _ANNOUNCED_KEPT = 4
 
-# The number of names of failed machines to keep per group: enough to recognize most machines that are relaunched.
+# The most stored names of failed machines per group. They are enough to recognize most machines that are relaunched.
 _REFUSED_KEPT = 100
 
 
@@ -79,7 +80,7 @@ def observe_health(
         group.waiting or put_back or group.status.autoscaler_failure is not None or of_sets or group.status.never_ready
     )
     if group.frozen_because is not None:
-        # The clock of waiting replicas stops: in a rolling update, replicas do not wait because of the zone.
+        # The clock of waiting replicas stops, because the zone is not the cause of the wait in a rolling update.
         frozen = state if state is None or state.waiting_since is None else _not_waiting(state)
         return _stalled(group, frozen, now, provision_timeout)
     if state is None and not is_event:
@@ -100,7 +101,7 @@ def observe_health(
             after = record_failure(after, at, kind, message, policy, now=now)
     if after.is_failing and state_at(after, now, None, backoff) is not State.HEALTHY:
         after = _with_refused(group, after)
-        if after.running_seen is None:  # the group failed in this check: nodes that register from now on are new
+        if after.running_seen is None:  # the group failed in this check, so nodes that register from now on are new
             after = replace(after, running_seen=group.delivered)
     return state if after == before else after
 
@@ -108,9 +109,10 @@ def observe_health(
 def _stalled(
     group: NodeGroup, state: GroupState | None, now: datetime, provision_timeout: timedelta
 ) -> GroupState | None:
-    """Return the state with the time since when a rollout is stalled: launches fail, and nodes are missing.
+    """Return the state. ``stalled_since`` is set while a rollout is stalled: its launches fail, and nodes are missing.
 
-    Evenkeel only reports a stalled rollout. The failures count once the rollout has ended.
+    Evenkeel only reports a stalled rollout. The failures of its launches count as failures of the group only after the
+    rollout has ended.
     """
     refused = [machine.failure for machine in group.refused_machines if machine.failure is not None]
     rolls = group.frozen_because is not None and group.frozen_because.rule in ROLLOUTS
@@ -127,9 +129,10 @@ def _stalled(
 
 
 def announce_failure(state: GroupState, failure: MachineFailure) -> GroupState:
-    """Return the state with a failure that is dated later than the receiver's clock. The next check sets its time.
+    """Return the state with a failure that is dated later than the receiver's clock.
 
-    Only a check has the API server's time. If a slow clock set the time of the failure, the fence would end at once.
+    The next check sets the time of the failure, because only a check has the API server's time. If a slow clock set the
+    time of the failure, the fence would end at once.
     """
     known = [failure.at for failure in state.announced]
     if failure.at in known or failure.at in state.ahead or len(known) >= _ANNOUNCED_KEPT:
@@ -163,10 +166,10 @@ def _failures(
     provision_timeout: timedelta,
     of_sets: Sequence[GroupState],
 ) -> Iterator[tuple[datetime, FailureClass, str, BackoffPolicy]]:
-    """Yield the failures of machines, autoscaler, events, never-Ready nodes and MachineSets, with their backoff.
+    """Yield the failures of machines, autoscaler, events, never-Ready nodes and MachineSets, with their backoff policy.
 
-    Each never-Ready node has its own failure time, so one node is one failure, however long it exists. The backoff for
-    such nodes does not double, and is at most the provision timeout, because each try already takes that long. So
+    Each never-Ready node is one failure at one fixed time, however long the node exists. The backoff for such nodes
+    does not double, and is at most the provision timeout, because each attempt already takes the provision timeout. So
     Evenkeel soon detects that a broken bootstrap is fixed.
     """
     reported = [(machine.failure, machine.created_at) for machine in group.refused_machines]
@@ -186,10 +189,10 @@ def _failures(
 
 
 def _launched_since(group: NodeGroup, state: GroupState, now: datetime) -> int | None:
-    """Return how many machines with a node were launched or relaunched after the last failure; None: not listed.
+    """Return how many machines with a node were launched or relaunched after the last failure; None: unknown.
 
-    A machine that failed before and has a node now was relaunched. For all other machines only the creation time
-    counts: the time at which the provider finished does not show when the machine was requested.
+    A machine that failed before and has a node now was relaunched. For all other machines, the creation time counts,
+    because the time at which the provider finished does not show when the machine was requested.
     """
     if group.machines is None or state.last_failure is None:
         return None
@@ -218,7 +221,7 @@ def _bounds_put_back(group: NodeGroup) -> bool:
 
 
 def _replicas_put_back(group: NodeGroup) -> bool:
-    """Return True if the replicas are back at their number before Evenkeel's last write."""
+    """Return True if another writer has reverted the replicas to their number before Evenkeel's last write."""
     wrote = group.ours.published
     return wrote is not None and wrote.before is not None and group.requested == wrote.before != wrote.requested
 
@@ -243,7 +246,7 @@ def _put_back(group: NodeGroup, state: GroupState, now: datetime) -> GroupState:
 def _time_waited(
     group: NodeGroup, state: GroupState, now: datetime, provision_timeout: timedelta
 ) -> tuple[GroupState, bool]:
-    """Return the state with the clock of waiting replicas, and whether they have waited for a whole provision timeout.
+    """Return the state with the clock of waiting replicas, and True if they have waited for a provision timeout.
 
     The clock restarts whenever a node registers, and when the timeout is reached.
     """

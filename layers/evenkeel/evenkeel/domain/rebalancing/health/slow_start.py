@@ -1,12 +1,12 @@
-"""Slow start: the limit of upcoming machines in a zone that delivers again.
+"""Slow start: the most machines that may be provisioning at a time in a zone that delivers again.
 
 A probe shows that a zone delivers one machine, not that it delivers thirty. A refused order fences the zone for twice
 as long, and its pods wait although they could run in other zones. So the limit rises by one for each machine that
-becomes a node. It doubles when all upcoming machines have become nodes:
+becomes a node. It has doubled when all provisioning machines have become nodes:
 
     fence    probe: 1     2      4      8    as many as the pool may still grow by
     ------|-----------*------*------*------*---------------->
-                      *: all machines on their way have become nodes; a failure at any time fences again
+                      *: all provisioning machines have become nodes; a failure at any time fences again
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ from evenkeel.domain.model.values import LARGEST_COUNT
 def count_arrivals(
     pool: AnyPool, group: NodeGroup, before: GroupState | None, after: GroupState, now: datetime
 ) -> GroupState:
-    """Return the state with slow start's limit of upcoming machines.
+    """Return the state with slow start's limit of provisioning machines.
 
     Slow start ends when the limit reaches the number of nodes that the pool could order, or when the failure is
     forgotten.

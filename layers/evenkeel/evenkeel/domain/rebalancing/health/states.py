@@ -1,4 +1,4 @@
-"""The state of each group of a pool with its reasons, as the first draft of the group.
+"""The state of each group of a pool. The state and its reasons are the first draft of the group.
 
 The first cause that applies decides the state.
 
@@ -11,10 +11,11 @@ The first cause that applies decides the state.
     the zone delivers again (``slow_start``)                       slow start  As many more nodes as have registered.
     none of these                                                  healthy     Growth as the strategy sizes it.
 
-Throttled and slow start are caps on a healthy group, because sizing, raising, requests and moves respect caps. A fenced
-or probing group is *suspect*, and gets the short provision time. Two states depend on the pool's other groups: the
-fence because of other clusters' reports, and the early probe of a fenced group if no group is healthy. With that probe,
-a pool recovers sooner from an outage of seconds in all zones (measured: 77 s instead of 366 s).
+Throttled and slow start are not values of ``State``. They are caps on a healthy group, because sizing, raising,
+requests and moves respect caps. A fenced or probing group is *suspect*, and gets the short provision time. Two results
+depend on the pool's other groups. Reports of other clusters fence a group only if another group can grow. A fenced
+group probes early if no group is healthy. With this early probe, a pool recovers sooner from an outage of seconds in
+all zones (measured: 77 s instead of 366 s).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +38,7 @@ _UNKNOWN = GroupState()
 
 @dataclass(frozen=True)
 class _Health:
-    """The failures of one group, at the time of the check."""
+    """The health of one group at the time of the check."""
 
     group: NodeGroup
     state: GroupState
@@ -56,7 +57,7 @@ class _Health:
 
     @property
     def slow_start(self) -> int:
-        """Return the limit of upcoming machines in slow start; 0: no limit."""
+        """Return the limit of provisioning machines in slow start; 0: no limit."""
         return self.state.slow_start if self._is_trusted else 0
 
     @property
@@ -77,7 +78,7 @@ class _Health:
 
     @property
     def may_probe(self) -> bool:
-        """Return True if a node of the fenced group has registered since its last failure, and all its replicas run."""
+        """Return True if a node of the fenced group has registered since its last failure, and all replicas run."""
         group = self.group
         delivers = self.state.has_arrivals and self.impaired_until is None
         return delivers and not group.waiting and min(group.running, group.requested) > 0
@@ -95,7 +96,7 @@ def assess(pool: AnyPool, state: ClusterState, now: datetime) -> list[Draft]:
 
 
 def fenced_groups(pools: Iterable[AnyPool], state: ClusterState, now: datetime) -> list[NodeGroup]:
-    """Return the groups that are fenced and have fences enabled."""
+    """Return the groups that are fenced, and whose annotations do not disable fencing."""
     drafts = [draft for pool in pools if isinstance(pool, Pool) for draft in assess(pool, state, now)]
     fenced = [draft.group for draft in drafts if draft.state is State.FENCED]
     return [group for group in fenced if group.annotations.fencing_enabled]
@@ -112,7 +113,7 @@ def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime)
 
 
 def _states(healths: Sequence[_Health], now: datetime) -> list[State]:
-    """Return the state of each group, including the two states that depend on the other groups.
+    """Return the state of each group, including the two results that depend on the other groups.
 
     If the early probe of a fenced group fails, the group is fenced anew. It probes early again only after another node
     has registered.

@@ -1,1 +1,1 @@
-"""Pools: the groups that participate, their pools and the numbers of each pool."""
+"""Pools: the groups that participate, and the groups, PoolMinimum and PoolMaximum of each pool."""

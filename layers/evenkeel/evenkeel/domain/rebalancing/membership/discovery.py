@@ -18,7 +18,7 @@ _PROVIDERS = {"clusterapi": ("cluster-api", "openshift"), "mcm": ("gardener",)}
 
 @dataclass(frozen=True, kw_only=True)
 class Discovery:
-    """The objects that one string selects. A field that is None or empty matches every object."""
+    """The objects that one auto-discovery string selects. A field that is None or empty matches every object."""
 
     flavours: tuple[str, ...]
     namespace: str | None = None

@@ -15,19 +15,19 @@ class Comparison(NamedTuple):
     """A pool's replicas, compared with the last check."""
 
     snapshot: MemberSnapshot  # the snapshot to store
-    others_changed: bool  # others have changed the replicas of a group
-    grower: str  # key of the group that others have raised most; empty: they raised none
+    others_changed: bool  # True: another controller has changed the replicas of a group
+    grower: str  # key of the group that other controllers have raised most; empty: they raised no group
 
 
 @dataclass(frozen=True)
 class FoundMembers:
     """The members of all pools, compared with the last check."""
 
-    # By pool with absent members: the snapshot to store until a second check misses them, too.
+    # For each pool with absent members: the snapshot to store until a second check confirms the absence.
     few: Mapping[PoolId, MemberSnapshot]
-    # By stored pool without any member in this check: the same kind of snapshot.
+    # For each stored pool of which this check found no member: the same kind of snapshot.
     absent: Mapping[PoolId, MemberSnapshot]
-    complete: Mapping[PoolId, Comparison]  # by pool: all other valid pools
+    complete: Mapping[PoolId, Comparison]  # for each other valid pool
 
     @property
     def groups(self) -> dict[PoolId, frozenset[str]]:
@@ -38,7 +38,7 @@ class FoundMembers:
 def compare_pools(pools: Iterable[AnyPool], check: Check) -> FoundMembers:
     """Return the members of all pools, compared with the last check.
 
-    A list of groups may be incomplete, or empty by mistake. So a member is absent only if a second check,
+    A list of groups may be incomplete, or empty by mistake. So a member counts as absent only if a second check,
     ``PARTIAL_LIST_GRACE`` after the first, misses it, too.
     """
     names, now = _names_in(check.observation), check.now
@@ -60,7 +60,7 @@ def compare_pools(pools: Iterable[AnyPool], check: Check) -> FoundMembers:
 
 
 def _names_in(observation: Observation) -> frozenset[str]:
-    """Return the names that a check has found: groups by key, owners of numbers by id, skipped objects by name."""
+    """Return the keys of groups, the ids of owners and the names of skipped objects that the check found."""
     groups, skipped = observation.groups, observation.skipped
     objects = [f"{item.namespace}/{item.name}" for item in skipped]
     return frozenset([*(str(group.key) for group in groups), *_owners(groups), *objects])

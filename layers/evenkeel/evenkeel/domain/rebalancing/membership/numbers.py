@@ -1,7 +1,7 @@
-"""The sources of a pool's numbers, the fix of a PoolMaximum below the number of zones, and the weights of zones.
+"""The sources of PoolMinimum and PoolMaximum, the fix of a PoolMaximum below the number of zones, and zone weights.
 
-The sources in order of precedence: annotations of members, the record, the owners of the members' numbers, the sum of
-the adopted bounds.
+The sources are, in order of precedence: annotations of members, the record, the owners of the members' bounds, and the
+sum of the adopted bounds.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from evenkeel.domain.model.values import LARGEST_COUNT
 
 
 class NumberSources(NamedTuple):
-    """The objects that may hold a pool's numbers."""
+    """The objects that may contain a pool's PoolMinimum and PoolMaximum."""
 
     groups: Sequence[NodeGroup]
     rule: PoolRule  # the pool's rule in the record; an empty rule if there is none
@@ -100,16 +100,16 @@ class Change:
 
 
 class Unfixable(StrEnum):
-    """Why a fault in a pool's numbers needs a person."""
+    """The reason why only a person can fix a fault in PoolMinimum or PoolMaximum."""
 
     AMBIGUOUS = "ambiguous"  # Evenkeel does not know the right value
-    FROZEN = "frozen"  # Evenkeel may not write the object with the number
-    CUT = "cut"  # the cluster's limit of nodes cuts the number
+    FROZEN = "frozen"  # Evenkeel may not write the group that stores PoolMaximum
+    CUT = "cut"  # the node limit of the cluster lowers PoolMaximum
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fix:
-    """The changes that make a pool's numbers valid, or the reason why only a person can fix them."""
+    """The changes that make a pool's PoolMaximum valid, or the reason why only a person can fix it."""
 
     changes: tuple[Change, ...] = ()
     unfixable: Unfixable | None = None

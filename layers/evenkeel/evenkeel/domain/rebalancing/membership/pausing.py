@@ -14,7 +14,7 @@ _Pool = TypeVar("_Pool", bound=Members)
 
 
 def lasts(until: datetime | None, now: datetime) -> bool:
-    """Return True while a pause lasts until this time; None: the pause has no end."""
+    """Return True while a pause that ends at ``until`` lasts; None: the pause has no end."""
     return until is None or now < until
 
 
@@ -30,7 +30,8 @@ def _ends(pool: PoolId, paused: Mapping[str, datetime | None], now: datetime) ->
 def is_to_be_opened(pool: AnyPool, policy: Policy, now: datetime) -> bool:
     """Return True if a pool is paused or in dry run, and its bounds keep an autoscaler from ordering.
 
-    Evenkeel first opens the bounds of such a pool. Otherwise the pool could not grow until Evenkeel acts on it again.
+    Evenkeel first raises the bounds of such a pool. Otherwise the pool could not grow until the pause or the dry run
+    ends.
     """
     if pool.state.closed_at is None or not isinstance(pool, Pool):
         return False

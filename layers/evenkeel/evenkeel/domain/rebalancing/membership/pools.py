@@ -1,9 +1,9 @@
-"""The pools of a cluster: their node groups and their numbers.
+"""The pools of a cluster: their node groups, their settings, PoolMinimum and PoolMaximum.
 
-A group's pool is found by the first of these that applies: label ``evenkeel.dev/pool``, the flavour's own pool label, a
-selector in the cluster record, similarity. A pool's settings are read from an annotation on any member, else from the
-record. A pool's numbers have two further sources: the owners of the members' numbers (``numbers``), and then the sums
-of the adopted bounds.
+A group's pool follows from the first of these sources that exists: label ``evenkeel.dev/pool``, the flavour's own pool
+label, a selector in the cluster record, similarity. A pool's settings are read from an annotation on any member, else
+from the record. PoolMinimum and PoolMaximum have two further sources: the owners of the members' bounds (``numbers``),
+and then the sums of the adopted bounds.
 """
 
 from collections import Counter
@@ -192,7 +192,8 @@ _ANNOTATIONS = {
     "max_step": "evenkeel.dev/max-step",
     "dry_run": "evenkeel.dev/dry-run",
 }
-# Settings from annotations, else from the record's rule for the pool, else from the whole record.
+# Settings that are read from annotations, else from the record's rule for the pool, else from the record's defaults for
+# all pools.
 _SETTINGS = ("strategy", "on_failure", "level", "max_step", "backoff", "provision_timeout")
 
 
@@ -200,7 +201,7 @@ class _Candidate(NamedTuple):
     """The groups of one pool, and the input for its numbers and settings."""
 
     id: PoolId
-    groups: tuple[NodeGroup, ...]  # by zone
+    groups: tuple[NodeGroup, ...]  # sorted by zone
     policy: Policy
     state: PoolState
     known_as: PoolId | None
@@ -258,7 +259,7 @@ def _pool(candidate: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | R
 def _dry_run(pool: _Candidate, rule: PoolRule, annotated: bool | None) -> bool | None:
     """Return the pool's own dry-run setting; None: it has none.
 
-    One member with true, or with an unreadable value, is enough for True.
+    If one member has the value true or an unreadable value, the setting is True.
     """
     field = _ANNOTATIONS["dry_run"]
     is_held = any(
@@ -269,16 +270,16 @@ def _dry_run(pool: _Candidate, rule: PoolRule, annotated: bool | None) -> bool |
 
 
 def _with_new_intents(pool: _Candidate) -> tuple[_Candidate, list[Problem]]:
-    """Return the pool, its state updated with new desired bounds of owners, and one problem per such owner.
+    """Return the pool with the new desired bounds of owners in its state, and one problem for each of these owners.
 
-    An owner's bounds may be neither Evenkeel's nor those that Evenkeel replaced. Then the group is planned as if
+    If an owner's bounds are neither Evenkeel's nor the bounds that Evenkeel replaced, its group is planned as if
     Evenkeel had published no bounds.
     """
     reports, desired_bounds, groups = [], dict(pool.state.desired_bounds), []
     for group in pool.groups:
         owner, published = group.owner.numbers, group.ours.published
         if group.owner.bounds_held and owner is not None and not owner.takes_ours:
-            desired_bounds.pop(owner.ref.id, None)  # the owner has no value of Evenkeel's any more
+            desired_bounds.pop(owner.ref.id, None)  # the owner no longer has a value that Evenkeel wrote
         if owner is not None and is_new_intent(group, pool.state):
             bounds = owner.bounds
             desired_bounds[owner.ref.id] = DesiredBounds(bounds=bounds)
@@ -316,9 +317,9 @@ def _unreadable(kind: ProblemKind, fault: Fault) -> Problem:
 def _check_numbers(
     pool: _Candidate, pool_min: int | None, top: Origin | None, problems: list[Problem], warnings: list[Problem]
 ) -> None:
-    """Add the problems of numbers and zones.
+    """Add the problems of PoolMinimum, PoolMaximum and zones.
 
-    In a pool in use, a PoolMaximum below the number of zones is only a warning.
+    If the pool is in use, a PoolMaximum below the number of zones is only a warning.
     """
     pool_max = None if top is None else top.value
     if not problems and pool_min is not None and pool_max is not None and pool_min > pool_max:
@@ -350,13 +351,15 @@ def _members(
 ) -> dict[str, Any]:
     """Return the fields of ``Members``, except origins and warnings."""
     policy, move = pool.policy, pool.state.move
-    # All groups of the cluster are read, because a group may have left the pool after its step was done.
+    # All groups of the cluster are searched, because a group may have left the pool after its part of the move was
+    # done.
     unplaced = move.still_unplaced(all_groups) if move else 0
     request = None
     if move and move.request:
         request = ScaleRequest(id=move.request, nodes=unplaced, at=time_of(move.id), only=move.only, later=move.later)
         if request.is_of_plan:
-            # ``requested`` already includes the nodes that this request added. The next plan decides about the others.
+            # ``requested`` already includes the nodes that this request added. The next plan decides about the
+            # remaining nodes.
             request = replace(request, nodes=0)
     requested = [at for name, at in policy.convergence_requested.items() if is_called(pool.id, [name])]
     of_pool = {name: annotated.get(name) or getattr(rule, name) for name in _SETTINGS}

@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(.*)", re.ASCII | re.DOT
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,9})", re.ASCII)
 _MISTAKEN_UNIT = re.compile(r"([kmgtpe])(i?)b?", re.ASCII | re.IGNORECASE)
 _BYTES = ("b", "byte", "bytes")
-_LONGEST = 1000  # the largest number of characters and the largest power of ten: more would cost memory
+_LONGEST = 1000  # the most characters, and the largest power of ten; larger values would cost memory
 _DURATION = re.compile(r"\+?((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|\u00b5s|\u03bcs|ms|s|m|h))+", re.ASCII)
 _DURATION_PART = re.compile(r"([0-9.]+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)", re.ASCII)
 
@@ -77,7 +77,7 @@ def read_duration(value: object) -> timedelta:
     """Return a duration as Go's ``time.ParseDuration`` reads it, such as 15m or 1h30m; 0 needs no unit.
 
     Raises:
-        BadValueError: The value is no duration, is negative, or is larger than Go can hold.
+        BadValueError: The value is no duration, is negative, or is larger than Go's largest duration.
     """
     if value in _NOTHING:
         return timedelta(0)

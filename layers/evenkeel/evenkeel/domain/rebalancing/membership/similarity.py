@@ -37,7 +37,7 @@ class _Set(Generic[K]):
 
 
 def _extreme(pick: Callable[[Fraction, Fraction], Fraction], a: NodeTemplate, b: NodeTemplate) -> NodeTemplate:
-    """Return a template with ``pick`` (min or max) of both values of each amount in which similar nodes may differ."""
+    """Return a template in which each amount that similar nodes may differ in is ``pick`` (min or max) of both."""
 
     def picked(a: Mapping[str, Fraction] | None, b: Mapping[str, Fraction] | None) -> Mapping[str, Fraction] | None:
         if a is None or b is None:
@@ -55,11 +55,11 @@ def find_sets(templates: Mapping[K, NodeTemplate], rule: Similarity) -> list[tup
     """Return the groups in sets, each group in exactly one set. Sets and members are sorted by key.
 
     Similarity is not transitive: of three groups, the first may be similar to the second and the second to the third,
-    but not the first to the third. Cluster Autoscaler compares anew for each group that it grows, but a pool needs
-    fixed members. So all members of a set are similar to one another. Groups of one kind have the same labels, and
-    equal amounts where the rule allows no difference. They are sorted in ascending order of memory, then of allocatable
-    and free. Each group joins the first set that it fits. Names have no effect. If similarity is transitive, the sets
-    are its equivalence classes.
+    but not the first to the third. Cluster Autoscaler compares groups anew at each scale-up, but a pool needs fixed
+    members. So all members of a set are similar to one another. Groups of one kind have the same labels, and equal
+    amounts where the rule allows no difference. They are sorted in ascending order of memory, then of allocatable and
+    free. Each group joins the first set that it fits. Names have no effect on the sets. If similarity is transitive,
+    the sets are its equivalence classes.
     """
     kinds: dict[Hashable, list[K]] = defaultdict(list)
     sets: list[list[K]] = []
@@ -79,7 +79,8 @@ def _sets_of_one_kind(templates: Mapping[K, NodeTemplate], rule: Similarity) -> 
     open_: list[_Set[K]] = []
     for key in sorted(templates, key=lambda key: _amounts(templates[key])):
         template = templates[key]
-        # The memory of groups ascends. So a set with too little memory for this group has too little for later groups.
+        # Groups are sorted by memory. So a set with too little memory for this group has too little for all later
+        # groups.
         open_ = [candidate for candidate in open_ if rule.near_in_memory(candidate.least, template)]
         home = next((candidate for candidate in open_ if candidate.takes(template, rule)), None)
         if home is None:

@@ -20,8 +20,9 @@ _WRITE_TAINTS = f"write key=value:Effect, Effect one of {', '.join(_EFFECTS)}"
 def merged(stronger: NodeTemplate, weaker: NodeTemplate) -> NodeTemplate:
     """Return both templates as one. Where both have a value, the value of ``stronger`` is used.
 
-    A value is that of a resource, of a label, or of a taint's key and effect. The precedence is Cluster Autoscaler's:
-    annotations override everything else (clusterapi_unstructured.go, Labels, Taints and InstanceCapacity).
+    Values are compared for each resource, each label, and each pair of a taint's key and effect. The precedence is
+    Cluster Autoscaler's: annotations override everything else (clusterapi_unstructured.go, Labels, Taints and
+    InstanceCapacity).
     """
     return NodeTemplate(
         capacity={**weaker.capacity, **stronger.capacity},
@@ -48,7 +49,7 @@ def _last_of_each(taints: Iterable[Taint]) -> tuple[Taint, ...]:
 
 
 def read_labels(text: str) -> tuple[dict[str, str], list[str]]:
-    """Return the labels of annotation ``capacity.cluster-autoscaler.kubernetes.io/labels``, and its faults.
+    """Return the labels of annotation ``capacity.cluster-autoscaler.kubernetes.io/labels``, and the text's faults.
 
     The text is ``key=value,key2=value2``, read as Cluster Autoscaler reads it (clusterapi_unstructured.go, Labels). The
     value begins after the first ``=``. An entry without ``=`` is left out. Spaces are kept.
@@ -66,7 +67,7 @@ def read_labels(text: str) -> tuple[dict[str, str], list[str]]:
 
 
 def read_taints(text: str) -> tuple[tuple[Taint, ...], list[str]]:
-    """Return the taints of annotation ``capacity.cluster-autoscaler.kubernetes.io/taints``, and its faults.
+    """Return the taints of annotation ``capacity.cluster-autoscaler.kubernetes.io/taints``, and the text's faults.
 
     The text is ``key=value:Effect,key2:Effect``, read as Cluster Autoscaler reads it (clusterapi_unstructured.go,
     parseTaint). Value and effect may be missing, and the effect may be any word. An entry is left out if it has another

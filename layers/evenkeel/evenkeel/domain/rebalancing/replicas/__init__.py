@@ -1,1 +1,1 @@
-"""Replicas of each group: released, moved, raised, added and given back."""
+"""Replicas of each group: Evenkeel releases, moves, raises, adds and removes them."""

@@ -1,9 +1,10 @@
-"""The machines of a group that are deleted when its replicas fall: the first of an order, or named machines.
+"""The machines of a group to delete when its replicas fall: the first machines in a fixed order, or named machines.
 
-A plan removes running machines only by name, or if a request gives back a number of nodes. A delete mark only selects
-the machine that is deleted first when replicas fall. So Evenkeel names no machine of a group whose API has no such
-mark, or whose replicas and machines do not match (``Draft.drain_blocked_by``). A removal is one step of the pool's
-journal (``domain.model.moves``): one patch of replicas and bounds, on the version of the group that was read.
+A plan removes running machines only by name, or if a request gives back a number of nodes. A delete mark deletes no
+machine, but selects the machine that is deleted first when replicas fall. So Evenkeel names no machine of a group whose
+API has no such mark, or whose replicas and machines do not match (``Draft.drain_blocked_by``). A removal is one step of
+the pool's journal (``domain.model.moves``). It is one patch of replicas and bounds. The API server refuses this patch
+if the group has changed since the check read it.
 
     journal   mark m7   replicas 5 -> 4, with the step's id   close   m7 is deleted by its controller
     ---*---------*------------------*--------------------------x-----------------*------------------->

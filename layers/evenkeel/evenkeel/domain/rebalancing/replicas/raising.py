@@ -14,7 +14,7 @@ from evenkeel.domain.model.water_fill import Bucket, water_fill
 def raise_together(
     drafts: Sequence[Draft], amount: int, limits: Sequence[int] | None = None, *, weighted: bool = True
 ) -> list[tuple[Draft, int]]:
-    """Distribute ``amount`` nodes so that the groups reach one level. Return each raised group with its increase.
+    """Distribute ``amount`` nodes so that the groups become level. Return each raised group with its increase.
 
     ``limits`` is the largest increase of each group; None: only the room of the group limits its increase.
     """
@@ -44,14 +44,15 @@ def probe_the_unseen(pool: PoolDraft) -> None:
     for draft in pool.groups:
         unseen = draft.state is State.PROBING and draft.requested == 0 and draft.group.template.invisible_at_zero
         if unseen and draft.room and pool.requested < pool.bounds.pool_max and pool.may_add:
-            # ``add`` must precede the raise: afterwards the machine is on its way, and ``probe`` is 0.
+            # ``add`` must be called before the raise. After the raise, the machine counts as provisioning, so ``probe``
+            # is 0.
             pool.add(draft.probe, draft.probe)
             draft.requested = draft.probe
             draft.add_reason(Rule.PROBE_UNSEEN)
 
 
 def wait_for_standstill(pool: PoolDraft) -> None:
-    """Next to an autoscaler, allow raises only if requested replicas have been unchanged for ``standstill``.
+    """If the pool has an autoscaler, allow raises only if requested replicas have been unchanged for ``standstill``.
 
     By then the autoscaler has ordered the nodes that pods need. An earlier raise would order these nodes twice.
     """
@@ -63,9 +64,10 @@ def wait_for_standstill(pool: PoolDraft) -> None:
 
 
 def raise_to_minimum(pool: PoolDraft) -> None:
-    """Raise healthy groups, leveled, until the pool has PoolMinimum; then raise probing groups by one machine each.
+    """Raise healthy groups evenly until the pool requests PoolMinimum, then raise probing groups by one machine each.
 
-    Zones with a min of their own are first raised to that min. Nodes that no group can take are stored as missing.
+    Zones with a min of their own are first raised to that min. Nodes below PoolMinimum that no group can get are stored
+    as missing.
     """
     requested, minimum = pool.requested, pool.pool.min
     if not pool.replicas.raises or requested >= minimum:

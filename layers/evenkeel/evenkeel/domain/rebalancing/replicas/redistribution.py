@@ -1,4 +1,4 @@
-"""Release stuck replicas, move them to other zones, or hold them. Take back replicas beyond PoolMaximum.
+"""Release stuck replicas, move them to other zones, or hold them. Cancel replicas above PoolMaximum.
 
 Cluster Autoscaler keeps requesting machines in a dead zone until its timeout, and never lowers replicas to a maximum.
 """
@@ -12,13 +12,13 @@ from evenkeel.domain.rebalancing.replicas.release import remember_release
 
 
 def redistribute(pool: PoolDraft) -> None:
-    """Release or move the stuck replicas of fenced groups. Moved replicas that no group takes on stay unplaced.
+    """Release or move the stuck replicas of fenced groups. Moved replicas that no other group can get remain unplaced.
 
-    Release: Cluster Autoscaler forgets its order. In its next loop, it orders nodes for the pods within the new bounds.
-    Measured: 13 s from the patch to running pods, with no node ordered twice. Move: Evenkeel orders the machines in
-    other groups, as far as these have room. A group gives up only replicas whose machine neither runs nor is on its
-    way, because one refused launch says nothing about machines that are booting. A move waits for a request in progress
-    in the pool, because the journal stores one change at a time.
+    After a release, Cluster Autoscaler forgets its order. In its next loop, it orders nodes for the pods within the new
+    bounds. Measured: 13 s from the patch to running pods, with no node ordered twice. For a move, Evenkeel orders the
+    machines in other groups, as far as these groups have room. A group loses only replicas whose machine neither runs
+    nor is provisioning, because one refused launch says nothing about machines that are booting. A move does not start
+    while a request is in progress in the pool, because the journal stores one change at a time.
     """
     unplaced = pool.pool.unplaced
     if not unplaced and not any(draft.state is State.FENCED and draft.stuck for draft in pool.groups):
@@ -26,8 +26,8 @@ def redistribute(pool: PoolDraft) -> None:
     takers = [draft for draft in pool.groups if draft.takes_nodes]
     room = sum(draft.room for draft in takers)
     moving = pool.pool.settings.on_failure is OnFailure.MOVE
-    # Replicas that an interrupted move gave up are placed first. Replicas beyond PoolMaximum are no longer wanted. The
-    # room that frozen groups keep free is not subtracted here. Otherwise the move would lose replicas.
+    # Unplaced replicas of an interrupted move are placed first, except replicas above PoolMaximum, which are no longer
+    # wanted. The room that frozen groups reserve is not subtracted here. Otherwise the move would lose replicas.
     pool_max = pool.pool.max
     requested = pool.requested
     unplaced = min(unplaced, max(0, pool_max - requested))
@@ -77,9 +77,10 @@ def _all_stay(pool: PoolDraft, draft: Draft) -> bool:
 
 
 def _lowest(pool: PoolDraft, draft: Draft) -> int:
-    """Return the number to which the replicas of a fenced group may be lowered.
+    """Return the least number to which the replicas of a fenced group may be lowered.
 
-    It counts the alive replicas and the replicas that would fail in every zone. It is at least what the owners accept.
+    This number includes the alive replicas, and the replicas that would fail in every zone. It is not below the fewest
+    replicas that the owners accept.
     """
     held = min(draft.stuck, draft.machines.held)
     if held:
@@ -96,9 +97,9 @@ def _lowest(pool: PoolDraft, draft: Draft) -> int:
             draft.add_reason(rule, count=count, minimum=lowest)
         else:
             draft.add_reason(Rule.STUCK_PUT_BACK, count=count)
-    # The owner of the bounds may keep a max above ``lowest`` (an OpenShift MachineAutoscaler: 1). Next to an
-    # autoscaler, replicas up to that max stay: the autoscaler would order each of them again in its next loop. With
-    # held bounds, all replicas stay, because a moved replica would be ordered twice.
+    # The owner of the bounds may require a max above ``lowest`` (an OpenShift MachineAutoscaler requires 1). If the
+    # pool has an autoscaler, replicas up to that max remain, because the autoscaler would order each of them again in
+    # its next loop. With held bounds, all replicas remain, because a moved replica would be ordered twice.
     stay = draft.group.owner.bounds_held
     offered = pool.pool.settings.autoscaler and draft.group.annotations.fencing_enabled
     offered = offered and (stay or pool.pool.settings.on_failure is OnFailure.RELEASE)
@@ -124,9 +125,9 @@ def _lower(pool: PoolDraft, draft: Draft, lowest: int) -> int:
 
 
 def take_back_overshoot(pool: PoolDraft) -> None:
-    """Take back replicas above PoolMaximum that have no running machine, the newest first.
+    """Cancel replicas above PoolMaximum that have no running machine, the newest first.
 
-    Only scale-down removes running nodes. Held replicas of fenced groups stay.
+    Only scale-down removes running nodes. Held replicas of fenced groups remain.
     """
     pool_max = pool.surged_max
     surplus = pool.requested - pool_max
@@ -146,7 +147,7 @@ def take_back_overshoot(pool: PoolDraft) -> None:
         else:
             ages, unmade, protected = [], group.waiting - draft.machines.coming, group.running + draft.machines.coming
         spare = max(0, draft.requested - max(protected, draft.owner_min))
-        # A replica without a Machine object is the newest of all.
+        # A replica without a Machine object counts as newer than all machines.
         newest = [float("inf")] * max(0, unmade) + ages
         waiting += [(age, draft.tie, i) for age in newest[:spare]]
     for _, _, i in sorted(waiting, reverse=True)[:surplus]:

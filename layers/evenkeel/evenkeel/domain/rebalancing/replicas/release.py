@@ -1,17 +1,18 @@
-"""Replicas that were released next to an autoscaler, until they are ordered again.
+"""The released replicas of a pool with an autoscaler, until these replicas are ordered again.
 
-A release assumes that the autoscaler orders the replicas in a healthy zone. This may not happen: if a request fails
-because the API server is unavailable, the autoscaler puts a healthy zone into backoff for five minutes. So the pool
-stores each release. If pods still wait for nodes, Evenkeel itself orders, once, the released replicas that the
-autoscaler has not ordered.
+A release assumes that the autoscaler orders the replicas in a healthy zone. The autoscaler may fail to do so. For
+example, it puts a healthy zone into backoff for five minutes if its request fails because the API server is
+unavailable. So the pool stores each release. If pods still wait for nodes, Evenkeel itself orders the released replicas
+that the autoscaler has not ordered. It does so only once.
 
     released    one loop + 30 s          two loops + 30 s
     ---*---------------*------------------------*-----------> time
        autoscaler      max = requested          order; until these nodes register, max leaves room
        may order       in every healthy zone    only for further nodes that pods need
 
-In the loop before Evenkeel's order, the autoscaler cannot order in the pool. The autoscaler's earlier orders have
-arrived by then and are counted. So no node is ordered twice, even if the autoscaler recovers at the same moment.
+For one autoscaler loop before Evenkeel's order, the autoscaler cannot order in the pool. At the end of this loop, the
+autoscaler's earlier orders have arrived and are counted. So no node is ordered twice, even if the autoscaler recovers
+at the same moment.
 """
 
 from collections.abc import Mapping
@@ -25,8 +26,8 @@ from evenkeel.domain.model.moves import FOR_PODS, ScaleRequest
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import Release
 
-# Added to the length of a loop, because a busy loop takes longer. Measured: an autoscaler that can order nodes does so
-# 3 to 13 s after a release.
+# This time is added to the length of an autoscaler loop, because a busy loop takes longer. Measured: an autoscaler that
+# can order nodes does so 3 to 13 s after a release.
 _SLACK = timedelta(seconds=30)
 # How long a release is stored: the longest backoff of an autoscaler. After this time, the autoscaler has ordered all
 # nodes that pods wait for.
@@ -36,7 +37,7 @@ _CHECK_APART = timedelta(minutes=1)
 
 
 def recall_release(pool: PoolDraft) -> None:
-    """Count the replicas that groups have gained since the release, and keep the release while it is needed.
+    """Count the released replicas that are not ordered again yet, and keep the release while it is needed.
 
     A release is needed until all its replicas are ordered again, and all machines that Evenkeel ordered for it have
     nodes.
@@ -54,7 +55,10 @@ def recall_release(pool: PoolDraft) -> None:
 
 
 def _was_interrupted(pool: PoolDraft) -> bool:
-    """Return True if a run ended before it closed the journal of its order. Nodes of this order count as gained."""
+    """Return True if a run ended before it closed the journal of its order.
+
+    The nodes that this order has added count as gained replicas.
+    """
     return pool.pool.scale_request is not None and pool.pool.scale_request.id == FOR_PODS
 
 
@@ -78,8 +82,8 @@ def remember_release(pool: PoolDraft, replicas: int) -> None:
 def order_released(pool: PoolDraft) -> None:
     """Order the released replicas that no autoscaler has ordered, as far as pods wait for them.
 
-    For one loop before this order, the bounds let no autoscaler order in the pool. Until the ordered machines have
-    become nodes, the bounds let an autoscaler order only the nodes that pods need in addition.
+    For one autoscaler loop before this order, the bounds let no autoscaler order in the pool. Until the ordered
+    machines have become nodes, the bounds let an autoscaler order only the nodes that pods need in addition.
     """
     release = pool.release.stored
     if release is None:
@@ -96,7 +100,7 @@ def order_released(pool: PoolDraft) -> None:
     elif not any(pool.release.waited_for.values()):
         if any(draft.takes_nodes for draft in pool.groups):
             _without_pods(pool, release)
-        else:  # no group can get a node, so pods may wait that are not counted
+        else:  # no group can get a node, so ``waited_for`` may omit pods that wait
             pool.release.stored = replace(release, idle_since=None)
             pool.check_at.append(pool.now + _CHECK_APART)
     elif pool.request.current is None or pool.request.current.is_of_plan:
@@ -104,7 +108,7 @@ def order_released(pool: PoolDraft) -> None:
         pool.release.closed = True
         closed_since = _closed_since(pool)
         if release.ordered and _was_interrupted(pool):
-            # A run ended between its two patches: it has widened the bounds, and has not ordered yet.
+            # An earlier run ended after it had widened the bounds, and before it ordered nodes.
             _order(pool, pool.release.waited_for, pool.now)
         elif closed_since is not None:
             _order(
@@ -112,12 +116,12 @@ def order_released(pool: PoolDraft) -> None:
                 pool.release.waited_for,
                 max(_orders_at(pool, release), closed_since + pool.pool.settings.autoscaler_loop),
             )
-        else:  # this plan closes the bounds, and the check that follows its writes continues
+        else:  # this plan closes the bounds, and a later check orders the nodes
             pool.release.orders_at = max(_orders_at(pool, release), pool.now + pool.pool.settings.autoscaler_loop)
 
 
 def _open_for_others(pool: PoolDraft) -> None:
-    """Let the autoscaler order only the nodes that pods still need once upcoming machines are counted.
+    """Let the autoscaler order only the nodes that pods need in addition to the upcoming machines.
 
     The autoscaler does not count machines that it did not order itself (clusterstate.go:1126-1139), so only max limits
     its orders.
@@ -130,8 +134,8 @@ def _open_for_others(pool: PoolDraft) -> None:
 def _without_pods(pool: PoolDraft, release: Release) -> None:
     """Forget a release if no pod waits for it in this check and in a second one.
 
-    If Evenkeel has ordered a part of the release, it does not order the other part. While the ordered machines are on
-    their way, the autoscaler can order nodes for other pods.
+    If Evenkeel has ordered a part of the release, it does not order the remaining part. While the ordered machines are
+    provisioning, the autoscaler can order nodes for other pods.
     """
     since = release.idle_since or pool.now
     if pool.now - since >= _CHECK_APART:
@@ -145,7 +149,7 @@ def _without_pods(pool: PoolDraft, release: Release) -> None:
 
 
 def remember_rest(pool: PoolDraft) -> None:
-    """Store whether the order leaves out a part of the release.
+    """Store ``has_rest``: True if the order omits a part of the release.
 
     The cause may be max_step, a crash, or pods that were not seen yet.
     """

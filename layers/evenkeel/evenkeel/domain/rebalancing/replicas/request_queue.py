@@ -60,7 +60,7 @@ def _awaits_second_check(request: ScaleRequest, now: datetime) -> bool:
 
 
 def retry_times(refusals: Iterable[Refusal], now: datetime) -> list[datetime]:
-    """Return when refused requests may be accepted later: at a second check, or when the pool's next step may start."""
+    """Return when refused requests may be accepted: at a second check, or when max_step allows further nodes."""
     waiting = [refusal for refusal in refusals if refusal.waits]
     unfound = [refusal.scale_request.unfound_since for refusal in waiting]
     times = [since + PARTIAL_LIST_GRACE for since in unfound if since is not None]
@@ -95,7 +95,7 @@ class RequestQueue:
         return _index((name, pool) for pool in self._pools for name in pool.id.names)
 
     def without_pods(self, requests: Iterable[ScaleRequest]) -> list[ScaleRequest]:
-        """Return the requests that need a list of pods: they give back a number of nodes, and have not begun yet."""
+        """Return the requests that need a list of pods: those that give back a number of nodes and have not begun."""
         return [
             request
             for request in requests
@@ -128,7 +128,8 @@ class RequestQueue:
         """Return the remaining requests, and the requests to give nodes back that only reduce other requests.
 
         The *rest* of a request is the nodes that are still to be added. While a rest exists, a request to give nodes
-        back reduces the rest and removes no running node. It reduces each rest only once, even if planned repeatedly.
+        back reduces the rest and removes no running node. Such a request reduces each rest only once, even if it is in
+        several plans.
         """
         unbegun = [request for request in sorted(scale_requests, key=_turn) if request.id not in self._begun]
         rests = [request.id for request in unbegun if request.is_rest]
@@ -165,12 +166,12 @@ class RequestQueue:
         return [pool for pool in pools if not request.group or request.group in self._groups[pool.id]]
 
     def _in_its_turn(self, request: ScaleRequest, candidates: Sequence[AnyPool]) -> ScaleRequest:
-        """Return the request, dated at its pool's last step if that is later: the request may have waited for it."""
+        """Return the request, dated at the pool's last addition of nodes if that was later: it may have waited."""
         added_at = self._states.get(candidates[0].id, PoolState()).added_at if len(candidates) == 1 else None
         return request if added_at is None or added_at <= request.at else replace(request, at=added_at)
 
     def _concerns_absent(self, request: ScaleRequest, candidates: Sequence[AnyPool]) -> bool:
-        """Return True if a request may concern a pool with absent groups. Then it awaits a second check."""
+        """Return True if a request may concern a pool with absent groups. Such a request waits for a second check."""
         if (begun_in := self._begun.get(request.id)) is not None:
             return begun_in in self._absent
         meant = {pool.id for pool in candidates}

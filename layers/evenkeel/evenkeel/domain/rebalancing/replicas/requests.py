@@ -1,7 +1,7 @@
-"""Nodes on request, added or given back: a number of nodes is divided among the groups of a pool at once.
+"""Requests to add nodes or to give nodes back: a number of nodes is divided among the groups of a pool at once.
 
 Adding follows Cluster Autoscaler's balancing (processors/nodegroupset/balancing_processor.go:79-181): each node is
-added to the smallest group below its max, computed in closed form. Giving back is the reverse
+added to the smallest group below its max. The result is computed in closed form. Giving back is the reverse
 (kubernetes/autoscaler#3693): each node is removed from the largest group above its min. ``request_queue`` assigns
 requests to pools.
 """
@@ -18,10 +18,10 @@ from evenkeel.domain.rebalancing.replicas.deletion import remove
 
 
 def begin_request(pool: PoolDraft) -> None:
-    """Make a request that has not begun wait while a move between zones is in progress.
+    """Delay a request that has not begun, while a move between zones is in progress.
 
-    The journal stores one change at a time. A request of the plan itself also waits while the plan lowers replicas:
-    until the lower number is written, the machines of these replicas may still register.
+    The journal stores one change at a time. A request that the plan itself makes also waits while the plan lowers
+    replicas. Until the lower number is written, the machines of these replicas may still register.
     """
     step = pool.convergence.state.step
     gives_in_step = (
@@ -35,13 +35,13 @@ def begin_request(pool: PoolDraft) -> None:
 
 
 def _drop(pool: PoolDraft, request: ScaleRequest) -> None:
-    """Drop a request that the plan made itself; if an earlier run has begun it, close its journal."""
+    """Drop a request that the plan itself made. If an earlier run has begun the request, close its journal."""
     begun = pool.pool.scale_request is not None
     pool.request.current = replace(request, nodes=0, shares={}, machines={}) if begun else None
 
 
 def carry_out_request(pool: PoolDraft) -> None:
-    """Add the requested nodes, or remove the nodes to give back. The unmet nodes lack room or must stay."""
+    """Add the requested nodes, or remove the nodes to give back. Unmet nodes lack room, or must remain."""
     request = pool.request.current
     if request is None:
         return
@@ -59,7 +59,7 @@ def carry_out_request(pool: PoolDraft) -> None:
 
 
 def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
-    """Divide the nodes among the healthy groups, within each max and PoolMaximum. Return how many lack room.
+    """Divide the nodes among the healthy groups, within each max and PoolMaximum. Return how many nodes lack room.
 
     This number excludes the nodes that max_step leaves to later runs.
     """
@@ -76,7 +76,7 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
         obstacles.append(obstacle)
     wanted = min(request.nodes, pool.free_on_request, sum(rooms))
     allowed = min(wanted, pool.may_add)
-    # Groups are compared only by size, as in Cluster Autoscaler. Weights apply to headroom.
+    # Groups are compared only by size, as in Cluster Autoscaler. Weights apply only to headroom.
     buckets = [
         Bucket(level=draft.requested, room=room, tie=draft.tie) for draft, room in zip(pool.groups, rooms, strict=True)
     ]
@@ -95,7 +95,7 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
 
 
 def _leave(pool: PoolDraft, request: ScaleRequest, later: int) -> None:
-    """Count the nodes of the request that later runs add. An order for pods needs no count, as its pods still wait."""
+    """Count the nodes of the request that later runs add. An order for pods needs no count: its pods remain pending."""
     pool.replicas.later += later + request.later
     pool.request.later = 0 if request.is_of_plan else later + request.later
 
@@ -103,8 +103,9 @@ def _leave(pool: PoolDraft, request: ScaleRequest, later: int) -> None:
 def _caps(pool: PoolDraft) -> list[int | None]:
     """Return each group's published max; None: the group has none.
 
-    While a move or a request orders machines in a group, its published max is cut to requested, so that no node is
-    ordered twice. The cut max does not limit requests: the strategy's max replaces it here.
+    While a move or a request orders machines in a group, the group's published max is lowered to its requested
+    replicas, so that no node is ordered twice. The lowered max does not limit requests. The strategy's max is used
+    instead.
     """
     published = [None if draft.group.bounds is None else draft.group.bounds.max for draft in pool.groups]
     closed = pool.pool.state.closed_at is not None
@@ -125,10 +126,10 @@ def _obstacle(draft: Draft, request: ScaleRequest) -> Reason | None:
 
 
 def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
-    """Remove the nodes from the largest groups, not below a min or PoolMinimum. Return how many nodes have to stay.
+    """Remove the nodes from the largest groups, not below a min or PoolMinimum. Return how many nodes must remain.
 
     Fenced groups are last, because they could not get a node back. A preserved machine without a node cannot be given
-    back, and does not count for a minimum. A node stays if its pods fit on no other node.
+    back, and does not count for a minimum. A node remains if its pods fit on no other node.
     """
     unmet = -request.nodes
     if pool.request.pods_unread:
@@ -170,10 +171,11 @@ def _minima(pool: PoolDraft) -> dict[str, int]:
 
 def _spare(draft: Draft, minimum: int, kept_nodes: KeptNodes | None) -> int:
     if draft.requested > draft.group.requested:
-        return 0  # this plan raises the group: its new nodes do not exist yet
+        return 0  # this plan raises the group, and the new nodes do not exist yet
     group = draft.group
     nodes = draft.requested - group.preserved
-    # Preserved nodes are deleted last. If at least as many nodes remain, this request deletes no preserved node.
+    # Preserved nodes are deleted last. If at least as many nodes remain as are preserved, this request deletes no
+    # preserved node.
     kept = sum(machine.preserved and machine.has_node and not machine.deleting for machine in group.machines or ())
     stay = 0 if kept_nodes is None else kept_nodes.by_group.get(group.key, 0)
     if stay:
