@@ -1,7 +1,7 @@
-"""Evaluates deploy/kubernetes/admission-policy.yaml as an API server of 1.30 or newer does.
+"""Evaluates deploy/kubernetes/admission-policy.yaml as an API server of Kubernetes 1.30 or newer does.
 
-The real API server of the tests is older than ValidatingAdmissionPolicy, and the simulated one does not have it. So
-this module evaluates the CEL expressions over the old and the new object.
+Neither API server of the tests supports ValidatingAdmissionPolicy: the real one is too old, and the simulated one lacks
+it. So this module evaluates the CEL expressions over the old and the new object.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PATH = re.compile(
 
 
 class Policy:
-    """One ValidatingAdmissionPolicy: its variables in order, then every validation."""
+    """One ValidatingAdmissionPolicy. It evaluates its variables in their order, then every validation."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         spec = document["spec"]
@@ -71,10 +71,10 @@ def policies(file: Path = FILE) -> dict[str, Policy]:
 
 
 class AdmissionWatch:
-    """Evaluates every patch of a user at a simulated API, and only records the result.
+    """Evaluates every patch of a user at a simulated API. It records the results, but denies nothing.
 
-    `judged` counts patches by resource. `refused` lists the patches that the policies deny. It serves one writer at a
-    time. A policy of a later file replaces one of the same name.
+    `judged` counts patches by resource. `refused` lists the patches that the policies deny. Only one writer may
+    send patches at a time. A policy of a later file replaces a policy of the same name.
     """
 
     def __init__(self, api: KubernetesAPI, *, user: str = "evenkeel", files: Sequence[Path] = (FILE,)) -> None:

@@ -1,13 +1,13 @@
 """AWS endpoints for the demo and the tests, with the table, queues and bus of template.yaml on them.
 
-By default the endpoints are moto's server, in this process, on a free loopback port. AWS_ENDPOINT_URL (and
-AWS_ENDPOINT_URL_DYNAMODB or that of any other service) selects another emulator.
+By default, moto's server provides the endpoints, in this process and on a free loopback port. AWS_ENDPOINT_URL selects
+another emulator for all services. A variable such as AWS_ENDPOINT_URL_DYNAMODB selects another one for one service.
 
     with AwsEndpoints() as aws, aws.deploy() as deployment:
         environment = deployment.environment("RebalanceFunction")   # exactly the variables of the deployment
         aws.client("sqs").send_message(QueueUrl=environment["EVENKEEL_REBALANCE_QUEUE_URL"], ...)
 
-No environment variable changes. Clients come from localstack-client's session, for moto and for LocalStack.
+This module changes no environment variable. localstack-client's session creates the clients, also for moto.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Subscription:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A schedule of the template; `input` still holds the scheduler's own placeholders."""
+    """A schedule of the template; `input` still contains the placeholders of the scheduler."""
 
     function: str
     expression: str
@@ -100,21 +100,21 @@ class AwsEndpoints(AbstractContextManager["AwsEndpoints"]):
         return self._clients[service]
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that lead a process to these endpoints."""
+        """Return the environment variables that make a process use these endpoints."""
         return {f"{_OWN_ENDPOINT}{service.upper()}": url for service, url in _own_endpoints().items()} | {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ACCESS_KEY_ID": "sandbox",
             "AWS_SECRET_ACCESS_KEY": "sandbox",
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,
-            "EVENKEEL_ALLOW_LOOPBACK": "true",  # the address of the sandbox's clusters
+            "EVENKEEL_ALLOW_LOOPBACK": "true",  # the sandbox's clusters have loopback addresses
         }
 
     @contextmanager
     def deploy(
         self, path: Path = TEMPLATE, *, parameters: Mapping[str, str] | None = None, stack: str | None = None
     ) -> Iterator[Deployment]:
-        """Create table, queues, bus and rules for as long as the block lasts; `parameters` as at `sam deploy`."""
+        """Create table, queues, bus and rules, and delete them after the block. `parameters`: as for `sam deploy`."""
         deployment = self.prepare(path, parameters=parameters, stack=stack)
         deployment.create_all()
         try:
@@ -125,12 +125,12 @@ class AwsEndpoints(AbstractContextManager["AwsEndpoints"]):
     def prepare(
         self, path: Path = TEMPLATE, *, parameters: Mapping[str, str] | None = None, stack: str | None = None
     ) -> Deployment:
-        """Return a deployment that creates a resource at its first use. Its random name separates parallel runs."""
+        """Return a deployment, which creates each resource at its first use. A random name separates parallel runs."""
         return Deployment(self, Template(path, parameters=parameters), stack or f"evenkeel-{uuid.uuid4().hex[:8]}")
 
 
 class Deployment:
-    """The template's resources on the endpoints, as far as the functions' variables and triggers refer to them."""
+    """The template's resources at the endpoints. It has only those that the functions' variables and triggers use."""
 
     def __init__(self, aws: AwsEndpoints, template: Template, stack: str) -> None:
         self.aws = aws
@@ -234,7 +234,7 @@ class Deployment:
         self._created.clear()
 
     def physical(self, logical_id: str, attribute: str | None = None) -> str:
-        """Return Ref (or GetAtt) of a resource: a table's name, a queue's URL, a bus's name. Create it if needed."""
+        """Return Ref or GetAtt of a resource, such as a table's name. Create the resource if it does not exist."""
         pseudo = {
             "AWS::Region": self.aws.region,
             "AWS::AccountId": self.aws.account,
@@ -246,7 +246,7 @@ class Deployment:
             return pseudo[logical_id]
         if logical_id not in self.template.resources:
             raise KeyError(f"{self.template.path.name} refers to {logical_id}, which it does not declare")
-        if logical_id not in self._created:  # at first use, so a dead-letter queue precedes its queue
+        if logical_id not in self._created:  # created at first use, so a dead-letter queue exists before its queue
             self._created[logical_id] = self._create(logical_id)
         return self._created[logical_id][attribute]
 
@@ -268,7 +268,8 @@ class Deployment:
 
     def _create_table(self, name: str, properties: Mapping[str, Any]) -> dict[str | None, str]:
         dynamodb = self.aws.client("dynamodb")
-        # CloudFormation and the API share these names. Emulators ignore recovery, encryption and protection.
+        # These names are the same in CloudFormation and in the API. Emulators ignore recovery, encryption and
+        # protection.
         shared = ("AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes", "BillingMode")
         dynamodb.create_table(TableName=name, **{key: properties[key] for key in shared if key in properties})
         dynamodb.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 20})
@@ -319,9 +320,9 @@ class Deployment:
 
 
 def _open_session(url: str, region: str) -> Session:
-    """Return a session with invented credentials for `url` and for the services with their own endpoint."""
+    """Return a session with invented credentials. It uses `url`, except for services with an endpoint of their own."""
     session = Session("sandbox", "sandbox", region_name=region, localstack_host=urlsplit(url).netloc)
-    # The library has one endpoint for all services, and no argument for another.
+    # The library has no argument for the endpoint of a single service.
     session._service_endpoint_mapping |= _own_endpoints()
     return session
 
@@ -337,7 +338,7 @@ def _own_endpoints() -> dict[str, str]:
 
 @contextmanager
 def _moto_server() -> Iterator[str]:
-    from moto import backends  # half a second, needed for this emulator only
+    from moto import backends  # takes half a second; only this emulator needs it
     from moto.server import ThreadedMotoServer
 
     # moto lists its folder of services at every request, which takes a third of the request's time.

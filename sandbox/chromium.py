@@ -4,7 +4,7 @@
         page = browser.open(html, width=390, dark=True)
         page.evaluate("document.title")
 
-It uses the browser on PATH, else the one that `make chromium` unpacks into build/.
+It uses a browser on PATH. If there is none, it uses the browser that `make chromium` unpacks into build/.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNPACKED = ROOT / "build" / "chromium" / "chromium"
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
 _FLAGS = (
     "--headless",
-    "--no-sandbox",  # a container may lack the rights for one; only our own pages are opened
+    "--no-sandbox",  # a container may lack the rights for a sandbox; only our own pages are opened
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
@@ -76,7 +76,7 @@ class Chromium(AbstractContextManager["Chromium"]):
         raise RuntimeError("Chromium does not start")
 
     def open(self, html: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> Page:
-        """Return a loaded page in a window of that size."""
+        """Open a page in a window of this size, and return the page when it has loaded."""
         file = self._folder / "page.html"
         file.write_text(html, encoding="utf-8")
         page = Page(f"ws://127.0.0.1:{self._port}")
@@ -100,7 +100,7 @@ class Page:
             self.call(f"{domain}.enable")
 
     def close(self) -> None:
-        """Close the tab, whose timers would otherwise run."""
+        """Close the tab, whose timers would otherwise continue to run."""
         if self._socket.connected:
             self.call("Target.closeTarget", targetId=self._target)
             self._socket.close()

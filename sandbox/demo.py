@@ -1,10 +1,10 @@
 """`make demo`: four kinds of clusters in one zone outage, the real functions, and a table of the changes.
 
-The demo runs the handlers of functions/ with the queues, schedules and rules of template.yaml. They reach the clusters
-over TLS with a kubeconfig from Secrets Manager, and with the rights in deploy/kubernetes. Two clusters are as their own
-tools create them, without an object of Evenkeel. In each, the controllers of its owners run too and restore their own
-fields. The last cluster has pods and no autoscaler: Evenkeel adds nodes for pending pods and removes unneeded nodes.
-Only the time is faster.
+The demo runs the handlers of functions/ with the queues, schedules and rules of template.yaml. The handlers connect to
+the clusters over TLS, with kubeconfigs from Secrets Manager and the rights in deploy/kubernetes. Two clusters have only
+the objects that their own tools create, and none of Evenkeel. Their controllers also run, and restore the fields that
+they own. The last cluster has pods and no autoscaler, so Evenkeel adds nodes for pending pods and removes unneeded
+nodes. Only time runs faster than in reality.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ from sandbox.kube.controllers.shoots import OPERATION, SHOOTS
 from sandbox.kube.world import Cluster, GroupView, Pool, World
 from sandbox.triggers import InProcess, Triggers
 
-SPEED = 22  # simulated seconds in a second
+SPEED = 22  # simulated seconds per real second
 SECONDS = 48  # real length of the demo
 _LOOP = timedelta(seconds=10)  # Cluster Autoscaler's scan interval
 _DEPLOY = Path(__file__).parent.parent / "deploy" / "kubernetes"
-_WIDE = 120  # columns of a terminal that has room for reasons
+_WIDE = 120  # the width of a terminal, in columns, from which tables show reasons
 _STYLES = {"healthy": "green", "fenced": "bold red", "probing": "yellow", "frozen": "blue"}
 
 _TIMING = Timing(provision=timedelta(seconds=45))
 _POOL = Pool(name="workers", minimum=3, maximum=12)
 _UNNEEDED = 240  # seconds, in all clusters
-# A cluster without cluster-autoscaler has this flag as an annotation of its groups.
+# In a cluster without cluster-autoscaler, node groups have this value as an annotation instead of a flag.
 _ANNOTATED_POOL = replace(
     _POOL, annotations={"cluster.x-k8s.io/autoscaling-options-scaledownunneededtime": f"{_UNNEEDED}s"}
 )
-_SHARE = _POOL.maximum // len(_POOL.zones)  # the maximum of a zone, as its owner divides the pool
+_SHARE = _POOL.maximum // len(_POOL.zones)  # the maximum of each zone if the pool is divided evenly
 _ZONE, _OTHER_ZONE = _POOL.zones[:2]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A kind of cluster: its folder of rights, further fields of its record, and its description."""
+    """A kind of cluster: the folder with its RBAC manifests, further fields of its record, and its description."""
 
     folder: str
     description: str
@@ -74,7 +74,7 @@ KINDS = {
     "gardener-plain": Kind(
         folder="gardener",
         description="a Gardener seed: a Shoot, its Worker, and a MachineDeployment for each zone",
-        # Its autoscaler has its bounds from flags, so Evenkeel itself moves replicas away from a failed zone.
+        # The autoscaler here gets bounds from flags, so Evenkeel itself moves replicas away from a failed zone.
         record={"on_failure": "move"},
     ),
     "hypershift": Kind(
@@ -85,7 +85,7 @@ KINDS = {
     "cluster-api": Kind(
         folder="cluster-api",
         description="Cluster API: MachineDeployments with the label and the bounds of a pool",
-        # Its pods are a number here, so no one can check which of them may move.
+        # Pods are only a number in this cluster, so Evenkeel cannot check which pods may move.
         record={"level": "converge", "converge": {"blind": True}},
     ),
     "self-managed": Kind(
@@ -97,9 +97,9 @@ KINDS = {
 
 
 class FastClock:
-    """A clock that starts now and runs SPEED times as fast, but at most one loop ahead in each turn.
+    """A clock that starts now and runs SPEED times as fast as real time.
 
-    So a busy machine shows the same demo, only later.
+    Between two calls of `turn`, it advances by at most one loop. So a busy machine shows the same demo, but slower.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class FastClock:
         self._turn = timedelta(0), time.monotonic()
 
     def turn(self) -> None:
-        """Start the next loop."""
+        """Let the clock advance by one more loop."""
         self._turn = self.elapsed(), time.monotonic()
 
     def elapsed(self) -> timedelta:
@@ -140,7 +140,7 @@ class Demo:
         self.clock = clock
         self.headline = ""
         self.decisions: list[dict[str, Any]] = []
-        self.peaks: dict[str, list[int]] = {}  # by cluster: nodes of its zones when it had most
+        self.peaks: dict[str, list[int]] = {}  # by cluster: nodes per zone when the cluster had the most nodes
         self._events = deployment.listen({"source": ["evenkeel"]})
         self._latest: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._exported: set[tuple[str, str]] = set()
@@ -195,7 +195,7 @@ class Demo:
                     self._latest[(decision["cluster"], group["namespace"], group["name"])] = group
 
     def table(self, width: int) -> Group:
-        """Return the zones of every pool; a wide table also has the last reason."""
+        """Return a table with the zones of every pool. A wide table also shows each zone's last reason."""
         is_wide = width >= _WIDE
         new = Table if is_wide else partial(Table, box=None, padding=(0, 1, 0, 0), pad_edge=False)
         table = new(title=f"minute {self.clock.minutes:4.1f}", title_justify="left", expand=is_wide)
@@ -226,7 +226,7 @@ class Demo:
         yield Text(next(_reasons(latest), "") if latest else "", style="dim")
 
     def step(self) -> None:
-        """Run ten simulated seconds: autoscalers, controllers, queues."""
+        """Run ten simulated seconds of autoscalers, controllers and queues."""
         self.world.step(self.clock.now())
         for name, cluster in self.world.clusters.items():
             running = [view.running for view in cluster.groups()]
@@ -238,12 +238,12 @@ class Demo:
     # -- what the acts do -----------------------------------------------------------------------------------------
 
     def want(self, **pods: int) -> None:
-        """Set the number of pods of clusters, each of which needs a node."""
+        """Set the number of pods in each named cluster. Each pod needs a node."""
         for name, number in pods.items():
             self.world.set_demand(name.replace("_", "-"), _POOL.name, number)
 
     def deploy(self) -> None:
-        """Create a Deployment, of whose pods three fit on a node, and a budget that allows one disruption."""
+        """Create a Deployment and a disruption budget that allows one disruption. Three of its pods fit on a node."""
         container = {"name": _APP, "image": "registry.example/web", "resources": {"requests": {"cpu": "1200m"}}}
         template = {"metadata": {"labels": {"app": _APP}}, "spec": {"containers": [container]}}
         selector = {"matchLabels": {"app": _APP}}
@@ -276,15 +276,15 @@ class Demo:
 
 @dataclass(frozen=True)
 class Act:
-    """Changes at a simulated minute, and their headline."""
+    """The changes at a simulated minute, with a headline that describes them."""
 
     minute: float
     headline: str
     changes: tuple[Callable[[Demo], object], ...]
 
 
-_APP, _PODS = "web", (6, 18, 24, 6, 7)  # at first, by day, at the peak, at night, and later
-_BOUND = _SHARE + 2  # pods that only one zone can serve
+_APP, _PODS = "web", (6, 18, 24, 6, 7)  # numbers of pods: at first, by day, at the peak, at night, later
+_BOUND = _SHARE + 2  # the number of pods that are bound to one zone
 # A headline reports the changes of its act and rules that always hold. The tables show the effects.
 ACTS = (
     Act(
@@ -349,7 +349,7 @@ ACTS = (
 
 
 def play(demo: Demo, show: Callable[[str], None], seconds: float = SECONDS) -> None:
-    """Run the acts in simulated time; call `show` after each step, with the headline of a new act."""
+    """Run the acts in simulated time. Call `show` after each step, with the headline of an act that begins, or ""."""
     acts = list(ACTS)
     next_minute = 0
     end = timedelta(seconds=seconds * SPEED)
@@ -402,7 +402,7 @@ def summary(demo: Demo, console: Console) -> None:
         console.print(f"{purpose}:\n  {command}", highlight=False)
 
 
-_DECISIONS_SHOWN = 2  # the last of each cluster
+_DECISIONS_SHOWN = 2  # the number of latest decisions that are shown for each cluster
 
 
 def _print_cluster(demo: Demo, name: str, console: Console) -> None:
@@ -510,7 +510,7 @@ def _warnings(decisions: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _reasons(group: Mapping[str, Any]) -> Iterator[str]:
-    """Yield all reasons but the share of a rolling update, which Evenkeel does not write."""
+    """Yield all reasons, except the reason about the share of a rolling update, which Evenkeel does not write."""
     for rule, reason in zip(group["rules"], group["reasons"], strict=True):
         if rule["rule"] != Reasons.ROLLING_SHARE:
             yield reason
@@ -535,8 +535,8 @@ def _rights(kind: Kind) -> Iterator[Rule]:
 
 
 def main() -> int:
-    """Play the demo: live on a terminal, a table for each act into a pipe."""
-    console = Console()  # as wide as the terminal or COLUMNS; 80 columns into a pipe
+    """Play the demo. A terminal shows it live. A pipe receives one table for each act."""
+    console = Console()  # as wide as the terminal or COLUMNS; 80 columns for a pipe
     clock = FastClock()
     with ExitStack() as stack:
         world = World(
@@ -560,7 +560,7 @@ def main() -> int:
                 play(demo, lambda _: None)
         else:
             play(demo, lambda headline: console.print(demo.table(console.width)) if headline else None)
-            demo.headline = ""  # the table of its act has shown it
+            demo.headline = ""  # the table of the act has already shown the headline
             console.print(demo.table(console.width))
         summary(demo, console)
         for failure in demo.triggers.failures:

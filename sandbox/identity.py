@@ -1,7 +1,7 @@
-"""AWS's outbound web identity federation on this machine: an issuer with its keys, and an STS that signs for it.
+"""AWS's outbound web identity federation on this machine: an issuer with its keys, and an STS that signs tokens.
 
 The documents, claims and errors are those of AWS (IAM User Guide, "Outbound identity federation"; STS API reference,
-GetWebIdentityToken and AssumeRole). Neither moto nor LocalStack has the call.
+GetWebIdentityToken and AssumeRole). Neither moto nor LocalStack supports GetWebIdentityToken.
 
     with AwsIssuer(roles={"AKIDCHECK": "arn:aws:iam::123456789012:role/check"}) as issuer:
         os.environ["AWS_ENDPOINT_URL_STS"] = issuer.sts_url   # the key AKIDCHECK gets tokens of that role
@@ -32,7 +32,7 @@ from sandbox.server import HttpRequest, LoopbackServer, Response
 
 _NAMESPACE = "https://sts.amazonaws.com/doc/2011-06-15/"
 _SIGNED_BY = re.compile(r"Credential=([^/]+)/")
-_SIZE = 48  # bytes of a number of P-384
+_SIZE = 48  # the length in bytes of a number on the curve P-384
 
 
 class RefusedError(Exception):
@@ -47,7 +47,7 @@ class AwsIssuer:
     """The issuer of an account and its STS.
 
     Args:
-        roles: ARNs of roles by the access keys that sign for them.
+        roles: The ARN of each role, by the access key with which the role signs requests.
         now: The clock of the issuer.
     """
 
@@ -55,8 +55,8 @@ class AwsIssuer:
         self.roles = dict(roles)
         self.now = now
         self.enabled = True
-        self.session_left = timedelta(hours=12)  # rest of the role's session, which limits tokens
-        self.trusts: dict[tuple[str, str | None], str] = {}  # (role, external id): the ARN that may assume it
+        self.session_left = timedelta(hours=12)  # the remaining time of the role's session; tokens end with it
+        self.trusts: dict[tuple[str, str | None], str] = {}  # by role and external id: the ARN that may assume the role
         self.asked: list[dict[str, Any]] = []  # every request, in order
         self.before: Callable[[], None] = lambda: None  # called before each answer of STS
         self.rotate()
@@ -64,7 +64,7 @@ class AwsIssuer:
         self.ca_pem = self._authority.cert_pem.bytes().decode()
 
     def rotate(self) -> None:
-        """Replace the keys; tokens of the old ones become invalid."""
+        """Replace the keys. Tokens that the old keys signed become invalid."""
         self._elliptic = ec.generate_private_key(ec.SECP384R1())
         self.__dict__.pop("_rsa", None)
         self._number = uuid.uuid4().hex[:8]

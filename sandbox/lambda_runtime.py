@@ -1,7 +1,7 @@
 """Runs a built function in Lambda's real runtime client (`awslambdaric`), without Lambda.
 
 A function's process requests its next event from a small HTTP server, the Runtime API, and posts its answer there. This
-module is that server. It starts the process with Lambda's layout: layers before the packages of the image.
+module is that server. It starts the process with Lambda's search path, in which layers precede the image's packages.
 
     with RuntimeProcess(function=..., layers=[...], python=..., environment={...}) as runtime:
         answer = runtime.invoke({"action": "status"})
@@ -45,7 +45,7 @@ class FunctionError(RuntimeError):
 
 @dataclass(frozen=True)
 class _Answer:
-    kind: str  # response, error, init-error, exit
+    kind: str  # one of response, error, init-error, exit
     body: Any
 
 
@@ -90,11 +90,11 @@ class RuntimeProcess(AbstractContextManager["RuntimeProcess"]):
 
     Args:
         function: The folder that Lambda unpacks to /var/task.
-        layers: The folders that Lambda unpacks to /opt, each with `python/` inside; the first one wins.
-        runtime: The folder with awslambdaric and boto3 of Lambda's image. Without it, `python` must have them.
+        layers: The folders that Lambda unpacks to /opt, each with a folder `python/`. The first one has precedence.
+        runtime: The folder with awslambdaric and boto3 of Lambda's image. If None, `python` must have both.
         python: The interpreter.
-        environment: The function's variables. Of this process's environment it gets PATH and HOME only.
-        timeout: The function's time limit in seconds, for which this class also waits.
+        environment: The function's variables. From this process's environment, it gets only PATH and HOME.
+        timeout: The function's time limit in seconds. This class also waits for an answer for this time.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class RuntimeProcess(AbstractContextManager["RuntimeProcess"]):
         self._stack.close()
 
     def invoke(self, event: Any) -> Any:
-        """Return the handler's answer. FunctionError if it raises or ends, TimeoutError if it is too slow."""
+        """Return the handler's answer. Raises FunctionError if it raises or exits, TimeoutError if it is slow."""
         self._api.events.put(json.dumps(event).encode())
         try:
             answer = self._api.answers.get(timeout=self._timeout)

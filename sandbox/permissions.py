@@ -1,9 +1,9 @@
-"""Evaluates requests to AWS against the policies of template.yaml, as IAM does: emulators allow everything.
+"""Evaluates requests to AWS against the policies of template.yaml, as IAM does, because emulators allow everything.
 
-It knows the parts that the template uses: Allow, actions by name, resources with wildcards, and the condition operators
-below. Any other part is an error, never a guess. The `dynamodb:Attributes` of a DynamoDB request are all names in its
-key, item and expressions. It does not matter whether the request reads, writes or compares them (DynamoDB Developer
-Guide, "Using IAM policy conditions for fine-grained access control").
+It supports the parts of policies that the template uses: Allow, actions by name, resources with wildcards, and the
+condition operators below. Any other part is an error, never a guess. The `dynamodb:Attributes` of a DynamoDB request
+are all names in its key, item and expressions. It does not matter whether the request reads, writes or compares them
+(DynamoDB Developer Guide, "Using IAM policy conditions for fine-grained access control").
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sandbox.aws import Deployment
 from sandbox.triggers import InProcess
 
 _EXPRESSIONS = tuple(f"{name}Expression" for name in ("Condition", "Filter", "KeyCondition", "Projection", "Update"))
-# The words in expressions that are no attributes: DynamoDB Developer Guide, condition and update expressions.
+# Words in expressions that are not names of attributes (DynamoDB Developer Guide, condition and update expressions).
 _WORDS = frozenset(
     (
         *("add", "and", "attribute_exists", "attribute_not_exists", "attribute_type", "begins_with", "between"),
@@ -33,11 +33,11 @@ _NAME = re.compile(r"(?<![:\w])[#A-Za-z_][\w#]*")
 
 @dataclass(frozen=True)
 class Request:
-    """One call with its condition keys."""
+    """One request to AWS, with its condition keys."""
 
     action: str
     resource: str
-    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # condition keys; absent: not in the request
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by condition key; absent: not in the request
 
     def __str__(self) -> str:
         keys = "".join(f" {key}={','.join(values)}" for key, values in self.keys.items())
@@ -84,7 +84,7 @@ class Permissions:
 
 
 class Recorded(InProcess):
-    """The handlers, and every request that they send to AWS."""
+    """Runs the handlers, and records every request that they send to AWS."""
 
     def __init__(self, deployment: Deployment, **more: Any) -> None:
         super().__init__(deployment, **more)
@@ -106,7 +106,7 @@ class Recorded(InProcess):
 
 
 def requests_of(deployment: Deployment, service: str, operation: str, params: Mapping[str, Any]) -> list[Request]:
-    """Return the requests of a call: policies evaluate each write of a transaction and each key of a batch.
+    """Return the requests that policies evaluate for a call: one per write of a transaction, or per key of a batch.
 
     See the DynamoDB Developer Guide, "Using IAM with DynamoDB transactions".
     """

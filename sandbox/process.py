@@ -16,7 +16,7 @@ from typing import BinaryIO
 def running(
     command: Sequence[str], *, log: BinaryIO, cwd: Path, env: Mapping[str, str], patience: float = 5
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a process with its output in `log`. End its process group with SIGTERM, after `patience` s with SIGKILL."""
+    """Run a process, with its output in `log`. End its process group with SIGTERM, after `patience` s with SIGKILL."""
     process = subprocess.Popen(
         command, cwd=cwd, env=dict(env), stdout=log, stderr=subprocess.STDOUT, start_new_session=True
     )

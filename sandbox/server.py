@@ -33,10 +33,10 @@ class Response:
 
 
 class LoopbackServer(AbstractContextManager["LoopbackServer"]):
-    """A server on a free loopback port, with TLS if it has a context.
+    """A server on a free loopback port, with TLS if it has a TLS context.
 
-    `respond` runs in the connection's own thread. For None, the connection ends without an answer. A body of more than
-    `max_body` bytes is answered with `too_large`.
+    `respond` runs in the connection's own thread. If it returns None, the connection ends without an answer. A body of
+    more than `max_body` bytes is answered with `too_large`.
     """
 
     def __init__(
@@ -73,7 +73,8 @@ class _Server(ThreadingHTTPServer):
     def get_request(self) -> tuple[Any, Any]:
         connection, address = super().get_request()
         if self.tls is not None:
-            # The handshake happens at the first read, in the connection's thread, so a slow client blocks no other.
+            # The handshake happens at the first read, in the connection's thread, so a slow client blocks no other
+            # client.
             connection = self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         return connection, address
 
@@ -83,8 +84,8 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else each request waits for the client's delayed acknowledgement
-    wbufsize = -1  # head and body leave in one segment
+    disable_nagle_algorithm = True  # otherwise, each request waits for the client's delayed acknowledgement
+    wbufsize = -1  # head and body are sent in one segment
     timeout = 60
     server: _Server
 

@@ -3,7 +3,8 @@
     with StackEndpoint("evenkeel", invoke) as stack:
         run(env=stack.environment())        # boto3 uses this endpoint for the three services
 
-`invoke` gets a logical id and an event, as `triggers.InProcess` does. Its exception becomes an error of the function.
+`invoke` gets a logical id and an event, as `triggers.InProcess` does. An exception of `invoke` becomes an error of the
+function.
 """
 
 from __future__ import annotations
@@ -48,15 +49,15 @@ class StackEndpoint(AbstractContextManager["StackEndpoint"]):
         self._server = LoopbackServer(self._respond)
 
     def refuse(self, service: str, status: int, code: str, message: str) -> None:
-        """Let `cloudformation`, `lambda` or `sts` refuse every further request."""
+        """Make a service (`cloudformation`, `lambda` or `sts`) refuse every further request."""
         self._refusals[service] = RefusalError(status, code, message)
 
     def forget(self, function: str) -> None:
-        """Remove a function, as in a stack of a release that did not have it."""
+        """Remove a function, as in the stack of a release that does not have this function."""
         self._functions.discard(function)
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that lead boto3 to this endpoint, with invented credentials."""
+        """Return the environment variables that make boto3 use this endpoint, with invented credentials."""
         services = ("CLOUDFORMATION", "LAMBDA", "STS")
         return {f"AWS_ENDPOINT_URL_{service}": self._server.url for service in services} | {
             "AWS_ACCESS_KEY_ID": "sandbox",

@@ -1,6 +1,6 @@
 """Reads template.yaml, so that sandbox and tests need no second list of tables, queues, variables and triggers.
 
-It knows the parts that the template uses: Ref, GetAtt, Sub, If, Join, Split, Equals, Not, Or, parameter defaults,
+It supports the parts that the template uses: Ref, GetAtt, Sub, If, Join, Split, Equals, Not, Or, parameter defaults,
 conditions and Globals.Function. Any other part is an error, never a guess.
 """
 
@@ -21,7 +21,7 @@ TEMPLATE = ROOT / "template.yaml"
 
 _NO_VALUE = object()
 
-# The value of a resource: (logical id, attribute or None for its Ref) -> value.
+# Returns a value of a resource, by the resource's logical id and an attribute; attribute None: the value of Ref.
 Lookup = Callable[[str, str | None], Any]
 
 
@@ -53,7 +53,7 @@ def _parsed(text: str) -> bytes:
 
 @dataclass(frozen=True)
 class Function:
-    """A Lambda function of the template, with Globals and without resolved references."""
+    """A Lambda function of the template, with the values of Globals. References are not resolved."""
 
     logical_id: str
     code: Path
@@ -66,7 +66,7 @@ class Function:
 
 
 class Template:
-    """The template with its parameters: those that the caller sets, and defaults."""
+    """The template with the values of its parameters, which are the caller's or defaults."""
 
     def __init__(self, path: Path = TEMPLATE, *, parameters: Mapping[str, str] | None = None) -> None:
         self.path = path
@@ -112,7 +112,7 @@ class Template:
         return functions
 
     def resolve(self, value: Any, lookup: Lookup) -> Any:
-        """Return the value without intrinsic functions; `lookup` resolves every name that is no parameter."""
+        """Return the value with intrinsic functions evaluated; `lookup` resolves every name that is no parameter."""
         result = self._resolve(value, lookup)
         return None if result is _NO_VALUE else result
 

@@ -1,7 +1,7 @@
-"""Calls the functions as AWS does: queues, rules and schedules of the template lead to handlers.
+"""Calls the functions as AWS does, for the queues, rules and schedules of the template.
 
-This module plays Lambda's part. It builds SQS batches, deletes the handled messages only, retries asynchronous events,
-and sends an event that fails every time to its destination.
+This module does the work of Lambda. It builds SQS batches, deletes only handled messages, and retries asynchronous
+events. It sends an event that fails every time to the on-failure destination.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, TextIO
 from evenkeel.bootstrap import container
 from sandbox.aws import Deployment, EventSourceMapping, Subscription
 
-# Calls a function by its logical id with an event and returns its answer; passes on the handler's exceptions.
+# Calls the function with this logical id and an event, and returns its answer. Raises the handler's exceptions.
 Invoke = Callable[[str, Any], Any]
 
 # The account of the functions and of their events.
@@ -56,10 +56,11 @@ class LambdaContext:
 
 
 class InProcess(AbstractContextManager["InProcess"]):
-    """The handlers in this process, with the environment of the template; for demo and integration tests.
+    """The handlers in this process, with the environment of the template, for the demo and integration tests.
 
-    Inside the block os.environ has the functions' variables; the end restores it. One call runs at a time, as in a
-    Lambda environment. `log` receives the output of handlers (log lines, metrics); the default is standard output.
+    Inside the block, os.environ has the functions' variables. The end of the block restores os.environ. One call runs
+    at a time, as in a Lambda environment. `log` receives the output of handlers (log lines, metrics); the default is
+    standard output.
     """
 
     def __init__(self, deployment: Deployment, *, log: TextIO | None = None) -> None:
@@ -91,7 +92,7 @@ class InProcess(AbstractContextManager["InProcess"]):
         return json.loads(json.dumps(answer))
 
     def _load(self, logical_id: str) -> ModuleType:
-        """Return the function's module under a unique name: all functions have a module `app`."""
+        """Return the function's module under a unique name, because the module of each function is named `app`."""
         if logical_id not in self._modules:
             function = self._deployment.function(logical_id)
             path = function.code / f"{function.handler.rsplit('.', 1)[0]}.py"
@@ -118,8 +119,8 @@ class Failure:
 class Triggers:
     """Delivers messages, events and ticks to the functions.
 
-    A refused message is visible again at once, because the visibility timeout of the queue is longer
-    than a demo. The queue's redrive policy decides when it becomes a dead letter.
+    A message that a function refuses becomes visible again at once, because the queue's visibility timeout is longer
+    than a demo. The queue's redrive policy decides when the message becomes a dead letter.
     """
 
     def __init__(self, deployment: Deployment, invoke: Invoke) -> None:
@@ -132,7 +133,7 @@ class Triggers:
     def tick(self, now: datetime | None = None) -> None:
         """Invoke every schedule once with the template's input.
 
-        The scheduled time is a minute ago, so that no check waits for its second of a real minute.
+        The scheduled time is a minute ago. Otherwise, each check would wait for its second within the current minute.
         """
         scheduled = ((now or datetime.now(UTC)) - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
         for schedule in self.deployment.schedules():
@@ -145,9 +146,9 @@ class Triggers:
         return rules + sum(map(self._poll_queue, self._mappings))
 
     def drain(self, *, limit: int = 1000) -> int:
-        """Poll until no message is visible, or `limit` messages are delivered; return their number.
+        """Poll until no message is visible, or `limit` messages are delivered. Return the number of delivered messages.
 
-        Delayed messages stay. The limit ends a chain of messages that would never end.
+        Delayed messages remain queued. The limit stops an endless chain of messages.
         """
         total = 0
         while total < limit and (delivered := self.poll()):
@@ -165,7 +166,7 @@ class Triggers:
         messages = self._receive(subscription.queue_url, 10)
         for message in messages:
             event = json.loads(message["Body"])
-            event["account"] = ACCOUNT  # emulators omit or invent it
+            event["account"] = ACCOUNT  # emulators omit or invent the account
             self._sqs.delete_message(QueueUrl=subscription.queue_url, ReceiptHandle=message["ReceiptHandle"])
             self._invoke_asynchronously(subscription.function, event)
         return len(messages)
@@ -210,7 +211,7 @@ class Triggers:
                     self._sqs.send_message(QueueUrl=destination, MessageBody=json.dumps(record))
 
     def _record(self, mapping: EventSourceMapping, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Return one message as Lambda's poller writes it."""
+        """Return one message in the form in which a function receives it from Lambda."""
         return {
             "messageId": message["MessageId"],
             "receiptHandle": message["ReceiptHandle"],

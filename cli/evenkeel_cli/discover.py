@@ -50,7 +50,7 @@ def discover_eks(
     grant: Annotated[bool, typer.Option("--grant", help="With --stack: create these access entries now.")] = False,
     yes: Yes = False,
 ) -> None:
-    """Propose a record for each EKS cluster that has the given tags. Each record contains the zone ids of its zones."""
+    """Propose a record for each EKS cluster that has the given tags. Each record contains the account's zone ids."""
     import boto3
 
     tags = dict(_pair(text) for text in tag)
@@ -146,7 +146,7 @@ def discover_cluster_api(
         str | None, typer.Option(help="The secret in Secrets Manager with the management cluster's kubeconfig.")
     ] = None,
 ) -> None:
-    """Propose a record for each Cluster of a management cluster. It covers only the node groups of that Cluster."""
+    """Propose a record for each Cluster of a management cluster. The record covers only this Cluster's node groups."""
     clusters = _listed(kubeconfig, context, "cluster.x-k8s.io", "clusters", selector)
     names = [name_of(item) for item in clusters]
     records = []
@@ -179,7 +179,7 @@ def discover_gardener(
         typer.Option(help="The secret in Secrets Manager with the seed's kubeconfig; {seed} is replaced by its name."),
     ] = None,
 ) -> None:
-    """Propose a record for each Shoot of a garden cluster. It names the Shoot's control plane namespace on the seed."""
+    """Propose a record for each Shoot of a garden cluster. The record names the Shoot's namespace on the seed."""
     objects = _listed(kubeconfig, context, "core.gardener.cloud", "seeds" if seeds else "shoots", selector)
     records, skipped = [], []
     for item in objects:

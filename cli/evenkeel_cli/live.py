@@ -28,7 +28,7 @@ from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.inputs import read_text, refuse_empty
 
 _PATIENCE_SECONDS = 120.0
-# The lists in a kubeconfig, each with the field of its entries that has an entry's content.
+# The lists in a kubeconfig, each with the name of the field in which an entry has its content.
 _ENTRIES = (("contexts", "context"), ("users", "user"))
 
 

@@ -106,7 +106,7 @@ def _caller(session: Any) -> dict[str, str]:
 
 
 def credentials_error(error: Exception) -> CannotAskError | None:
-    """Return the error to raise for a fault that the caller can fix (credentials, region, profile); None for others."""
+    """Return the error to raise for a fault that the caller can fix (credentials, region, profile); else None."""
     text = " ".join(text_of(error).split())
     if isinstance(error, ClientError):
         if code_of(error) in _EXPIRED:

@@ -26,7 +26,7 @@ class ImpairedZone:
 
 
 def _with_failures(groups: object) -> object:
-    """Return the entries of groups. An entry without ``failures`` gets the value 1 for it."""
+    """Return the entries of groups. If an entry lacks ``failures``, set it to 1."""
     if not isinstance(groups, Mapping):
         return groups
     return {key: {"failures": 1, **group} if isinstance(group, Mapping) else group for key, group in groups.items()}
@@ -72,7 +72,7 @@ class StateFile:
 
 
 def _with_last_failure(state: GroupState) -> GroupState:
-    """Return the state. If ``last_failure`` is missing, set it to the latest time that fits the backoff."""
+    """Return the state. If ``last_failure`` is missing, set it to the latest time that its backoff allows."""
     if state.last_failure is not None or state.backoff_until is None:
         return state
     return replace(state, last_failure=state.backoff_until - BackoffPolicy().initial)

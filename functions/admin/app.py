@@ -1,4 +1,4 @@
-"""Perform any action: {"action": "register|plan|pause|...", "cluster": ...} returns {"ok": ..., "message": ...}."""
+"""Perform any action. {"action": "register|plan|pause|...", "cluster": ...} returns {"ok": ..., "message": ...}."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ logger = make_logger()
 
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Perform any action and return its answer. An expected error becomes an answer, too."""
+    """Perform any action. Return its answer, or an answer for an expected error."""
     try:
         answer = container(writes=False).operate(event, remaining_of(context))
     except (EvenkeelError, ConfigError) as error:

@@ -1,6 +1,6 @@
 """Read and plan a chunk of clusters in parallel, and request a run for each cluster with a pending change.
 
-The function's role may not write the state of clusters.
+The function's IAM role does not allow writes of the stored state of clusters.
 """
 
 from functools import partial
@@ -19,7 +19,7 @@ metrics = make_metrics()
 
 
 def check(record: SqsRecord, context: Any) -> None:
-    """Check the clusters of one message. A chunk that SQS delivers a third time is split instead."""
+    """Check the clusters of one message. If SQS delivers a chunk a third time, request its clusters separately."""
 
     def work(body: str) -> None:
         check = container(writes=False).check

@@ -18,7 +18,7 @@ metrics = make_metrics()
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Notify every channel of a batch of incident events, and return the messages that SQS is to retry."""
+    """Notify all channels about the events of a batch. Return the messages that SQS must deliver again."""
     received = []
     for record in map(SqsRecord.read, records_of(event, logger)):
         try:

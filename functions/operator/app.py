@@ -1,7 +1,7 @@
-"""Perform an on-call action: {"action": "pause|resume|...", "cluster": ...} returns {"ok": ..., "message": ...}.
+"""Perform an on-call action. {"action": "pause|resume|...", "cluster": ...} returns {"ok": ..., "message": ...}.
 
-The function refuses actions that register or unregister clusters, or change their access or whether Evenkeel writes to
-them.
+The function refuses actions that register or unregister clusters, change the access to clusters, or turn writes on or
+off.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ logger = make_logger()
 
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Perform an action within on-call rights, and return its answer. An expected error becomes an answer, too."""
+    """Perform an action that on-call rights allow. Return its answer, or an answer for an expected error."""
     try:
         answer = container(writes=False).operate.within(Right.WRITE, event, remaining_of(context))
     except (EvenkeelError, ConfigError) as error:

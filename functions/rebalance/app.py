@@ -1,4 +1,4 @@
-"""Perform queued runs: observe, plan, write, record. No other function writes to a cluster."""
+"""Perform queued runs. A run observes a cluster, plans, writes and records. Only this function writes to clusters."""
 
 from functools import partial
 from typing import Any
@@ -39,5 +39,5 @@ def rebalance(record: SqsRecord, context: Any) -> None:
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Perform the runs of a batch and return Lambda's partial batch response."""
+    """Perform the runs that a batch requests, and return Lambda's partial batch response."""
     return answer_batch(records_of(event, logger), partial(rebalance, context=context))

@@ -1,6 +1,6 @@
-"""Queue checks: of due clusters on a schedule, or of the clusters that an event {"clusters": [...]} names.
+"""Queue checks of due clusters on a schedule, or runs of the clusters that an event {"clusters": [...]} names.
 
-Messages of the recheck queue request a run that is due, or the rest of a shard.
+Messages of the recheck queue request a run that has become due, or the scan of a shard's remaining clusters.
 """
 
 from datetime import datetime
@@ -19,7 +19,7 @@ metrics = make_metrics()
 
 
 def recheck(record: SqsRecord) -> None:
-    """Continue the scan of a shard, or request a run that has become due, as one message says."""
+    """Continue the scan of a shard, or request a run that has become due, as one message requests."""
 
     def work(body: str) -> None:
         request = read_recheck(body)
@@ -35,7 +35,7 @@ def recheck(record: SqsRecord) -> None:
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Request checks of due clusters on a schedule or by hand, or handle a batch of the recheck queue."""
+    """Queue the checks or runs that the schedule or an operator requests, or handle a batch of the recheck queue."""
     if isinstance(event, dict) and isinstance(event.get("Records"), list):
         return answer_batch(event["Records"], recheck)
     try:

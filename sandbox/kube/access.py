@@ -1,4 +1,4 @@
-"""Access: kubeconfigs, and the subset of RBAC that the simulated API has."""
+"""Access: kubeconfigs, and the subset of RBAC that the simulated API implements."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Rule:
         )
 
     def as_json(self) -> dict[str, Json]:
-        """Return the rule of a ClusterRole."""
+        """Return the rule as an entry of a ClusterRole."""
         if self.namespaces:
             raise ValueError(f"namespaces {list(self.namespaces)}: a ClusterRole has none; use a Role")
         rule: dict[str, Json] = {

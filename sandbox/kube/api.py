@@ -1,7 +1,7 @@
 """A simulated Kubernetes API server over HTTPS: real clients talk to it, tests and scenarios control it.
 
 The rules for objects are in `store`. This module has the HTTP side: paths, verbs, media types, discovery, tokens and
-RBAC. It also has the faults that a scenario orders, and the log of every request.
+RBAC. It also has the faults that a scenario requests, and a log of all requests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NOT_FOUND = Response(status=404, body=b"404 page not found\n", content_type="te
 
 @dataclass(kw_only=True)
 class Request:
-    """One request as the log keeps it. `status` is 0 until the answer is sent, and stays 0 if the answer is lost."""
+    """One request in the log. `status` is 0 until the answer is sent, and stays 0 if the answer is lost."""
 
     method: str
     path: str
@@ -112,10 +112,10 @@ class RequestLog:
 class Fault:
     """A failure of the next `times` requests that match. `delay` and `retry_after` are seconds.
 
-    With stage "before", the server does not carry out the request; with "after", it does, and the answer is lost.
-    `status` None with "before" drops the connection. `cut_body` answers 200 and ends in the middle of the body.
-    With neither `status`, `cut_body` nor stage "after", a `delay` only slows the request down.
-    A later page of a list is `query_contains="continue="`.
+    With stage "before", the server does not carry out the request. With stage "after", the server carries out the
+    request, but the answer is lost. With `cut_body`, the answer is 200 and ends in the middle of the body.
+    If `status` is None, stage "before" drops the connection, but a fault with a `delay` only slows the request down.
+    To match the later pages of a list, use `query_contains="continue="`.
     """
 
     method: str | None = None
@@ -131,7 +131,7 @@ class Fault:
 
 
 class Faults:
-    """The faults that wait for a request."""
+    """The faults that later requests will meet."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -150,7 +150,7 @@ class Faults:
             self._waiting.clear()
 
     def take(self, request: Request) -> Fault | None:
-        """Return the first fault that matches a request, and count it."""
+        """Return the first fault that matches a request, and lower its remaining `times`."""
         with self._lock:
             for fault in self._waiting:
                 if request.matches(
@@ -182,9 +182,9 @@ class _Target:
 class KubernetesAPI:
     """One simulated API server, for as long as a `with` block lasts.
 
-    `users` maps the name of a user to its rules. The default: `evenkeel` and `cluster-autoscaler` may do everything,
-    `nobody` nothing. `admin` may always do everything. `crds` default to all that Evenkeel uses. `clock` dates the
-    objects.
+    `users` maps the name of a user to its rules. By default, `evenkeel` and `cluster-autoscaler` may do everything, and
+    `nobody` may do nothing. `admin` may always do everything. By default, `crds` are all that Evenkeel uses. `clock`
+    sets the timestamps of objects.
     """
 
     name = "sandbox"
@@ -556,7 +556,7 @@ def _grace(request: Request, body: Object) -> int | None:
 
 
 def _metadata_only(answer: Response) -> Response:
-    """Return a list for a client that accepts metadata only. Its fields keep the order of the Go struct."""
+    """Return a list for a client that accepts only metadata. The fields are in the order of the Go struct."""
     body = json.loads(answer.body)
     if "items" not in body:
         return answer

@@ -1,8 +1,8 @@
 """A cluster autoscaler for the sandbox: it applies the decisions of Evenkeel's model to Kubernetes objects.
 
 This module adds the provider to the model. It parses bounds from annotations as the clusterapi provider does, writes
-the scale subresource without a version, and marks machines before it deletes them. Pods are numbers: one pod fills one
-node.
+the scale subresource without a version, and marks machines before it deletes them. Pods are only a number, and one pod
+fills one node.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SIZE = "/cluster-api-autoscaler-node-group-{}-size"
 
 
 class BoundsError(ValueError):
-    """Bounds that the real autoscaler cannot parse; it then ignores all groups of the cluster."""
+    """Bounds that the real autoscaler cannot parse. The autoscaler then ignores all groups of the cluster."""
 
 
 def read_bounds(annotations: dict[str, str], prefix: str) -> Bounds:
@@ -49,7 +49,7 @@ def read_bounds(annotations: dict[str, str], prefix: str) -> Bounds:
 
 
 def nodes_flags(arguments: Sequence[str]) -> dict[str, Bounds]:
-    """Return the groups of `--nodes=min:max:namespace.name`, from which Gardener's provider has all its groups."""
+    """Return the bounds in `--nodes=min:max:namespace.name` by group. Gardener's provider reads only these groups."""
     groups = {}
     for argument in arguments:
         if argument.startswith("--nodes="):
@@ -65,7 +65,7 @@ class Machine:
     name: str
     created: float
     node: bool
-    refused: bool = False  # by the cloud, as the provider reports
+    refused: bool = False  # True: the provider reports that the cloud refused it
 
 
 @dataclass(kw_only=True)
@@ -127,11 +127,11 @@ FLAVOURS = {
 }
 POOL_LABEL = "evenkeel.dev/pool"
 _MANAGER = "cluster-autoscaler"
-#: its status ConfigMap
+#: the status ConfigMap of cluster-autoscaler
 STATUS = ("configmaps", "kube-system", "cluster-autoscaler-status")
-_EXHAUSTED = "ResourceExhausted"  # the code of Gardener's provider, which has its groups from flags
+_EXHAUSTED = "ResourceExhausted"  # the code of Gardener's provider, which reads its groups from flags
 _CAPACITY = "capacity.cluster-autoscaler.kubernetes.io/"
-#: either pair has the capacity of a node; the second is OpenShift's older one
+#: Annotations with the capacity of a node: either pair is enough. The second pair is OpenShift's older one.
 _CAPACITY_ANNOTATIONS = (
     {f"{_CAPACITY}cpu", f"{_CAPACITY}memory"},
     {"machine.openshift.io/vCPU", "machine.openshift.io/memoryMb"},
@@ -139,16 +139,16 @@ _CAPACITY_ANNOTATIONS = (
 
 
 def pool_of(item: Object, flavour: MachineAPI) -> str:
-    """Return the pool in the labels of a scalable; its own name if no label has one."""
+    """Return the pool in the labels of a scalable; the name of the scalable if no label has a pool."""
     labels = labels_of(item)
     own = labels.get(flavour.pool_label) if flavour.pool_label else None
     return str(labels.get(POOL_LABEL) or own or item["metadata"]["name"])
 
 
 def has_node_template(item: Object, flavour: str, store: Store) -> bool:
-    """Return whether the autoscaler knows cpu and memory of a scalable's nodes while it has none.
+    """Return whether the autoscaler knows cpu and memory of a scalable's nodes while the scalable has no node.
 
-    They are in its annotations, in Cluster API's machine template, or in Gardener's machine class.
+    These values are in the scalable's annotations, in Cluster API's machine template, or in Gardener's machine class.
     """
     if any(annotations_of(item).keys() >= keys for keys in _CAPACITY_ANNOTATIONS):
         return True
@@ -167,7 +167,7 @@ def has_node_template(item: Object, flavour: str, store: Store) -> bool:
 
 @dataclass(kw_only=True)
 class ClusterAutoscaler:
-    """One actor per cluster; `step` is one loop of the real one."""
+    """The cluster-autoscaler of one cluster. `step` is one loop of the real cluster-autoscaler."""
 
     store: Store
     controllers: MachineControllers
@@ -175,7 +175,7 @@ class ClusterAutoscaler:
     seed: int = 0
     #: pods by pool and zone; zone None is any zone
     demand: dict[tuple[str, str | None], int] = field(default_factory=dict)
-    #: the reason why the last loop ignored all groups; None if it did not
+    #: the reason why the last loop ignored all groups; None if it did not ignore them
     blind: str | None = None
     #: the errors of the last loop
     errors: list[str] = field(default_factory=list)
@@ -189,7 +189,7 @@ class ClusterAutoscaler:
     def _start(self) -> None:
         """Start the process anew, without any state of earlier loops."""
         self._arguments = self.controllers.autoscaler_arguments()
-        # As in the real one, a missing argument is off. Without any arguments, `flags` apply.
+        # As in the real autoscaler, a flag that is no argument is off. Without any arguments, `flags` apply.
         values = dict(argument.removeprefix("--").partition("=")[::2] for argument in self._arguments or ())
         flags = self.flags
         if "balance-similar-node-groups" in values or "cloud-provider" in values:
@@ -227,7 +227,7 @@ class ClusterAutoscaler:
             self.blind = "it does not run"
             return
         groups = self.groups()
-        if nodes_flags(self._arguments):  # without a flag, or with max 0, it is no group
+        if nodes_flags(self._arguments):  # a group without a flag, or with max 0, is ignored
             groups = [group for group in groups if group.readable_bounds and group.readable_bounds.max]
         self.blind = next((f"{group.key}: {group.fault}" for group in groups if group.fault), None)
         for action in self._actions(groups, now.timestamp()):
@@ -327,7 +327,7 @@ class ClusterAutoscaler:
         return machines
 
     def _increase(self, group: NodeGroup, nodes: int) -> None:
-        """Read the scale and write it without a version, which overwrites any write in between."""
+        """Read the scale, and write it without a resourceVersion, which overwrites any write in between."""
         assert group.readable_bounds is not None
         live = self.store.scale_of(self._flavour.scalables, group.namespace, group.name)["spec"]["replicas"]
         high = group.readable_bounds.max

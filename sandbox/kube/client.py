@@ -1,4 +1,4 @@
-"""How a controller reads and writes objects: as one field manager, like controller-runtime's client."""
+"""The client of a controller. It reads and writes objects as one field manager, like controller-runtime's client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sandbox.kube.store import Store, rfc3339
 
 @dataclass(frozen=True)
 class Client:
-    """The objects of a store for one field manager. A write takes the resource from the object's kind."""
+    """Reads and writes objects of a store as one field manager. An object's kind determines its resource."""
 
     store: Store
     manager: str
@@ -32,13 +32,13 @@ class Client:
         return self.store.create(resource, body, manager=self.manager)
 
     def patch(self, item: Object, patch: Object, *, subresource: str = "", manager: str = "") -> Object:
-        """Apply a merge patch to an object and return the result. `manager` replaces the client's own."""
+        """Apply a merge patch to an object and return the result. `manager` replaces the client's field manager."""
         resource, metadata = self.store.resource_of(item).full_name, item["metadata"]
         namespace, manager = metadata.get("namespace", ""), manager or self.manager
         return self.store.patch(resource, namespace, metadata["name"], patch, subresource=subresource, manager=manager)
 
     def annotate(self, item: Object, annotations: dict[str, str | None]) -> Object:
-        """Set annotations of an object; None removes one."""
+        """Set annotations of an object. The value None removes an annotation."""
         return self.patch(item, {"metadata": {"annotations": annotations}})
 
     def patch_status(self, item: Object, status: Object, *, manager: str = "") -> Object:
@@ -54,7 +54,7 @@ class Client:
             current = self.store.get(resource, metadata["namespace"], metadata["name"])
             self.store.put(resource, {**current, "status": status}, subresource="status", manager=self.manager)
         except ApiError as error:
-            if error.code not in (404, 409):  # the last finalizer was removed in this step, or the next step retries
+            if error.code not in (404, 409):  # 404: the object is deleted already; 409: the next step retries
                 raise
 
     def create_or_patch(self, resource: str, namespace: str, name: str, body: Object) -> Object:
@@ -73,7 +73,7 @@ class Client:
         self.store.delete(resource, metadata.get("namespace", ""), metadata["name"])
 
     def record_event(self, about: Object, reason: str, message: str, now: datetime, *, count: bool = True) -> None:
-        """Record a Warning. A repeated one raises its count, unless `count` is false, as the event recorder does."""
+        """Record a Warning. As in the event recorder, a repeated Warning raises its count, unless `count` is False."""
         metadata, stamp = about["metadata"], rfc3339(now)
         digest = hashlib.sha256(f"{metadata['uid']}{reason}{without_request_id(message)}".encode()).hexdigest()[:16]
         name, namespace = f"{metadata['name']}.{digest}", metadata["namespace"]
@@ -98,5 +98,5 @@ class Client:
 
 
 def without_request_id(text: str) -> str:
-    """Return an error message of AWS without the id that differs on every request."""
+    """Return an error message of AWS without the request id, which always differs."""
     return text.split("request id:")[0]

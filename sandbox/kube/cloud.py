@@ -19,7 +19,7 @@ def subnet_in(zone: str) -> str:
 
 @dataclass(kw_only=True)
 class LaunchError(Exception):
-    """A refused launch with EC2's message. `status` is the HTTP status: 4xx for the caller, 5xx for the zone."""
+    """A refused launch with EC2's message. `status` is the HTTP status: 4xx: the caller's fault, 5xx: the zone's."""
 
     code: str
     message: str
@@ -32,7 +32,7 @@ class LaunchError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Instance:
-    """A virtual machine. One that does not `join` runs and never becomes a node."""
+    """A virtual machine. If `joins` is False, it runs but never becomes a node."""
 
     id: str
     zone: str
@@ -64,7 +64,7 @@ class Cloud:
         return next((zone for zone in self.zones if subnet_in(zone) == subnet), "")
 
     def exhaust_zone(self, zone: str) -> None:
-        """Refuse new machines in a zone; running ones stay."""
+        """Refuse new machines in a zone. Running machines remain."""
         self._check(zone)
         if zone not in self._taken:
             self._taken[zone] = self.limits[zone]
@@ -128,7 +128,7 @@ class Cloud:
         return instance
 
     def terminate(self, instance_id: str) -> None:
-        """Stop a machine; an unknown one is no error."""
+        """Stop a machine; an unknown machine is no error."""
         self._instances.pop(instance_id, None)
 
     def _check(self, zone: str) -> None:

@@ -1,7 +1,7 @@
 """The objects that a simulated cluster starts with, as its installer or its users create them.
 
 `manifests/` has a file for each kind of cluster. The clusters `gardener`, `cluster-api`, `self-managed` and `openshift`
-carry Evenkeel's annotations. The others have none. Their owners keep the bounds of a pool in a Shoot, in NodePools, in
+carry Evenkeel's annotations. The others have none. Their owners store the bounds of a pool in a Shoot, in NodePools, in
 a Cluster's topology or in MachineAutoscalers.
 """
 
@@ -103,7 +103,7 @@ def build_gardener(cluster: Cluster) -> None:
 
 
 def build_plain_gardener(cluster: Cluster) -> None:
-    """Create a Shoot, and let gardenlet and the Worker's actuator create the rest."""
+    """Create a Shoot, and let gardenlet and the Worker's actuator create the other objects."""
     create_manifests(cluster, "gardener-plain.yaml")
     assert isinstance(cluster.controllers, GardenerControllers)
     (shoot,) = cluster.store.list(SHOOTS)
@@ -122,7 +122,7 @@ def build_cluster_class(cluster: Cluster) -> None:
 
 
 def build_hypershift(cluster: Cluster, *, platform: str) -> None:
-    """Create a HostedCluster and its NodePools, and let their operator create the rest."""
+    """Create a HostedCluster and its NodePools, and let their operator create the other objects."""
     _build_owned(cluster, "hypershift.yaml", platform=platform)
 
 

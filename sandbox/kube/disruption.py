@@ -34,7 +34,7 @@ def grace_of(pod: Object, requested: int | None) -> int:
 
 
 def evicts_without_budget(pod: Object) -> bool:
-    """Return whether an eviction skips the budgets: the pod does not run, or is being deleted."""
+    """Return whether an eviction skips the budgets, because the pod does not run or is being deleted."""
     ended = (pod.get("status") or {}).get("phase", "Pending") in ("Succeeded", "Failed", "Pending")
     return ended or "deletionTimestamp" in pod["metadata"]
 
@@ -51,9 +51,10 @@ def protects(budget: Object, pod: Object) -> bool:
 
 
 def spend(budget: Object, pod: Object, now: str) -> Object | None:
-    """Return a budget's status after an eviction; None if the eviction is free. ApiError 429 or 403 if it is denied.
+    """Return a budget's status after an eviction; None if the status does not change. ApiError 429 or 403 if denied.
 
-    An unready pod may go while enough others are ready (unhealthyPodEvictionPolicy IfHealthyBudget, the default).
+    An unready pod may be evicted while enough other pods are ready (unhealthyPodEvictionPolicy IfHealthyBudget, the
+    default).
     """
     status, name = budget.get("status") or {}, budget["metadata"]["name"]
     always = budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow"

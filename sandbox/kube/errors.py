@@ -54,7 +54,7 @@ class ApiError(Exception):
 
 
 def details_of(group: str, kind: str, name: str = "") -> dict[str, Json]:
-    """Return `details` without empty fields."""
+    """Return the `details` of a Status, without empty fields."""
     return {key: value for key, value in (("name", name), ("group", group), ("kind", kind)) if value}
 
 
@@ -87,7 +87,7 @@ class FieldConflict(Protocol):
 
 
 def apply_conflict(conflicts: Sequence[FieldConflict]) -> ApiError:
-    """Return the answer to a server-side apply without force."""
+    """Return the answer to a server-side apply without force that has these conflicts."""
     count = "1 conflict" if len(conflicts) == 1 else f"{len(conflicts)} conflicts"
     texts = []
     for manager, group in groupby(conflicts, key=lambda item: item.manager):

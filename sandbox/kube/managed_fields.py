@@ -1,4 +1,4 @@
-"""Field ownership: `metadata.managedFields`, and server-side apply, which follows it."""
+"""Field ownership: `metadata.managedFields`, and server-side apply, which is based on it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _leaves(value: Json, schema: Object, prefix: Path = ()) -> dict[Path, Json]:
 
 
 def update_owners(managed: list[Owner], old: Object, new: Object, writer: Owner, schema: Object | None) -> list[Owner]:
-    """Return the owners after an update: `writer` takes every field that it changes from its previous owners."""
+    """Return the owners after an update: `writer` becomes the only owner of each field that it changes."""
     before, after = _leaves(old, schema or {}), _leaves(new, schema or {})
     changed = {path for path, value in after.items() if path not in before or before[path] != value}
     removed = set(before) - set(after)
@@ -96,7 +96,7 @@ class Conflict:
 
     @property
     def field(self) -> str:
-        """`.spec.replicas`, `.spec.workers[name="a"].replicas`."""
+        """Return the path as text, such as `.spec.replicas` or `.spec.workers[name="a"].replicas`."""
         text = ""
         for part in self.path:
             if part.startswith(_ENTRY):
@@ -116,7 +116,7 @@ class Applied:
     """One server-side apply by `manager`: the resulting object, the conflicts and the owners afterwards.
 
     A field that this manager applied before and now leaves out is removed, unless another manager owns it too. Fields
-    that it never applied stay. ``body`` has no system metadata.
+    that it never applied remain. ``body`` has no system metadata.
     """
 
     def __init__(self, managed: list[Owner], current: Object, body: Object, manager: str, schema: Object) -> None:
@@ -168,7 +168,7 @@ def _merged(current: Json, applied: Json, schema: Object) -> Json:
 
 
 def _is_key(path: Path) -> bool:
-    """Return whether a path leads to a key of a list entry, which is removed after the entry's other fields."""
+    """Return whether a path leads to a key of a list entry. Such a key is removed after the entry's other fields."""
     return len(path) > 1 and path[-2].startswith(_ENTRY) and path[-1] in _keys_of(path[-2])
 
 

@@ -8,7 +8,7 @@ from sandbox.kube.schema import Json
 
 
 def clone(value: Json) -> Json:
-    """Return a deep copy of a JSON value. `marshal` is the fastest way, and a simulated API mostly copies."""
+    """Return a deep copy of a JSON value. `marshal` is fastest, and copies are most of the simulated API's work."""
     return marshal.loads(marshal.dumps(value))
 
 

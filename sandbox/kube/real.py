@@ -35,7 +35,7 @@ HOW_TO_GET_THEM = (
     f"no real Kubernetes API: set {ASSETS} to a folder with kube-apiserver and etcd "
     "(for example: go run sigs.k8s.io/controller-runtime/tools/setup-envtest@latest use -p path)"
 )
-_READY_WITHIN = timedelta(seconds=60)  # on a slow disk; usually 4 s
+_READY_WITHIN = timedelta(seconds=60)  # needed on a slow disk; usually, the server is ready in 4 s
 
 
 def find_assets() -> Path | None:
@@ -63,7 +63,7 @@ class RealKubernetesAPI:
         users: Sequence[str] = ("evenkeel", "cluster-autoscaler", "nobody"),
         flags: Callable[[str], Sequence[str]] = lambda _: (),
     ) -> None:
-        """``flags`` returns further arguments of the API server for its URL."""
+        """``flags`` receives the API server's URL and returns further arguments for the server."""
         assets = find_assets()
         if assets is None:
             raise RuntimeError(HOW_TO_GET_THEM)
@@ -96,7 +96,7 @@ class RealKubernetesAPI:
 
     def expire_continue_tokens(self) -> None:
         """Compact etcd, which makes the continue token of every open list too old."""
-        # Two writes move the revision past every open list.
+        # Two writes raise etcd's revision above the revision of every open list.
         for _ in range(2):
             self.call("POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"generateName": "revision-"}})
         revision = int(self._etcd("range", {"key": base64.b64encode(b"\0").decode()})["header"]["revision"])
@@ -127,7 +127,7 @@ class RealKubernetesAPI:
             self._folder = Path(tempfile.mkdtemp(prefix="evenkeel-kube-"))
             stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
             self._start(stack)
-            self._stack = stack.pop_all()  # it stops the API server before its etcd
+            self._stack = stack.pop_all()  # the stack stops the API server before etcd
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -140,7 +140,7 @@ class RealKubernetesAPI:
         certificate = ca.issue_cert("127.0.0.1", "localhost")
         (folder / "tls.crt").write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
         (folder / "tls.key").write_bytes(certificate.private_key_pem.bytes())
-        # The API server needs an RSA or ECDSA key for service account tokens. The serving key is one.
+        # The API server needs an RSA or ECDSA key for service account tokens. The TLS key is such a key.
         shutil.copy(folder / "tls.key", folder / "accounts.key")
         (folder / "tokens.csv").write_text(
             "".join(

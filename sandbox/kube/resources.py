@@ -10,7 +10,7 @@ from sandbox.kube.schema import Json, Object
 
 @dataclass(frozen=True, kw_only=True)
 class Version:
-    """One served version of a resource. `schema` is None for the resources of Kubernetes."""
+    """One served version of a resource. `schema` is None for built-in resources."""
 
     name: str
     schema: dict[str, Json] | None = None
@@ -28,20 +28,20 @@ class Resource:
     namespaced: bool
     versions: tuple[Version, ...]
     storage: str
-    #: the fields of field selectors besides name and namespace
+    #: the fields that field selectors support besides name and namespace
     selectable: frozenset[str] = frozenset()
 
     @property
     def full_name(self) -> str:
-        """`machinesets.machine.openshift.io`, or `nodes` for the core group."""
+        """Return the full name, such as `machinesets.machine.openshift.io`, or `nodes` for the core group."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def version(self, name: str | None) -> Version:
-        """Return the version of this name; the storage version without one."""
+        """Return the version with this name; without a name, the storage version."""
         return next(version for version in self.versions if version.name == (name or self.storage))
 
     def api_version(self, version: str) -> str:
-        """Return a version as an object's ``apiVersion`` has it."""
+        """Return the ``apiVersion`` of objects of a version."""
         return f"{self.group}/{version}" if self.group else version
 
     @classmethod
@@ -68,7 +68,7 @@ class Resource:
 
 
 def _version_rank(name: str) -> tuple[int, int, int]:
-    """Return Kubernetes' order of versions: stable over beta over alpha, then the higher number."""
+    """Return the sort key for Kubernetes' order of versions: stable over beta over alpha, then the higher number."""
     match = re.match(r"^v(\d+)(?:(alpha|beta)(\d+))?$", name)
     if match is None:
         return (-1, 0, 0)

@@ -1,9 +1,9 @@
-"""The filters of kube-scheduler: it binds pods to nodes, or reports in its own words why no node fits.
+"""kube-scheduler with its filters: binds pods to nodes, or reports in kube-scheduler's words why no node fits.
 
-The module follows the scheduler's rules alone and reads the stored objects, so it can disagree with Evenkeel's model;
-`tests/property/demand/test_scheduler_agrees.py` compares both. The order is that of the default profile (Kubernetes
-1.36, pkg/scheduler/framework/plugins). The emptiest fitting node gets the pod. There is no preemption, no preferred
-affinity and no device claim. A pod whose containers are resized in place counts by its spec.
+The module follows only kube-scheduler's rules and reads the stored objects, so it can disagree with Evenkeel's model.
+`tests/property/demand/test_scheduler_agrees.py` compares the two. The filters have the order of the default profile
+(Kubernetes 1.36, pkg/scheduler/framework/plugins). A pod is bound to the emptiest node that fits. Preemption, preferred
+affinity and device claims are not simulated. For containers that are resized in place, the pod's spec counts.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _rounded(exact: Mapping[str, Fraction]) -> Counter[str]:
 
 
 def requests_of(pod: Object) -> Counter[str]:
-    """Return the resources that a pod takes of a node (component-helpers/resource/helpers.go)."""
+    """Return the resources that a pod requests from a node (component-helpers/resource/helpers.go)."""
     spec = pod["spec"]
     sidecars: dict[str, Fraction] = {}
     peak: dict[str, Fraction] = {}
@@ -94,7 +94,7 @@ def _max(one: Mapping[str, Fraction], other: Mapping[str, Fraction]) -> dict[str
 
 
 def ports_of(pod: Object) -> list[tuple[str, str, int]]:
-    """Return address, protocol and number of every host port; plain init containers hold none."""
+    """Return address, protocol and number of every host port; plain init containers reserve none."""
     sidecars = [item for item in pod["spec"].get("initContainers") or () if item.get("restartPolicy") == "Always"]
     return [
         (port.get("hostIP") or "0.0.0.0", port.get("protocol") or "TCP", port["hostPort"])
@@ -153,7 +153,7 @@ class SchedulerSnapshot:
     claims: dict[tuple[str, str], Object] = field(default_factory=dict)
     volumes: dict[str, Object] = field(default_factory=dict)
     classes: dict[str, Object] = field(default_factory=dict)
-    limits: dict[str, Mapping[str, int]] = field(default_factory=dict)  # volumes per driver, by node
+    limits: dict[str, Mapping[str, int]] = field(default_factory=dict)  # the limit of volumes per driver, by node
     attachments: list[Object] = field(default_factory=list)
     namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -202,7 +202,7 @@ class SchedulerSnapshot:
         return next((reasons for rule in _FILTERS if (reasons := list(rule(self, pod, node)))), [])
 
     def claims_of(self, pod: Object) -> Iterator[tuple[str, Object | None]]:
-        """Yield the names of a pod's claims, and the claims or None if they do not exist."""
+        """Yield the name of each claim of a pod, with the claim, or with None if the claim does not exist."""
         namespace = pod["metadata"]["namespace"]
         for volume in pod["spec"].get("volumes") or ():
             if "ephemeral" in volume:
@@ -241,7 +241,7 @@ class SchedulerSnapshot:
         return min(volumes, key=lambda volume: quantity(volume["spec"]["capacity"]["storage"]), default=None)
 
     def provisions(self, claim: Object, node: Object) -> bool:
-        """Return whether the provisioner can create a volume for a claim in reach of this node."""
+        """Return whether the provisioner can create a claim's volume within reach of this node."""
         storage, labels = self.class_of(claim), labels_of(node)
         allowed = storage.get("allowedTopologies") or ({},)
         return storage["provisioner"] != "kubernetes.io/no-provisioner" and any(
@@ -429,7 +429,7 @@ def _domains(
         domains[labels_of(node)[constraint["topologyKey"]]] += sum(
             other["metadata"]["namespace"] == pod["metadata"]["namespace"]
             and not is_deleting(other)
-            # an empty selector counts no pod, although it selects every pod
+            # here, an empty selector counts no pod, although it selects every pod elsewhere
             and any((selector or {}).values())
             and selects(selector, labels_of(other))
             for other in seen.on(node)
@@ -491,7 +491,7 @@ _FILTERS: tuple[Callable[[SchedulerSnapshot, Object, Object], Reasons], ...] = (
 
 
 class Scheduler:
-    """Every step tries each pod without a node once: the highest priority first, then the oldest."""
+    """Each step tries to bind each pod without a node once: the highest priority first, then the oldest."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -499,7 +499,7 @@ class Scheduler:
         self._binder = Client(store, "kube-controller-manager")
 
     def step(self, now: datetime) -> None:
-        """Bind the pods that fit a node, and report for the others why no node fits."""
+        """Bind the pods that fit a node, and report for the other pods why no node fits."""
         waiting = [pod for pod in self._store.list("pods", fields="spec.nodeName=") if _is_ours(pod)]
         seen = SchedulerSnapshot.of(self._store) if waiting else SchedulerSnapshot(nodes=[])
         for pod in sorted(waiting, key=_turn):
@@ -523,7 +523,7 @@ class Scheduler:
             self._client.record_event(pod, "FailedScheduling", message, now, count=False)
 
     def _bind(self, pod: Object, node: Object, seen: SchedulerSnapshot, now: datetime) -> Object:
-        """Return the pod on its node; claims that waited for it get their volumes first."""
+        """Bind a pod to a node, and return the pod. Before, bind the claims that waited for the pod."""
         for _, claim in seen.claims_of(pod):
             if claim is not None and seen.waits(claim):
                 self._bind_claim(claim, node, seen)

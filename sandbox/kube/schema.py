@@ -1,7 +1,7 @@
 """Structural schemas of the sandbox's custom resources: loading, pruning, defaulting, validation.
 
 The same CustomResourceDefinition files feed the simulated API and a real kube-apiserver, so both refuse and prune the
-same fields. Messages follow the real server's, because error handlers parse them.
+same fields. Messages are as on the real server, because error handlers parse them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RULES = "x-kubernetes-validations"
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """One fault of an object, as `details.causes` of a Status carries it (apimachinery: field.Error)."""
+    """One fault of an object, in the form of `details.causes` in a Status (apimachinery: field.Error)."""
 
     reason: str
     field: str
@@ -77,7 +77,7 @@ def _files() -> str:
 
 
 def prune(value: Json, schema: dict[str, Json], *, root: bool = True) -> Json:
-    """Return a copy of `value` without the fields that the schema does not declare; metadata stays."""
+    """Return a copy of `value` without the fields that the schema does not declare; metadata is kept."""
     if isinstance(value, dict):
         properties: dict[str, Json] = schema.get("properties", {})
         additional = schema.get("additionalProperties")
@@ -154,12 +154,12 @@ def schema_at(schema: dict[str, Json], key: str) -> dict[str, Json]:
 def validate(value: Json, schema: dict[str, Json], path: str = "", old: Json = None) -> Iterator[Cause]:
     """Yield every fault of `value`, in the order of the schema. `old` is the previous value, for transition rules."""
     faults = list(_faults(value, schema, path, old))
-    # A real server evaluates rules only on values of the right shape.
+    # A real server evaluates rules only on values of the right type.
     yield from faults or _broken_rules(value, schema, path, old)
 
 
 def _broken_rules(value: Json, schema: dict[str, Json], path: str, old: Json) -> Iterator[Cause]:
-    """Yield the CEL rules that do not hold; a transition rule holds if there was no value before."""
+    """Yield a fault for each CEL rule that does not hold; a transition rule holds if there was no value before."""
     for rule in schema.get(RULES, ()):
         is_transition = "oldSelf" in rule["rule"]
         variables = {"self": value} | ({"oldSelf": old} if is_transition else {})
@@ -177,7 +177,7 @@ def _program(rule: str) -> Any:
 
 @lru_cache(maxsize=10_000)
 def _holds(rule: str, variables: str) -> bool:
-    """Evaluate a rule on JSON. The cache matters: one evaluation takes milliseconds, and most writes repeat one."""
+    """Evaluate a rule on JSON. The cache saves milliseconds per evaluation, because most writes repeat one."""
     import celpy
 
     try:

@@ -18,7 +18,7 @@ _EXISTS = re.compile(rf"^(!?)\s*({_KEY})$")
 
 
 def parse_label_selector(text: str) -> Callable[[Labels], bool]:
-    """Return a predicate for equality and set based terms, joined by commas. ApiError 400 for any other text."""
+    """Return a predicate for equality and set based terms, joined by commas. Raises ApiError 400 for other texts."""
     # a comma inside parentheses belongs to the set
     terms = [term.strip() for term in re.split(r",(?![^()]*\))", text) if text.strip()]
     checks = [_label_term(term) for term in terms]
@@ -43,7 +43,7 @@ def _label_term(term: str) -> Callable[[Labels], bool]:
 
 
 def selects(selector: Object | None, labels: Labels) -> bool:
-    """Return whether a label selector matches; None matches nothing, an empty one everything."""
+    """Return whether a label selector matches; None matches nothing, an empty selector matches everything."""
     if selector is None:
         return False
     equal = (labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
@@ -74,7 +74,7 @@ def holds(requirement: Object, labels: Labels) -> bool:
 
 
 def parse_field_selector(text: str, selectable: Collection[str]) -> Callable[[Json], bool]:
-    """Return a predicate. Every kind has metadata.name and metadata.namespace; few have more (`selectable`)."""
+    """Return a predicate. Every kind has metadata.name and metadata.namespace; few have more fields (`selectable`)."""
     checks: list[Callable[[Json], bool]] = []
     for term in filter(None, (part.strip() for part in text.split(","))):
         match = re.match(r"^([A-Za-z0-9_.\[\]-]+)(!=|==|=)(.*)$", term)

@@ -71,7 +71,7 @@ class _Write:
 
 @dataclass(kw_only=True)
 class _Record:
-    """One stored object and its encodings. A change replaces the record, so open lists keep the old one."""
+    """One stored object and its encodings. A change replaces the record, so open lists keep the old record."""
 
     body: Object
     managed: Owners = field(default_factory=list)
@@ -93,7 +93,7 @@ Records = list[_Record]
 
 @dataclass(frozen=True, kw_only=True)
 class _OpenList:
-    """The rest of a list whose first page was sent: the objects as they were at that moment."""
+    """The objects of a list that are not sent yet, as they were when the first page was sent."""
 
     records: Records
     remaining: int | None
@@ -126,7 +126,7 @@ class Store:
         self._kinds: dict[tuple[str, str], Resource] = {}  # by group and kind
         self._records: dict[str, dict[Key, _Record]] = {}
         self._lists: dict[str, _OpenList] = {}
-        #: validating webhooks by resource; each takes the old object (None for a create) and the new one
+        #: validating webhooks by resource; each takes the old object (None for a create) and the new object
         self.webhooks: dict[str, list[Webhook]] = {}
         #: admission policies for updates; each takes the kind, the old and the new object and the field manager
         self.admission: list[Callable[[Resource, Object, Object, str], None]] = []
@@ -186,14 +186,14 @@ class Store:
         labels: str = "",
         fields: str = "",
     ) -> Page:
-        """Return one page of a list as it was at its first page. ApiError 410 for a token that is too old."""
+        """Return one page of a list, as the list was at its first page. Raises ApiError 410 if the token is too old."""
         kind = self.resource(resource)
         with self._lock:
             if token:
                 opened = self._reopen(kind, token, namespace, labels, fields)
             else:
                 records = self._matching(kind, namespace, labels, fields)
-                # The server cannot count what a selector leaves.
+                # With a selector, the server does not count the objects that follow.
                 remaining = None if labels or fields else len(records)
                 opened = _OpenList(records=records, remaining=remaining, version=self._version)
             size = limit or len(opened.records)
@@ -253,7 +253,7 @@ class Store:
         return record
 
     def _copy(self, kind: Resource, record: _Record, version: str) -> Object:
-        """Return a copy without managedFields: no controller reads them, and they are four fifths of the work."""
+        """Return a copy without managedFields. No controller reads them, and they would be four fifths of the work."""
         if version not in record.packed:
             body = {**record.body, "apiVersion": kind.api_version(version), "kind": kind.kind}
             schema = kind.version(version).schema
@@ -333,7 +333,7 @@ class Store:
             return self._with_managed_fields(kind, record, version.name)
 
     def _new(self, write: _Write, new: Object, namespace: str) -> Object:
-        """Return the object of a create request as it is stored, but for its identity. ApiError if it is invalid."""
+        """Return the object of a create request as it is stored, except its identity. ApiError if it is invalid."""
         kind, version = write.kind, write.version
         metadata = new.setdefault("metadata", {})
         namespace = (namespace or metadata.get("namespace") or "default") if kind.namespaced else ""
@@ -399,7 +399,8 @@ class Store:
     ) -> Object:
         """Apply an object server-side; create it if it does not exist.
 
-        ApiError 409 names every field that another manager owns with another value; `force` takes them over.
+        ApiError 409 names every field that another manager owns with another value; with `force`, this manager
+        becomes their owner.
         """
         write = self._write(resource, **options)
         kind, metadata = write.kind, body.get("metadata") or {}
@@ -521,7 +522,7 @@ class Store:
                 new = with_scale(kind, version, old, mutate(as_scale(version, old, strict=False)))
             else:
                 new = mutate(self._copy(kind, record, version.name))
-                if applied is None and new == self._copy(kind, record, version.name):  # most writes of controllers
+                if applied is None and new == self._copy(kind, record, version.name):  # as for most writes
                     return self._answer(write, record)
             check_version(kind, name, old, new)
             if write.subresource != "scale":
@@ -567,7 +568,7 @@ class Store:
         return self._with_managed_fields(write.kind, record, write.version.name)
 
     def _replace(self, kind: Resource, record: _Record, body: Object, managed: Owners | None = None) -> _Record:
-        """Replace a record by a new one: open lists keep the old one."""
+        """Replace a record by a new record, because open lists keep the old record."""
         body["metadata"]["resourceVersion"] = self._next_version()
         new = _Record(body=body, managed=record.managed if managed is None else managed)
         self._records[kind.full_name][new.key] = new
@@ -630,6 +631,6 @@ def _same(old: Object, new: Object) -> bool:
 
 
 def _same_but_status(old: Object, new: Object, *, status_apart: bool) -> bool:
-    """Return whether generation stays: metadata never counts, and a status subresource does not count."""
+    """Return whether generation is unchanged. Metadata does not count, nor does a status that is a subresource."""
     ignored = {"metadata", "status"} if status_apart else {"metadata"}
     return {k: v for k, v in old.items() if k not in ignored} == {k: v for k, v in new.items() if k not in ignored}

@@ -1,7 +1,7 @@
-"""The controllers of a workload cluster besides its scheduler: they create pods, run them and count budgets.
+"""The controllers of a workload cluster besides its scheduler. They create and run pods, and update budgets.
 
-They cover what demand needs: a Deployment has one ReplicaSet, a changed template rolls nothing out, and containers
-start and end at once.
+They do only what tests of demand need: a Deployment has one ReplicaSet, a changed template starts no rollout, and
+containers start and end at once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OF_DAEMONS = tuple(
 
 
 class Workloads:
-    """The controllers of one API server. `control_plane`: a namespace whose Deployments run elsewhere."""
+    """The controllers of one API server. `control_plane`: a namespace whose Deployments run in another cluster."""
 
     def __init__(self, store: Store, *, control_plane: str = "") -> None:
         self._store = store
@@ -49,7 +49,7 @@ class Workloads:
         self._scheduler = Scheduler(store)
 
     def step(self, now: datetime) -> None:
-        """Collect and create pods, schedule, start and end them, then count budgets."""
+        """Delete orphans, create missing pods, schedule, start and end pods, then update disruption budgets."""
         self._collect()
         for deployment in self._store.list("deployments.apps"):
             if deployment["metadata"]["namespace"] != self._control_plane:
@@ -109,7 +109,7 @@ class Workloads:
         self._write_status(owner, {"replicas": len(living), "readyReplicas": sum(map(is_ready, living))})
 
     def _reconcile_daemon_set(self, owner: Object) -> None:
-        """Create a pod for each node that the template allows; a node affinity has the name of the node."""
+        """Create a pod for each node that the template allows; the pod's node affinity names the node."""
         pods = {_node_wanted(pod): pod for pod in self._pods_of(owner)}
         for node in self._store.list("nodes"):
             name = node["metadata"]["name"]
@@ -133,7 +133,7 @@ class Workloads:
             self._client.patch_status(item, status)
 
     def _run_kubelets(self, now: datetime) -> None:
-        """Start the pods on ready nodes, and end those that are being deleted."""
+        """Start the pods on ready nodes, and end pods that are being deleted."""
         kubelet = Client(self._store, "kubelet")
         ready = {item["metadata"]["name"] for item in self._store.list("nodes") if is_ready(item)}
         for pod in self._store.list("pods"):
@@ -171,7 +171,7 @@ class Workloads:
             self._write_status(budget, status)
 
     def _expected(self, budget: Object, pods: list[Object]) -> tuple[int, int]:
-        """Return the expected pods and the desired healthy ones; percents refer to the owners' replicas."""
+        """Return the numbers of expected and of desired healthy pods. Percentages refer to the owners' replicas."""
         spec = budget["spec"]
         least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
         if most is None and not isinstance(least, str):
@@ -189,7 +189,7 @@ class Workloads:
 
 
 def _share(text: Json, of: int) -> int:
-    """Return a number, or a percentage of `of` rounded up."""
+    """Return a number unchanged, or a percentage of `of`, rounded up."""
     return math.ceil(int(text.removesuffix("%")) * of / 100) if isinstance(text, str) else int(text)
 
 

@@ -1,7 +1,7 @@
 """Simulated clusters for scenarios: one of each flavour, and others as their installers create them.
 
-A world has only the threads of its API servers and only the clock that it gets. `step` runs controllers and
-autoscalers; nothing changes between two steps.
+The only threads of a world are those of its API servers. Its only clock is the one that the caller passes. `step` runs
+controllers and autoscalers, so nothing changes between two steps.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Cluster:
             self.set_demand(pool.name, sum(pool.replicas))
 
     def set_demand(self, pool: str, pods: int, zone: str | None = None) -> None:
-        """Set how many nodes the pods of a pool need. Only a cluster-autoscaler acts on it."""
+        """Set how many nodes the pods of a pool need. Only a cluster-autoscaler acts on this number."""
         if pool not in self.pools:
             raise ValueError(f"pool {pool!r}: cluster {self.name} has {', '.join(self.pools)}")
         if self.autoscaler is not None:
@@ -162,7 +162,7 @@ class Ecosystem:
     namespace: str
     build: Callable[[Cluster], None]
     controllers: Callable[..., MachineControllers] | None = None
-    #: the API has the cluster's own nodes and pods, and the cluster has no autoscaler
+    #: True: the API also has the nodes and pods of the cluster, and the cluster has no autoscaler
     runs_pods: bool = False
 
 
@@ -192,8 +192,8 @@ ECOSYSTEMS = {
 class World:
     """The clusters of a scenario. Inside the `with` block every API server answers on its own port.
 
-    `clusters` are keys of ECOSYSTEMS. `clock` dates everything; without one, the argument of the last `step` does.
-    `settings` are the autoscalers' flags; None leaves the autoscalers out.
+    `clusters` are keys of ECOSYSTEMS. `clock` gives all times. Without a clock, the argument of the last `step`
+    is the time. `settings` are the autoscalers' flags; None: the world has no autoscalers.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class World:
         self.clusters[cluster].cloud.restore_zone(zone)
 
     def set_demand(self, cluster: str, pool: str, pods: int, zone: str | None = None) -> None:
-        """Set how many pods, one per node, a pool has to run; `zone` binds them to a zone."""
+        """Set how many pods a pool has to run, each on its own node. `zone` binds these pods to a zone."""
         self.clusters[cluster].set_demand(pool, pods, zone)
 
     def groups(self) -> list[GroupView]:

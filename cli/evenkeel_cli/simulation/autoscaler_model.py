@@ -4,8 +4,8 @@ It returns actions, and has no I/O and no clock. ``evenkeel simulate`` performs 
 sandbox performs them on Kubernetes objects. Times are seconds of a clock that the caller chooses.
 
 It reads bounds and replicas. The provider reports no launch errors, so only a timeout shows that a zone has no machines
-(kubernetes/autoscaler#5417). In this model, each timeout starts a backoff. In the real cluster-autoscaler, some do
-not.
+(kubernetes/autoscaler#5417). In this model, each timeout starts a backoff. In the real cluster-autoscaler, some
+timeouts do not.
 
 Sources: clusterstate/clusterstate.go, utils/backoff/exponential_backoff.go, core/scaleup/orchestrator/orchestrator.go,
 processors/nodegroupset/balancing_processor.go, core/static_autoscaler.go, and
@@ -111,7 +111,7 @@ class Flags:
 
 
 class Increase(NamedTuple, Generic[AnyGroup]):
-    """Raise replicas. If they are unchanged after this action, the provider refused it, and the group gets a backoff."""
+    """Raise replicas. If replicas are still the same afterwards, the provider refused: the group gets a backoff."""
 
     group: AnyGroup
     nodes: int
@@ -281,7 +281,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
     def _within_total(
         self, orders: list[tuple[AnyGroup, int]], visible: Sequence[AnyGroup], now: float
     ) -> list[tuple[AnyGroup, int]]:
-        """Return the orders, reduced to the limit ``most_nodes`` on all nodes. A reduced order starts no backoff."""
+        """Return the orders, reduced until all nodes are within ``most_nodes``. A reduced order starts no backoff."""
         if self._flags.most_nodes is None:
             return orders
         left = self._flags.most_nodes - sum(group.running + self._upcoming(group, now) for group in visible)

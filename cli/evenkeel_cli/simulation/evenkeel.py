@@ -3,7 +3,7 @@
 A check and its patches take no time. Annotations that one check writes are read by the next, as on real objects.
 """
 
-# ruff: noqa: ARG002  ports receive more than a simulation needs
+# ruff: noqa: ARG002  ports receive arguments that a simulation does not need
 
 import random
 from collections.abc import Callable, Collection, Mapping

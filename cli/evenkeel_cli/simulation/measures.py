@@ -56,8 +56,8 @@ class PodMeasures:
     ordered: int  # the number of nodes ordered during the run
     waiting_pod_minutes: float
     evicted: int
-    against_budget: int  # evictions that left fewer ready pods than the budget requires
-    held: int  # evictions that a budget refused
+    against_budget: int  # the number of evictions that left fewer ready pods than the budget requires
+    held: int  # the number of evictions that a budget refused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +68,8 @@ class Measures:
     worst_seconds: int | None  # the time until the slowest rise was met; None: no rise, or one was not met
     unmet: int  # the number of rises that were not met
     waiting_node_hours: float  # nodes that pods waited for, times hours
-    over_requested: int  # the most requested nodes beyond PoolMaximum
-    over_running: int  # the most running nodes beyond PoolMaximum
+    over_requested: int  # the largest number of requested nodes beyond PoolMaximum
+    over_running: int  # the largest number of running nodes beyond PoolMaximum
     skew_mean: float  # nodes in the fullest zone minus nodes in the emptiest zone, mean over time
     skew_worst: int
     skew_recovered: float | None  # mean skew after the last outage; None: there was no outage
@@ -139,7 +139,7 @@ def _pod_rises(record: Record) -> Iterator[PodRise]:
 def _met(
     record: Record, steps: Sequence[tuple[int, int]], is_met: Callable[[Snapshot, int], bool], *, falls: bool = True
 ) -> Iterator[tuple[int, int, int | None]]:
-    """Yield the second and height of each rise, and the seconds until a snapshot met the rise; None: no snapshot did.
+    """Yield the second and height of each rise, and the seconds until a snapshot met the rise; None: it was never met.
 
     A rise ends when demand falls below its height. If ``falls`` is False, each step is a rise, which ends with the run.
     """

@@ -25,7 +25,7 @@ class SimulatedPod:
     kind: PodGroup
     created: int
     node: NodeInfo | None = None
-    refused: int | None = None  # the second since which the pod is unschedulable; None: it is not unschedulable
+    refused: int | None = None  # the second in which the pod became unschedulable; None: it is bound or new
     ready: bool = False
     gone: bool = False
 

@@ -1,4 +1,4 @@
-"""The simulated scheduler: where a pod fits, and which node it gets.
+"""The simulated scheduler: on which nodes a pod fits, and to which of them it is bound.
 
 It shares no code with ``domain.demand``, so that a run reveals errors of that module. The test
 tests/property/cli/test_simulated_scheduling.py compares the two. The model of cluster-autoscaler uses this scheduler.

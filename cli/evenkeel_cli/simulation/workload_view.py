@@ -1,6 +1,6 @@
 """A simulation's pods and nodes as Evenkeel reads them."""
 
-# ruff: noqa: ARG002  a simulation always reads everything
+# ruff: noqa: ARG002  arguments that limit a read have no effect here
 
 from collections.abc import Callable, Mapping
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Access to a cluster: to the API server with its machine objects, and to the API server with its pods and nodes."""
+"""Settings for access to the API servers that have a cluster's machine objects, and its pods and nodes."""
 
 import base64
 import binascii
@@ -16,7 +16,7 @@ RoleArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-
 class EksAccess(Strict):
     """Access to an EKS cluster. AWS returns the cluster's endpoint, and a presigned STS token is the credential.
 
-    For a cluster in another account, Evenkeel assumes a role of that account to get both.
+    For a cluster in another account, Evenkeel assumes a role of that account to get the endpoint and the token.
     """
 
     kind: Literal["eks"]
@@ -61,8 +61,9 @@ def _ca_data(value: object) -> str:
 class AwsOidcAccess(Strict):
     """An API server that trusts the tokens that AWS issues to the function's role (IAM outbound identity federation).
 
-    Tokens for writes have the server's own audience. Tokens for checks have ``audience``, which several servers of a
-    trust domain may share; None: the server's own. A shared audience has no slash, so no server's own can equal it.
+    Tokens for writes have the audience of this server only. Tokens for checks have ``audience``, which several servers
+    of a trust domain may share. None: they also have the audience of this server only. A shared audience contains no
+    slash, so it never equals the audience of a single server.
     """
 
     kind: Literal["aws-oidc"]
@@ -72,7 +73,7 @@ class AwsOidcAccess(Strict):
 
 
 def _sealed(value: object) -> str:
-    """Return the value if it can be output of ``aws kms encrypt``. A token that is not encrypted is refused."""
+    """Return the value if ``aws kms encrypt`` may have made it. A token that is not encrypted is refused."""
     text, sealed = _base64(value)
     if not 0 < len(sealed) <= 6144 or sealed.startswith(b"ey"):
         raise ValueError("must be what aws kms encrypt made of it, in base64: a token itself is never stored")
@@ -101,7 +102,7 @@ Access = Annotated[EksAccess | AwsOidcAccess | ServiceAccountAccess | Kubeconfig
 
 
 class SameAccess(Strict):
-    """Pods and nodes are in the API server with the machine objects (OpenShift, a self-managed cluster)."""
+    """One API server has the machine objects, the pods and the nodes (OpenShift, a self-managed cluster)."""
 
     kind: Literal["same"]
 
@@ -115,14 +116,15 @@ class SecretAccess(Strict):
     key: str = Field(default="value", pattern=r"^[A-Za-z0-9._-]{1,253}$")
 
 
-# A service-account is not accepted: only runs renew its token, and it might expire before the next run.
+# ServiceAccountAccess is not accepted, because only runs renew its token, and the token might expire before the next
+# run.
 WorkloadAccess = Annotated[
     SameAccess | SecretAccess | EksAccess | AwsOidcAccess | KubeconfigAccess, Field(discriminator="kind")
 ]
 
 
 class WorkloadEntry(Strict):
-    """Access to the pods and nodes, and the most that a check reads. If there are more, the check evaluates none."""
+    """Access to pods and nodes, and limits on both. If the cluster has more, a check uses no pods and no nodes."""
 
     access: WorkloadAccess
     most_nodes: int = Field(default=1000, ge=1, le=5000)

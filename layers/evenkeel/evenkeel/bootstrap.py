@@ -1,13 +1,14 @@
-"""The one place that connects ports to adapters. Importing it creates no client; each is created at its first use.
+"""The one place that connects ports to adapters. No client is created before its first use.
 
-Modules that read a cluster are imported here: Lambda gives a function a whole processor at its start, but not later.
-Other use cases are imported where they are created, so that a cold ``rebalance`` does not wait for them.
+Modules that read a cluster are imported here, because Lambda gives a function a whole processor at its start, but not
+later. Other modules are imported where they are used, so that a cold start of ``rebalance`` does not wait for them.
 """
 
 # ruff: noqa: E402
 import gc
 
-gc.disable()  # during the imports: modules are never garbage, and collections take a tenth of a cold start
+# No collections run during the imports, because modules are never garbage. Collections take a tenth of a cold start.
+gc.disable()
 
 import logging
 import os
@@ -38,7 +39,7 @@ from evenkeel.settings import Settings
 
 gc.freeze()
 # Checks and runs create no reference cycles, and their caches contain a million objects. With Python's default
-# thresholds, collections take a quarter of the time of a check of a large cluster.
+# thresholds, collections take a quarter of the time that a large cluster's check takes.
 gc.set_threshold(50_000, 10, 50)
 gc.enable()
 
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from evenkeel.application.rebalancing.failure import RecordFailure
     from evenkeel.application.rollout.rollout import AdvanceRollouts
 
-# Short timeouts: AWS answers in milliseconds or not at all. One connection for each parallel check.
+# Timeouts are short, because AWS answers in milliseconds or not at all. There is a connection for each parallel check.
 _AWS = Config(
     connect_timeout=3, read_timeout=10, retries={"mode": "standard", "max_attempts": 3}, max_pool_connections=50
 )
@@ -78,7 +79,7 @@ class SystemClock:
 
 def make_logger() -> Logger:
     """Return Powertools' logger. The standard logger of Evenkeel's modules gets Powertools' handler."""
-    logger = Logger()  # named after the stack: POWERTOOLS_SERVICE_NAME
+    logger = Logger()  # its name is the stack's name, from POWERTOOLS_SERVICE_NAME
     logging.getLogger("evenkeel")  # registers the logger, so that the next line can copy the handler to it
     copy_config_to_registered_loggers(logger, include={"evenkeel"})
     return logger
@@ -86,12 +87,15 @@ def make_logger() -> Logger:
 
 def make_metrics() -> StackMetrics:
     """Return the stack's metrics, which are sent at the end of an invocation."""
-    # Read from the environment, because Settings may be invalid. The invocation then reports the faults.
+    # Settings may be invalid here, so the environment is read directly. The invocation reports invalid settings.
     return StackMetrics(everything=lambda: os.environ.get("EVENKEEL_ALL_METRICS") == "true")
 
 
 class _WhenUsed:
-    """A client that is created at its first call. Creating one takes 30 ms, and a run without changes needs none."""
+    """A client that is created at its first call.
+
+    Creation takes 30 ms, and a run without changes does not need such a client.
+    """
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
@@ -105,7 +109,7 @@ class _WhenUsed:
 
 
 def remaining_of(context: Any) -> Remaining:
-    """Return a function for the seconds left by Lambda's context. Without a context (a local call): a minute."""
+    """Return a function for the invocation's remaining seconds. Without a context (in a local call), it returns 60."""
     if context is None:
         return lambda: 60.0
     return lambda: float(context.get_remaining_time_in_millis()) / 1000
@@ -119,7 +123,7 @@ class Container:
     ) -> None:
         """Read the settings. Raises ConfigError if a variable of the environment is missing or wrong.
 
-        ``writes``: the function writes to clusters. A function that only reads has another identity in clusters.
+        ``writes``: True if the function writes to clusters. A function that only reads clusters uses another identity.
         """
         self._writes = writes
         environment = os.environ if environment is None else environment
@@ -141,7 +145,7 @@ class Container:
 
     @cached_property
     def store(self) -> DynamoStore:
-        """Return the store: the DynamoDB table."""
+        """Return the store, which is the DynamoDB table."""
         return DynamoStore(self._dynamodb, self.settings.table, self.clock.now)
 
     @cached_property
@@ -243,7 +247,7 @@ class Container:
 
     @cached_property
     def record_failure(self) -> "RecordFailure":
-        """Return the use case that records provisioning failures. The bench calls it without an event."""
+        """Return the use case that records provisioning failures. The benchmarks call it without an event."""
         from evenkeel.application.rebalancing.failure import RecordFailure
 
         return RecordFailure(store=self.store, queue=self._queue, clock=self.clock)
@@ -276,7 +280,7 @@ class Container:
         secrets = Secrets(_WhenUsed(lambda: self._client("secretsmanager")), self.clock.now)
         post = HttpsPost(allow_loopback=self.settings.allow_loopback)
         shared = Shared(secret=lambda name: secrets(name, False), post=post, page=settings.page_url)
-        channels: list[Channel] = []  # chats first: a slow pager may use up the remaining time
+        channels: list[Channel] = []  # chats are first, because a slow pager may use up the remaining time
         if settings.chat_topic:
             sns = _WhenUsed(lambda: self._client("sns"))
             channels.append(ChatTopic(client=sns, topic=settings.chat_topic, page=settings.page_url))

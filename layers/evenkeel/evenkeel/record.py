@@ -70,14 +70,14 @@ ConfigMapName = Annotated[
     ),
 ]
 ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds within which a new node must register")]
-# The minimum is twice the smallest provision_timeout: an autoscaler with a shorter time deletes machines that still
-# boot. The maximum is Cluster Autoscaler's default.
+# The minimum is twice the smallest provision_timeout, because with a shorter time, an autoscaler deletes machines that
+# still boot. The maximum is Cluster Autoscaler's default.
 SuspectProvisionTime = Annotated[int, Field(ge=120, le=900, description="seconds for a new node of a suspect group")]
 TroubleAfter = Annotated[int, Field(ge=0, le=86400, description="seconds until a missing node is an incident")]
 MaxStep = Annotated[int, Field(ge=1, le=LARGEST_COUNT, strict=True, description="nodes that one run may add to a pool")]
 Expander = Literal["least-waste", "order"]
 ExpanderOrder = Annotated[tuple[PoolName, ...], Field(min_length=1, max_length=1000, description="pools by name or id")]
-LabelKey = Annotated[str, Field(min_length=1, max_length=317)]  # a prefix of 253 characters, a slash, a name of 63
+LabelKey = Annotated[str, Field(min_length=1, max_length=317)]  # a prefix of 253 characters, a slash and a name of 63
 BuyingAccount = Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z-]{0,63}$")]
 ClusterLabels = Annotated[
     dict[Annotated[str, Field(pattern=f"^{LABEL_KEY}$")], Annotated[str, Field(pattern=f"^{LABEL_VALUE}$")]],
@@ -150,12 +150,12 @@ WindowText = Annotated[
 
 
 class ConvergeEntry(Strict):
-    """Limits for pools whose level is converge, which moves running nodes between zones. Windows are in UTC."""
+    """Limits for ``level: converge``, which moves running nodes of a pool between zones. Windows are in UTC."""
 
     per_hour: int = Field(default=ConvergePolicy.per_hour, ge=1, le=60, description="steps that a pool may start")
-    windows: tuple[WindowText, ...] = Field(default=(), max_length=20)  # empty: steps may always start
-    surge: Literal[0, 1] = 0  # nodes that one step may have above PoolMaximum
-    blind: bool = False  # True: machines may be chosen without reading their pods
+    windows: tuple[WindowText, ...] = Field(default=(), max_length=20)  # when steps may start; empty: at any time
+    surge: Literal[0, 1] = 0  # nodes by which one step may exceed PoolMaximum
+    blind: bool = False  # True: Evenkeel may choose machines to delete without reading their pods
 
     def policy(self) -> ConvergePolicy:
         """Return the domain's limits."""
@@ -163,7 +163,10 @@ class ConvergeEntry(Strict):
 
 
 class PoolEntry(Strict):
-    """A pool of the record: its numbers and settings, and the selector of its groups if these have no pool label."""
+    """A pool of the record: PoolMinimum, PoolMaximum and settings.
+
+    If the pool's groups have no pool label, ``selector`` selects them.
+    """
 
     name: str = Field(min_length=1, max_length=253)
     namespace: str | None = None
@@ -201,15 +204,15 @@ def _off(value: object) -> object:
 
 
 class DiscoveredPools(Strict):
-    """The ``pools`` object of a record, with which similar groups without a pool form a pool."""
+    """The object form of ``pools``. With it, similar groups that no other pool contains form a pool."""
 
-    # "off": no pool is formed. A cluster sets it to override "similar" in the defaults of a fleet file.
+    # "off": no pool is formed. A cluster sets this value to override "similar" in the defaults of a fleet file.
     discover: Annotated[Literal["similar", "off"], BeforeValidator(_off)]
     rules: tuple[PoolEntry, ...] = ()
-    ignored_labels: tuple[LabelKey, ...] = ()  # in addition to those that Cluster Autoscaler ignores
+    ignored_labels: tuple[LabelKey, ...] = ()  # ignored in addition to the labels that Cluster Autoscaler ignores
     labels: tuple[LabelKey, ...] = ()  # if set, only these labels are compared
     ratios: Literal["cluster-autoscaler", "gardener"] = "cluster-autoscaler"
-    nodes: bool = False  # True: labels of running nodes are preferred to those of templates
+    nodes: bool = False  # True: labels of running nodes are preferred to labels of templates
 
     @model_validator(mode="after")
     def _alone(self) -> Self:
@@ -229,23 +232,24 @@ def _form(pools: object) -> str:
     return DISCOVERED if isinstance(pools, Mapping | DiscoveredPools) else LISTED
 
 
-# The form (list or object) is chosen before the entries are read. So a wrong entry is one fault, not one per form.
+# The form (list or object) is chosen before the entries are read. So a wrong entry is reported once, not once
+# for each form.
 Pools = Annotated[
     Annotated[tuple[PoolEntry, ...], Tag(LISTED)] | Annotated[DiscoveredPools, Tag(DISCOVERED)], Discriminator(_form)
 ]
 
 
 class ShootRelief(Strict):
-    """Gardener: raise a Shoot's maximum while zones are dead. The garden's API server is not the seed's."""
+    """For Gardener: Evenkeel raises a Shoot's maximum while zones are dead. The Shoot is in the cluster ``garden``."""
 
     garden: Access | None = None  # required in a registered record
     enabled: bool = True  # False: Evenkeel only restores the Shoot's own maximum
-    # Namespace in the seed -> <namespace>/<name> of its Shoot; for namespaces that are not shoot--<project>--<name>.
+    # Namespace in the seed -> <namespace>/<name> of its Shoot. Only for namespaces other than shoot--<project>--<name>.
     shoots: dict[KubernetesName, Annotated[str, Field(pattern=r"^[a-z0-9-]{1,63}/[a-z0-9-]{1,63}$")]] = {}
 
 
 def with_expander(value: tuple[str, ...] | None, others: ValidationInfo) -> tuple[str, ...] | None:
-    """Return the order of pools.
+    """Return the value of ``expander_order``.
 
     Raises:
         ValueError: The order names a pool twice, is missing with ``expander: order``, or is set with another expander.
@@ -280,15 +284,15 @@ class SizingFields(Strict):
 
 
 class DemandFields(Strict):
-    """The fields about the autoscaler and about Evenkeel's own orders."""
+    """The fields about the autoscaler, and about nodes that Evenkeel itself orders."""
 
     autoscaler: Literal["cluster-autoscaler", "none"] = "cluster-autoscaler"
     demand: DemandName | None = None  # None: off
-    expander: Expander | None = None  # how one of several pools that fit is selected. None: least-waste
+    expander: Expander | None = None  # how Evenkeel selects a pool if several fit. None: least-waste
     expander_order: ExpanderOrder | None = Field(default=None, validate_default=True)
     max_step: MaxStep | None = None  # nodes that one run may add to a pool. None: any number
     autoscaler_loop: int = Field(default=10, ge=1, le=600, description="the autoscaler's --scan-interval, in seconds")
-    # The namespace of the ConfigMap cluster-autoscaler-status. None: it is not read.
+    # The namespace of the ConfigMap cluster-autoscaler-status. None: this ConfigMap is not read.
     autoscaler_status: KubernetesName | None = None
 
     @field_validator("demand")
@@ -309,13 +313,14 @@ class DemandFields(Strict):
 class WriteFields(Strict):
     """The fields about pools, their timing, and the objects that Evenkeel may write."""
 
-    status_configmap: ConfigMapName | None = None  # the ConfigMap for the cluster's status. None: none is written
+    # The ConfigMap for the cluster's status. None: no ConfigMap is written.
+    status_configmap: ConfigMapName | None = None
     pools: Pools = ()
-    # `validate --apply` may write to the objects that own a pool's numbers. None: false.
+    # `validate --apply` may write to the objects that own a pool's PoolMinimum or PoolMaximum. None: false.
     fix_owners: bool | None = None
-    # Evenkeel may write bounds to a Cluster's topology, and then owns these fields. None: false.
+    # Evenkeel may write bounds to a Cluster's topology, and then owns the written fields. None: false.
     write_topology: bool | None = None
-    # The NodePool of a fenced group gets fixed replicas instead of autoScaling. None: false.
+    # Evenkeel gives the NodePool of a fenced group fixed replicas instead of autoScaling. None: false.
     node_pool_fence: bool | None = None
     shoot_relief: ShootRelief | None = None
     backoff: BackoffEntry = BackoffEntry()
@@ -336,7 +341,7 @@ class WriteFields(Strict):
 
     @property
     def pool_entries(self) -> tuple[PoolEntry, ...]:
-        """Return the entries of both forms of ``pools``."""
+        """Return the pool entries of ``pools``, which is a list or an object."""
         return self.pools.rules if isinstance(self.pools, DiscoveredPools) else self.pools
 
     @property
@@ -355,19 +360,19 @@ class StackFields(Strict):
     region: str = Field(default="", pattern=r"^([a-z]{2}(-[a-z]+)+-[0-9]+)?$")
     zone_ids: dict[str, str] = {}  # zone id -> this account's zone name: {"use1-az1": "us-east-1a"}
     names: tuple[str, ...] = ()  # other names of the cluster in AWS tags and event exporters
-    event_accounts: tuple[AccountId, ...] = ()  # accounts whose events are accepted; empty: the stack's own
-    # Share capacity reports with other clusters. "anonymous": without the cluster's name. None: true.
+    event_accounts: tuple[AccountId, ...] = ()  # AWS accounts whose events are accepted; empty: the stack's account
+    # True: other clusters get this cluster's capacity reports. "anonymous": they get them without its name. None: true.
     share_offerings: Literal[True, False, "anonymous"] | None = None
     account: BuyingAccount | None = None  # the AWS account or Azure subscription that buys the machines
     trouble_after: TroubleAfter | None = None  # None: TROUBLE_AFTER
     dry_run_events: bool | None = None  # in dry run, Kubernetes Events report the planned writes. None: false
-    # "cluster": CloudWatch metrics for this cluster, which AWS bills. None: only the stack's metrics.
+    # "cluster": this cluster has its own CloudWatch metrics, which AWS bills. None: only the stack's metrics.
     metrics: Literal["cluster"] | None = None
     workload: Any = None
-    labels: ClusterLabels | None = None  # a selector of operator actions matches them
+    labels: ClusterLabels | None = None  # the labels that selectors of operator actions match
 
 
-# Pydantic orders the fields by base class, from the last to the first.
+# Pydantic orders the fields by base class. The fields of the last base class are first.
 class ClusterPolicy(StackFields, WriteFields, DemandFields, SizingFields):
     """The fields of a record. All are optional, because ``evenkeel plan`` needs no registered cluster."""
 
@@ -404,13 +409,14 @@ class ClusterPolicy(StackFields, WriteFields, DemandFields, SizingFields):
 
 
 class FixEntry(Strict):
-    """A higher PoolMaximum that an operator has confirmed. It is stored until the next run has written it."""
+    """A higher PoolMaximum that an operator has confirmed. The fix is stored until a run has written it."""
 
     pool: PoolName
-    group: Annotated[str, Field(max_length=600)] = ""  # the group with the annotation; empty: a fix of the record
-    # OwnerRef.id of the object with the number. ``group`` is then one of its groups.
+    # Key of the group that has the annotation; empty: the fix changes the record.
+    group: Annotated[str, Field(max_length=600)] = ""
+    # OwnerRef.id of the object that owns PoolMaximum. ``group`` is then a group of this owner.
     owner: Annotated[str, Field(max_length=600)] = ""
-    before: Count | None = None  # the number that the operator saw; None: it was unset
+    before: Count | None = None  # PoolMaximum as the operator saw it; None: it was not set
     after: Count
 
 
@@ -422,19 +428,21 @@ class ControlRecord(Strict):
     restoring: bool = False  # True until adopted bounds are written back; then the cluster is paused
     paused_pools: dict[PoolName, Moment | None] = {}  # pool's name or id -> end of its pause; None: until resumed
     restoring_pools: tuple[PoolName, ...] = ()  # the pools that are being restored, by name or id
-    # True: a finished restore has set the pause. The function ``operator`` must not end it.
+    # True: a finished restore has set the pause. The function ``operator`` must not end this pause.
     restored: bool = False
     restored_pools: tuple[PoolName, ...] = ()
-    nothing_since: Moment | None = None  # when a restore first found no group; a later check must find none, too
-    fixes: tuple[FixEntry, ...] = ()  # the next run writes them
+    # When a restore first found no group. The restore ends only if a later check finds no group, too.
+    nothing_since: Moment | None = None
+    fixes: tuple[FixEntry, ...] = ()  # confirmed fixes, which the next run writes
     # Pool's name or id -> when an operator requested a converge pass.
     convergence_requested: dict[PoolName, Moment] = {}
-    # True: writes are on; False: writes are off; None: the stack's setting. The record's ``dry_run`` overrides it.
+    # True: Evenkeel writes to the cluster; False: it does not. The record's ``dry_run`` overrides this field.
+    # None: the stack's setting.
     live: bool | None = None
     rollout: str = ""  # id of the rollout that has set ``live``
 
     def is_dry(self, record: "ClusterRecord", default: bool) -> bool:
-        """Return True if nothing is written to the cluster; ``default``: the stack's setting."""
+        """Return True if Evenkeel writes nothing to the cluster; ``default``: the stack's setting."""
         return record.is_dry(default if self.live is None else not self.live)
 
     def is_paused(self, now: datetime) -> bool:
@@ -470,7 +478,7 @@ class ControlRecord(Strict):
 
 
 class ClusterRecord(ClusterPolicy):
-    """A cluster as a person has registered it."""
+    """A cluster's record as a person has registered it."""
 
     flavours: tuple[FlavourName, ...] = Field(min_length=1)
     id: ClusterId
@@ -493,13 +501,13 @@ class ClusterRecord(ClusterPolicy):
 
     @property
     def is_of_this_account(self) -> bool:
-        """Return True if the stack's own AWS account buys the machines. Zone names are then this account's."""
+        """Return True if the stack's own AWS account buys the machines. The zones then have this account's names."""
         other = isinstance(self.access, EksAccess) and self.access.role_arn is not None
         return bool(self.region) and self.account is None and not self.event_accounts and not other
 
     @property
     def looks_as_it_writes(self) -> bool:
-        """Return True if checks and writes use one identity. Otherwise a check cannot ask if writes are allowed."""
+        """Return True if checks and writes use the same identity. Only then can a check test if writes are allowed."""
         if isinstance(self.access, EksAccess):
             return self.access.role_arn is not None and self.access.role(writes=True) == self.access.role(writes=False)
         return isinstance(self.access, KubeconfigAccess)

@@ -37,17 +37,17 @@ class Settings(_Environment):
     bus: str = Field(min_length=1)
     dry_run: bool
     stack: str = "NAME"  # the stack's name, for commands in error texts
-    token_key: str = ""  # ARN of the KMS key that encrypts tokens; empty: there is none
-    page: str = ""  # the object of the status page, s3://BUCKET/KEY; empty: no page
-    all_metrics: bool = False  # True: metrics without an alarm are sent, too; CloudWatch bills each
+    token_key: str = ""  # ARN of the KMS key that encrypts tokens; empty: there is no key
+    page: str = ""  # s3://BUCKET/KEY of the status page; empty: no page is stored
+    all_metrics: bool = False  # True: metrics without an alarm are sent, too; CloudWatch bills each of them
     allow_loopback: bool = False  # True: clusters may be on this machine; only the sandbox sets it
 
 
 class AlertSettings(_Environment):
-    """The variables of ``notify``: one or two for each channel of notifications. Empty: the channel is not used."""
+    """The variables of ``notify``, one or two for each channel. A channel whose variable is empty is not used."""
 
     chat_topic: str = ""  # ARN of the SNS topic
-    slack_secret: str = ""  # this and the other secrets: names in Secrets Manager
+    slack_secret: str = ""  # name of a secret in Secrets Manager, as in the other fields ``*_secret``
     teams_secret: str = ""
     pagerduty_secret: str = ""
     pagerduty_url: str = ""

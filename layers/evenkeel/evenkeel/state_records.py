@@ -1,4 +1,4 @@
-"""Stored items about a cluster that events and operators create: impaired zones, checks, requests for nodes."""
+"""Items that events and operators store for a cluster: impaired zones, requested checks, and requests for nodes."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Self
@@ -16,7 +16,7 @@ class ZoneStatement(Strict):
     """The last statement of one source about a zone."""
 
     until: Moment  # the zone is impaired until this time; a past time: the zone is healthy
-    stated_at: Moment | None = None  # a source's later statement replaces its earlier one
+    stated_at: Moment | None = None  # when the source made the statement; a later statement replaces it
 
 
 class ZoneRecord(Strict):
@@ -43,7 +43,7 @@ class ZoneRecord(Strict):
         )
 
     def merged(self, other: Self) -> Self:
-        """Return a record with the later statement of each source from both records."""
+        """Return a record with the statements of both records; if a source has two, with the later one."""
         statements = dict(self.words)
         for source, statement in other.words.items():
             earlier = statements.get(source)
@@ -60,7 +60,7 @@ class EventCheckRecord(Strict):
 
 
 class ScaleRequestRecord(Strict):
-    """A request for nodes. A negative number is a request to give nodes back."""
+    """A request to add nodes, or to remove nodes if ``nodes`` is negative."""
 
     id: str = Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+$")
     nodes: int = Field(ge=-LARGEST_COUNT, le=LARGEST_COUNT, strict=True)
@@ -68,13 +68,13 @@ class ScaleRequestRecord(Strict):
     group: str = Field(default="", max_length=600)
     only: tuple[Annotated[str, Field(min_length=1, max_length=600)], ...] = Field(default=(), max_length=1000)
     at: Moment
-    by: str = Field(default="", max_length=2048)  # the caller, unverified; of an event: the event's account and source
+    by: str = Field(default="", max_length=2048)  # the unverified caller, or an event's account and source
     done: bool = False
     result: str = ""
-    # The nodes that later runs add. None: max_step has not divided the request.
+    # The number of nodes that later runs must add. None: max_step has not divided the request.
     left: int | None = Field(default=None, ge=0, le=LARGEST_COUNT, strict=True)
     stepped_at: Moment | None = None  # when a run last added a part of the nodes
-    # Id of a request that gave nodes back -> the nodes by which it reduced this request.
+    # Id of a request to remove nodes -> number of nodes by which it has reduced this request.
     less: dict[str, int] = Field(default_factory=dict)
     unfound_since: Moment | None = None  # when a check first found no node group for the request
 
@@ -88,7 +88,7 @@ class ScaleRequestRecord(Strict):
 
     @property
     def added(self) -> int:
-        """Return the nodes that runs have added so far; 0 unless max_step has divided the request."""
+        """Return the number of nodes that runs have added so far; 0 if max_step has not divided the request."""
         return 0 if self.left is None else self.nodes - self.left - sum(self.less.values())
 
     def asks_the_same(self, other: "ScaleRequestRecord") -> bool:

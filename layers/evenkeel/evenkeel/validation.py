@@ -1,6 +1,6 @@
 """Strict validation of input from people, other programs and operator actions.
 
-One error reports all bad values. Each gets one line with the object, the field, the value and what to do.
+One error reports all bad values. It has a line for each, with the object, the field, the value and what to do.
 """
 
 import json
@@ -45,7 +45,7 @@ def read_model(model: type[Model], data: object, where: str) -> Model:
 
 
 def validated(read: Callable[[], _T], where: str, json_schema: Callable[[], dict[str, Any]]) -> _T:
-    """Return the result of ``read``. An error about an unknown field suggests fields of the schema.
+    """Return the result of ``read``. An error about an unknown field suggests a similar field of the schema.
 
     Raises:
         ConfigError: one line per bad value, each starting with ``where``.
@@ -93,9 +93,9 @@ def parse_json(text: str, where: str) -> Any:
 
 _ACCESSES = (("access",), ("shoot_relief", "garden"), ("workload", "access"))
 _KINDS = "'eks', 'aws-oidc', 'service-account', 'kubeconfig'"
-# Pydantic's paths contain these names for the two forms of a record's ``pools``. No record contains them.
+# Pydantic's paths contain these names for the two forms of a record's ``pools``, but no record contains them.
 LISTED, DISCOVERED = _FORMS = ("<list>", "<object>")
-# No error quotes the values of these fields: a password, a token or a key may be in one of them by mistake.
+# No error quotes the values of these fields, because they may contain a password, a token or a key by mistake.
 _SECRET = ("endpoint", "ca_data", "token")
 _PROBLEMS = {
     "datetime": "no moment with a time zone: write RFC 3339, such as 2026-01-31T12:00:00Z",
@@ -142,7 +142,7 @@ def _unknown_kind(where: str, fault: dict[str, Any]) -> str:
     return f"{where}: {path}.kind is {quote(kind)}: it is one of {kinds}{near(kind, choices)}"
 
 
-# A time with a time zone, converted to UTC. Outside these years, adding a backoff or an offset could overflow.
+# A time with a time zone, converted to UTC. Beyond these years, adding a backoff or an offset could overflow.
 Moment = Annotated[
     AwareDatetime,
     Field(gt=datetime(2000, 1, 1, tzinfo=UTC), lt=datetime(2200, 1, 1, tzinfo=UTC)),

@@ -1,6 +1,6 @@
 """Cluster API core with its AWS provider, its topology controller and HyperShift's operator."""
 
-# ruff: noqa: ARG002 - a hook takes what some flavour needs
+# ruff: noqa: ARG002 - a hook has the arguments that some flavour needs
 
 from __future__ import annotations
 
@@ -36,7 +36,11 @@ PENDING_HOOKS = "runtime.cluster.x-k8s.io/pending-hooks"
 
 
 def cluster_api_deletion_order(machines: Iterable[Object], order: str, now: datetime) -> list[Object]:
-    """Return machines in Cluster API's order: deleting, marked, updating in place, unhealthy, then the set's order."""
+    """Return machines in Cluster API's order of deletion.
+
+    The order is: machines that are being deleted, marked, updating in place, unhealthy, then all others in the set's
+    order.
+    """
 
     def priority(machine: Object) -> float:
         if is_deleting(machine):
@@ -84,12 +88,12 @@ class ClusterAPIControllers(DeploymentControllers):
         self.machine_pools.step(now)
 
     def _reconcile_machine(self, machine: Object, now: datetime) -> None:
-        if POOL_NAME not in machine["metadata"].get("labels", {}):  # the pool creates its instance
+        if POOL_NAME not in machine["metadata"].get("labels", {}):  # otherwise, the MachinePool creates the instance
             super()._reconcile_machine(machine, now)
 
     @property
     def _new(self) -> bool:
-        """Return whether the storage version is v1beta2, whose shape the controllers then write."""
+        """Return whether the storage version is v1beta2. The controllers then write objects in its shape."""
         return self.store.resource(self.resource("machines")).storage == "v1beta2"
 
     def is_paused(self, item: Object) -> bool:
@@ -105,12 +109,12 @@ class ClusterAPIControllers(DeploymentControllers):
         self.topology.step()
 
     def digest_of(self, template: Object) -> str:
-        """Return a digest without the annotations of machines: they change in place, without a rollout."""
+        """Return a digest of a template without its annotations, which change in place, without a rollout."""
         metadata = {key: value for key, value in (template.get("metadata") or {}).items() if key != "annotations"}
         return template_hash({**template, "metadata": metadata} if annotations_of(template) else template)
 
     def pool_of(self, item: Object) -> str | None:
-        """Return the value of the users' label of a pool."""
+        """Return the pool's name in the label that users set."""
         return labels_of(item).get(USERS_POOL_LABEL)
 
     def _reconcile_deployment(self, deployment: Object, sets: list[Object]) -> None:
@@ -131,7 +135,7 @@ class ClusterAPIControllers(DeploymentControllers):
                 self.client.annotate(machine, {**annotations})
 
     def machine_set_of(self, deployment: Object, digest: str) -> tuple[dict[str, str], Object]:
-        """Return the labels of the set that a deployment creates, and the rest of its spec."""
+        """Return the labels of the set that a deployment creates, and the other fields of the set's spec."""
         spec = deployment["spec"]
         labels = {
             "cluster.x-k8s.io/cluster-name": spec["clusterName"],
@@ -237,7 +241,7 @@ class ClusterAPIControllers(DeploymentControllers):
             self.client.delete(aws)
 
     def _machine_status(self, machine: Object, phase: str, reason: str | None, message: str, now: datetime) -> Object:
-        """Return the status of a machine. `reason` tells why the infrastructure is not ready; None if it is."""
+        """Return the status of a machine. `reason`: why the infrastructure is not ready; None if it is ready."""
         ready = reason is None
         severity = "" if ready or self._new else ("Error" if message else "Info")  # v1beta2 has no severity
         options: dict[str, Any] = {"reason": reason or "", "severity": severity, "message": message}
@@ -325,7 +329,7 @@ class HyperShiftControllers(ClusterAPIControllers):
         return self.operator.autoscaler_arguments()
 
     def pool_of(self, item: Object) -> str | None:
-        """Return the value of the users' label that the NodePools of one pool share."""
+        """Return the pool's name in the label that users set on all NodePools of a pool."""
         namespace, _, name = annotations_of(item).get(NODE_POOL, "").partition("/")
         return labels_of(self.client.find(NODE_POOLS, namespace, name) or {}).get(USERS_POOL_LABEL)
 

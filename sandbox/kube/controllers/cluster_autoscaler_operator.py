@@ -90,7 +90,7 @@ class ClusterAutoscalerOperator:
             return None
 
     def _finalize(self, target: Object | None) -> None:
-        """Remove the bounds of a group, which the autoscaler then ignores."""
+        """Remove the bounds of a group. The autoscaler then ignores the group."""
         if target is not None:
             self._client.annotate(target, dict.fromkeys((MIN_SIZE, MAX_SIZE, OWNED_BY)))
 

@@ -25,7 +25,7 @@ class Totals:
 
 
 class DeploymentControllers(MachineControllers):
-    """Flavours with MachineDeployments: one MachineSet per deployment and template.
+    """The controllers of flavours with MachineDeployments. There is one MachineSet per deployment and template.
 
     A new template rolls out with the default strategy: maxSurge 1, maxUnavailable 0.
     """
@@ -72,12 +72,12 @@ class DeploymentControllers(MachineControllers):
         }
 
     def digest_of(self, template: Object) -> str:
-        """Return a digest of a template; a deployment rolls out when it changes."""
+        """Return a digest of a template; a deployment rolls out when the digest changes."""
         return template_hash(template)
 
     @abstractmethod
     def machine_set_of(self, deployment: Object, digest: str) -> tuple[dict[str, str], Object]:
-        """Return the labels of the set that a deployment creates, and the rest of its spec."""
+        """Return the labels of the set that a deployment creates, and the other fields of the set's spec."""
 
     @abstractmethod
     def deployment_status(self, deployment: Object, sets: Sequence[Object], now: datetime) -> Object:

@@ -1,6 +1,6 @@
-"""machine-controller-manager, together with Gardener's controllers above it: shoots.py."""
+"""machine-controller-manager, together with the controllers of Gardener in shoots.py that own its objects."""
 
-# ruff: noqa: ARG002 - a hook takes what some flavour needs
+# ruff: noqa: ARG002 - a hook has the arguments that some flavour needs
 
 from __future__ import annotations
 
@@ -62,8 +62,9 @@ def _marked_at(machine: Object) -> datetime | None:
 def gardener_deletion_order(machines: Iterable[Object], now: datetime) -> list[Object]:
     """Return machines in machine-controller-manager's order (pkg/controller/controller_utils.go, ActiveMachines).
 
-    Preserved machines are last: auto-preserved before requested ones, then by expiry. The others are sorted by priority
-    (lower first, default 3), by mark (marked first, older first), by phase and by age.
+    Preserved machines are last: first the auto-preserved ones, then those preserved on request, each sorted by expiry.
+    All other machines are sorted by priority (lower first, default 3), by mark (marked first, older first), by phase
+    and by age.
     """
 
     def key(machine: Object) -> tuple[Any, ...]:
@@ -98,7 +99,7 @@ class GardenerControllers(DeploymentControllers):
         self, *arguments: Any, worker_controller: bool = False, pace: Pace | None = None, **options: Any
     ) -> None:
         super().__init__(*arguments, **options)
-        #: each step reconciles the Workers too; a real cluster does that when it reconciles the Shoot
+        #: True: each step also reconciles the Workers. Real Gardener does this only when it reconciles the Shoot.
         self.worker_controller = worker_controller
         self.actuator = WorkerActuator(self.store)
         self.gardenlet = Gardenlet(self.store, self.actuator, pace or Pace())
@@ -113,13 +114,13 @@ class GardenerControllers(DeploymentControllers):
             self._trigger_deletions(deployment, now)
 
     def reconcile_workers(self) -> None:
-        """Put the replicas of every pool back into the shares of its zones."""
+        """Limit the replicas of every pool to the shares of its zones again."""
         now = self.store.clock()
         for worker in self.store.list(WORKERS):
             self.actuator.reconcile(worker, now)
 
     def autoscaler_arguments(self) -> tuple[str, ...] | None:
-        """Return the arguments of the autoscaler's Deployment, or None while it does not run. Empty without a Shoot."""
+        """Return the arguments of the autoscaler's Deployment; None while it does not run; empty without a Shoot."""
         if not self.store.list(SHOOTS):
             return ()  # a cluster-autoscaler without flags for groups, which reads annotations
         deployments = self.store.list(DEPLOYMENTS, fields="metadata.name=cluster-autoscaler")
@@ -128,7 +129,7 @@ class GardenerControllers(DeploymentControllers):
     def _trigger_deletions(self, deployment: Object, now: datetime) -> None:
         """Mark the machines that the deployment's annotation lists, each with the time of the autoscaler's decision.
 
-        A name without a time gets that of the last scaling, else the current time.
+        A name without a time gets the time of the last scaling; without that, the current time.
         """
         listed = annotations_of(deployment).get(TRIGGER, "")
         kept = []
@@ -138,7 +139,7 @@ class GardenerControllers(DeploymentControllers):
             try:
                 parse_time(moment)
             except ValueError:
-                continue  # an invalid entry leaves the list
+                continue  # an invalid entry is removed from the list
             machine = self.client.find(self.resource("machines"), deployment["metadata"]["namespace"], name)
             if machine is None or is_deleting(machine) or _phase(machine) in ("Failed", "Terminating"):
                 continue
@@ -219,7 +220,7 @@ class GardenerControllers(DeploymentControllers):
     def _update_machine(
         self, machine: Object, now: datetime, phase: str, operation: Object | None = None, **status: Any
     ) -> None:
-        """Write a machine's phase and last operation. The preservation outlasts its phases."""
+        """Write a machine's phase and last operation. A preservation remains when the phase changes."""
         preserved = {key: text for key, text in _current_status(machine).items() if key == "preserveExpiryTime"}
         stamp = {"lastUpdateTime": rfc3339(now)}
         current = {"phase": phase, "timeoutActive": phase == "Pending", **stamp, **preserved}
@@ -227,7 +228,7 @@ class GardenerControllers(DeploymentControllers):
         self.client.update_status(machine, {**status, "currentStatus": current, **last})
 
     def machine_set_of(self, deployment: Object, digest: str) -> tuple[dict[str, str], Object]:
-        """Return the labels of the set that a deployment creates, and the rest of its spec."""
+        """Return the labels of the set that a deployment creates, and the other fields of the set's spec."""
         labels = {"name": deployment["metadata"]["name"], self.hash_label: digest}
         return labels, {"template": deployment["spec"]["template"]}
 
@@ -303,7 +304,7 @@ class GardenerControllers(DeploymentControllers):
         """Set the phase to Failed if the node has not joined within the creation timeout."""
         if _phase(machine) != "Failed" and self._is_overdue(machine, now):
             minutes = int(self.timing.creation_timeout.total_seconds() // 60)
-            # There is no error code: only the time shows the failure.
+            # The failure has no error code. Only the elapsed time shows it.
             text = f"Machine {machine['metadata']['name']} failed to join the cluster in {minutes}m0s minutes."
             self._update_machine(machine, now, "Failed", {"state": "Failed", "description": text})
 

@@ -1,11 +1,11 @@
 """The machine controller that the three machine APIs share: replicas become machines, and machines become nodes.
 
-Each `step` does the work of the real controllers since the last step. Sets create machines. Machines become nodes after
-a delay or fail as the cloud decides. Surplus machines go in the deletion order of the API, and statuses follow. The
-caller decides the time: controllers have no threads and no clock.
+Each `step` does the work that real controllers do in the time since the last step. Sets create machines. A machine
+becomes a node after a delay, or fails if the cloud refuses it. Surplus machines are deleted in the API's deletion
+order. Then the statuses are updated. The caller passes the time, because controllers have no threads and no clock.
 """
 
-# ruff: noqa: ARG002, B027 - a hook takes what some flavour needs, and does nothing if a flavour needs nothing
+# ruff: noqa: ARG002, B027 - a hook has the arguments that some flavour needs; for other flavours, it does nothing
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from sandbox.kube.store import Store
 class Timing:
     """Delays and timeouts of the controllers and the cloud."""
 
-    #: from replicas to machine objects
+    #: from a change of replicas to the machine objects
     creation: timedelta = timedelta(0)
     #: from an accepted launch to a node
     provision: timedelta = timedelta(seconds=60)
@@ -51,7 +51,7 @@ class Timing:
     similar_status: timedelta = timedelta(minutes=30)
     #: machine-controller-manager's --machine-preserve-timeout, as Gardener sets it
     preserve: timedelta = timedelta(hours=96)
-    #: requeue of Cluster API's and OpenShift's machine controllers after a refused launch
+    #: the delay after which the controllers of Cluster API and OpenShift retry a refused launch
     infrastructure_retry: timedelta = timedelta(seconds=30)
 
 
@@ -105,7 +105,7 @@ class MachineControllers(ABC):
 
     @abstractmethod
     def deletion_order(self, machine_set: Object, machines: Sequence[Object], now: datetime) -> list[Object]:
-        """Return the machines, the first to be deleted first."""
+        """Return the machines in the order in which they are deleted."""
 
     @abstractmethod
     def zone_of(self, spec: Object) -> str:
@@ -140,11 +140,11 @@ class MachineControllers(ABC):
         """Run the controllers that own the scalables."""
 
     def autoscaler_arguments(self) -> tuple[str, ...] | None:
-        """Return the arguments that a controller gives to cluster-autoscaler; None while it runs none."""
+        """Return the arguments that a controller gives to cluster-autoscaler; None while no autoscaler runs."""
         return ()
 
     def pool_of(self, item: Object) -> str | None:
-        """Return the pool of a scalable if something other than its labels names it."""
+        """Return the pool of a scalable if the flavour has its own source for it; otherwise None."""
         return None
 
     def is_paused(self, item: Object) -> bool:
@@ -152,7 +152,7 @@ class MachineControllers(ABC):
         return False
 
     def must_go(self, machine_set: Object, machine: Object, now: datetime) -> bool:
-        """Return whether the set deletes the machine whatever its replicas: it failed, or is marked for deletion."""
+        """Return whether the set always deletes the machine, because it failed or is marked to be deleted."""
         return False
 
     def on_deleting(self, machine: Object, now: datetime) -> None:
@@ -161,7 +161,7 @@ class MachineControllers(ABC):
             self.client.update_status(machine, {**status_of(machine), "phase": "Deleting"})
 
     def node_template(self, machine: Object) -> tuple[dict[str, str], list[Object]]:
-        """Return the labels and the taints that a machine gives to its node."""
+        """Return the labels and the taints that a machine's node gets."""
         return {}, []
 
     def skips_drain(self, machine: Object) -> bool:
@@ -281,11 +281,11 @@ class MachineControllers(ABC):
         self._launches.pop(machine["metadata"]["uid"], None)
 
     def nodes_of(self, machine: Object) -> list[Object]:
-        """Return the node of a machine in a list, which is empty before the node joins."""
+        """Return a list with the machine's node; it is empty before the node joins."""
         return self.store.list("nodes", labels=f"{_MACHINE_LABEL}={machine['metadata']['name']}")
 
     def _drain(self, machine: Object, node: Object, now: datetime) -> bool:
-        """Cordon a node and evict its pods; return whether all are gone. Pods of DaemonSets and static pods stay."""
+        """Cordon a node and evict its pods; return whether they are gone. Pods of DaemonSets and static pods stay."""
         if not node["spec"].get("unschedulable"):
             self.client.patch(node, {"spec": {"unschedulable": True}})
         fields = f"spec.nodeName={node['metadata']['name']}"
@@ -300,7 +300,7 @@ class MachineControllers(ABC):
                 try:
                     self.store.evict(*key)
                 except ApiError as error:
-                    if error.code not in (404, 429, 500):  # a pod that is gone, or that a budget holds: retry
+                    if error.code not in (404, 429, 500):  # the pod is already gone, or a budget protects it: retry
                         raise
         return forced or not pods
 

@@ -1,8 +1,9 @@
 """MachinePools of Cluster API, and the auto-scaling groups behind them.
 
-As in cluster-api-provider-aws: the group gets a size, no object reports what it refuses, and a smaller size ends the
-oldest instances first. A provider of MachinePool Machines creates a Machine for each running instance and ends the
-marked ones first (docs/proposals/20220209-machinepool-machines.md).
+As in cluster-api-provider-aws, the controller sets the size of the auto-scaling group. No object reports the launches
+that the cloud refuses. If the size falls, the oldest instances end first. A provider with MachinePool Machines creates
+a Machine for each running instance, and ends instances of marked Machines first
+(docs/proposals/20220209-machinepool-machines.md).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class MachinePools:
         self._client = controllers.client
         self._create_node = create_node
         self._is_new = is_new
-        #: the provider creates Machines for the instances
+        #: True: the provider creates Machines for the instances
         self.has_machines = False
         #: by pool, the size that an external autoscaler requested from the cloud
         self.external_sizes: dict[str, int] = {}
@@ -70,7 +71,7 @@ class MachinePools:
         self._write_pool(pool, members)
 
     def _size(self, pool: Object) -> int:
-        """Return the group's size. With an external autoscaler, the cloud's size goes into the object."""
+        """Return the group's size. With an external autoscaler, write the cloud's size into the pool."""
         external = self.external_sizes.get(pool["metadata"]["name"])
         if annotations_of(pool).get(MANAGED_BY, "false") != "false" and external is not None:
             if pool["spec"].get("replicas") != external:
@@ -86,7 +87,7 @@ class MachinePools:
             try:
                 instance = self._controllers.cloud.launch(zone)
             except LaunchError:
-                return  # an activity of the group, which no object reports
+                return  # an activity of the auto-scaling group has the failure; no object reports it
             members.append(_Member(instance=instance, joins_at=now + self._controllers.timing.provision))
 
     def _end_one(self, pool: Object, members: list[_Member]) -> None:
@@ -134,7 +135,7 @@ class MachinePools:
 
 
 def _as_machine(pool: Object, instance: Instance) -> Object:
-    """Return the Machine of an instance, whether it is created or not: nodes are named after it."""
+    """Return the Machine of an instance. Nodes have its name, even if the Machine is never created."""
     metadata, spec = pool["metadata"], pool["spec"]
     template = spec["template"]["spec"]
     return {

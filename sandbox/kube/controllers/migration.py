@@ -1,8 +1,8 @@
-"""cluster-capi-operator: each MachineSet of OpenShift has a copy in Cluster API, and spec.authoritativeAPI selects one.
+"""cluster-capi-operator: OpenShift's MachineSets have copies in Cluster API. spec.authoritativeAPI selects one of both.
 
-The operator copies from the authoritative object to the other, and its admission policies deny all other writes to that
-(openshift/cluster-capi-operator: pkg/controllers/machinesetsync, machinesetmigration; admission-policies/default). One
-machine controller serves both APIs here, and it works on the objects of Machine API.
+The operator copies the authoritative object to the other one. Its admission policies deny other writes to the latter
+(openshift/cluster-capi-operator: pkg/controllers/machinesetsync, machinesetmigration; admission-policies/default). In
+the sandbox, one machine controller serves both APIs. It works on the objects of Machine API.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COUNTS = ("replicas", "readyReplicas", "availableReplicas")
 
 
 class Migration:
-    """Keeps the copies of all MachineSets."""
+    """Keeps the copies of all MachineSets up to date."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -45,7 +45,7 @@ class Migration:
                 self._copy_to_machine_api(machine_set)
 
     def _update_authority(self, machine_set: Object) -> None:
-        """Let the status follow the spec by way of Migrating; an empty status takes the value of the spec."""
+        """Set the status first to Migrating, then to the value of the spec. An empty status gets this value at once."""
         wanted = machine_set["spec"].get("authoritativeAPI", "MachineAPI")
         current = status_of(machine_set).get("authoritativeAPI")
         if current != wanted:

@@ -1,10 +1,10 @@
 """HyperShift on its management cluster: a NodePool owns bounds and replicas of its MachineDeployment.
 
-The operator watches the objects that it creates: it overwrites a foreign write to its keys within seconds, and never
-changes other keys. A NodePool with in-place upgrades has a MachineSet instead, which the sandbox leaves out. Machines
-and templates are those of Cluster API's AWS provider, whatever platform a NodePool names.
-Sources (openshift/hypershift): hypershift-operator/controllers/nodepool/capi.go, nodepool_controller.go and
-conditions.go; control-plane-operator's v2/assets/cluster-autoscaler.
+The operator watches the objects that it creates: it overwrites writes of others to its keys within seconds, and never
+changes other keys. A NodePool with in-place upgrades has a MachineSet instead, which is not simulated. Machines and
+templates are always those of Cluster API's AWS provider, for any platform of a NodePool. Sources
+(openshift/hypershift): hypershift-operator/controllers/nodepool/capi.go, nodepool_controller.go and conditions.go;
+control-plane-operator's v2/assets/cluster-autoscaler.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class NodePoolOperator:
         conditions = [_autoscaling_enabled(pool, now), _valid_release_image(pool, now), _active(pool, now)]
         deployment = self._client.find(DEPLOYMENTS, control_plane_namespace(pool), pool["metadata"]["name"])
         _, valid, active = (item["status"] == "True" for item in conditions)
-        # As in the real controller, an invalid release image ends the reconciliation before the pause counts.
+        # As in the real controller, an invalid release image ends the reconciliation before the pause is read.
         if valid and active:
             deployment = self._apply(pool, hosted, deployment)
         elif valid and deployment is not None:
@@ -92,7 +92,7 @@ class NodePoolOperator:
 
     @staticmethod
     def size(pool: Object, template: Object, replicas: int) -> tuple[int, int, int]:
-        """Return min and max for the autoscaler, and the replicas within; 0 and 0 exclude the group."""
+        """Return min and max for the autoscaler, and replicas within these bounds. Bounds 0 and 0 exclude the group."""
         scaling = pool["spec"].get("autoScaling")
         if scaling is None:
             return 0, 0, pool["spec"].get("replicas", 0)
@@ -156,7 +156,7 @@ def _key(pool: Object) -> str:
 
 
 def _machines(pool: Object, infrastructure: str, template: Object) -> Object:
-    """Return the MachineDeployment's spec without replicas. Only OpenStack and GCP name the zone in it."""
+    """Return the MachineDeployment's spec without replicas. Only OpenStack and GCP have the zone in it."""
     platform = pool["spec"]["platform"]
     zone = (platform.get("openstack") or {}).get("availabilityZone") or (platform.get("gcp") or {}).get("zone")
     name = f"{infrastructure}-{pool['metadata']['name']}"

@@ -12,9 +12,9 @@ from sandbox.kube.schema import Json, Object
 from sandbox.kube.store import parse_time, rfc3339
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
-#: the label that tells the pools of a cluster apart if the cluster has no labels of Evenkeel
+#: the label that has the name of the pool if the cluster has no labels of Evenkeel
 USERS_POOL_LABEL = "example.com/pool"
-_TEN_DAYS = 864_000.0  # seconds
+_TEN_DAYS = 864_000.0  # in seconds
 
 
 def annotations_of(item: Object) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """OpenShift's machine API on AWS, and the operator whose MachineAutoscalers own the bounds."""
 
-# ruff: noqa: ARG002 - a hook takes what some flavour needs
+# ruff: noqa: ARG002 - a hook has the arguments that some flavour needs
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from sandbox.kube.store import rfc3339
 
 
 def openshift_deletion_order(machines: Iterable[Object], policy: str, now: datetime, *, seed: int) -> list[Object]:
-    """Return machines in OpenShift's order: deleting, marked or failed, without a node, then the set's policy.
+    """Return machines in OpenShift's order: being deleted, marked or failed, without a node, then the set's policy.
 
-    The older mark `cluster-api-delete-machine` counts with the policy Oldest only. OpenShift breaks ties at random; the
-    seed breaks them here.
+    The older mark `cluster-api-delete-machine` has an effect only with the policy Oldest. OpenShift breaks ties at
+    random; here, `seed` breaks them.
     """
 
     def priority(machine: Object) -> float:
@@ -85,7 +85,7 @@ class OpenShiftControllers(MachineControllers):
         return self.operator.autoscaler_arguments()
 
     def pool_of(self, item: Object) -> str | None:
-        """Return the role of the machines, which the installer names after the pool; None with a label of Evenkeel."""
+        """Return the role of the machines, which the installer names after the pool; None with Evenkeel's label."""
         if "evenkeel.dev/pool" in labels_of(item):
             return None
         return labels_of(item["spec"].get("template", {})).get(f"{self._prefix}/cluster-api-machine-role")
@@ -115,7 +115,7 @@ class OpenShiftControllers(MachineControllers):
         )
 
     def is_paused(self, item: Object) -> bool:
-        """Return True while the object migrates. Without migration controllers: if Machine API is not its authority."""
+        """Return True during a migration or, without migration controllers, if Machine API is not authoritative."""
         if self._migration is not None:
             return status_of(item).get("authoritativeAPI") == "Migrating"
         return str(item["spec"].get("authoritativeAPI", "MachineAPI")) != "MachineAPI"

@@ -1,7 +1,7 @@
-"""Gardener above its machines: gardenlet, which applies a Shoot to its seed, and the actuator of the Worker there.
+"""Gardener's controllers above machines: gardenlet, which applies a Shoot to its seed, and the Worker's actuator.
 
-No controller here watches machine deployments: a foreign write to them stays until the Worker is reconciled. That
-happens with its Shoot, once an hour, or on request by annotation. Sources (gardener/gardener):
+No controller here watches MachineDeployments: a write of others to them remains until the Worker is reconciled. This
+happens with the Worker's Shoot once an hour, or when an annotation requests it. Sources (gardener/gardener):
 extensions/pkg/controller/worker/genericactuator/actuator_reconcile.go and machines.go in the same folder,
 extensions/pkg/predicate/default.go, pkg/component/autoscaling/clusterautoscaler/cluster_autoscaler.go.
 """
@@ -43,7 +43,7 @@ def distribute(index: int, size: int, zones: int) -> int:
 
 
 def distribute_int_or_percent(index: int, value: int | str, zones: int, total: int) -> int | str:
-    """Return a zone's share: an int is divided, percents weigh its part of `total` (DistributePositiveIntOrPercent)."""
+    """Return a zone's share: an int is divided, a percentage is weighted (DistributePositiveIntOrPercent)."""
     if isinstance(value, int):
         return distribute(index, value, zones)
     percents = int(value.removesuffix("%"))
@@ -70,7 +70,7 @@ class Share:
 
 
 def shares(namespace: str, pools: list[Object]) -> Iterator[Share]:
-    """Yield the zones of every pool of a Worker. The number in the name is the position of the zone, from 1."""
+    """Yield the share of each zone of every pool. The number in its name is the position of the zone, from 1."""
     for pool in pools:
         zones = pool.get("zones") or []
         for index, zone in enumerate(zones):
@@ -137,7 +137,7 @@ def machine_deployment(namespace: str, name: str, pool: Object, zone: str, repli
 
 
 class WorkerActuator:
-    """Creates the machine deployments of a Worker, and puts their replicas back into the shares of the zones."""
+    """Creates the machine deployments of a Worker, and limits their replicas to the shares of the zones again."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -154,7 +154,7 @@ class WorkerActuator:
         namespace, pools = worker["metadata"]["namespace"], worker["spec"]["pools"]
         existing = {item["metadata"]["name"]: item for item in self._store.list(MACHINE_DEPLOYMENTS, namespace)}
         zones = list(shares(namespace, pools))
-        cluster = self._client.find(CLUSTERS, "", namespace)  # extensions read the Shoot from it
+        cluster = self._client.find(CLUSTERS, "", namespace)  # extensions read the Shoot from the Cluster
         hibernated = cluster is not None and _is_hibernated(cluster["spec"]["shoot"])
         asleep = not any(item["spec"].get("replicas") for item in existing.values())
         for share in zones:
@@ -207,7 +207,7 @@ class WorkerActuator:
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """The periods of gardenlet. The last two are estimates without a measurement."""
+    """The periods of gardenlet. ``flow`` and ``retry`` are estimates, not measurements."""
 
     #: gardenlet's syncPeriod
     period: timedelta = timedelta(hours=1)
@@ -222,8 +222,8 @@ class Pace:
 class Gardenlet:
     """Applies Shoots to the seed: the Cluster, the Worker's pools, and the flags of cluster-autoscaler.
 
-    It reconciles a Shoot on request by annotation, an hour after the last time, and sooner after an error. A changed
-    spec counts too, unless the Shoot confines that to its maintenance window.
+    It reconciles a Shoot when an annotation requests it, an hour after the last reconciliation, and sooner after an
+    error. It also reconciles a changed spec, unless the Shoot allows this only in its maintenance window.
     """
 
     def __init__(self, store: Store, actuator: WorkerActuator, pace: Pace) -> None:
@@ -280,7 +280,7 @@ class Gardenlet:
         self._ended[metadata["uid"]] = now
 
     def _deploy_autoscaler(self, namespace: str, pools: list[Object], groups: list[Object], *, asleep: bool) -> None:
-        """Deploy machine-controller-manager and cluster-autoscaler; delete the second if no pool can grow."""
+        """Deploy machine-controller-manager and cluster-autoscaler; delete the latter if no pool can grow."""
         replicas, name = 0 if asleep else 1, "cluster-autoscaler"
         self._put_deployment(namespace, "machine-controller-manager", [], replicas)
         if needs_autoscaler(pools):
@@ -300,7 +300,7 @@ def _is_hibernated(shoot: Mapping[str, Json]) -> bool:
 
 
 def _worker_pool(worker: Object) -> Object:
-    """Return a Worker's pool for a Shoot's worker: the same names, but for the machine; options become texts."""
+    """Return a Worker's pool for a Shoot's worker: the same fields, except for the machine; options become texts."""
     copied = ("name", "minimum", "maximum", "zones", "annotations", "taints", "priority")
     pool = {key: worker[key] for key in copied if key in worker}
     options = worker.get("clusterAutoscaler") or {}

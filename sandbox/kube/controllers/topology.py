@@ -1,7 +1,8 @@
-"""Cluster API's topology controller: a Cluster's topology owns the keys of its MachineDeployments that it names.
+"""Cluster API's topology controller: a Cluster's topology owns those keys of MachineDeployments that it sets.
 
-It uses server-side apply with force as `capi-topology` whenever one of them changes. It restores the keys that the
-topology or its class names, and keeps all others. It owns replicas only if the topology has them.
+The controller uses server-side apply, with force and as `capi-topology`, whenever one of these keys changes. It
+restores the keys that the topology or its class sets, and keeps all others. It owns replicas only if the topology sets
+them.
 Sources (kubernetes-sigs/cluster-api): internal/controllers/topology/cluster, structuredmerge/serversidepatchhelper.go
 and exp/topology/desiredstate/desired_state.go; the webhook of Cluster.
 """
@@ -51,12 +52,12 @@ class TopologyController:
     def _apply_one(self, desired: Object) -> None:
         applied = self._store.apply(DEPLOYMENTS, desired, manager=self._client.manager, force=True)
         if "replicas" not in applied["spec"]:
-            # the webhook of MachineDeployments sets the replicas of a new one that an autoscaler manages
+            # the webhook of MachineDeployments sets the replicas of a new object that an autoscaler manages
             replicas = int(annotations_of(applied).get(MIN_SIZE, "1"))
             self._client.patch(applied, {"spec": {"replicas": replicas}}, manager="manager")
 
     def _class_of(self, cluster: Object, topology: Object) -> Object:
-        """Return the ClusterClass's entry for machine deployments of this class; an empty one without a class."""
+        """Return the ClusterClass's entry for machine deployments of this class; empty if there is no class."""
         spec = cluster["spec"]["topology"]
         name = (spec.get("classRef") or {}).get("name") or spec.get("class")
         cluster_class = self._client.find(CLASSES, cluster["metadata"]["namespace"], str(name)) or {"spec": {}}

@@ -1,4 +1,4 @@
-"""The errors of ports, and ``contained``, which converts other exceptions. Each error's text is one line for people."""
+"""The errors that ports raise, and ``contained``, which converts other exceptions. An error's text is one line."""
 
 from collections.abc import Callable
 from pathlib import PurePath
@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import evenkeel
 
-# The path, not the name "evenkeel": a checkout and the folders above it may have that name, too.
+# The package is found by its path, because a checkout and the folders above it may also be named "evenkeel".
 _PACKAGE = PurePath(evenkeel.__file__).parent
 _T = TypeVar("_T")
 
@@ -17,7 +17,7 @@ class EvenkeelError(Exception):
 
 
 class BadRequestError(EvenkeelError):
-    """An event or a message can never succeed."""
+    """The event or the message is wrong, and would fail again if it were retried."""
 
 
 class UnknownClusterError(BadRequestError):
@@ -25,15 +25,15 @@ class UnknownClusterError(BadRequestError):
 
 
 class StateConflictError(EvenkeelError):
-    """Another writer has changed the item since it was read. The caller must read it again."""
+    """A stored item was changed after the caller had read it. The caller must read the item again."""
 
 
 class StateUnavailableError(EvenkeelError):
-    """The table does not answer. Without it, no cluster is written."""
+    """The DynamoDB table does not answer. Without the table, Evenkeel writes to no cluster."""
 
 
 class QueueUnavailableError(EvenkeelError):
-    """A message cannot be sent. The caller must try again."""
+    """A queue does not accept a message. The caller must try again."""
 
 
 class LeaseHeldError(EvenkeelError):
@@ -41,7 +41,7 @@ class LeaseHeldError(EvenkeelError):
 
 
 class AccessError(EvenkeelError):
-    """The cluster's access record or secret is unusable; nothing was sent."""
+    """The access in the cluster's record, or its secret, is unusable. Nothing was sent to the cluster."""
 
 
 class AccessUnavailableError(AccessError):
@@ -49,23 +49,23 @@ class AccessUnavailableError(AccessError):
 
 
 class ClusterUnavailableError(EvenkeelError):
-    """The cluster's API returns no usable answer. A partial answer is not used."""
+    """The cluster's API server returns no usable answer. Evenkeel does not use partial answers."""
 
 
 class AccessRefusedError(ClusterUnavailableError):
-    """The cluster's API refuses Evenkeel's identity, or this read."""
+    """The cluster's API server rejects Evenkeel's identity, or forbids this read."""
 
 
 class TooLargeError(ClusterUnavailableError):
-    """The cluster has more objects than a check may receive. A check of this cluster alone may receive more."""
+    """The cluster has too many objects for this check. A check of this cluster alone may read more objects."""
 
 
 class ConflictError(EvenkeelError):
-    """The object has changed (409) or is gone (404) since it was read. The caller must read and plan again."""
+    """The object was changed (409) or deleted (404) after it was read. The caller must read and plan again."""
 
 
 class RejectedError(EvenkeelError):
-    """The API refuses the write (403, 422), and would refuse a retry, too."""
+    """The API server refuses the write (403, 422), and would refuse a retry, too."""
 
 
 class ForbiddenError(RejectedError):
@@ -73,7 +73,7 @@ class ForbiddenError(RejectedError):
 
 
 class UnexpectedError(ClusterUnavailableError):
-    """An unexpected exception. Only its type and place are reported, because its own text may contain a secret."""
+    """An unexpected exception. Only its type and line of code are reported, because its text may contain a secret."""
 
     def __init__(self, cluster: str, step: str, kind: str, place: str) -> None:
         super().__init__(f"{cluster}: {kind} while {step}, at {place}: please report this")
@@ -81,16 +81,16 @@ class UnexpectedError(ClusterUnavailableError):
 
 
 def contained(cluster: str, step: str, call: Callable[[], _T]) -> _T:
-    """Return the result of the call. Raises expected errors unchanged, and UnexpectedError instead of all others."""
+    """Return the result of the call. Raises expected errors unchanged, and any other exception as UnexpectedError."""
     unexpected: UnexpectedError
     try:
         return call()
     except EvenkeelError as error:
-        error.__cause__ = error.__context__ = None  # only the error's own text may be shown
+        error.__cause__ = error.__context__ = None  # no cause, because only the error's own text may be shown
         raise
-    except Exception as error:  # of any type: an error of one cluster never affects another
+    except Exception as error:  # any type, so that an error in one cluster never affects another
         unexpected = UnexpectedError(cluster, step, type(error).__name__, _place(error.__traceback__))
-    raise unexpected  # outside the handler, so that the original exception is not its context
+    raise unexpected  # raised outside the handler, so that the original exception is not its context
 
 
 def _place(traceback: TracebackType | None) -> str:

@@ -1,4 +1,4 @@
-"""Operator events: find the action in the table, read its fields, carry it out and record its caller."""
+"""Operator events: find the action in the table, read its fields, carry out the action, and record the caller."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -27,11 +27,11 @@ from evenkeel.validation import ConfigError, read_model
 _LONGEST_ID = 100  # the limit of ClusterId
 _LONGEST_ASKER = 2048
 _LONGEST_REASON = 500
-_MOST_NAMED = 10_000  # clusters that one event may name: a megabyte of ids
+_MOST_NAMED = 10_000  # the most clusters that one event may name, which is a megabyte of ids
 _FAILURES_NAMED = 20
-_ACTIONS_KEPT = timedelta(days=30)  # as for decisions
-# Limits for events about several clusters: a cluster that hangs must not use up the time of the others, and Lambda
-# limits answers to 6 MB.
+_ACTIONS_KEPT = timedelta(days=30)  # Actions are stored as long as decisions.
+# Limits for events about several clusters. A cluster that does not answer must not use up the time of the others.
+# Lambda limits answers to 6 MB.
 _SECONDS_PER_CLUSTER = 10
 _LEAST_SECONDS = 3
 _LARGEST_ANSWER = 4_000_000
@@ -41,7 +41,7 @@ _LARGEST_ANSWER = 4_000_000
 class Operate(ActionPorts):
     """The use case with its ports. Every answer has ``ok`` and a ``message`` for people."""
 
-    together: Executor = sequentially  # handles several clusters
+    together: Executor = sequentially  # carries out an action on several clusters
 
     def read(self, event: Mapping[str, Any], remaining: Remaining) -> Answer:
         """Return the answer for a caller who may only read. Raises the same errors as ``within``."""
@@ -111,7 +111,7 @@ class Operate(ActionPorts):
             raise UnknownClusterError(f"{error}{advice}") from None
 
     def _carry_out(self, action: Action, call: Call, fields: Fields) -> Answer:
-        """Carry out the action on one cluster, and record it with its caller among the decisions."""
+        """Carry out the action on one cluster, and store the action with its caller among the cluster's decisions."""
         answer = action.handler(call, fields)
         if call.right is Right.READ or not answer.get("done", True):
             return answer
@@ -121,7 +121,7 @@ class Operate(ActionPorts):
         entry |= {"reason": call.reason} if call.reason is not None else {}
         try:
             self.store.save_decision(call.cluster, id, {**entry, "what": answer["message"]}, now + _ACTIONS_KEPT)
-        except StateUnavailableError as error:  # the action is done and must not be repeated
+        except StateUnavailableError as error:  # raise nothing, because the action is done and must not be repeated
             return {**answer, "message": f"{answer['message']}; who asked is not recorded: {error}"}
         return answer
 
@@ -130,8 +130,8 @@ class Operate(ActionPorts):
     ) -> Answer:
         """Return one answer for each cluster. An error in one cluster does not affect the others.
 
-        ``lists``: return the clusters that the action would affect, without carrying it out. ``left`` in the
-        answer: the clusters for which there was no time or space. The caller names them in a second event.
+        If ``lists`` is True, the answer only shows which clusters the action would affect. ``left`` in the answer has
+        the clusters for which there was no time or space. The caller can name these clusters in a second event.
         """
         answers: dict[str, Answer | None] = {}
         left: dict[str, str] = {}
@@ -177,7 +177,7 @@ class Operate(ActionPorts):
 
 
 def answer_of_error(error: Exception) -> Answer:
-    """Return the answer to an event that failed. ``retry``: the same event may succeed later."""
+    """Return the answer to an event that failed. ``retry`` is True if the same event may succeed later."""
     if isinstance(error, StateConflictError):
         return {
             "ok": False,
@@ -198,7 +198,7 @@ def _action_of(event: Mapping[str, Any]) -> Action:
 
 
 def _refuse_unknown_fields(action: Action, right: Right, event: Mapping[str, Any]) -> None:
-    """Raise BadRequestError for an unknown field. If it were ignored, a pause with a mistyped `until` would not end."""
+    """Raise BadRequestError for an unknown field, because a pause without its mistyped `until` would not end."""
     asker = () if right is Right.READ else ("by", "reason")
     names = ("action", *action.scopes, *action.fields.names(), *asker)
     for field in event:
@@ -208,7 +208,7 @@ def _refuse_unknown_fields(action: Action, right: Right, event: Mapping[str, Any
 
 
 def _scope_of(action: Action, event: Mapping[str, Any]) -> str:
-    """Return the field that names the clusters: `cluster`, `clusters`, `selector`, `all`, `records`; or `stack`."""
+    """Return which field names the clusters (`cluster`, `clusters`, `selector`, `all` or `records`), or `stack`."""
     if action.of_stack:
         return "stack"
     if action.of_records:
@@ -240,7 +240,7 @@ def _named(clusters: object) -> list[str]:
 
 
 def _text_of(event: Mapping[str, Any], name: str, longest: int, advice: str) -> str | None:
-    """Return the event's caller or reason, unverified; None: it has none. Raises BadRequestError for a bad text."""
+    """Return the caller or reason that the event states, or None. Raises BadRequestError for a bad text."""
     text = event.get(name)
     if text is None:
         return None

@@ -1,6 +1,6 @@
-"""Plans and decisions as JSON: the same classes write and read it.
+"""The JSON of plans and decisions. The same classes write and read the JSON.
 
-The names are a contract (docs/reference/schemas). Readers ignore fields of newer releases.
+The field names are a contract (docs/reference/schemas). Readers ignore fields that a newer release has added.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ ONLY_WHEN_SET = Field(exclude_if=lambda value: not value)
 
 @dataclass_transform(kw_only_default=True)
 class Document:
-    """The base of documents: dataclasses that are written as JSON, with camelCase names."""
+    """The base class of documents, which are dataclasses that become JSON with camelCase names."""
 
     __pydantic_config__ = ConfigDict(extra="ignore", alias_generator=to_camel)
 
@@ -54,7 +54,7 @@ class BoundChange(Document):
 
 
 class GroupDocument(Document):
-    """One node group of a plan; in a decision also the outcome of its write."""
+    """One node group of a plan. In a decision, it also has the outcome of its write."""
 
     flavour: str
     namespace: str
@@ -65,7 +65,7 @@ class GroupDocument(Document):
     min: BoundChange
     max: BoundChange
     reasons: tuple[str, ...] = ()
-    rules: tuple[_Facts, ...] = ()  # one per reason: the rule and its facts by name
+    rules: tuple[_Facts, ...] = ()  # for each reason, its rule and its facts by name
     outcome: Annotated[str | None, ONLY_WHEN_KNOWN] = None  # a sentence; only in decisions
     result: Annotated[str | None, ONLY_WHEN_KNOWN] = None  # a value of Result; a newer release may add values
     running: Annotated[Count | None, ONLY_WHEN_KNOWN] = None
@@ -108,14 +108,14 @@ class ScaleRequestDocument(Document):
 
 
 class OwnerDocument(Document):
-    """The share of one owner in a number of a pool."""
+    """The part of PoolMinimum or PoolMaximum that one owner sets."""
 
     kind: str
     namespace: str
     name: str
     field: str
     value: Count  # the value in the owner's object
-    wanted: Count  # the value that the owner's users want; ``value`` may be set by Evenkeel
+    wanted: Count  # the value that users want; Evenkeel may have set ``value`` itself
     part: Annotated[str, ONLY_WHEN_SET] = ""
     set_by: Annotated[str, ONLY_WHEN_SET] = ""
 
@@ -161,10 +161,10 @@ class NodeDocument(Document):
 
     node: str
     group: str
-    # Why the node is needed; of an unneeded node, why it is not removed yet.
+    # Why the node is needed or, for an unneeded node, why it is not removed yet.
     reason: Annotated[str | None, ONLY_WHEN_KNOWN] = None
     rule: Annotated[str | None, ONLY_WHEN_KNOWN] = None
-    since: Annotated[Timestamp | None, ONLY_WHEN_KNOWN] = None  # since when it is unneeded
+    since: Annotated[Timestamp | None, ONLY_WHEN_KNOWN] = None  # since when the node is unneeded
     goes_at: Annotated[Timestamp | None, ONLY_WHEN_KNOWN] = None  # when an unneeded node may be removed
 
 
@@ -172,7 +172,7 @@ class DemandDocument(Document):
     """Demand's advice for a pool: nodes for its pending pods, and its unneeded nodes."""
 
     pending: tuple[WaitingDocument, ...] = ()
-    nodes: dict[str, Count] = field(default_factory=dict)  # nodes for the pending pods, by group
+    nodes: dict[str, Count] = field(default_factory=dict)  # the number of nodes for the pending pods, by group
     unfit: tuple[UnfitDocument, ...] = ()  # pods that get no node of this pool, or that are not counted
     unneeded: tuple[NodeDocument, ...] = ()
     needed: tuple[NodeDocument, ...] = ()
@@ -180,7 +180,7 @@ class DemandDocument(Document):
 
 
 class ClusterDemandDocument(Document):
-    """Demand's advice for a cluster, apart from its pools. ``unread``: why there is none."""
+    """Demand's advice for a cluster as a whole. ``unread``: why there is no advice."""
 
     unread: Annotated[str | None, ONLY_WHEN_KNOWN] = None
     unmet: tuple[UnfitDocument, ...] = ()  # pods that get no node from any pool
@@ -291,7 +291,7 @@ def read_decisions(decisions: Iterable[Mapping[str, Any]], where: str) -> tuple[
 
 
 def or_named(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the entry; for a decision that cannot be read, an entry with its id and the fault instead."""
+    """Return the entry. A decision that cannot be read is replaced by an entry with its id and the fault."""
     if "pool" not in entry:
         return entry
     try:
@@ -308,7 +308,7 @@ def _adapter(document: Any) -> TypeAdapter[Any]:
 
 
 def document_json(document: Document) -> dict[str, Any]:
-    """Return the document as JSON, with the names of the contract."""
+    """Return the document as JSON, with the field names of the contract."""
     kind: Any = type(document)
     json: dict[str, Any] = _adapter(kind).dump_python(document, mode="json", by_alias=True, warnings=False)
     return json
@@ -323,7 +323,7 @@ def schema_of(document: type[PlanDocument] | type[DecisionDocument]) -> dict[str
 
 
 def reason_json(reason: Reason) -> dict[str, Any]:
-    """Return a reason for programs: its rule, and its facts by name."""
+    """Return a reason as JSON: its rule, and its facts by name."""
     return {"rule": reason.rule.value, **{name: _fact_json(fact) for name, fact in reason.facts.items()}}
 
 
@@ -336,7 +336,7 @@ def _fact_json(fact: Fact) -> Any:
 
 
 def problem_json(problem: Problem) -> dict[str, Any]:
-    """Return a problem for programs: its kind, and its facts by name."""
+    """Return a problem as JSON: its kind, and its facts by name."""
     return {"rule": problem.kind.value, **{name: _fact_json(fact) for name, fact in problem.facts.items()}}
 
 

@@ -1,6 +1,6 @@
-"""The shared ports of use cases: what several capabilities need from the outside world.
+"""The ports that several capabilities share: interfaces to the outside world, which adapters and tests implement.
 
-A port that only one capability needs is in ``application/<capability>/ports.py``. Adapters and tests implement them.
+A port that only one capability needs is in ``application/<capability>/ports.py``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +19,9 @@ from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
 
-# The stack's name in proposed commands if no setting names the stack.
+# A placeholder for the stack's name in proposed commands. It is used if no setting names the stack.
 NAMELESS = "NAME"
-# The cause of an entry that replaces an unreadable decision. Its `what` is the fault.
+# The ``cause`` of an entry that replaces an unreadable decision. The entry's ``what`` is the decision's fault.
 UNREADABLE = "unreadable"
 
 
@@ -59,11 +59,11 @@ class Executor(Protocol):
     """Runs tasks, in parallel where that helps."""
 
     def __call__(self, tasks: Sequence[Callable[[], None]]) -> None:
-        """Run the tasks and wait until all have ended. If tasks raised exceptions, raise one of these."""
+        """Run the tasks and wait until all have ended. If tasks raised exceptions, raise one of the exceptions."""
 
 
 def sequentially(tasks: Sequence[Callable[[], None]]) -> None:
-    """Run the tasks one after the other, until one raises an exception. This is an ``Executor``."""
+    """Run the tasks one after the other, until a task raises an exception. This function is an ``Executor``."""
     for task in tasks:
         task()
 
@@ -76,15 +76,16 @@ class Bus(Protocol):
 
 
 class CheckResult(StrEnum):
-    """The result of a check, for the run that it requests."""
+    """The result of a check, which the check passes to the run that it requests."""
 
     SILENT = "silent"  # the cluster returns no usable answer
     ANSWERS = "answers"  # the cluster answers again
-    UNSEEN = "unseen"  # checks are unable or forbidden to read the cluster: the run's own read counts as a check
+    # Checks cannot or may not read the cluster, so the run's own read of the cluster counts as a check.
+    UNSEEN = "unseen"
 
 
 class Queue(Protocol):
-    """The queues of ``check`` and ``rebalance``. All methods raise QueueUnavailableError."""
+    """The queues of the functions ``check`` and ``rebalance``. All methods raise QueueUnavailableError."""
 
     def request(
         self,
@@ -96,21 +97,26 @@ class Queue(Protocol):
     ) -> None:
         """Request a run. Requests with the same deduplication id within five minutes count as one.
 
-        ``steady``: the state that the run stores if it also finds nothing to do.
+        Args:
+            cluster: The cluster's id.
+            reason: The reason for the run.
+            deduplication: The deduplication id.
+            found: The result of the check that requests the run.
+            steady: The state that the run stores if the run, too, finds nothing to do.
         """
 
     def check_again(self, cluster: str, reason: str, seconds: int) -> None:
-        """Request a run after a delay."""
+        """Request a run that starts after this many seconds."""
 
     def request_checks(self, chunks: Sequence[Chunk]) -> None:
         """Request checks, each after the delay of its chunk."""
 
 
 class Versions(dict[str, int]):
-    """The versions of a cluster's items that a reader has seen, by the store's names of items.
+    """The versions of a cluster's stored items at the time of a read, by the store's names of items.
 
-    Each write is conditional on these versions and updates them. So one reader may write an item several times. A
-    reader with older versions then fails to write it.
+    Each write of an item is conditional on the item's version here, and then updates this version. So one reader may
+    write an item several times. Another reader, which has the older version, can then no longer write the item.
     """
 
 
@@ -119,11 +125,11 @@ class SharedOffering:
     """The stored capacity reports of one offering."""
 
     state: OfferingState
-    version: int | None  # the next write is conditional on this version; None: there is no item
+    version: int | None  # the next write is conditional on this version; None: the item does not exist
 
 
 Offerings = Mapping[Offering, SharedOffering]
-"""Every offering with a capacity report."""
+"""The capacity reports of every offering that has at least one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,30 +139,34 @@ class StoredCluster:
     record: ClusterRecord
     control: ControlRecord
     state: ClusterState
-    zones: Mapping[str, ZoneRecord]  # with the source of each statement; plans use only state.zones
-    scale_requests: Mapping[str, ScaleRequestRecord]  # by id, done ones too; plans use only state.scale_requests
+    # The statements about each zone, with their sources. Plans use only ``state.zones``.
+    zones: Mapping[str, ZoneRecord]
+    # All requests for nodes by id, including completed requests. Plans use only ``state.scale_requests``.
+    scale_requests: Mapping[str, ScaleRequestRecord]
     versions: Versions
-    fencing_token: int  # of the lease
-    offerings: Offerings = field(default_factory=dict)  # all reports; state.offerings: only those of other clusters
-    expired: Sequence[str] = ()  # items for `RunStore.forget`, by the store's names
-    timer: Timer | None = None  # the next check in addition to scans
+    fencing_token: int  # the fencing token of the last lease
+    # The reports of all clusters. ``state.offerings`` has only the reports of other clusters.
+    offerings: Offerings = field(default_factory=dict)
+    expired: Sequence[str] = ()  # the expired items that `RunStore.forget` deletes, by the store's names
+    timer: Timer | None = None  # the next check that is due in addition to scans
     event_check: EventCheckRecord | None = None  # the last check that an event requested
-    unreachable: Unreachable | None = None  # set if the last check got no answer
+    # Set after a check without an answer. Once the cluster answers again, ``unreachable.is_over`` is True.
+    unreachable: Unreachable | None = None
     cluster_health: ClusterHealth = field(default_factory=ClusterHealth)
     steady: SteadyState | None = None  # set if the last full check found nothing to do
 
     @property
     def policy(self) -> Policy:
-        """Return the policy for plans: the record's policy, with pauses and restores applied."""
+        """Return the policy for plans. It is the record's policy, changed by pauses, restores and converge passes."""
         return self.control.applied_to(self.record.policy())
 
     def is_left_alone(self, now: datetime) -> bool:
-        """Return True if the cluster is paused, and Evenkeel's bounds prevent no autoscaler from ordering."""
+        """Return True if the cluster is paused, and Evenkeel's bounds let autoscalers order nodes in all pools."""
         return self.control.is_paused(now) and not self.closed_pools
 
     @property
     def closed_pools(self) -> Mapping[str, datetime]:
-        """Return the pools in which Evenkeel's bounds prevent an autoscaler from ordering nodes: name -> since when."""
+        """Return the pools in which Evenkeel's bounds keep an autoscaler from ordering nodes: name -> since when."""
         return {id.name: pool.closed_at for id, pool in self.state.pools.items() if pool.closed_at is not None}
 
     @property
@@ -165,14 +175,14 @@ class StoredCluster:
         return self.unreachable is not None and not self.unreachable.is_over
 
     def is_dry(self, default: bool) -> bool:
-        """Return True if a run writes nothing; ``default``: the stack's setting.
+        """Return True if a run writes nothing to the cluster. ``default`` is the stack's dry-run setting.
 
-        A restore is a request to write, so it writes in dry run, too.
+        An operator who requests a restore wants writes, so a restore writes in dry run, too.
         """
         return self.control.is_dry(self.record, default) and not self.control.restoring
 
     def backoff_of(self, key: GroupKey) -> BackoffPolicy:
-        """Return the backoff durations of the group's pool if the record sets them, else the cluster's."""
+        """Return a group's backoff durations: those of its pool if the record sets them, else those of the cluster."""
         policy, name = self.record.policy(), str(key)
         pools = self.state.pools.items()
         pool = next((id for id, state in pools if name in state.adopted or name in state.members), None)
@@ -182,7 +192,7 @@ class StoredCluster:
 
 @dataclass(frozen=True, kw_only=True)
 class Registered:
-    """The stored registration of a cluster. If the record cannot be read, ``record`` is the fault, a string."""
+    """The stored registration of a cluster. If the record cannot be read, ``record`` is its fault as text."""
 
     record: ClusterRecord | str
     control: ControlRecord
@@ -190,39 +200,39 @@ class Registered:
 
 
 class ClusterStore(Protocol):
-    """The items of one cluster that several capabilities write.
+    """Stores the items of one cluster that several capabilities write.
 
-    In every store, a write is conditional on the versions that were read (None: there was no item). If these have
-    changed, the write raises StateConflictError. All methods raise StateUnavailableError.
+    In every store, a write is conditional on the versions that were read. ``versions`` is None if there was no item. If
+    a version has changed, the write raises StateConflictError. All methods raise StateUnavailableError.
     """
 
     def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
-        """Read a cluster in one query. Raises UnknownClusterError; ConfigError if a record has a bad value.
+        """Return a cluster from one query. Raises UnknownClusterError; ConfigError if a record has a bad value.
 
-        A read that is not consistent costs half and may miss writes of the last second.
+        An eventually consistent read costs half as much, and may miss writes of the last second.
         """
 
     def save_record(self, record: ClusterRecord, control: ControlRecord, versions: Versions | None) -> None:
-        """Write the record and the control record, both or neither."""
+        """Store both the record and the control record, or neither."""
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
-        """Write the state of one node group."""
+        """Store the state of one node group."""
 
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
-        """Write one request for nodes. With ``versions`` None, a conflict means that the request is already stored."""
+        """Store one request for nodes. If ``versions`` is None, a conflict means that the request is already stored."""
 
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
-        """Add a decision, or an operator action with its caller. One that is too large for an item is truncated."""
+        """Store a decision, or an operator action with its caller. An entry that is too large for an item is cut."""
 
 
 class RegistrationStore(ClusterStore, Protocol):
-    """``ClusterStore``, and the registrations of all clusters."""
+    """A ``ClusterStore`` that also reads the registrations of all clusters."""
 
     def registered(self, cluster: str) -> Registered | None:
-        """Read a registration, even if its record has a fault. None: the cluster is not registered."""
+        """Return a registration, even if its record has a fault; None if the cluster is not registered."""
 
     def registrations(self) -> Sequence[tuple[str, Registration | str]]:
-        """Read all registrations by cluster id; a string is the fault in a record."""
+        """Return all registrations by cluster id. An invalid record is replaced by its fault, a string."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,15 +248,15 @@ class LeaseStore(Protocol):
     """The lease of each cluster."""
 
     def take_lease(self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime) -> Lease:
-        """Take the lease.
+        """Take the lease, and return it. ``seen_token``: the fencing token that the caller has read.
 
         Raises:
-            LeaseHeldError: Another owner has it.
-            StateConflictError: A run has taken it since the read (``seen_token``).
+            LeaseHeldError: Another owner has the lease.
+            StateConflictError: Another owner has taken the lease since the caller read the fencing token.
         """
 
     def give_back_lease(self, cluster: str, lease: Lease, now: datetime) -> None:
-        """End the lease now. If the lease is already lost, do nothing."""
+        """End the lease now. Do nothing if another owner has already taken the lease."""
 
 
 class Shelf(Protocol):

@@ -1,1 +1,1 @@
-"""The texts for people: templates in data files, one for each capability, and the modules that fill them in."""
+"""The texts for people: templates in JSON files, one file for each capability, and the modules that fill them in."""

@@ -3,10 +3,11 @@
 The templates are the JSON files of this folder. A template is a sentence with facts in braces:
 
 - ``{zone}``: the fact ``zone``. A list is joined by commas, a time is in RFC 3339, a reason becomes its own sentence.
-- ``{count:replica}``: a number with its noun, "1 replica" or "2 replicas"; ``{pods:pod waits/pods wait}`` names the
-  plural.
-- ``{names:quoted}``, ``{names:and}``, ``{names:;}``: the list with quoted names; joined by "and"; joined by semicolons.
-- ``[ until {until}| for good]``: the part before the bar if all its facts are set and not 0; else the part after it.
+- ``{count:replica}``: a number with its noun, "1 replica" or "2 replicas"; ``{pods:pod waits/pods wait}`` states the
+  plural, too.
+- ``{names:quoted}``: the list with quoted names. ``{names:and}`` joins the list by "and", ``{names:;}`` by semicolons.
+- ``[ until {until}| for good]``: the part before the bar if all its facts are set and not 0, else the part after
+  the bar.
 - ``{fact:?}``: an empty text. In brackets, it makes the part before the bar depend on this fact.
 
 The program never parses these sentences, so a changed template affects only what people read.
@@ -41,7 +42,7 @@ def rfc3339(at: datetime) -> str:
 
 
 def clock_text(skew: timedelta) -> str:
-    """Return how far an API server's clock is from ours; empty if they agree."""
+    """Return how far an API server's clock is from Evenkeel's; empty if they agree."""
     minutes = round(abs(skew).total_seconds() / 60, 1)
     return f"is {minutes:g} min {'ahead of' if skew > timedelta(0) else 'behind'} ours" if skew else ""
 
@@ -78,12 +79,12 @@ def duration(seconds: float) -> str:
 
 
 def counted(number: int, noun: str = "node", plural: str = "") -> str:
-    """Return a number without its sign and a noun that agrees with it."""
+    """Return a number without its sign, and the noun in the singular or plural."""
     return f"{abs(number)} {noun if abs(number) == 1 else plural or f'{noun}s'}"
 
 
 def taken_off_text(taken: TakenOff) -> str:
-    """Return the answer to a request to remove nodes that were not added yet."""
+    """Return the answer to a request that cancels nodes of other requests before they are added."""
     off = Counter(taken.before) + Counter(taken.nodes)
     stay = -taken.scale_request.nodes - sum(off.values())
     text = ", ".join(f"{counted(nodes)} of request {id} will not be added" for id, nodes in sorted(off.items()))
@@ -92,7 +93,7 @@ def taken_off_text(taken: TakenOff) -> str:
 
 @cache
 def texts() -> Mapping[str, Mapping[str, Any]]:
-    """Return the templates of all capabilities by section, such as ``rules``; the files are read once."""
+    """Return the templates of all capabilities by section, such as ``rules``. The files are read only once."""
     sections: dict[str, dict[str, Any]] = {}
     for path in sorted(Path(__file__).parent.glob("*.json")):
         for section, entries in json.loads(path.read_text(encoding="utf-8")).items():
@@ -116,7 +117,7 @@ def problem_text(problem: Problem) -> str:
 
 
 def outcome_text(outcome: Outcome) -> str:
-    """Return the result of a write, with the refusal of the API server if there is one."""
+    """Return the result of a write, with its detail, such as a refusal of the API server."""
     return f"{outcome.result.value}: {outcome.detail}" if outcome.detail else outcome.result.value
 
 
@@ -139,7 +140,7 @@ def fact_names(template: str) -> set[str]:
 
 @cache
 def _parts(template: str) -> tuple[tuple[str, frozenset[str], str], ...]:
-    """Return each part of a template, the facts that it needs, and the text that replaces it if one is missing."""
+    """Return the parts of a template, each with the facts that it needs and the text to use if a fact is missing."""
     parts, end = [], 0
     for match in _OPTIONAL.finditer(template):
         parts.append((template[end : match.start()], frozenset[str](), ""))
@@ -216,7 +217,7 @@ def _remedy(facts: Facts) -> str:
 
 
 def _reporters(facts: Facts) -> str:
-    """Return the clusters that report a shortage as text: at most one name, and the number of other clusters."""
+    """Return a text about the clusters that report a shortage: at most one name, and the number of other clusters."""
     names, others = _list(facts["clusters"]), _number(facts, "others")
     if not names:
         return "another cluster" if others < 2 else counted(others, "cluster")
@@ -225,7 +226,7 @@ def _reporters(facts: Facts) -> str:
 
 
 def _pending(facts: Facts) -> str:
-    """Return the pods that a problem names, the number of the others, and the verb."""
+    """Return the pods that a problem names, the number of further pods, and the verb "waits" or "wait"."""
     names, count = _list(facts["pods"]), _number(facts, "count")
     more = f" and {count - len(names)} more" if count > len(names) else ""
     return f"{', '.join(names)}{more} {'waits' if count == 1 else 'wait'}"
@@ -237,12 +238,12 @@ def _daemon_sets(facts: Facts) -> str:
 
 
 def _sizing(facts: Facts) -> str:
-    """Return the strategy's own sentence."""
+    """Return the sentence with which the pool's strategy explains the sizes."""
     template = next(strategy.sentence for strategy in strategies.STRATEGIES if strategy.name == facts["strategy"])
     return fill(template, facts)
 
 
-# Facts that templates may name in addition to those of their rule.
+# Facts that templates may name in addition to the facts of their rule. They are derived from the rule's facts.
 DERIVED: Mapping[str, Callable[[Facts], Fact]] = {
     "what": _request,
     "removes": lambda facts: int(_number(facts, "nodes") < 0),

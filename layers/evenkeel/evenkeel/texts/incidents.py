@@ -11,7 +11,7 @@ _RUNBOOK = "docs/operate/runbooks.md"
 
 
 def incident_text(incident: Incident, now: datetime) -> str:
-    """Return an incident in one line: the pool, the state, since when, where and why."""
+    """Return an incident in one line: the pool, the state, since when, the zones and the cause."""
     problems = [problem_text(problem).removeprefix("over-committed: ") for problem in incident.problems]
     facts = {
         "lasting": lasting(now - incident.since),
@@ -72,7 +72,7 @@ def _text(incident: Incident, part: str) -> str:
 
 
 def _zones(zones: tuple[str, ...]) -> str:
-    """Return the zones, with their common region only once. This saves space for the cloud's message."""
+    """Return the zones, with their common region only once, which leaves more space for the cloud's message."""
     region = zones[0][:-1] if zones else ""
     if region and all(zone[:-1] == region for zone in zones):
         zones = (zones[0], *(zone[-1] for zone in zones[1:]))
@@ -82,6 +82,6 @@ def _zones(zones: tuple[str, ...]) -> str:
 def _lacks_only_taker(incident: Incident) -> bool:
     """Return True if every missing node is a released replica that no autoscaler has ordered yet.
 
-    If some machines were ordered and are missing, the texts are about these machines.
+    If some of the missing nodes were ordered, the texts are about their machines.
     """
     return 0 < incident.untaken == incident.missing

@@ -1,4 +1,4 @@
-"""Texts about PoolMinimum and PoolMaximum: their origin, the diff of a fix, and the command that applies it."""
+"""Texts about PoolMinimum and PoolMaximum: their origin, the diff of a fix, and the command that applies the fix."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare
 from evenkeel.domain.rebalancing.membership.numbers import Change, Fix, Unfixable
 from evenkeel.texts.english import fill, texts
 
-# The most names that a list contains, because a pool may have thousands of members.
+# The most names in a list. A pool may have thousands of members.
 MOST_NAMED = 12
 
 
@@ -53,9 +53,9 @@ def _field(owner: OwnerNumbers, origin: Origin) -> str:
 
 
 def chain_text(origin: Origin) -> list[str]:
-    """Return a sentence for each owner of a number: its value, its last writer and its reader.
+    """Return a sentence for each owner of a number, with the owner's value, the last writer and the reader.
 
-    A scalable that owns its bounds has one sentence about min and max, which is among the sentences of PoolMaximum.
+    A scalable that owns both of its bounds gets only one sentence, among the sentences about PoolMaximum.
     """
     links = [_link(share, origin) for share in origin.owners[:MOST_NAMED]]
     if origin.source is Source.ANNOTATION or origin.field == POOL_MIN:
@@ -103,7 +103,7 @@ def diff(change: Change) -> tuple[str, ...]:
 
 
 def command_text(change: Change) -> str:
-    """Return the kubectl command that changes the number of an owner that Evenkeel does not write."""
+    """Return the kubectl command that changes a number in an owner that Evenkeel does not write to."""
     owner = change.owner
     if owner is None:
         raise ValueError("a change of an annotation or of the record needs no command")
@@ -127,7 +127,10 @@ def _spec(spec: object) -> str:
 
 
 def _shoot(ref: OwnerRef) -> tuple[str, str]:
-    """Return name and namespace of a Shoot; for a Worker, as far as the seed's namespace shows its Shoot's."""
+    """Return the name and the namespace of a Shoot.
+
+    For a Worker, the Shoot's namespace is derived from the seed's namespace; otherwise, it is a placeholder.
+    """
     if ref.kind == "Shoot":
         return ref.name, ref.namespace
     place = shoot_of_namespace(ref.namespace)

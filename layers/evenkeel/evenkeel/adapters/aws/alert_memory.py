@@ -1,4 +1,4 @@
-"""The last notification of each channel about each incident, under keys that only ``notify`` may write."""
+"""Stores the last notification of each channel about each incident. Only ``notify`` may write these items."""
 
 import logging
 from collections.abc import Callable
@@ -11,12 +11,13 @@ from evenkeel.application.incidents.alerting import LastNotified
 from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.alerts")
-# Messages wait for a shorter time (as dead letters: 14 days). So none arrives after its stored notification expired.
+# How long a notification is stored. A message waits for a shorter time, at most 14 days as a dead letter. So no message
+# arrives after its notification has expired.
 _KEPT = timedelta(days=30)
 
 
 class DynamoAlertMemory:
-    """``AlertMemory`` on DynamoDB."""
+    """Implements ``AlertMemory`` with DynamoDB."""
 
     def __init__(self, client: Any, table: str, now: Callable[[], datetime]) -> None:
         self._table = Table(client, table)
@@ -27,11 +28,11 @@ class DynamoAlertMemory:
         for item in self._table.get(_pk(channel), key):
             try:
                 version = whole(item, "version")
-            except ConfigError as error:  # the next write of this item would fail, too
+            except ConfigError as error:  # without its version, the item cannot be written either
                 raise StateUnavailableError(f"table {self._table.name}: {error}") from None
             try:
                 return _last_notified(item, version)
-            except ConfigError as error:  # a repeated alert is better than one that is never sent
+            except ConfigError as error:  # a repeated alert is better than a missing one
                 _log.error("not read: %s", error)
                 return LastNotified(version=version)
         return LastNotified()
@@ -44,7 +45,7 @@ class DynamoAlertMemory:
         numbers["expires_at"] = int((self._now() + _KEPT).timestamp())
         item = {
             **key(_pk(channel), incident),
-            # Empty texts are left out, as in the first claim: DynamoDB Local does not accept them.
+            # Empty texts, as in the first claim, are left out, because DynamoDB Local does not accept them.
             **{name: {"S": value} for name, value in (("at", at), ("print", told.print)) if value},
             **{name: number(value) for name, value in numbers.items()},
         }

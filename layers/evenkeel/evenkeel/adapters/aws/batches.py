@@ -1,4 +1,4 @@
-"""Batches of SQS: each message is handled, dead-lettered or retried, with a log line and a metric."""
+"""Handles batches of SQS messages. A failed message is retried or dead-lettered, with a log line and a metric."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from evenkeel.application.errors import BadRequestError
 
 @dataclass(frozen=True, kw_only=True)
 class SqsRecord:
-    """The used parts of a delivered message."""
+    """The parts of a delivered message that Evenkeel uses."""
 
     message_id: str
     body: Any
     receipt_handle: str
     receives: int
-    """The number of deliveries, this one included."""
+    """How often SQS has delivered the message, including this delivery."""
     group: str
     """The message group; empty on a standard queue."""
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> "SqsRecord":
-        """Return the record. Raises KeyError if Lambda's own fields are missing: SQS then retries the whole batch."""
+        """Return the record. Raises KeyError if one of Lambda's fields is missing. SQS then retries the whole batch."""
         attributes = record.get("attributes") or {}
         return cls(
             message_id=record["messageId"],
@@ -38,7 +38,7 @@ class SqsRecord:
 
 
 def records_of(event: object, logger: Logger) -> Sequence[Mapping[str, Any]]:
-    """Return the records of a batch. Any other event is logged, and has no records."""
+    """Return the records of a batch. If the event is no batch, log this and return no records."""
     records = event.get("Records") if isinstance(event, dict) else None
     if isinstance(records, list):
         return records
@@ -49,9 +49,9 @@ def records_of(event: object, logger: Logger) -> Sequence[Mapping[str, Any]]:
 def answer_batch(records: Sequence[Mapping[str, Any]], handle: Callable[[SqsRecord], None]) -> dict[str, Any]:
     """Handle the records. Return Lambda's partial batch response, which lists the messages that SQS must retry.
 
-    After a failure, the later messages of the same group are not handled, so that they keep their order. Other groups
-    and messages without a group are handled. (Powertools' ``SqsFifoPartialProcessor`` does the same, but it imports
-    every other event source of Lambda.)
+    After a failure, the later messages of the same message group are not handled, so that they keep their order. Other
+    groups, and messages without a group, are handled. (Powertools' ``SqsFifoPartialProcessor`` does the same, but it
+    imports every other event source of Lambda.)
     """
     failed: list[str] = []
     held_back: set[str] = set()
@@ -61,7 +61,7 @@ def answer_batch(records: Sequence[Mapping[str, Any]], handle: Callable[[SqsReco
             continue
         try:
             handle(record)
-        except Exception:  # Inbox.handle has logged and counted it
+        except Exception:  # Inbox.handle has logged and counted the error
             failed.append(record.message_id)
             if record.group:
                 held_back.add(record.group)
@@ -70,7 +70,7 @@ def answer_batch(records: Sequence[Mapping[str, Any]], handle: Callable[[SqsReco
 
 @dataclass(frozen=True, kw_only=True)
 class Inbox:
-    """The messages of one queue. ``tries_soon``: only for the rebalance queue, which retries failures earlier."""
+    """Handles the messages of one queue. ``tries_soon``: failed messages are retried earlier."""
 
     queue: SqsQueue
     tries_soon: bool = False

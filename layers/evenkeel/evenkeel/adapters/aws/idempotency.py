@@ -1,4 +1,4 @@
-"""Handle each event once, even if it is delivered again: Powertools' idempotency, in the table."""
+"""Handles each event once, even if it is delivered again. Powertools stores the handled events in the table."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,8 @@ from aws_lambda_powertools.utilities.idempotency import DynamoDBPersistenceLayer
 
 from evenkeel.application.ports import Remaining
 
-# After this time, the backoff has forgotten a failure, and a repeat of its event changes nothing.
+# How long a handled event is remembered. By default, the backoff forgets a failure after the same time. A repeat of the
+# failure's event then changes nothing.
 _REMEMBERED_SECONDS = 3 * 3600
 
 
@@ -22,14 +23,14 @@ class _Invocation:
 
 
 class DynamoIdempotency:
-    """``Idempotent`` on DynamoDB.
+    """Implements ``Idempotent`` with DynamoDB.
 
-    If the work raises, its item is deleted, so that the event can be retried. If the invocation is killed, a retry is
-    accepted from the time at which the invocation would have timed out.
+    If the work raises an error, the event's item is deleted, so that the event can be retried. If the invocation is
+    killed, the event can be retried from the time at which the invocation would have timed out.
     """
 
     def __init__(self, client: Any, table: str, function: str) -> None:
-        """``function`` is part of the partition key, so that each function may write only its own items."""
+        """``function`` is part of the partition key, so that a policy can limit each function to its own items."""
         self._layer = DynamoDBPersistenceLayer(
             table_name=table,
             key_attr="pk",

@@ -1,4 +1,4 @@
-"""Read inbound events with the parser of their source. An unusable event raises no error: the result has the reason."""
+"""Reads inbound events with the parser of their source. An unusable event becomes ``Ignored`` and raises no error."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from evenkeel.application.rebalancing.events import Ignored, InboundEvent, Sende
 from evenkeel.domain.model.values import quote
 from evenkeel.validation import ConfigError
 
-# Bytes. The events of all known sources are far smaller.
+# In bytes. The events of all known sources are far smaller.
 LARGEST_EVENT = 256 * 1024
 
 
@@ -25,12 +25,12 @@ def _parser(source: str, detail_type: str) -> Parser | None:
 
 
 def read_event(event: object, account: str | None = None) -> InboundEvent:
-    """Return the failure, the zone's health or the request of an event, or why it is ignored. Never raises.
+    """Return the failure, zone shift or request for nodes in an event, or why the event is ignored. Never raises.
 
     Args:
         event: as EventBridge delivers it.
-        account: the function's own AWS account. A cluster's record names the accounts whose events are accepted, and
-            the event itself has its account from AWS. None: unknown, so accounts are not compared.
+        account: the function's own AWS account; None: it is unknown, so accounts are not compared. A cluster's record
+            names the accounts whose events are accepted. AWS writes the sender's account into each event.
     """
     if not isinstance(event, Mapping):
         return ignored("malformed", "event: not an object")

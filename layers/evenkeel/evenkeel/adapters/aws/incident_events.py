@@ -1,4 +1,4 @@
-"""The bus's events about incidents and rollouts, as ``notify`` reads them."""
+"""Reads the bus's events about incidents and rollouts, for the function ``notify``."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ from evenkeel.validation import Moment
 
 
 class _IncidentEvent(Message):
-    """Detail of the events ``Incident Opened``, ``Changed`` and ``Closed``: docs/operate/runbooks.md."""
+    """The detail of the events ``Incident Opened``, ``Changed`` and ``Closed`` (docs/operate/runbooks.md)."""
 
     key: str = Field(min_length=1, max_length=2000)
     news: Change
@@ -33,13 +33,13 @@ class _IncidentEvent(Message):
 
 
 class _RolloutEvent(Message):
-    """Detail of the events ``Rollout Halted`` and ``Rollout Done``: docs/start/go-live.md."""
+    """The detail of the events ``Rollout Halted`` and ``Rollout Done`` (docs/start/go-live.md)."""
 
     key: str = Field(min_length=1, max_length=2000)
     rollout: str = Field(max_length=100)
     phase: Literal["halted", "done"]
     at: Moment
-    halts: int = 0  # the number of incidents that halted it; 0: an operator halted it
+    halts: int = 0  # the number of incidents that halted the rollout; 0: an operator halted it
     message: str
     command: str | None = None
 
@@ -59,7 +59,7 @@ def read_alert(body: object) -> Alert:
 def _of_rollout(event: _RolloutEvent) -> Alert:
     """Return the notification of a rollout. It opens an alert only if an incident halted the rollout.
 
-    The event's key and order make sure that each channel reports a halt once, and never after the end of the halt.
+    The key and order of the event ensure that each channel reports a halt once, and never after the halt has ended.
     """
     pages = event.phase == "halted" and event.halts > 0
     return Alert(

@@ -1,7 +1,7 @@
-"""Metrics as log lines (embedded metric format).
+"""Writes metrics as log lines in CloudWatch's embedded metric format.
 
 CloudWatch bills a custom metric for each hour in which it is sent. So zeros are not sent, and metrics without an alarm
-are sent only on request. If unrequested, their values are plain fields in the line of other metrics.
+are sent only if the stack's settings request them. Otherwise, their values are plain fields in the log line.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ class StackMetrics(AmazonCloudWatchEMFProvider):
 
 
 def write_metrics_of(cluster: str, counts: Mapping[str, int]) -> None:
-    """Write a line with a cluster's metrics. Zeros are left out. The cluster is a second dimension of these metrics."""
+    """Write a log line with a cluster's metrics, except zeros. The cluster is a second dimension of these metrics."""
     line = AmazonCloudWatchEMFProvider(metric_set={}, dimension_set={}, metadata_set={}, default_dimensions={})
     line.add_dimension("cluster", cluster)
     for name, count in counts.items():

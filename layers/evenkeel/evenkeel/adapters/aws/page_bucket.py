@@ -1,4 +1,4 @@
-"""The S3 object of the status page."""
+"""Stores the status page as an S3 object."""
 
 import re
 from collections.abc import Callable
@@ -11,7 +11,7 @@ _PLACE = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(.+)", re.ASCII)
 
 
 class BucketShelf:
-    """One object of a bucket, which every new page replaces. ``client`` makes the S3 client when it is first needed."""
+    """One object of a bucket, which every new page replaces. ``client`` returns the S3 client."""
 
     def __init__(self, client: Callable[[], Any], place: str) -> None:
         """Raises ConfigError if the place is not s3://BUCKET/KEY."""

@@ -1,4 +1,4 @@
-"""Queues and bus: requests for ``check`` and ``rebalance``, dead letters, and decision events."""
+"""The SQS queues, which carry requests and dead letters, and the bus, which carries Evenkeel's events."""
 
 import json
 import logging
@@ -17,13 +17,15 @@ from evenkeel.domain.fleet.check_times import Chunk, SteadyState
 from evenkeel.validation import ClusterId, ConfigError, Moment, read_json, read_model
 
 _log = logging.getLogger("evenkeel.messages")
-# Bytes. EventBridge allows 256 KiB for an entry. A larger event lacks fields, which the stored decision has.
+# The largest detail of an event, in bytes. EventBridge allows 256 KiB for an entry. A larger event is sent without some
+# fields, which the stored decision still contains.
 _LARGEST_DETAIL = 240_000
-_LONG = ("pool", "problems", "says")  # the fields that a larger event lacks
+_LONG = ("pool", "problems", "says")  # the fields that are removed from a larger event
 SOURCE = "evenkeel"
 # Seconds until SQS retries a failed message for the first time. Each further delay is four times as long, at most 80 s:
 # 5, 20, 80, 80. So a short outage of the table delays a run only briefly. If a worker dies, SQS retries its message
-# after the queue's visibility timeout (90 s). Then the worker's lease (60 s at most) has ended, the first backoff not.
+# after the queue's visibility timeout (90 s). By then, the worker's lease (60 s at most) has ended, but the first
+# backoff of a group has not.
 _TRY_AGAIN_SECONDS = 5
 LONGEST_WAIT_SECONDS = 80
 # The most messages of an SQS batch.
@@ -31,7 +33,7 @@ _BATCH = 10
 
 
 class Message(BaseModel):
-    """The body of a message. Unknown fields are ignored: a newer release may have sent it."""
+    """The body of a message. Unknown fields are ignored, because a newer release may have sent the message."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -44,7 +46,7 @@ def _steady_state(data: object) -> SteadyState:
 
 
 class Request(Message):
-    """A request for a run of a cluster. The run reads the cluster itself, whatever the request says."""
+    """A request for a run of a cluster. The run always reads the cluster itself."""
 
     cluster: ClusterId
     reason: str = Field(max_length=200)
@@ -59,13 +61,13 @@ class CheckRequest(Message):
 
 
 class RolloutRequest(Message):
-    """A request to advance a rollout. The table has its phase."""
+    """A request to advance a rollout. The rollout's phase is in the table."""
 
     rollout: str = Field(min_length=1, max_length=100)
 
 
 class ScanRequest(Message):
-    """A request to scan the clusters of a shard after the id ``after``, for the tick at time ``at``."""
+    """A request to continue the scheduled scan of the time ``at``, with the shard's clusters after the id ``after``."""
 
     shard: str = Field(min_length=1, max_length=16)
     after: ClusterId
@@ -73,7 +75,7 @@ class ScanRequest(Message):
 
 
 class _ScanEvent(BaseModel):
-    """The event of the schedule (source and time), or of an operator (clusters, or nothing)."""
+    """The input of a scan. The schedule sends source and time. An operator sends clusters, or no field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
     source: str = ""
@@ -82,7 +84,11 @@ class _ScanEvent(BaseModel):
 
 
 def read_scan(event: object) -> datetime | tuple[str, ...]:
-    """Return the tick's time, or the clusters that an operator names (no names: all). Raises BadRequestError."""
+    """Return the time of the scheduled scan, or the clusters that an operator names; empty: all clusters.
+
+    Raises:
+        BadRequestError: the event has a bad value.
+    """
     try:
         scan = read_model(_ScanEvent, event, "scan event")
     except ConfigError as error:
@@ -91,7 +97,7 @@ def read_scan(event: object) -> datetime | tuple[str, ...]:
 
 
 def read_message(model: type[_Message], body: object) -> _Message:
-    """Return a message. Raises BadRequestError if it can never be handled."""
+    """Return the parsed message. Raises BadRequestError if the message can never be handled."""
     if not isinstance(body, str):
         raise BadRequestError("message: its body is no text")
     try:
@@ -111,7 +117,7 @@ def read_request(body: object) -> Request | RolloutRequest:
 
 
 def _begins_with(name: str, body: object) -> bool:
-    """Return True if a body begins with this field, as ``scan_on`` and ``advance_rollouts`` write it."""
+    """Return True if the first field of a body is ``name``. ``scan_on`` and ``advance_rollouts`` write such bodies."""
     return isinstance(body, str) and body.startswith(f'{{"{name}":')
 
 
@@ -126,7 +132,7 @@ class QueueUrls:
 
 
 class SqsQueue:
-    """``ScanQueue`` on three SQS queues."""
+    """Implements the port ``ScanQueue`` with SQS."""
 
     def __init__(self, client: Any, urls: QueueUrls) -> None:
         self._client = client
@@ -140,7 +146,7 @@ class SqsQueue:
         found: CheckResult | None = None,
         steady: SteadyState | None = None,
     ) -> None:
-        """Send the request in the cluster's message group: runs of one cluster are in sequence, and delay no other."""
+        """Send the request in the cluster's message group. So a cluster's runs are in sequence, and delay no other."""
         body: dict[str, Any] = {"cluster": cluster, "reason": reason[:200]}
         if found is not None:
             body["found"] = found.value
@@ -155,7 +161,7 @@ class SqsQueue:
         )
 
     def check_again(self, cluster: str, reason: str, seconds: int) -> None:
-        """Send the request to the standard queue, where each message can have its own delay."""
+        """Send the request to the recheck queue, a standard queue, where each message can have its own delay."""
         body = json.dumps({"cluster": cluster, "reason": reason[:200]})
         self._call("send_message", self._urls.recheck, MessageBody=body, DelaySeconds=max(0, min(900, seconds)))
 
@@ -165,7 +171,7 @@ class SqsQueue:
         self._call("send_message", self._urls.recheck, MessageBody=body)
 
     def advance_rollouts(self, rollout: str, at: datetime) -> None:
-        """Send the request in the message group of rollouts, whose name cannot be a cluster's id."""
+        """Send the request in the message group of rollouts. No cluster can have the name of this group as its id."""
         self._call(
             "send_message",
             self._urls.rebalance,
@@ -190,14 +196,14 @@ class SqsQueue:
                 raise QueueUnavailableError(f"queue {self._urls.checks}: {'; '.join(sorted(set(refused.values())))}")
 
     def _send_batch(self, entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-        """Return the reasons of the messages that SQS has refused, by id."""
+        """Send a batch. Return the reasons for which SQS has refused messages, by message id."""
         answer = self._call("send_message_batch", self._urls.checks, Entries=entries)
         return {entry["Id"]: str(entry.get("Message") or entry["Code"]) for entry in answer.get("Failed", [])}
 
     def try_soon(self, receipt_handle: str, receives: int) -> None:
         """Have SQS retry a failed message of the rebalance queue before its visibility timeout ends.
 
-        The cluster's other messages wait for this one. Best effort: if the call fails, SQS retries after the timeout.
+        The cluster's other messages wait for this one. If this call fails, SQS retries the message after the timeout.
         """
         seconds = min(_TRY_AGAIN_SECONDS * 4 ** max(0, receives - 1), LONGEST_WAIT_SECONDS)
         request = {"ReceiptHandle": receipt_handle, "VisibilityTimeout": seconds}
@@ -207,7 +213,7 @@ class SqsQueue:
             _log.warning("message is retried after its visibility timeout: %s", error)
 
     def dead_letter(self, body: str, reason: str, message_id: str) -> None:
-        """Send a message that can never succeed to the dead letters at once, with the reason."""
+        """Send a message that can never succeed to the queue of dead letters at once, with the reason."""
         self._call(
             "send_message",
             self._urls.dead_letters,
@@ -225,23 +231,26 @@ class SqsQueue:
 
 
 def _deduplication(text: str) -> str:
-    """Return an id that SQS accepts: 128 characters of ASCII letters, digits and punctuation."""
+    """Return the text as an id that SQS accepts: at most 128 ASCII letters, digits and punctuation characters."""
     return "".join(char if "!" <= char <= "~" else "_" for char in text)[:128] or "_"
 
 
 class EventBridgeBus:
-    """``Bus`` on EventBridge."""
+    """Implements the port ``Bus`` with EventBridge."""
 
     def __init__(self, client: Any, bus: str) -> None:
         self._client = client
         self._bus = bus
 
     def publish(self, detail_type: str, detail: Mapping[str, Any]) -> bool:
-        """Send the event. If it was not sent, log that and return False; the table has the event's content."""
+        """Send the event. If EventBridge does not accept it, log this and return False.
+
+        The table also has the event's content.
+        """
         text = json.dumps(detail, ensure_ascii=False)
         if len(text.encode()) > _LARGEST_DETAIL:
             short = {key: value for key, value in detail.items() if key not in _LONG}
-            pool = detail.get("pool")  # in a decision's event an object, in an incident's event an id
+            pool = detail.get("pool")  # an object in a decision's event, an id in an incident's event
             pool = {"name": pool.get("name")} if isinstance(pool, Mapping) else pool
             text = json.dumps({**short, "pool": pool, "truncated": True})
         try:

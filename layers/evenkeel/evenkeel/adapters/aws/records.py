@@ -1,7 +1,7 @@
-"""The items of a cluster: their sort keys, their lifetimes, and the values in their texts.
+"""Converts stored items to values, and values to stored items. Defines the items' keys and lifetimes.
 
-A newer release may have written fields that this release does not know. The versions of a reader also keep
-the texts that it has read, so its next write puts these fields back. A rollback to this release loses none of them.
+A newer release may have stored fields that this release does not know. A reader keeps the texts of the items that it
+has read. When it writes an item, it adds these fields again. So a rollback to this release loses no field.
 """
 
 import hashlib
@@ -29,22 +29,24 @@ from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRec
 from evenkeel.texts.english import rfc3339
 from evenkeel.validation import ConfigError, parse_json
 
-# Partition keys of items that clusters share. The key of a cluster's own items has a number sign.
+# Partition keys of items that clusters share. The partition key of a cluster's own items contains a number sign.
 OFFERING, ROLLOUT, LOOKED_AT = "OFFERING", "ROLLOUT", "LOOKED"
-# Sort keys of items that a cluster has once. All sort after "G", so that one query reads them with the other items.
+# Sort keys of items that a cluster has at most once. All sort after "G", so that one query reads them with the other
+# items of the cluster.
 META, CONTROL, EVENT_LOOK, TIMER, SILENCE = "META", "META#CONTROL", "HEARD", "LOOK", "SILENCE"
 HEALTH = "HEALTH"
 _DELETED_BY_TTL = (TIMER, SILENCE, HEALTH)
-# How long an item is kept after its effect has ended: for people, and to recognize a report that arrives late. The day
-# starts now at the earliest, because DynamoDB never deletes items that expired more than five years ago.
+# How long an item is kept after its effect has ended. During this time, people can read the item, and a report that
+# arrives late is recognized as late. The day never starts in the past, because DynamoDB does not delete items that
+# expired more than five years ago.
 _DAY = timedelta(days=1)
-# With the day above, an item is kept for longer than EventBridge may repeat its event (a day).
+# Together with _DAY, this keeps a request for nodes for longer than the day in which EventBridge may repeat its event.
 _REPEATS = timedelta(hours=1)
 # A contested write is reported for a year at most.
 _CONTESTED_KEPT = timedelta(days=365)
-# A capacity report has an effect for three hours after its failure. The fourth hour allows for clock differences.
+# A capacity report has an effect for three hours after the failure. The fourth hour allows for clock differences.
 _OFFERING_KEPT = timedelta(hours=4)
-# Every cluster is checked at least once an hour.
+# How long the time of a check is kept. Every cluster is checked at least once an hour.
 _LOOKED_AT_KEPT = timedelta(hours=2)
 _log = logging.getLogger("evenkeel.store")
 _Kind = TypeVar("_Kind")
@@ -52,7 +54,7 @@ _Kind = TypeVar("_Kind")
 
 @dataclass(frozen=True, kw_only=True)
 class StoredPool:
-    """A pool's item. It contains the id, because names may contain slashes: a sort key cannot be split."""
+    """A pool's item. It contains the id, because names may contain slashes, so the sort key cannot be parsed."""
 
     id: PoolId
     state: PoolState
@@ -60,7 +62,7 @@ class StoredPool:
 
 @dataclass(frozen=True, kw_only=True)
 class LookedAt:
-    """Clusters that one check has read."""
+    """The clusters that one call of ``check`` has read, and the time."""
 
     at: datetime
     clusters: tuple[str, ...]
@@ -68,22 +70,22 @@ class LookedAt:
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """An item as it was read. ``version`` None: the next write succeeds only if the item has no version."""
+    """An item as it was read. If ``version`` is None, the next write succeeds only if the item still has no version."""
 
     text: str
     version: int | None
     expires: datetime | None = None
-    steady: str = ""  # the cluster's steady state, an attribute of its record's item
-    fault: str = ""  # why the item cannot be read; ``text`` is then empty
+    steady: str = ""  # the cluster's steady state; only the record's item has this attribute
+    fault: str = ""  # why the item cannot be read, with an empty ``text``; empty: the item was read
 
     def has_expired(self, now: datetime) -> bool:
-        """Return True if the item has no effect any more. DynamoDB deletes such items late."""
+        """Return True if the item has no effect any more. DynamoDB may delete such an item days later."""
         return self.expires is not None and self.expires <= now
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """An item to write. ``version``: as it was read; if it has changed, the write fails. None: no item may exist."""
+    """An item to write. If the stored item no longer has ``version``, the write fails. None: no item may exist."""
 
     sort_key: str
     text: str
@@ -96,7 +98,7 @@ class Entry:
         return (self.version or 0) + 1
 
     def note(self, versions: Versions | None) -> None:
-        """Update the versions after a successful write."""
+        """Update the reader's versions after a successful write."""
         if versions is None:
             return
         versions[self.sort_key] = self.next_version
@@ -109,13 +111,13 @@ class _TextVersions(Versions):
 
     def __init__(self, items: Mapping[str, Stored]) -> None:
         super().__init__({key: item.version for key, item in items.items() if item.version is not None})
-        # A cluster's health is always replaced completely: an unknown field would describe an earlier time.
+        # Unknown fields of a cluster's health are not kept, because they describe an earlier time.
         self.texts = {key: item.text for key, item in items.items() if key != HEALTH}
 
 
 def entry(sort_key: str, value: Any, versions: Versions | None, now: datetime) -> Entry:
-    """Return the entry of a cluster's own item."""
-    # A record is stored with its defaults, because a later release may have others.
+    """Return the entry that writes one of a cluster's own items."""
+    # A record is stored with its defaults, because a later release may have other defaults.
     text = value.model_dump_json(exclude_none=True) if isinstance(value, Registration) else dump_stored(value)
     if isinstance(versions, _TextVersions) and (before := versions.texts.get(sort_key)):
         text = keep_unknown(type(value), text, before)
@@ -143,7 +145,7 @@ def _expires(value: Any, now: datetime) -> datetime | None:
 
 
 def _group_expires(state: GroupState, now: datetime) -> datetime | None:
-    """Return a time at which no failure is in effect; None if machines have Evenkeel's marks or nodes are unneeded."""
+    """Return a time by which no failure has an effect; None if machines have Evenkeel's marks or nodes are unneeded."""
     if state.marked or state.unneeded:
         return None
     times = (state.backoff_until, state.last_failure, state.waiting_since)
@@ -154,12 +156,12 @@ def _group_expires(state: GroupState, now: datetime) -> datetime | None:
 
 
 def shared_entry(sort_key: str, value: OfferingState | Rollout | LookedAt, version: int | None, now: datetime) -> Entry:
-    """Return the entry of an item that clusters share."""
+    """Return the entry that writes an item that clusters share."""
     return Entry(sort_key=sort_key, text=dump_stored(value), version=version, expires=_expires(value, now))
 
 
 def looked_at_entry(clusters: Sequence[str], at: datetime) -> Entry:
-    """Return the entry for clusters that were read together. The sort key is the same for the same clusters."""
+    """Return the entry that stores when these clusters were read. The same clusters always get the same sort key."""
     digest = hashlib.sha256("\n".join(clusters).encode()).hexdigest()[:16]
     return shared_entry(digest, LookedAt(at=at, clusters=tuple(clusters)), None, at)
 
@@ -167,7 +169,7 @@ def looked_at_entry(clusters: Sequence[str], at: datetime) -> Entry:
 def record_entries(
     record: ClusterRecord, control: ControlRecord, versions: Versions | None, now: datetime
 ) -> tuple[Entry, Entry]:
-    """Return the entries of a cluster's record and control, which are written together and share one version.
+    """Return the entries of a cluster's record and control record, which are written together and share one version.
 
     The record's entry repeats the pauses and restores, because ``scan`` reads only the index.
     """
@@ -176,9 +178,9 @@ def record_entries(
 
 
 def stored_cluster(cluster: str, items: Mapping[str, Stored], fencing_token: int, now: datetime) -> StoredCluster:
-    """Return the values of a cluster's items. ``items``: by sort key, without the lease and the decisions.
+    """Return the values of a cluster's items. ``items`` has no lease and no decisions; its keys are the sort keys.
 
-    An expired item has no effect, but the next write needs its version.
+    An expired item has no effect, but the next write of this item needs its version.
 
     Raises:
         UnknownClusterError: the cluster has no record.
@@ -220,7 +222,7 @@ def stored_cluster(cluster: str, items: Mapping[str, Stored], fencing_token: int
 
 
 def registration_of(cluster: str, item: Stored) -> Registration | str:
-    """Return a record of the index, or why it cannot be read."""
+    """Return a cluster's registration, or the error if its record cannot be read."""
     try:
         return _read(Registration, item, _name(cluster, META))
     except ConfigError as error:
@@ -228,7 +230,7 @@ def registration_of(cluster: str, item: Stored) -> Registration | str:
 
 
 def steady_clusters(cluster: str, item: Stored) -> SteadyCluster | None:
-    """Return a cluster's steady state; None if it is not steady, or its record cannot be read."""
+    """Return a cluster's steady state; None if the cluster is not steady, or its record cannot be read."""
     steady = _steady(item.steady)
     if steady is None or not steady.seen:
         return None
@@ -237,12 +239,13 @@ def steady_clusters(cluster: str, item: Stored) -> SteadyCluster | None:
 
 
 def registered(cluster: str, items: Mapping[str, Stored]) -> Registered | None:
-    """Return the readable part of a cluster's own items; None if it is not registered."""
+    """Return the readable part of a cluster's registration; None if the cluster is not registered."""
     if META not in items:
         return None
     registration = registration_of(cluster, items[META])
     control = ControlRecord() if isinstance(registration, str) else registration.control()
-    with _dropped():  # the record's item repeats most of the control
+    # If the control record cannot be read, the record's item replaces it. That item repeats most of the control record.
+    with _dropped():
         control = _control(cluster, items, control)
     record = registration if isinstance(registration, str) else registration.record
     return Registered(record=record, control=control, versions=_TextVersions(items))
@@ -253,7 +256,7 @@ def _control(cluster: str, items: Mapping[str, Stored], otherwise: ControlRecord
 
 
 def shared_offering(sort_key: str, item: Stored | None, now: datetime) -> SharedOffering:
-    """Return an offering's item. If it has expired or cannot be read, it is empty and may be overwritten."""
+    """Return an offering's item. If it has expired or cannot be read, its state is empty, and it may be overwritten."""
     state = OfferingState()
     if item is not None and not item.has_expired(now):
         with _dropped():
@@ -262,7 +265,7 @@ def shared_offering(sort_key: str, item: Stored | None, now: datetime) -> Shared
 
 
 def cluster_health_of(cluster: str, item: Stored | None) -> tuple[ClusterHealth, Versions]:
-    """Return a cluster's health with its version. If it cannot be read, it is empty: the next check renews it."""
+    """Return a cluster's health and its version. An unreadable health becomes empty, and the next check replaces it."""
     versions = Versions({} if item is None or item.version is None else {HEALTH: item.version})
     if item is not None:
         with _dropped():
@@ -271,12 +274,12 @@ def cluster_health_of(cluster: str, item: Stored | None) -> tuple[ClusterHealth,
 
 
 def rollout_of(item: Stored | None) -> tuple[Rollout | None, int | None]:
-    """Return the rollout with its version. Raises ConfigError if it cannot be read: it then does not advance."""
+    """Return the rollout and its version. Raises ConfigError if the rollout is unreadable. It then does not advance."""
     return (None, None) if item is None else (_read(Rollout, item, "rollout"), item.version)
 
 
 def decision_of(cluster: str, id: str, item: Stored) -> Mapping[str, Any]:
-    """Return a recorded decision, or an entry that says why it cannot be read."""
+    """Return a recorded decision, or an entry that says why the decision cannot be read."""
     try:
         return {**_read_decision(item, _name(cluster, f"DECISION#{id}")), "id": id}
     except ConfigError as error:
@@ -286,7 +289,7 @@ def decision_of(cluster: str, id: str, item: Stored) -> Mapping[str, Any]:
 
 
 def last_looks(items: Mapping[str, Stored], now: datetime) -> Mapping[str, datetime]:
-    """Return the latest time at which each cluster was read."""
+    """Return when each cluster was last read, by cluster id."""
     latest: dict[str, datetime] = {}
     for key, item in items.items():
         if not item.has_expired(now):
@@ -303,7 +306,10 @@ def _read(kind: type[_Kind], item: Stored, where: str) -> _Kind:
 
 
 def _by_zone(records: Mapping[str, ZoneRecord]) -> dict[str, ZoneRecord]:
-    """Return the records by zone. If a record got its region later, a zone may have two items: both are used."""
+    """Return the records by zone.
+
+    If the cluster's record got its region later, a zone may have two items. They are merged.
+    """
     zones: dict[str, ZoneRecord] = {}
     for key, record in records.items():
         zone = key.rpartition("/")[2]
@@ -312,7 +318,7 @@ def _by_zone(records: Mapping[str, ZoneRecord]) -> dict[str, ZoneRecord]:
 
 
 def _steady(text: str) -> SteadyState | None:
-    """Return the steady state; None if it is empty or cannot be read: the next check is then a full one."""
+    """Return the steady state; None if the text is empty or cannot be read. The next check is then a full check."""
     with _dropped():
         return read_stored(SteadyState, text, "steady") if text else None
     return None

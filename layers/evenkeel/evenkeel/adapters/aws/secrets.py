@@ -1,4 +1,4 @@
-"""Secrets Manager: the kubeconfigs of clusters, and the keys of channels."""
+"""Reads the kubeconfigs of clusters, and the keys of notification channels, from Secrets Manager."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -7,12 +7,13 @@ from typing import Any
 from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, text_of
 from evenkeel.application.errors import AccessError
 
-# Long enough for a burst of runs to share one read; short enough to read a rotated secret soon.
+# How long a secret is cached: long enough for a burst of runs to share one read, and short enough to read a rotated
+# secret soon.
 _KEPT = timedelta(minutes=5)
 
 
 class Secrets:
-    """Secrets by name. Each is cached for five minutes."""
+    """Returns secrets by name. Each secret is cached for five minutes."""
 
     def __init__(self, client: Any, now: Callable[[], datetime]) -> None:
         self._client = client
@@ -20,7 +21,7 @@ class Secrets:
         self._read: dict[str, tuple[str, datetime]] = {}
 
     def __call__(self, name: str, fresh: bool) -> str:
-        """Return the secret's text; ``fresh``: do not use the cache. Raises AccessError."""
+        """Return the secret's text. If ``fresh``, do not use the cache. Raises AccessError."""
         kept = self._read.get(name)
         if fresh or kept is None or self._now() >= kept[1]:
             kept = self._read[name] = (self._ask(name), self._now() + _KEPT)

@@ -11,22 +11,22 @@ from evenkeel.adapters.aws_faults import UNREADABLE
 
 
 class _ModelsOfServices(Loader):  # type: ignore[misc]
-    """Find the model of a service by the name of its folder."""
+    """Finds the model of a service by the name of its folder."""
 
     def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002  botocore's signature
         """Return every service that has a folder.
 
-        Botocore itself opens the folders of all four hundred services before it loads one model. A service without a
-        model of this type raises an error later, when the model is loaded.
+        Botocore's own method opens the folders of all four hundred services before it loads one model. Here, a service
+        that has no model of this type raises an error only when the model is loaded.
         """
         folders = [Path(path) for path in self.search_paths]
         return sorted({service.name for folder in folders if folder.is_dir() for service in folder.iterdir()})
 
 
 class _Parsers(ResponseParserFactory):  # type: ignore[misc]
-    """Make parsers that raise one error for every answer that they cannot read.
+    """Makes parsers that raise the same error for every answer that they cannot read.
 
-    Botocore's parsers also raise AttributeError, KeyError, TypeError or UnicodeDecodeError, and quote the answer.
+    Botocore's own parsers also raise AttributeError, KeyError, TypeError or UnicodeDecodeError, and quote the answer.
     """
 
     def create_parser(self, protocol_name: str) -> Any:
@@ -48,7 +48,7 @@ class _Parsers(ResponseParserFactory):  # type: ignore[misc]
 
 
 def open_session() -> Session:
-    """Return a session with the credentials, the region and the endpoints of the environment."""
+    """Return a session with the credentials, the region and the endpoints from the environment."""
     session = Session()
     session.register_component("data_loader", _ModelsOfServices())
     session.register_component("response_parser_factory", _Parsers())

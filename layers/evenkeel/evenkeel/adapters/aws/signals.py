@@ -1,7 +1,7 @@
-"""The parts of a signal source: the map from source and detail-type to a parser, and the fields that events share.
+"""Types for the event sources: parsers by source and detail-type, and the fields that events share.
 
-Events are hints. A parser names a node group only if the event names it. Otherwise the event only leads to a check of
-the cluster. An event can only select a registered cluster and a known group in it, never an endpoint or a credential.
+Events are hints. A parser returns a node group only if the event names one. Any other event only causes a check of the
+cluster. An event can select only a registered cluster and a known node group, never an endpoint or a credential.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from evenkeel.application.rebalancing.events import Ignored, InboundEvent
 from evenkeel.validation import Moment
 
 Parser = Callable[[Mapping[str, Any]], InboundEvent]
-"""Return the event that EventBridge has delivered. Raises ConfigError if a required field has a bad value."""
+"""Parses an event that EventBridge has delivered. Raises ConfigError if a required field has a bad value."""
 Rows = Mapping[tuple[str, str], Parser]
 """Parsers by source and detail-type; ``*`` matches any text, as in a pattern of EventBridge."""
 
@@ -23,13 +23,13 @@ Id = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class EventPart(BaseModel):
-    """A part of an event. Unknown fields are ignored: many programs send events."""
+    """A part of an event. Unknown fields are ignored, because events have many different senders."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class Envelope(EventPart):
-    """The fields of EventBridge around every detail."""
+    """The fields that every event of EventBridge has in addition to its detail."""
 
     id: Id
     time: Moment
@@ -49,10 +49,10 @@ class CloudTrailCall(EventPart):
 
 
 def ignored(kind: str, reason: str) -> Ignored:
-    """Return an event that is ignored, with the reason."""
+    """Return the result for an event that is ignored, with the reason."""
     return Ignored(kind=kind, reason=one_line(reason, 500))
 
 
 def one_line(text: str, length: int) -> str:
-    """Return a text as one line of valid UTF-8. JSON may contain half a surrogate pair."""
+    """Return a text as one line of valid UTF-8, cut to ``length``. Text from JSON may contain half a surrogate pair."""
     return " ".join(text[: 4 * length].encode(errors="replace").decode().split())[:length]

@@ -7,15 +7,15 @@
                        HEALTH                          incidents, and the notifications about them
                        HEARD                           the last check that an event has requested
                        LEASE                           owner, fencing token, expiry; never deleted
-                       LOOK                            the time of the next check, in addition to the scans
-                       META                            the record; part of the sparse index `due`
-                       META#CONTROL                    pauses, restores, fixes to be written
+                       LOOK                            when a check is due in addition to the scans
+                       META                            the cluster's record; in the sparse index `due`
+                       META#CONTROL                    pauses, restores, and fixes that the next run writes
                        POOL#<flavour>/<ns>/<name>      adopted bounds, digest of the last change
                        SILENCE                         since when the cluster is unreachable, and its next check
-                       ZONE#<region>/<zone>            until when the zone is impaired, by source
+                       ZONE#<region>/<zone>            until when the zone is impaired, for each source
     DUE#<shard>        CLUSTER#<id>                    a copy of META, for `scan`
     NAME#<name>        CLUSTER#<id>                    clusters whose record lists, or listed, this name
-    LOOKED             <digest of a chunk>             when these clusters were last checked
+    LOOKED             <digest of a chunk>             when the clusters of this chunk were last checked
     ROLLOUT            ROLLOUT                         the last rollout in waves
     OFFERING           <provider>/<region>/<zone>/...  capacity reports of clusters
     VERDICTS           CLUSTER#<id>                    a copy of HEALTH, for readers of all clusters
@@ -24,9 +24,11 @@ A hash of a cluster's id selects its shard. Readers of all records use the spars
 
 One query with ``sk >= "G"`` reads all items of a cluster except its decisions and tokens.
 
-The function that receives events writes GROUP#, GROWTH#, HEARD and ZONE#. These items have the attributes ``state`` and
-``revision``, all others ``record`` and ``version``. So a policy on attributes can deny that function writes of records.
-The attribute ``steady`` of META holds the steady state; every write of the record removes it.
+The function that receives events writes the items GROUP#, GROWTH#, HEARD and ZONE#. These items have the attributes
+``state`` and ``revision``; all other items have ``record`` and ``version``. So an IAM policy can deny this function
+the attributes of all other items.
+
+The attribute ``steady`` of META contains the cluster's steady state. Every write of the record removes this attribute.
 """
 
 import hashlib
@@ -69,12 +71,15 @@ SHARDS = tuple("0123456789abcdef")
 _DUE_PAGE = 1000
 # The largest number of keys in a BatchGetItem.
 _KEYS_AT_ONCE = 100
-# Bytes. DynamoDB allows keys of 2,048 bytes. Names of clusters, also in tags, are shorter than this.
+# The longest stored name of a cluster, in bytes. DynamoDB allows keys of 2,048 bytes. Real names, also in tags, are
+# shorter.
 _LONGEST_NAME = 1024
-# Pages of 1 MiB, with some thousand offerings each: more zones and machine types than can fail at one time.
+# The most pages of offerings that a query reads. A page has 1 MiB, which is some thousand offerings. Fewer offerings
+# can fail at one time than these pages contain.
 _OFFERING_PAGES = 8
 _OF_EVENTS = ("GROUP", "GROWTH", "HEARD", "ZONE")
-# A lease has both attributes. An item without them may come from the function that receives events.
+# A lease has both attributes. The function that receives events may have created an item without them. Such an item
+# counts as no lease.
 _NO_LEASE = "attribute_not_exists(fence) AND attribute_not_exists(ends)"
 _LEASE_IS_FREE = f"({_NO_LEASE}) OR (fence = :seen AND ends <= :now)"
 _OF_PK = "pk = :pk"
@@ -94,12 +99,12 @@ def _due_pk(cluster: str) -> str:
 
 
 class DynamoStore:
-    """``Store`` on DynamoDB.
+    """Implements all store ports of the use cases with DynamoDB.
 
     Args:
         client: A boto3 DynamoDB client.
         table: The table's name.
-        now: Returns the time, to ignore items that have expired and are not deleted yet.
+        now: Returns the time. Items that have expired are ignored, even if DynamoDB has not deleted them yet.
     """
 
     shards: Sequence[str] = SHARDS
@@ -111,16 +116,16 @@ class DynamoStore:
     # ---------------------------------------------------------------- all of one cluster
 
     def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
-        """Return the stored items of a cluster, with one query per MiB."""
+        """Return the stored items of a cluster. Each MiB takes one query."""
         values = {":pk": _pk(cluster), ":after": "G"}
         return self._remembered(
             cluster, self._table.query(f"{_OF_PK} AND sk >= :after", values, ConsistentRead=consistent)
         )
 
     def load_with_decisions(self, cluster: str, ulid: str) -> tuple[StoredCluster, Sequence[Mapping[str, Any]] | None]:
-        """Return a cluster and its decisions after ``ulid``, from one page of a query; None: they exceed a page.
+        """Return a cluster and its decisions after ``ulid``; None instead of decisions if one page cannot contain both.
 
-        Further pages are not read, because a caller may ask for a thousand clusters.
+        Further pages of decisions are not read, because a caller may request a thousand clusters.
         """
         values = {":pk": _pk(cluster), ":after": f"{_DECISION}{ulid} "}
         answer = self._table.page(f"{_OF_PK} AND sk >= :after", values, ConsistentRead=True)
@@ -136,49 +141,55 @@ class DynamoStore:
         return records.stored_cluster(cluster, _by_key(items), fencing_token, self._now())
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
-        """Store the state of a pool. Raises StateConflictError if it has changed."""
+        """Store the state of a pool. Raises StateConflictError if the stored state has changed."""
         self._save(cluster, f"POOL#{pool}", StoredPool(id=pool, state=state), versions)
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
-        """Store the state of a node group. Raises StateConflictError if it has changed."""
+        """Store the state of a node group. Raises StateConflictError if the stored state has changed."""
         self._save(cluster, f"GROUP#{key}", state, versions)
 
     def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, versions: Versions | None) -> None:
-        """Store the statements about a zone. Raises StateConflictError if it has changed."""
+        """Store the statements about a zone. Raises StateConflictError if the stored item has changed."""
         self._save(cluster, f"ZONE#{region}/{zone}", record, versions)
 
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
-        """Store a request for nodes. Raises StateConflictError if it has changed."""
+        """Store a request for nodes. Raises StateConflictError if the stored request has changed."""
         self._save(cluster, f"GROWTH#{record.id}", record, versions)
 
     def save_event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None) -> None:
-        """Store the check that an event requested last. Raises StateConflictError if it has changed."""
+        """Store the last check that an event requested. Raises StateConflictError if the stored item has changed."""
         self._save(cluster, records.EVENT_LOOK, record, versions)
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
-        """Store when the next check is due, in addition to scans. Raises StateConflictError if it has changed."""
+        """Store when a check is due in addition to the scans.
+
+        Raises StateConflictError if the stored item has changed.
+        """
         self._save(cluster, records.TIMER, timer, versions)
 
     def save_unreachable(self, cluster: str, unreachable: Unreachable, versions: Versions | None) -> None:
-        """Store that the cluster does not answer, or answers again. Raises StateConflictError if it has changed."""
+        """Store that the cluster does not answer, or that it answers again.
+
+        Raises StateConflictError if the stored item has changed.
+        """
         self._save(cluster, records.SILENCE, unreachable, versions)
 
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
-        """Delete the item if it is unchanged since it was read."""
+        """Delete an expired item if it is unchanged since it was read."""
         condition = unchanged("revision", versions[expired])
         self._table.call("delete_item", Key=key(_pk(cluster), expired), **condition)
 
     # ---------------------------------------------------------------- records and their index
 
     def save_record(self, record: ClusterRecord, control: ControlRecord, versions: Versions | None) -> None:
-        """Store record and control in one transaction, with the copy that ``scan`` reads.
+        """Store the record, the copy of the record for ``scan``, and the control record in one transaction.
 
-        The names are stored first: an item for a name that the record lacks is harmless.
+        The items of the cluster's names are stored first. If the transaction then fails, these items are harmless.
         """
         self._list_names(record)
         meta, controls = records.record_entries(record, control, versions, self._now())
         self._table.transact(
-            # The condition of the first write applies to all.
+            # A transaction makes all of its writes or none. So the condition of the first write applies to all.
             ("Put", self._put_of(_pk(record.id), meta, due={"S": _DUE}) | unchanged("version", meta.version)),
             ("Put", self._put_of(_pk(record.id), controls)),
             ("Put", {"Item": {**key(_due_pk(record.id), _pk(record.id)), "record": {"S": meta.text}}}),
@@ -186,7 +197,7 @@ class DynamoStore:
         meta.note(versions)
 
     def save_control(self, cluster: str, control: ControlRecord, versions: Versions) -> None:
-        """Store the control in one transaction with the record's version, because both share it."""
+        """Store the control record and, in the same transaction, the new version, which both records share."""
         controls = records.entry(CONTROL, control, versions, self._now())
         condition = unchanged("version", versions.get(META, 0))
         update = {
@@ -198,11 +209,14 @@ class DynamoStore:
                 ":next": number(controls.next_version),
             },
         }
-        # The condition of the first write applies to both.
+        # A transaction makes both writes or none. So the condition of the first write applies to both.
         self._table.transact(("Update", update), ("Put", self._put_of(_pk(cluster), controls)))
 
     def remove_record(self, cluster: str, versions: Versions) -> None:
-        """Delete record and control in one transaction. The items of the names remain, which is harmless."""
+        """Delete the record and the control record in one transaction.
+
+        The items of the cluster's names remain, which is harmless.
+        """
         condition = unchanged("version", versions.get(META, 0))
         self._table.transact(
             ("Delete", {"Key": key(_pk(cluster), META), **condition}),
@@ -211,18 +225,18 @@ class DynamoStore:
         )
 
     def registered(self, cluster: str) -> Registered | None:
-        """Return the registration of a cluster, from one consistent query."""
+        """Return the registration of a cluster, from one consistent query; None: the cluster is not registered."""
         values = {":pk": _pk(cluster), ":meta": META}
         items = self._table.query(f"{_OF_PK} AND begins_with(sk, :meta)", values, ConsistentRead=True)
         return records.registered(cluster, _by_key(items))
 
     def registrations(self) -> Sequence[tuple[str, Registration | str]]:
-        """Return every cluster in the sparse index. A bad record is replaced by its error."""
+        """Return the registrations in the sparse index, by cluster id. A record with a fault becomes an error text."""
         items = self._table.query("due = :due", {":due": _DUE}, IndexName="due")
         return [self._registration(_cluster_of(item["pk"]), item) for item in items]
 
     def due(self, shard: str, after: str | None = None) -> DuePage:
-        """Return one page of a shard. A bad record is replaced by its error."""
+        """Return one page of a shard's registrations. A record with a fault becomes an error text."""
         pk = f"DUE#{shard}"
         start = {} if after is None else {"ExclusiveStartKey": key(pk, _pk(after))}
         answer = self._table.page(_OF_PK, {":pk": pk}, Limit=_DUE_PAGE, **start)
@@ -234,7 +248,7 @@ class DynamoStore:
         )
 
     def called(self, name: str) -> Sequence[str]:
-        """Return the clusters of a name, from one query of its partition."""
+        """Return the ids of the clusters that have this name, from one query of the name's partition."""
         if not _can_be_listed(name):
             return []
         return [_cluster_of(item["sk"]) for item in self._table.query(_OF_PK, {":pk": f"NAME#{name}"})]
@@ -250,7 +264,10 @@ class DynamoStore:
     # ---------------------------------------------------------------- steady states and last checks
 
     def steady_clusters(self, clusters: Sequence[str]) -> dict[str, SteadyCluster]:
-        """Return the steady clusters, with one request per hundred. A cluster missing from the answer is not steady."""
+        """Return the steady clusters among these clusters. One request reads a hundred clusters.
+
+        A cluster that is missing from the answer counts as not steady.
+        """
         steady: dict[str, SteadyCluster] = {}
         for start in range(0, len(clusters), _KEYS_AT_ONCE):
             chunk = dict.fromkeys(clusters[start : start + _KEYS_AT_ONCE])
@@ -263,7 +280,7 @@ class DynamoStore:
         return steady
 
     def save_steady(self, cluster: str, steady: SteadyState, versions: Versions) -> None:
-        """Store the state as an attribute of the record, if the record is unchanged. The record keeps its version."""
+        """Store the steady state in the record's item, if the record is unchanged. The record keeps its version."""
         condition = unchanged("version", versions.get(META, 0))
         values = {**condition["ExpressionAttributeValues"], ":steady": {"S": dump_stored(steady)}}
         self._table.call(
@@ -274,17 +291,20 @@ class DynamoStore:
         )
 
     def save_checked_at(self, clusters: Sequence[str], at: datetime) -> None:
-        """Replace the item without a condition: parallel writes have times that differ only by seconds."""
+        """Store when these clusters were checked.
+
+        The write has no condition, because the times of parallel writes differ only by seconds.
+        """
         self._table.call("put_item", **self._put_of(LOOKED_AT, records.looked_at_entry(clusters, at)))
 
     def checked_at(self) -> Mapping[str, datetime]:
-        """Return when each cluster was last read, from one eventually consistent query."""
+        """Return when each cluster was last checked, from one eventually consistent query."""
         return records.last_looks(_by_key(self._table.query(_OF_PK, {":pk": LOOKED_AT})), self._now())
 
     # ---------------------------------------------------------------- cluster health
 
     def save_cluster_health(self, cluster: str, cluster_health: ClusterHealth, versions: Versions | None) -> None:
-        """Store the health and its copy for readers of all clusters in one transaction, so that both are equal."""
+        """Store the cluster's health, and its copy for readers of all clusters. One transaction keeps both equal."""
         entry = records.entry(HEALTH, cluster_health, versions, self._now())
         self._table.transact(
             ("Put", self._put_of(_pk(cluster), entry) | unchanged("version", entry.version)),
@@ -308,12 +328,15 @@ class DynamoStore:
     # ---------------------------------------------------------------- items that clusters share
 
     def offerings(self) -> Offerings:
-        """Return the offerings with reports, from one eventually consistent query: half a read unit if none exist."""
+        """Return the offerings that have reports, from one eventually consistent query.
+
+        If no offering has a report, the query costs half a read unit.
+        """
         offerings: dict[Offering, SharedOffering] = {}
         for sort_key, item in _by_key(self._table.query(_OF_PK, {":pk": OFFERING}, pages=_OFFERING_PAGES)).items():
             shared = records.shared_offering(sort_key, item, self._now())
             if shared.state != OfferingState():
-                with suppress(BadValueError):  # a newer release may know other kinds of offerings
+                with suppress(BadValueError):  # a newer release may have stored other kinds of offerings
                     offerings[Offering.read(sort_key)] = shared
         return offerings
 
@@ -326,7 +349,7 @@ class DynamoStore:
         self._put(OFFERING, records.shared_entry(str(offering), state, version, self._now()))
 
     def rollout(self) -> tuple[Rollout | None, int | None]:
-        """Return the rollout, from one consistent query: the role of ``scan`` allows no other kind of read."""
+        """Return the rollout, from one consistent query. The role of ``scan`` allows only queries."""
         items = _by_key(self._table.query(_OF_PK, {":pk": ROLLOUT}, ConsistentRead=True))
         return records.rollout_of(items.get(ROLLOUT))
 
@@ -342,11 +365,11 @@ class DynamoStore:
     # ---------------------------------------------------------------- the lease
 
     def take_lease(self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime) -> Lease:
-        """Take the lease if it has ended and no run has had it since ``seen_token``.
+        """Take the lease if it has ended and no other run has taken it since this run read ``seen_token``.
 
             seen          another run         now
-        -----*---------------[token + 1)--------*-----> the token has moved: the plan is stale
-        -----*-----------------------[==========*=====> still running: held
+        -----*---------------[token + 1)--------*-----> the token is higher, so the plan is stale
+        -----*-----------------------[==========*=====> the other run still has the lease
         """
         fencing_token = seen_token + 1
         lease = {"owner": {"S": owner}, "fence": number(fencing_token), "ends": number(expires.timestamp())}
@@ -383,7 +406,7 @@ class DynamoStore:
     # ---------------------------------------------------------------- decisions
 
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
-        """Add a decision, cut to fit into an item. DynamoDB deletes it after ``expires``."""
+        """Add a decision, truncated to fit into an item. DynamoDB deletes the item after ``expires``."""
         text = json.dumps(fit(decision), ensure_ascii=False)
         self._put(_pk(cluster), Entry(sort_key=f"{_DECISION}{ulid}", text=text, expires=expires))
 
@@ -396,17 +419,17 @@ class DynamoStore:
         )
 
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
-        """Return a page of the decisions after ``ulid``, and True if there are more.
+        """Return a page of the decisions after ``ulid``, and True if more decisions follow.
 
         A page has 1 MiB at most, which fits into the answer of a Lambda function.
         """
-        # A blank sorts before every other character, and a tilde after them.
+        # With a space added, the ULID sorts after its own decision and before the next. A tilde sorts after all ULIDs.
         values = {":pk": _pk(cluster), ":after": f"{_DECISION}{ulid} ", ":last": f"{_DECISION}~"}
         answer = self._table.page(f"{_OF_PK} AND sk BETWEEN :after AND :last", values)
         return self._decisions(cluster, answer["Items"]), "LastEvaluatedKey" in answer
 
     def _decisions(self, cluster: str, items: Iterable[Item]) -> list[Mapping[str, Any]]:
-        """Return the decisions that have not expired. DynamoDB deletes expired ones days late."""
+        """Return the decisions that have not expired. DynamoDB may delete expired decisions days late."""
         decisions = ((item["sk"]["S"].removeprefix(_DECISION), _stored(_DECISION, item)) for item in items)
         return [
             records.decision_of(cluster, id, stored) for id, stored in decisions if not stored.has_expired(self._now())
@@ -432,10 +455,10 @@ class DynamoStore:
         return {"Item": {**item, **attributes}}
 
     def _update(self, pk: str, entry: Entry) -> None:
-        """Write the attributes of an item of events. The function that receives events may write no others.
+        """Write an item of events. The function that receives events may write only the attributes that are set here.
 
-        DynamoDB deletes every item with an ``expires_at``, so that function may not set it. A run deletes these items
-        (``forget``).
+        It may not set ``expires_at``, because DynamoDB deletes an item after this time. So a run deletes expired
+        items of events (``forget``).
         """
         values: Item = {":state": {"S": entry.text}, ":revision": number(entry.next_version)}
         condition = unchanged("revision", entry.version)
@@ -446,7 +469,7 @@ class DynamoStore:
             "update_item",
             Key=key(pk, entry.sort_key),
             UpdateExpression=f"SET #state = :state, revision = :revision{until}",
-            ExpressionAttributeNames={"#state": "state"},  # a reserved word
+            ExpressionAttributeNames={"#state": "state"},  # "state" is a reserved word of DynamoDB
             **condition | {"ExpressionAttributeValues": {**values, **condition.get("ExpressionAttributeValues", {})}},
         )
 
@@ -468,10 +491,10 @@ def _is_of_events(sort_key: str) -> bool:
 def _stored(sort_key: str, item: Item) -> Stored:
     """Return an item's text, and the version on which its next write is conditional.
 
-    If an attribute cannot be read, the item gets a ``fault``, which is logged. A readable version is kept, so that the
-    item can be overwritten.
+    If an attribute cannot be read, the error is logged and returned as ``fault``. The version is returned if it can be
+    read, so that the item can be overwritten.
     """
-    # The function that receives events could add its attributes to any item. They are read only from items of events.
+    # The function that receives events could add its attributes to any item. They count only in items of events.
     content, revision, until = (
         ("state", "revision", "kept_until") if _is_of_events(sort_key) else ("record", "version", "expires_at")
     )

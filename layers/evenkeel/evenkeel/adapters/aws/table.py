@@ -1,4 +1,4 @@
-"""The DynamoDB table: its calls, its errors, and the attributes of its items.
+"""Calls the DynamoDB table, converts its errors, and reads the attributes of its items.
 
 Every attribute is read here, so that a missing attribute and a wrong type raise the same error, ConfigError. An item
 that cannot be read affects only its own cluster, offering or alert.
@@ -16,14 +16,14 @@ from evenkeel.domain.model.values import quote
 from evenkeel.validation import ConfigError
 
 Item = Mapping[str, Any]
-# By call: the part that every answer to it contains.
+# Call -> the part that every valid answer to this call contains.
 _PARTS = {"query": "Items", "batch_get_item": "Responses"}
 _OF_SEVERAL_TABLES = ("batch_get_item", "transact_write_items")
 _CONFLICTS = ("ConditionalCheckFailed", "ConditionalCheckFailedException", "TransactionConflict")
 
 
 class Table:
-    """One table, by its name and a boto3 client."""
+    """One DynamoDB table, which is called with a boto3 client."""
 
     def __init__(self, client: Any, name: str) -> None:
         self._client = client
@@ -34,7 +34,7 @@ class Table:
 
         Raises:
             StateConflictError: the condition of a write is false, or another write of the item is in progress.
-            StateUnavailableError: the table does not answer.
+            StateUnavailableError: the call fails for another reason.
         """
         if operation not in _OF_SEVERAL_TABLES:
             request = {"TableName": self.name, **request}
@@ -49,19 +49,19 @@ class Table:
         return answer
 
     def transact(self, *writes: tuple[str, Item]) -> None:
-        """Carry out all of these writes or none: ``("Put", request)``, ``("Update", ...)`` or ``("Delete", ...)``."""
+        """Make all writes or none. A write is ``("Put", request)``, ``("Update", ...)`` or ``("Delete", ...)``."""
         items = [{operation: {"TableName": self.name, **request}} for operation, request in writes]
         self.call("transact_write_items", TransactItems=items)
 
     def get(self, pk: str, sk: str) -> list[Item]:
-        """Return the item of these keys, consistently read, as a list of one item or none."""
+        """Return a list with the item of these keys, from a consistent read, or an empty list."""
         answer = self.call("get_item", Key=key(pk, sk), ConsistentRead=True)
         return [answer["Item"]] if "Item" in answer else []
 
     def query(
         self, condition: str, values: Mapping[str, str], *, pages: int | None = None, **request: Any
     ) -> list[Item]:
-        """Return all items that a key condition selects; with ``pages``, only the items of so many first pages."""
+        """Return all items that a key condition selects. With ``pages``, read only this number of pages."""
         items: list[Item] = []
         while pages is None or pages > 0:
             answer = self.page(condition, values, **request)
@@ -73,13 +73,13 @@ class Table:
         return items
 
     def page(self, condition: str, values: Mapping[str, str], **request: Any) -> Any:
-        """Return one answer to a query: at most 1 MiB."""
+        """Return one answer to a query. It contains at most 1 MiB of items."""
         values_of_type = {name: {"S": value} for name, value in values.items()}
         return self.call("query", KeyConditionExpression=condition, ExpressionAttributeValues=values_of_type, **request)
 
 
 def key(pk: str, sk: str) -> dict[str, Any]:
-    """Return the two keys of an item."""
+    """Return the partition key and the sort key of an item, as attributes."""
     return {"pk": {"S": pk}, "sk": {"S": sk}}
 
 
@@ -89,9 +89,9 @@ def number(value: float) -> dict[str, str]:
 
 
 def unchanged(attribute: str, version: int | None) -> dict[str, Any]:
-    """Return the condition that an item still has this version; None: that it has no version.
+    """Return the condition that an item still has this version. None: the condition is that it has no version.
 
-    An item without a version counts as missing: the function that receives events could create such an item.
+    An item without a version counts as missing, because the function that receives events could create such an item.
     """
     if version is None:
         return {"ConditionExpression": f"attribute_not_exists({attribute})"}
@@ -107,7 +107,7 @@ def _is_conflict(error: ClientError) -> bool:
 
 
 def text(item: Item, name: str) -> str:
-    """Return an attribute of type S. Raises ConfigError."""
+    """Return the value of an attribute of type S. Raises ConfigError."""
     value = item[name].get("S") if isinstance(item.get(name), Mapping) else None
     if isinstance(value, str):
         return value
@@ -115,7 +115,7 @@ def text(item: Item, name: str) -> str:
 
 
 def whole(item: Item, name: str) -> int:
-    """Return an attribute of type N that is a whole number. Raises ConfigError."""
+    """Return the value of an attribute of type N, as a whole number. Raises ConfigError."""
     value = seconds(item, name)
     if value.is_integer():
         return int(item[name]["N"]) if item[name]["N"].isdigit() else int(value)
@@ -123,7 +123,7 @@ def whole(item: Item, name: str) -> int:
 
 
 def seconds(item: Item, name: str) -> float:
-    """Return an attribute of type N. Raises ConfigError."""
+    """Return the value of an attribute of type N. Raises ConfigError."""
     value = item[name].get("N") if isinstance(item.get(name), Mapping) else None
     try:
         if isinstance(value, str):
@@ -134,7 +134,7 @@ def seconds(item: Item, name: str) -> float:
 
 
 def moment(item: Item, name: str) -> datetime:
-    """Return an attribute of type N that is a time, in seconds since 1970. Raises ConfigError."""
+    """Return the time that an attribute of type N contains as seconds since 1970. Raises ConfigError."""
     try:
         return datetime.fromtimestamp(seconds(item, name), UTC)
     except (ValueError, OverflowError, OSError):
@@ -147,7 +147,7 @@ def key_of(item: Item) -> str:
 
 
 def _unreadable(item: Item, name: str, wanted: str) -> ConfigError:
-    """Return the error of an attribute, without its text, which may be large or secret."""
+    """Return the error about an attribute. The error does not quote a string, which may be long or secret."""
     value = item.get(name) or {}
     found = f"is {quote(value['N'])}" if "N" in value else f"has type {next(iter(value))}" if value else "is missing"
     return ConfigError([f"{key_of(item)}: {name} {found}: write {wanted}"])

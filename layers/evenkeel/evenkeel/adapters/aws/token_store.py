@@ -1,7 +1,7 @@
-"""``TokenVault`` with a KMS key of the stack, and two items of each cluster.
+"""Stores a cluster's tokens for writes and for checks in two items, encrypted with a KMS key of the stack.
 
 A token is smaller than the 4 KB that KMS encrypts without a data key. The encryption context has the token's purpose
-and server. KMS decrypts the token only with the same context, and a policy can refer to both.
+and server. KMS decrypts the token only with the same context, and an IAM policy can refer to purpose and server.
 """
 
 import base64
@@ -22,7 +22,7 @@ from evenkeel.validation import ConfigError
 
 # The most bytes that KMS encrypts without a data key.
 _LONGEST = 4096
-# How long an item is kept after its token has expired: without a renewal it is useless.
+# How long an item is kept after its token has expired. An expired token is useless.
 _KEPT_BEYOND = timedelta(days=1)
 _PROBLEMS = {
     "InvalidCiphertextException": "it was not encrypted for this endpoint under this stack's key: encrypt it again",
@@ -43,7 +43,7 @@ def encryption_context(server: str, *, writes: bool) -> dict[str, str]:
 
 
 class SealedTokens:
-    """``TokenVault`` on DynamoDB and KMS. ``table``: the table's name; ``key``: the key's ARN."""
+    """Implements ``TokenVault`` with DynamoDB and KMS. ``table`` is the table's name, ``key`` the key's ARN."""
 
     def __init__(self, dynamodb: Any, kms: Any, table: str, key: str) -> None:
         self._dynamodb = dynamodb
@@ -74,12 +74,12 @@ class SealedTokens:
         raise AccessError(f"the kept token cannot be read: {problem}")
 
     def save(self, cluster: str, token: SealedToken, *, writes: bool) -> None:
-        """Store a renewed token. If another run has stored one first, keep that one. Raises AccessError."""
+        """Store a renewed token. If another run has stored its token first, keep that token. Raises AccessError."""
         pk, sk = self._names(cluster, writes)
         self._call(
             "the renewed token cannot be stored",
             self._dynamodb.put_item,
-            passed_by="ConditionalCheckFailedException",  # another run was faster: its token is as good
+            passed_by="ConditionalCheckFailedException",  # another run has stored a token first, which is as good
             TableName=self._table,
             Item={
                 **key(pk, sk),
@@ -129,12 +129,12 @@ class SealedTokens:
 
     @staticmethod
     def _names(cluster: str, writes: bool) -> tuple[str, str]:
-        """Return the item's keys. The sort key sorts before "G", so that the query of a check does not read it."""
+        """Return the item's keys. The sort key sorts before "G", so that the query of a check skips the item."""
         return f"CLUSTER#{cluster}", f"ACCESS#{_purpose(writes)}"
 
     @staticmethod
     def _call(what: str, call: Callable[..., Any], *, passed_by: str = "", part: str = "", **given: Any) -> Any:
-        """Return the answer, or one ``part`` of it; None after the error code ``passed_by``. Raises AccessError."""
+        """Return the answer, or only its part ``part``; None if the error code is ``passed_by``. Raises AccessError."""
         try:
             answer = call(**given)
             return part_of(answer, part) if part else answer

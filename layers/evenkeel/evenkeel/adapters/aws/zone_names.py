@@ -7,7 +7,7 @@ from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, code_of, part
 
 
 class ZoneNames:
-    """Zone names by region. Each region is read once (ec2:DescribeAvailabilityZones): names never change."""
+    """Returns zone names. Each region is read only once (ec2:DescribeAvailabilityZones), because names never change."""
 
     def __init__(self, client: Callable[[str], Any]) -> None:
         """``client`` makes a boto3 EC2 client for a region."""
@@ -15,7 +15,7 @@ class ZoneNames:
         self._known: dict[str, Mapping[str, str]] = {}
 
     def __call__(self, region: str) -> Mapping[str, str]:
-        """Return the names by zone id. Raises AccessError."""
+        """Return the zone names of a region, by zone id. Raises AccessError."""
         if region not in self._known:
             try:
                 zones = part_of(self._client(region).describe_availability_zones(), "AvailabilityZones")

@@ -34,7 +34,7 @@ class ApplyFields(Fields):
         return list(self.records)
 
     def of(self, cluster: str) -> Self:
-        """Return the fields for one cluster: its record, and the digest of its former record if the event has it."""
+        """Return the fields for one cluster: its record, and the digest of its former record if the event has one."""
         before = {cluster: self.before[cluster]} if cluster in self.before else {}
         return self.model_copy(update={"records": {cluster: self.records[cluster]}, "before": before})
 
@@ -58,7 +58,7 @@ def _apply_touches(call: Call, fields: ApplyFields) -> Answer:
 def apply(call: Call, fields: ApplyFields) -> Answer:
     """Store the records of fleet files; the differences are shown first.
 
-    A record without differences is not written, so repeated events do no harm.
+    A record without differences is not stored, so a repeated event is harmless.
     """
     record, registered, before, differences = _compared(call, fields)
     if registered is not None and not differences:
@@ -94,7 +94,7 @@ def _compared(
 
 
 def _faults(call: Call, record: ClusterRecord, registered: Registered | None) -> Sequence[str]:
-    """Return why the cluster cannot be read or written with this record, as far as the identity of checks can tell."""
+    """Return why the cluster cannot be read or written with this record. Only the identity of checks is tried."""
     before, control = (registered.record, registered.control) if registered else (None, ControlRecord())
     if isinstance(before, ClusterRecord) and _is_reached_alike(record, before):
         return ()

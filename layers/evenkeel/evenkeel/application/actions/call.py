@@ -32,15 +32,15 @@ _SECONDS_TO_ANSWER = 2
 PLANNED_ONLY = "planned only: dry run"
 
 Answer = dict[str, Any]
-"""JSON with at least ``message``, one line for people."""
+"""A JSON object. It has at least ``message``, which is one line for people."""
 
 
 class Right(StrEnum):
-    """A right that an action needs and a caller has. Each right includes the ones listed before it."""
+    """The rights of callers. An action requires one of them. Each right includes the rights listed before it."""
 
     READ = "read"
     WRITE = "write"  # on-call actions, which can be undone
-    ADMINISTER = "administer"  # registration of clusters, their access, and whether they are written
+    ADMINISTER = "administer"  # registration and access of clusters, and whether Evenkeel writes to them
 
     def covers(self, other: "Right") -> bool:
         """Return True if this right includes the other."""
@@ -49,7 +49,7 @@ class Right(StrEnum):
 
 
 class Fields(BaseModel):
-    """The fields of an event besides action, cluster and caller. A field's description is the help of its option."""
+    """The fields of an event, except action, cluster and caller. A field's description is its option's help text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -60,7 +60,7 @@ class Fields(BaseModel):
 
     @property
     def clusters(self) -> list[str]:
-        """Return the clusters that the fields themselves name."""
+        """Return the ids of the clusters that these fields name."""
         return []
 
     def of(self, _cluster: str) -> Self:
@@ -104,7 +104,7 @@ Digests = Annotated[dict[str, str | None], Field(description="Digests that were 
 
 
 class Ending(Fields):
-    """The fields of an action that ends at a given time."""
+    """The fields of an action whose effect ends at a given time."""
 
     until: Annotated[Moment | None, Field(description="The end, in RFC 3339.")] = None
     lasting: Annotated[
@@ -112,7 +112,7 @@ class Ending(Fields):
     ] = None
 
     def end(self, now: datetime) -> datetime | None:
-        """Return the end; None if the event has neither field. Raises BadRequestError if it has both."""
+        """Return the end; None if the event has neither ``until`` nor ``for``. Raises BadRequestError for both."""
         if self.until is not None and self.lasting is not None:
             raise BadRequestError(f"until is '{rfc3339(self.until)}', and for is there too: name one of the two")
         return self.until if self.lasting is None else now + self.lasting
@@ -120,35 +120,36 @@ class Ending(Fields):
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluated:
-    """A cluster and its health now. If it cannot be read, ``preview`` is None and ``unread`` is the reason."""
+    """A cluster and its present health. ``preview`` is None if the cluster cannot be read; ``unread`` says why."""
 
     stored: StoredCluster
     cluster_health: ClusterHealth
-    now: datetime  # by the cluster's clock, as in its incidents; by Evenkeel's clock if the cluster cannot be read
+    # The time by the cluster's clock, which its incidents use. If the cluster cannot be read, by Evenkeel's clock.
+    now: datetime
     preview: Preview | None = None
     unread: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One action, for one cluster."""
+    """One action, for one cluster or for all clusters."""
 
     ports: ActionPorts
-    cluster: str  # empty: all registered clusters
-    selector: Selector | None  # selects among all registered clusters; None: no selector
+    cluster: str  # the cluster's id; empty: the event names no single cluster
+    selector: Selector | None  # selects registered clusters by label; None: the event has no selector
     right: Right  # the right that this event needs
     by: str | None  # the caller, unverified
     reason: str | None  # the caller's reason
     now: datetime
-    remaining: Remaining  # seconds for this call, which may be one of several
-    of_invocation: Remaining  # seconds for all calls of the invocation
+    remaining: Remaining  # seconds that are left for this call; an invocation may have several calls
+    of_invocation: Remaining  # seconds that are left for all calls of the invocation together
 
     def load(self) -> StoredCluster:
         """Return the cluster's stored items. Raises UnknownClusterError, ConfigError, StateUnavailableError."""
         return with_reports(self.ports.store.load(self.cluster), read_offerings(self.ports.store))
 
     def registrations(self) -> Sequence[tuple[str, Registration | str]]:
-        """Return all registrations; with a selector, only the matching ones."""
+        """Return the registrations of all clusters, or of the clusters that match the selector."""
         all_of_them, selector = self._registered, self.selector
         if selector is None:
             return all_of_them
@@ -163,17 +164,17 @@ class Call:
         return self.ports.store.registrations()
 
     def preview(self, *, with_demand: bool = False) -> Preview:
-        """Read and plan the cluster. Raises as ``load``, and AccessError, ClusterUnavailableError."""
+        """Read the cluster and return its plan. Raises the errors of ``load``, AccessError, ClusterUnavailableError."""
         return preview_of(self.ports.clusters, self.load(), self.now, self.remaining, with_demand=with_demand)
 
     def evaluate(self, *, with_demand: bool = False) -> Evaluated:
-        """Read the cluster and evaluate its health. If it cannot be read, only its stored items are used.
+        """Read the cluster and return its health. If the cluster cannot be read, only its stored items are used.
 
-        Raises as ``load``.
+        Raises the errors of ``load``.
         """
         stored = self.load()
         after, known = stored.record.opens_trouble_after, stored.cluster_health
-        # Reserves the time to answer from the stored items if the cluster hangs.
+        # Reserves the time to answer from stored items if the cluster does not answer.
         left = lambda: self.remaining() - _SECONDS_TO_ANSWER  # noqa: E731
         try:
             preview = preview_of(self.ports.clusters, stored, self.now, left, with_demand=with_demand)
@@ -183,17 +184,17 @@ class Call:
             health = evaluate_unread(known, kind_of(error), str(error), since, self.now, timedelta())
             return Evaluated(stored=stored, cluster_health=health, now=self.now, unread=str(error))
         health = evaluate(known, preview.plan, {**stored.state.groups, **preview.plan.states}, after)
-        if not stored.control.is_paused(self.now):  # this read succeeds even if the scheduled checks have stopped
+        if not stored.control.is_paused(self.now):  # scheduled checks may have stopped, although this read succeeded
             checked_at = self.ports.store.checked_at().get(self.cluster)
             health = with_stopped(health, stored.record.scan_interval, checked_at, self.now)
         return Evaluated(stored=stored, cluster_health=health, now=preview.now, preview=preview)
 
     def is_dry(self, record: ClusterRecord, control: ControlRecord) -> bool:
-        """Return True if nothing is written to the cluster."""
+        """Return True if the cluster is in dry run."""
         return control.is_dry(record, self.ports.dry_run)
 
     def dry_pools(self, stored: StoredCluster, pools: Iterable[PoolPlan]) -> list[PoolPlan]:
-        """Return the pools in dry run, by their own or their cluster's setting, except those being restored."""
+        """Return the pools in dry run, except pools being restored. A pool's setting overrides its cluster's."""
         is_dry = stored.is_dry(self.ports.dry_run)
         dry = [pool for pool in pools if (is_dry if pool.mode.dry_run is None else pool.mode.dry_run)]
         return [pool for pool in dry if not stored.control.restores(pool.id)]
@@ -201,12 +202,12 @@ class Call:
     def with_dry_run(
         self, answer: Answer, stored: StoredCluster, pools: Sequence[PoolPlan], planned: Answer | None = None
     ) -> Answer:
-        """Return the answer, changed if dry run or a pause prevents writes.
+        """Return the answer. If dry run or a pause prevents writes, the answer says so.
 
         Args:
             answer: The answer if everything is written.
             stored: The cluster.
-            pools: The pools that the action is about. If there are none, the cluster's setting applies.
+            pools: The pools that the action is about. If there are none, the cluster's dry-run setting applies.
             planned: The answer if nothing is written now; None: ``answer``.
         """
         is_paused = stored.control.is_paused(self.now)
@@ -222,15 +223,15 @@ class Call:
         return {**answer, **words, "dryRun": everything, **only}
 
     def change_control(self, stored: StoredCluster, fields: Mapping[str, object]) -> ControlRecord:
-        """Write the control item with these fields changed, and return it. Raises StateConflictError."""
-        # Validated instead of only copied, because ``fields`` may contain values from an event.
+        """Store the control record with these fields changed, and return it. Raises StateConflictError."""
+        # The control record is validated, because ``fields`` may contain values from an event.
         where = f"record of cluster {self.cluster}"
         control = read_model(ControlRecord, {**stored.control.model_dump(), **fields}, where)
         self.ports.store.save_record(stored.record, control, stored.versions)
         return control
 
     def another_autoscaler(self, record: ClusterRecord) -> Reason | None:
-        """Return the reason if this record must not order nodes, because another autoscaler does; None: no conflict.
+        """Return a reason if this record makes Evenkeel order nodes, but another autoscaler orders nodes already.
 
         Raises AccessError, ClusterUnavailableError.
         """
@@ -241,7 +242,7 @@ class Call:
         return Reason.of(Rule.TWO_AUTOSCALERS, at=at) if at is not None and is_at_work(at, self.now) else None
 
     def refused_rights(self, record: ClusterRecord, *, writes: bool) -> Sequence[str]:
-        """Return the rights that the API server refuses. Raises AccessError, ClusterUnavailableError."""
+        """Return, as text, the rights that Evenkeel lacks. Raises AccessError, ClusterUnavailableError."""
         ask = partial(self.ports.clusters.refused, record, self.remaining, writes=writes)
         return contained(record.id, "its rights were asked for", ask)
 
@@ -250,7 +251,7 @@ class Call:
         self.ports.queue.request(self.cluster, reason, f"{reason}-{self.cluster}-{self.now.timestamp()}")
 
     def still_held(self, control: ControlRecord) -> str:
-        """Return the end of a message: the parts of the cluster that are still paused or being restored."""
+        """Return text for the end of a message. It says what is still paused or being restored."""
         paused = control.pools_paused(self.now)
         restoring = [name for name in control.restoring_pools if name not in paused]
         notes = "; it is still being restored" if control.restoring else ""
@@ -269,24 +270,26 @@ class Action:
     """One row of the table of actions."""
 
     name: str
-    summary: str  # the help of its command
+    summary: str  # the help text of its command
     fields: type[Fields]
     right: Right
     handler: Handler
     of_all: bool = False  # True: an event without a cluster is about all registered clusters
-    overview: Handler | None = None  # answers such an event from stored items; None: ``handler`` answers per cluster
-    looks_with: str = ""  # an event with this field uses ``handler`` for each cluster, instead of ``overview``
-    rights_with: Mapping[str, Right] = field(default_factory=dict)  # field -> the right that an event with it needs
-    # Returns the effect on a cluster without carrying it out; None: no effect. An action with this function accepts
-    # several clusters, and `list`.
+    # Answers an event about all clusters from stored items. None: ``handler`` answers for each cluster.
+    overview: Handler | None = None
+    looks_with: str = ""  # if an event has this field, ``handler`` answers for each cluster instead of ``overview``
+    # Field -> the right that an event with this field needs.
+    rights_with: Mapping[str, Right] = field(default_factory=dict)
+    # Returns the action's effect on a cluster, without carrying out the action; None: no effect. An action with this
+    # function accepts several clusters, and the field `list`.
     touches: Callable[[Call, Any], Answer | str | None] | None = None
     spares: str = ""  # why the action has no effect on clusters for which ``touches`` returns None
-    of_records: bool = False  # True: its fields name the clusters
-    of_stack: bool = False  # True: it is about the stack, not about a cluster, and records its caller itself
+    of_records: bool = False  # True: the action's own fields name the clusters
+    of_stack: bool = False  # True: the action is about the stack, not about a cluster, and stores its caller itself
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """Return the fields of an event that name clusters, and ``list``, with which the action is not carried out."""
+        """Return the event fields that name clusters, and ``list``. An event with ``list`` only shows the effect."""
         if self.of_stack:
             return ()
         if self.of_records:
@@ -295,7 +298,7 @@ class Action:
         return ("cluster", *several, *(("all", "list") if self.touches else ()))
 
     def listed(self, call: Call, fields: Fields) -> Answer | None:
-        """Return the action's effect on a cluster without carrying it out; None: no effect."""
+        """Return the action's effect on a cluster, without carrying out the action; None: no effect."""
         effect = self.touches(call, fields) if self.touches else None
         return {"message": effect} if isinstance(effect, str) else effect
 
@@ -304,13 +307,13 @@ class Action:
         return None if event.get(self.looks_with) is True else self.overview
 
     def right_for(self, event: Mapping[str, Any]) -> Right:
-        """Return the right that this event needs, also if a field has a bad value."""
+        """Return the right that this event needs, even if a field has a bad value."""
         rights = [right for name, right in self.rights_with.items() if event.get(name, False) not in (False, None)]
         return max([self.right, *rights], key=[*Right].index)
 
 
 def action(fields: type[Fields], right: Right, **row: Any) -> Callable[[Handler], Action]:
-    """Return a decorator that makes a row of the table of actions. The help is the first line of the docstring."""
+    """Return a decorator that makes a handler an ``Action``. The docstring's first line is the command's help text."""
 
     def row_of(handler: Handler) -> Action:
         summary = (handler.__doc__ or "").partition("\n")[0]

@@ -1,6 +1,6 @@
-"""``explain``: the incidents and what to do, or the rule that set each number of a group and what prevents growth.
+"""``explain``: all incidents with their remedies; or, for groups, the rule of each number and the obstacles to growth.
 
-All numbers are from the plan.
+All numbers are from a plan that is made for the answer.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -39,18 +39,18 @@ from evenkeel.texts.pool_numbers import chain_text, origin_text
 from evenkeel.validation import ConfigError
 
 _DECISIONS_TOLD = 3
-_DECISIONS_READ = 50  # most of them are about other pools
+_DECISIONS_READ = 50  # more than are shown, because most decisions are about other pools
 
 
 class ExplainFields(Fields):
-    """A group or a pool. Without either, all incidents are explained."""
+    """A group or a pool to explain. Without either, all incidents are explained."""
 
     group: GroupName = None
     pool: PoolName = None
 
 
 class Explanation(Document):
-    """The answer. ``groups``: sentences by group."""
+    """The answer. ``groups`` has the sentences about each group, by key."""
 
     pool: Annotated[dict[str, Any] | None, ONLY_WHEN_KNOWN] = None
     incidents: Annotated[list[dict[str, Any]] | None, ONLY_WHEN_KNOWN] = None
@@ -60,7 +60,7 @@ class Explanation(Document):
     message: str = ""
 
     def json(self) -> Answer:
-        """Return the answer, with all sentences as its message."""
+        """Return the answer as JSON. If no message is set, it consists of all sentences."""
         groups = [line for lines in self.groups.values() for line in lines]
         self.message = self.message or " ".join([*self.sentences, *groups, *self.history])
         return document_json(self)
@@ -90,7 +90,7 @@ def explain(call: Call, fields: ExplainFields) -> Answer:
 
 
 def _explain_incidents(call: Call) -> Answer:
-    """Explain all incidents, and the numbers of their pools and groups."""
+    """Return the explanation of all incidents, and of the numbers of their pools and groups."""
     try:
         evaluated = call.evaluate(with_demand=True)
     except ConfigError as error:  # all other parts of the answer need a valid record
@@ -128,7 +128,7 @@ def _explain_invalid_record(call: Call, fault: str) -> Answer:
 
 
 def _what_to_do(call: Call, incident: Incident) -> list[str]:
-    """Return the incident, and what to do. The command is left out if it is `explain` itself."""
+    """Return sentences about an incident and its remedy, without the remedy's command if that is `explain`."""
     command = "" if explains(incident) else f": {command_line(incident, call.cluster, call.ports.stack)}"
     words = incident_text(incident, call.now)
     return [
@@ -151,7 +151,7 @@ def _history(call: Call, names: Iterable[str], now: datetime) -> list[str]:
     return history(call.ports.store.decisions(call.cluster, _DECISIONS_READ), names, now)
 
 
-# A reason that set a number starts with the name of its kind of rule, as in docs/operate/status.md.
+# The kinds of rules, as in docs/operate/status.md. The sentence about a number starts with the kind of its rule.
 _NAMES: Mapping[Rule, str] = {
     rule: name
     for name, rules in {
@@ -198,7 +198,7 @@ def explain_reason(reason: Reason) -> str:
 
 
 def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
-    """Return the pool in sentences: its numbers and their sources, the free part of PoolMaximum, its problems."""
+    """Return sentences about a pool: its numbers with their sources, its unused PoolMaximum, and its problems."""
     pool = preview.pool(planned.id)
     sentences = [f"Pool {planned.id} is sized by {planned.strategy.name} ({_strategy_from(preview, pool)})."]
     for origin in planned.report.origins:
@@ -240,7 +240,7 @@ def _room(pool: PoolPlan, maximum: int) -> str:
 
 
 def explain_group(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
-    """Return a group in sentences: its state and since when, replicas, max, min, and what prevents growth."""
+    """Return sentences about a group: its state, replicas, max, min, and the obstacles to its growth."""
     group, old, new = plan.group, plan.group.bounds, plan.bounds
     since, until = preview.span(pool, plan)
     about: dict[Topic, list[str]] = {topic: [] for topic in Topic}
@@ -272,7 +272,7 @@ def _minimum(pool: PoolPlan, plan: GroupPlan) -> list[str]:
 
 
 def _past(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
-    """Return a group's last failure, the last write of its bounds, and its bounds before Evenkeel."""
+    """Return sentences about a group's last failure, the last write of its bounds, and its adopted bounds."""
     group, state, sentences = plan.group, preview.state_of(plan.group.key), []
     if state is not None and state.last_failure is not None and plan.state in (State.FENCED, State.PROBING):
         message = " ".join(state.message.split()).rstrip(".") or state.failure_class.value
@@ -311,7 +311,7 @@ def _scale_down_options(group: NodeGroup) -> Iterator[str]:
 
 
 def history(decisions: Iterable[Mapping[str, Any]], names: Iterable[str], now: datetime) -> list[str]:
-    """Return sentences about the last actions and the last decisions that changed a group with one of these keys."""
+    """Return sentences about the last operator actions, and the last decisions about groups with these keys."""
     keys = set(names)
     lines = (line for entry in map(or_named, decisions) for line in _lines_of(entry, keys, now))
     return list(islice(lines, _DECISIONS_TOLD))
@@ -343,7 +343,7 @@ def _changes(decision: DecisionDocument, keys: Collection[str], now: datetime) -
 
 
 def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
-    """Return how far the group may grow below its max; if it may not grow, the change that would allow it."""
+    """Return a sentence that says by how many nodes the group may grow, or which change would let it grow."""
     group, top = plan.group, plan.bounds.max if plan.bounds else None
     holds = [] if pool.mode.valid else ["its pool is invalid"]
     if plan.state is State.FROZEN:
@@ -369,7 +369,7 @@ def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
 
 
 def _obstacles(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> list[str]:
-    """Return each obstacle to growth, with the change that would remove it."""
+    """Return the obstacles to the growth of a group, each with the change that would remove the obstacle."""
     group, obstacles = plan.group, []
     if plan.state is State.FENCED:
         obstacles.append("it is fenced" if until is None else f"its fence ends at {rfc3339(until)}")
@@ -395,7 +395,7 @@ def _pool_is_full(pool: PoolPlan, requested: int, maximum: int) -> str:
 
 
 def _spent(plan: GroupPlan) -> str:
-    """Return why max is not above the requested replicas of a group that has no other obstacle."""
+    """Return why a group without other obstacles has a max that is not above its requested replicas."""
     if any(reason.rule in (Rule.MOVE_UNDER_WAY, Rule.CLOSED_FOR_ORDER) for reason in plan.reasons):
         return "its max rises again once what is on its way has come"
     if plan.leaves:

@@ -23,7 +23,7 @@ _ZoneName = Annotated[str | None, Field(min_length=1, max_length=63, pattern=r"^
 
 
 class FenceZoneFields(Ending):
-    """A zone and an end are required, because a fence without an end would be forgotten."""
+    """A zone and an end are required, because operators would forget a fence without an end."""
 
     zone: Annotated[_ZoneName, Field(description="The zone's name or id, as the cluster has it.")] = None
     zone_id: Annotated[
@@ -37,7 +37,7 @@ class FenceZoneFields(Ending):
 
 
 def _fence_zone_touches(call: Call, fields: FenceZoneFields) -> Answer | None:
-    """Return the zone; None if the cluster has no such zone. Raises an error if its zones are unknown."""
+    """Return the effect; None if the cluster has no such zone. Raises an error if the cluster's zones are unknown."""
     stored = call.load()
     try:
         zone, doubt = _zone(call, fields, stored)
@@ -63,9 +63,9 @@ def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
 
 
 def _fenced(call: Call, zone: str, end: str, doubt: str) -> tuple[Answer, Answer]:
-    """Return the answer if the fence is written, and the answer if it is only planned.
+    """Return two answers: one for a fence that is written, and one for a fence that is only planned.
 
-    ``alike`` is the message without the cluster. So equal answers of several clusters are shown once.
+    ``alike`` is the message without the cluster, so that equal answers of several clusters are shown once.
     """
     done = {
         "message": f"zone {zone} of {call.cluster} is fenced until {end}: its groups get no "
@@ -81,7 +81,7 @@ def _fenced(call: Call, zone: str, end: str, doubt: str) -> tuple[Answer, Answer
 
 
 def _lifted(call: Call, zone: str, others: Sequence[str]) -> tuple[Answer, Answer]:
-    """Return the answer if the fence is lifted now, and the answer if lifting it is only planned.
+    """Return two answers: one for a fence that is lifted now, and one for a fence whose lifting is only planned.
 
     ``others``: the sources that still report the zone as impaired.
     """
@@ -101,9 +101,9 @@ def _lifted(call: Call, zone: str, others: Sequence[str]) -> tuple[Answer, Answe
 
 
 def _pools_in(call: Call, zone: str, stored: StoredCluster) -> list[PoolPlan]:
-    """Return the pools with a group in the zone; none if the cluster does not answer in time.
+    """Return the pools with a node group in the zone; an empty list if the cluster does not answer in time.
 
-    The fence is stored already, so the time to read a failing cluster is short.
+    The fence is already stored, so only a few seconds are spent on a cluster that does not answer.
     """
     name, start = stored.record.zone_ids.get(zone, zone), call.ports.clock.now()
 
@@ -120,7 +120,7 @@ def _pools_in(call: Call, zone: str, stored: StoredCluster) -> list[PoolPlan]:
 
 
 def _zone(call: Call, fields: FenceZoneFields, stored: StoredCluster) -> tuple[str, str]:
-    """Return the zone, and a note for the answer if the zone could not be checked. Raises BadRequestError."""
+    """Return the zone's name, and a note if it is unknown whether the zone exists. Raises BadRequestError."""
     if (fields.zone is None) == (fields.zone_id is None):
         raise BadRequestError("fence-zone needs a zone or a zone_id: name one of them")
     if fields.zone is not None:
@@ -130,10 +130,10 @@ def _zone(call: Call, fields: FenceZoneFields, stored: StoredCluster) -> tuple[s
 
 
 def _zone_of_id(call: Call, id: str, stored: StoredCluster) -> str:
-    """Return the cluster's name of the zone, by zone id.
+    """Return the name that the cluster uses for the zone with this id.
 
-    The name is read from the record, from AWS if the stack's account buys the machines, or from nodes. It is never
-    guessed, because two accounts may use one name for different zones.
+    The name is from the record, from AWS if the stack's account buys the machines, or from nodes. Evenkeel never
+    guesses the name, because two accounts may use one name for different zones.
     """
     record = stored.record
     if id in record.zone_ids:

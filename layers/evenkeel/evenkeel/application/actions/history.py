@@ -1,4 +1,4 @@
-"""``history`` and ``record``: what operators did, and what runs decided."""
+"""``history`` and ``record``: return the actions of operators, and the decisions of runs."""
 
 from datetime import timedelta
 from typing import Annotated, Any
@@ -13,13 +13,13 @@ _SINCE = timedelta(days=7)
 
 
 class HistoryFields(Fields):
-    """Actions are stored for as long as decisions: 30 days."""
+    """The start of the history. Operator actions are stored for 30 days, as long as decisions."""
 
     since: Annotated[Moment | None, Field(description="The start, in RFC 3339; default: seven days ago.")] = None
 
 
 class RecordFields(Fields):
-    """The start of a page. ``after``: the last decision of the previous page."""
+    """The start of a page. ``after`` is the id of the last decision on the previous page."""
 
     since: Annotated[Moment | None, Field(description="The start, in RFC 3339; default: 30 days ago.")] = None
     after: Annotated[str, Field(pattern=r"^[0-9A-HJKMNP-TV-Z]{26}$")] | None = None
@@ -47,7 +47,7 @@ def history(call: Call, fields: HistoryFields) -> Answer:
 def record(call: Call, fields: RecordFields) -> Answer:
     """The decisions of a cluster, the oldest first, as JSON.
 
-    An answer is one page, because Lambda answers with 6 MB at most.
+    An answer is one page of decisions, because Lambda limits answers to 6 MB.
     """
     call.load()  # raises for an unknown cluster
     first = ulid(fields.since, bytes(10)) if fields.since else ""

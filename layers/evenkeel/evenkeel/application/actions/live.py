@@ -15,7 +15,7 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.rollout.readiness import NEEDED
 from evenkeel.texts.english import rfc3339, sentence
 
-_MOST_NAMED = 200  # skipped and frozen groups
+_MOST_NAMED = 200  # the most skipped objects, and the most frozen groups, in an answer
 
 
 class ReadinessFields(Fields):
@@ -83,7 +83,7 @@ def _frozen(plan: Plan) -> dict[str, str]:
 
 
 def _ask(call: Call, stored: StoredCluster) -> Asked:
-    """Return the plan and the missing rights, read now. An error is part of the result."""
+    """Read the cluster now. Return its plan and the missing rights, or the error of the read."""
     record = stored.record
     try:
         plan = call.preview().plan
@@ -118,7 +118,7 @@ def live(call: Call, fields: LiveFields) -> Answer:
 
 
 def _result(call: Call, known: Known, fields: LiveFields) -> str:
-    """Return the result of the cluster's dry run. Raises BadRequestError if the cluster may not go live."""
+    """Return the result of the cluster's dry run as text. Raises BadRequestError if the cluster may not go live."""
     stored = known.stored
     if stored.record.dry_run is not None:
         raise BadRequestError(
@@ -140,7 +140,7 @@ def _dry_run_touches(call: Call, _fields: Fields) -> str | None:
 def dry_run(call: Call, _fields: Fields) -> Answer:
     """Stop writes to a cluster; its objects stay as they are.
 
-    The control record keeps the id of a rollout that enabled writes, so that the rollout does not enable them again.
+    If a rollout enabled writes, its id remains in the control record, so that the rollout does not enable them again.
     """
     stored = call.load()
     if stored.record.dry_run is False:

@@ -1,4 +1,4 @@
-"""The status of all clusters, from stored items only. It takes four queries, and works if clusters cannot be reached.
+"""The status of all clusters, from stored items only. It needs four queries, and no answer from a cluster.
 
 A cluster is ``well`` only if it was read within the last hours.
 """
@@ -22,14 +22,16 @@ from evenkeel.domain.offerings.reports import standing
 from evenkeel.record import Registration
 from evenkeel.texts.english import rfc3339
 
-# Lambda limits answers to 6 MB. Summaries beyond this size are shortened. The summaries of 10,000 clusters have 3 MB.
+# Bytes. Lambda limits answers to 6 MB. Beyond this size, further summaries are shortened. The shortened summaries of
+# 10,000 clusters have another 3 MB.
 _LARGEST_ANSWER = 3_000_000
 _FEW_WORDS = 100
-_MOST_OFFERINGS = 100  # first the offerings that the largest number of clusters lack
+# An answer lists at most this many offerings, first the offerings that the most clusters could not buy.
+_MOST_OFFERINGS = 100
 
 
 class ClusterSummary(Document):
-    """A cluster in the answer. ``places``: zone name -> zone id, of zones with incidents."""
+    """One cluster in the answer. ``places`` maps the names of zones with incidents to zone ids."""
 
     cluster: str
     ok: bool = True
@@ -50,7 +52,7 @@ class OfferingSummary(Document):
 
 
 class Overview(Document):
-    """The answer: unhealthy clusters, the worst first, and the names of all others by state."""
+    """The answer. It describes clusters with incidents, the worst first, and unseen clusters, and names all others."""
 
     now: Timestamp
     incident: bool
@@ -63,13 +65,13 @@ class Overview(Document):
 
 @dataclass(frozen=True, kw_only=True)
 class _StoredCluster:
-    """A cluster as it is stored."""
+    """The stored data of one cluster."""
 
     call: Call
     cluster: str
     registration: Registration | str
     cluster_health: ClusterHealth
-    checked_at: datetime | None  # None: it was not read within the last hours
+    checked_at: datetime | None  # None: the cluster was not read within the last hours
     places: Places
 
     @property
@@ -79,7 +81,7 @@ class _StoredCluster:
 
     @cached_property
     def incidents(self) -> tuple[Incident, ...]:
-        """The stored incidents. If checks have stopped, an incident says so: only the overview can detect that."""
+        """Return the stored incidents, and one more if checks have stopped, which checks themselves cannot detect."""
         if isinstance(self.registration, str):
             return unreadable(self.cluster_health, self.registration, self.call.now).incidents
         return with_stopped(
@@ -88,7 +90,7 @@ class _StoredCluster:
 
     @property
     def state(self) -> str:
-        """`paused`, `incident`, `unseen` or `well`."""
+        """Return `paused`, `incident`, `unseen` or `well`."""
         if isinstance(self.registration, Registration) and self.registration.control().is_paused(self.call.now):
             return "paused"
         if self.incidents:
@@ -162,7 +164,7 @@ def _offerings(offerings: Offerings, now: datetime) -> list[OfferingSummary]:
 
 
 def _fitting(clusters: list[_StoredCluster]) -> list[dict[str, Any]]:
-    """Return the summaries of clusters. Those beyond the size limit are shortened to the worst incident."""
+    """Return the summaries of clusters. Summaries beyond the size limit are shortened to their worst incident."""
     summaries, room = [], _LARGEST_ANSWER
     for stored in clusters:
         summary = document_json(stored.summary())

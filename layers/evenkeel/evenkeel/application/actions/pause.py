@@ -1,4 +1,4 @@
-"""``pause``, ``resume`` and ``restore``: stop acting on a cluster or pool, resume, or restore former bounds."""
+"""``pause``, ``resume`` and ``restore``: pause a cluster or pool, end a pause, or restore former bounds."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -15,7 +15,8 @@ from evenkeel.domain.model.pools import is_called
 from evenkeel.record import ControlRecord
 from evenkeel.texts.english import rfc3339
 
-# The number of newest entries to search for the caller of a pause. A paused cluster gets no new decisions.
+# The number of newest entries that are searched for the caller of a pause. Few entries are enough, because a paused
+# cluster gets no new decisions.
 _NEWEST = 20
 
 
@@ -26,13 +27,13 @@ class PauseFields(Ending):
 
 
 class RestoreFields(Fields):
-    """Without a pool: the whole cluster."""
+    """Without a pool, the whole cluster is restored."""
 
     pool: PoolName = None
 
 
 class ResumeFields(RestoreFields):
-    """Without a pool: the whole cluster."""
+    """Without a pool, the whole cluster is resumed."""
 
     restored: Flag = Field(default=False, description="Also end a restore, or the pause after it. For administrators.")
 
@@ -42,7 +43,7 @@ def _subject(call: Call, pool: str | None) -> str:
 
 
 def _load(call: Call, pool: str | None) -> StoredCluster:
-    """Read the cluster. Raises BadRequestError if it has no such pool."""
+    """Return the cluster's stored items. Raises BadRequestError if the cluster has no such pool."""
     stored = call.load()
     if pool is not None:
         check_pool(call.ports.clusters, stored, pool, call.now, call.remaining)
@@ -61,7 +62,7 @@ def _pause_touches(call: Call, fields: PauseFields) -> str | None:
 def pause(call: Call, fields: PauseFields) -> Answer:
     """Pause a cluster, or one of its pools.
 
-    A longer pause is never cut short, because another operator may rely on it.
+    An existing pause is never shortened, because another operator may rely on it.
     """
     pool, end = fields.pool, fields.end(call.now)
     if end is not None and end <= call.now:
@@ -85,7 +86,7 @@ def pause(call: Call, fields: PauseFields) -> Answer:
 
 
 def _longer_pause(control: ControlRecord, pool: str | None, end: datetime | None, now: datetime) -> str | None:
-    """Return the length of the existing pause if it ends after ``end``; None if it ends earlier."""
+    """Return, as text, the end of the existing pause if it is after ``end``; None: no pause lasts longer."""
     pauses = control.pools_paused(now)
     held = control.is_paused(now) if pool is None else pool in pauses
     until = control.paused_until if pool is None else pauses.get(pool)
@@ -117,7 +118,7 @@ def _resume_touches(call: Call, fields: ResumeFields) -> str | None:
 def resume(call: Call, fields: ResumeFields) -> Answer:
     """End a pause; or, for administrators, a restore and the pause that follows it.
 
-    For a cluster, it also ends contests with other controllers. Without ``restored``, a restore in progress continues.
+    Without a pool, contests with other controllers end, too. Without ``restored``, a restore in progress continues.
     """
     pool = fields.pool
     stored = _load(call, pool)
@@ -130,7 +131,7 @@ def resume(call: Call, fields: ResumeFields) -> Answer:
 
 
 def _resumed(call: Call, before: ControlRecord, fields: ResumeFields) -> Mapping[str, Any]:
-    """Return the changed control fields. Raises BadRequestError if ending a restore requires ``restored``."""
+    """Return the changed control fields. Raises BadRequestError if ``restored`` is required, but missing."""
     pool = fields.pool
     if pool is None:
         was_restored, goes_on = before.has_left, before.restoring and before.is_paused(call.now)
@@ -153,7 +154,7 @@ def _resumed(call: Call, before: ControlRecord, fields: ResumeFields) -> Mapping
 
 
 def _paused_by(call: Call) -> str:
-    """Return the caller and the reason of the pause, for operators who resume several clusters at once."""
+    """Return the pause's caller and reason as text, for operators who resume several clusters at once."""
     entries = call.ports.store.decisions(call.cluster, _NEWEST)
     paused = next((entry for entry in entries if entry.get("cause") == "pause"), None)
     if paused is None or not paused.get("by"):

@@ -1,4 +1,4 @@
-"""``plan``: what the next check would write."""
+"""``plan``: return the writes that the next check would make."""
 
 from evenkeel.application.actions.call import Answer, Call, Fields, Right, action
 from evenkeel.application.rebalancing.decisions import plan_json

@@ -13,12 +13,12 @@ from evenkeel.record import ClusterRecord
 
 
 class ActionStore(RolloutStore, EventStore, OfferingStore, LeaseStore, Protocol):
-    """The table, as operator actions need it."""
+    """The methods of the DynamoDB table that operator actions need."""
 
     def remove_record(self, cluster: str, versions: Versions) -> None:
         """Delete the registration and the control item. Raises StateConflictError.
 
-        The state of groups and pools is kept for a later registration.
+        The stored state of node groups and pools remains, in case the cluster is registered again.
         """
 
 
@@ -26,16 +26,16 @@ class InspectableClusters(Clusters, Protocol):
     """Clusters, with reads that only operator actions need. All methods raise AccessError, ClusterUnavailableError."""
 
     def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:
-        """Read the zones of the cluster's running nodes: AWS's zone id -> zone name."""
+        """Return the zones of the cluster's running nodes: AWS's zone id -> zone name."""
 
     def refused(self, record: ClusterRecord, remaining: Remaining, *, writes: bool) -> Sequence[str]:
-        """Return, as text, the rights that the API server refuses to a check; with ``writes``: to a run.
+        """Return, as text, each right that a check needs but lacks; with ``writes``, each right that a run needs.
 
-        The API server is asked about each right. No objects are read.
+        Evenkeel asks the API server about each right, and reads no objects.
         """
 
     def autoscaler_at(self, record: ClusterRecord, remaining: Remaining) -> datetime | None:
-        """Return when a cluster-autoscaler last renewed its lease in the workload cluster; None: it cannot be read."""
+        """Return when cluster-autoscaler last renewed its lease in the workload cluster; None: no lease can be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,7 @@ class ActionPorts:
     queue: Queue
     clock: Clock
     random_bytes: Callable[[int], bytes]
-    dry_run: bool  # applies to clusters whose record has no setting
-    zone_names: Callable[[str], Mapping[str, str]] = lambda _region: {}  # zone id -> zone name, in this account
+    dry_run: bool  # the stack's setting, for clusters whose record has no setting
+    # Returns, for a region: zone id -> zone name in the stack's AWS account.
+    zone_names: Callable[[str], Mapping[str, str]] = lambda _region: {}
     stack: str = NAMELESS

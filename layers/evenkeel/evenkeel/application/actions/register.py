@@ -13,7 +13,7 @@ from evenkeel.record import Registration
 from evenkeel.texts.english import sentence
 from evenkeel.validation import read_model
 
-# Lambda answers with 6 MB at most.
+# Bytes of records in one answer. Lambda limits answers to 6 MB.
 _PAGE = 3_000_000
 
 
@@ -24,7 +24,7 @@ def _object(value: object) -> object:
 
 
 class RegisterFields(Fields):
-    """The record as its author wrote it. It may lack ``id``."""
+    """The cluster's record as its author wrote it. The record may lack ``id``."""
 
     record: Annotated[
         dict[str, Any],
@@ -34,7 +34,7 @@ class RegisterFields(Fields):
 
 
 class ExportFields(Fields):
-    """``after``: the last cluster of the previous page."""
+    """The start of a page. ``after`` is the last cluster on the previous page."""
 
     after: Annotated[str, Field(min_length=1, max_length=100)] | None = None
 
@@ -64,7 +64,7 @@ def register(call: Call, fields: RegisterFields) -> Answer:
 
 
 def _export_all(call: Call, fields: ExportFields) -> Answer:
-    """Return a page of records. ``unread``: the faults of records that cannot be read and are not in ``records``."""
+    """Return a page of records. ``unread`` has, by cluster, the faults of records that cannot be read."""
     records: list[dict[str, Any]] = []
     unread: dict[str, str] = {}
     size, last, next = 0, None, None

@@ -1,4 +1,4 @@
-"""``rollout``: start, show or halt the waves in which clusters go live. ``rebalance`` advances them."""
+"""``rollout``: start, show or halt a rollout, in which clusters go live in waves. A schedule advances the rollout."""
 
 import json
 from datetime import timedelta
@@ -15,7 +15,7 @@ from evenkeel.domain.model.values import quote
 from evenkeel.domain.rollout.waves import Phase, Rollout, wave_size
 from evenkeel.validation import ClusterId
 
-_LARGEST = 300_000  # bytes of cluster ids; DynamoDB limits an item to 400 KB
+_LARGEST = 300_000  # the most bytes of cluster ids in a rollout; DynamoDB limits an item to 400 KB
 
 
 class RolloutFields(Fields):
@@ -61,7 +61,7 @@ def rollout(call: Call, fields: RolloutFields) -> Answer:
 
 
 def _can_be_halted(rollout: Rollout) -> bool:
-    """Return True if an operator may halt the rollout, or abandon it after incidents halted it, to close its alert."""
+    """Return True if an operator may halt the rollout, or abandon a rollout that incidents halted."""
     return rollout.phase is not Phase.HALTING if not rollout.phase.is_over else bool(rollout.halts)
 
 
@@ -80,7 +80,7 @@ def _started(call: Call, fields: RolloutFields) -> Rollout:
         at=call.now,
         size=size,
         soak=fields.soak,
-        phase=Phase.WATCHING,  # without a wave: the next tick chooses the first one
+        phase=Phase.WATCHING,  # there is no wave yet, so the next tick chooses the first wave
         since=call.now - fields.soak,
         trouble_after=_longest_trouble_after(call, members),
         waiting=members,
@@ -90,6 +90,6 @@ def _started(call: Call, fields: RolloutFields) -> Rollout:
 
 
 def _longest_trouble_after(call: Call, members: tuple[str, ...]) -> timedelta | None:
-    """Return the largest ``trouble_after`` in the current records of these clusters; None if no record is known."""
+    """Return the largest ``trouble_after`` in the current records of these clusters; None if no record can be read."""
     records = [record for id, record in call.registrations() if id in members and not isinstance(record, str)]
     return max((record.opens_trouble_after for record in records), default=None)

@@ -1,4 +1,4 @@
-"""``scale-up``, ``scale-down`` and ``level``: add, give back or move nodes. ``rebalance`` writes them."""
+"""``scale-up``, ``scale-down`` and ``level``: store requests to add, give back or move nodes, which runs carry out."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -27,7 +27,7 @@ def _count(value: object) -> object:
 
 
 class ScaleFields(Fields):
-    """A pool or a group, not both. ``ScaleRequestRecord`` validates the values."""
+    """A request for nodes of either a pool or a group. ``ScaleRequestRecord`` validates the values."""
 
     nodes: Annotated[int, BeforeValidator(_count), Field(description="How many nodes.")]
     pool: PoolName = None
@@ -37,7 +37,7 @@ class ScaleFields(Fields):
 
 
 class LevelFields(Fields):
-    """A pool with any level."""
+    """The pool to level. Its ``level`` setting may have any value."""
 
     pool: Annotated[Name, Field(description="The pool, by name or id.")]
     dry_run: Flag = Field(default=False, description="Only show the steps.")
@@ -75,7 +75,7 @@ def _scale(call: Call, action: str, fields: ScaleFields, nodes: int) -> Answer:
     try:
         preview = preview_of(call.ports.clusters, stored, call.now, call.remaining)
     except (AccessError, ClusterUnavailableError):
-        pass  # the request is kept for an hour, for the first run that can read the cluster
+        pass  # the request is stored for an hour, and the first run that can read the cluster carries it out
     else:
         by_pool = fields.pool is not None
         pools = [find_pool(preview, str(fields.pool)) if by_pool else find_group(preview, str(fields.group))[0]]

@@ -1,4 +1,4 @@
-"""``status``: the pools, zones and groups of a cluster, why groups are held, and the last decisions."""
+"""``status``: a cluster's pools, zones and groups, the reasons that stop growth, and the last decisions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -34,7 +34,7 @@ from evenkeel.texts.english import ago, clock_text, counted, rfc3339, sentences
 from evenkeel.texts.incidents import incident_headline
 
 _DECISIONS_SHOWN = 10
-_REQUESTS_SHOWN = 10  # the newest
+_REQUESTS_SHOWN = 10  # the newest requests
 
 
 class StatusFields(Fields):
@@ -97,7 +97,7 @@ class GroupFailure(Document):
 
 
 class GroupStatus(Document):
-    """The fields that a status adds to a planned node group. ``held``: why the group is not written or may not grow."""
+    """The fields that a status adds to a planned node group. ``held`` says why it is not written or may not grow."""
 
     running: int
     since: Timestamp | None
@@ -107,7 +107,7 @@ class GroupStatus(Document):
 
 
 class ModeStatus(Document):
-    """What limits writes to the cluster: dry run, pauses and restores."""
+    """The dry run, pauses and restores of a cluster."""
 
     now: Timestamp
     dry_run: bool
@@ -119,7 +119,7 @@ class ModeStatus(Document):
 
 
 class StatusDocument(ModeStatus):
-    """The answer. If the cluster cannot be read, it has only stored items, and ``unread`` is the reason."""
+    """The answer. If the cluster cannot be read, ``unread`` is the reason, and the answer has only stored items."""
 
     groups: dict[str, StoredGroup]
     zones: dict[str, ZoneStatus]
@@ -181,7 +181,7 @@ def _mode(control: ControlRecord, dry_run: bool, now: datetime) -> str:
 
 
 def _exceptions(preview: Preview | None, dry_run: bool) -> str:
-    """Return the pools whose own dry-run setting differs from their cluster's."""
+    """Return text that names the pools whose dry-run setting differs from their cluster's setting."""
     pools = preview.plan.pools if preview else ()
     names = [pool.id.name for pool in pools if pool.mode.dry_run is (not dry_run)]
     return f" (not so pool {', '.join(names)})" if names else ""
@@ -242,7 +242,7 @@ def _pending_pods(preview: Preview | None) -> str:
 
 
 def _groups(evaluated: Evaluated, now: datetime) -> dict[Any, StoredGroup]:
-    """Return the stored groups. If there is a plan, their states are from the plan."""
+    """Return the stored node groups. If there is a plan, their states are from the plan."""
     stored, plan = evaluated.stored, evaluated.preview.plan if evaluated.preview else None
     planned = {group.group.key: group.state for pool in plan.pools for group in pool.groups} if plan else {}
     return {
@@ -260,7 +260,7 @@ def _groups(evaluated: Evaluated, now: datetime) -> dict[Any, StoredGroup]:
 
 
 def _stored_state(stored: StoredCluster, key: Any, group: GroupState, now: datetime) -> State:
-    """Return the state from stored items alone. The group's pool and zone are then often unknown."""
+    """Return a group's state without a plan. Stored items often lack the group's pool and zone."""
     return State.FROZEN if group.is_frozen else state_at(group, now, None, stored.backoff_of(key))
 
 

@@ -1,4 +1,4 @@
-"""The table of operator actions, in the order of the command line's help. Each row is defined with its handler."""
+"""The table of operator actions, in the order of the command line's help. Each row is in its handler's module."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -16,12 +16,13 @@ from evenkeel.domain.rebalancing.replicas.release import RELEASE_KEPT
 from evenkeel.record import ClusterRecord
 from evenkeel.validation import ConfigError
 
-# Longer than the deletion takes. If the invocation is killed, runs wait at most this time.
+# The length of the lease, which is longer than the deletion takes. If the invocation is killed, runs wait for the lease
+# at most this long.
 _LEASE = timedelta(seconds=15)
 
 
 class UnregisterFields(Fields):
-    """The cluster itself is not read."""
+    """The fields of ``unregister``, which does not read the cluster itself."""
 
     force: Annotated[
         Flag, Field(description="Also while Evenkeel's bounds are still set. Nothing restores them afterwards.")
@@ -48,7 +49,7 @@ def _unregister_touches(call: Call, _fields: UnregisterFields) -> Answer | None:
 def unregister(call: Call, fields: UnregisterFields) -> Answer:
     """Delete a cluster's record; refused while Evenkeel's bounds are set in the cluster.
 
-    The record is deleted under the lease, so that no run writes bounds after the check that none are set.
+    The action deletes the record under the lease, so that no run writes bounds after the action has found no bounds.
     """
     try:
         stored = call.load()
@@ -70,7 +71,7 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
         )
     _refuse_closed(call, stored)
     _request_run_afterwards(call)
-    now = call.ports.clock.now()  # read again: the queue may have answered late, and the lease is short
+    now = call.ports.clock.now()  # a new time, because the queue may have answered late, and the lease is short
     owner = f"unregister-{now.timestamp()}"
     lease = call.ports.store.take_lease(call.cluster, owner, stored.fencing_token, now, now + _LEASE)
     try:
@@ -88,7 +89,7 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
 
 
 def _unregister_unread(call: Call, fields: UnregisterFields, error: ConfigError) -> Answer:
-    """Delete a record that cannot be read. No run uses it. Whether Evenkeel's bounds are still set is unknown."""
+    """Delete a record that cannot be read. No run can use the record. Evenkeel's bounds may still be set."""
     if not fields.force:
         raise BadRequestError(
             f"{call.cluster} is not unregistered: whether Evenkeel's bounds are still set is unknown: {error}: "
@@ -104,7 +105,7 @@ def _unregister_unread(call: Call, fields: UnregisterFields, error: ConfigError)
 
 
 def _was_registered(call: Call) -> bool:
-    """Return True if a cluster without a record has stored decisions: an earlier event has unregistered the cluster."""
+    """Return True if the cluster has stored decisions, which means that an earlier event has unregistered it."""
     return bool(call.ports.store.decisions(call.cluster, 1))
 
 
@@ -114,7 +115,7 @@ def _refuse_changed(call: Call, fields: UnregisterFields, record: ClusterRecord 
 
 
 def _refuse_closed(call: Call, stored: StoredCluster) -> None:
-    """Raise BadRequestError if a pool is closed to cluster-autoscaler now. A run must open the pool first."""
+    """Raise BadRequestError if Evenkeel's bounds keep cluster-autoscaler from ordering nodes in a pool."""
     closed = [name for name, at in stored.closed_pools.items() if call.now < at + RELEASE_KEPT]
     if closed:
         raise BadRequestError(
@@ -124,14 +125,14 @@ def _refuse_closed(call: Call, stored: StoredCluster) -> None:
 
 
 def _request_run_afterwards(call: Call) -> None:
-    """Request a run that starts after this invocation. A run that finds no record ends the cluster's incidents.
+    """Request a run that starts after this invocation has ended. If the run finds no record, it closes incidents.
 
-    The run is requested before the record is deleted, in case this invocation is killed. A run that finds the
-    record is an ordinary run.
+    The run is requested before the record is deleted, because this invocation may be killed. If the run still finds
+    the record, it is an ordinary run.
     """
     call.ports.queue.check_again(call.cluster, UNREGISTERED, ceil(call.of_invocation()) + 1)
 
 
 def _pools_with_our_bounds(stored: StoredCluster) -> Sequence[str]:
-    """Return the pools with adopted bounds, which are stored from before the first write until the restore."""
+    """Return the pools with adopted bounds. They are stored before the first write, and deleted by the restore."""
     return sorted(id.name for id, state in stored.state.pools.items() if state.adopted)

@@ -1,4 +1,4 @@
-"""``validate``: pools whose numbers break a rule, and their fixes."""
+"""``validate``: return the pools whose numbers break a rule, with the changes that fix them."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -66,15 +66,15 @@ def validate(call: Call, fields: ValidateFields) -> Answer:
 
 
 def _refused(call: Call, record: ClusterRecord) -> list[str]:
-    """Return the missing rights, if pods are read.
+    """Return the missing rights if Evenkeel reads the cluster's pods; else an empty list.
 
-    Only this action reports a missing right to read autoscaler leases, because checks work without it.
+    Only this action reports a missing right to read autoscaler leases, because checks work without this right.
     """
     if record.demand_stage is DemandStage.OFF:
         return []
     try:
         return list(call.refused_rights(record, writes=False))
-    except EvenkeelError:  # the preview reports a workload cluster that cannot be reached
+    except EvenkeelError:  # the preview already reports that the workload cluster cannot be reached
         return []
 
 
@@ -87,12 +87,12 @@ class _Findings:
 
     @property
     def invalid(self) -> int:
-        """Return the number of invalid pools. Evenkeel writes a pool only if it is valid."""
+        """Return the number of invalid pools. Evenkeel does not write to these pools."""
         return sum(not pool["valid"] for pool in self.pools)
 
     @property
     def diff(self) -> list[str]:
-        """Return the lines of all changes. A change that two pools share is listed once."""
+        """Return all changes as lines of text. A change that two pools share is listed once."""
         diffs = dict.fromkeys(diff(change) for _, change in self.changes)
         return [line for lines in diffs for line in lines]
 
@@ -113,7 +113,7 @@ def _may_write(change: Change, record: ClusterRecord) -> bool:
 
 
 def _findings(preview: Preview, name: str | None) -> _Findings:
-    """Return the pools with a problem or a warning. ``name``: only pools of this name or id."""
+    """Return the pools with a problem or a warning. With ``name``, return only pools of this name or id."""
     pools, changes = [], []
     for pool in preview.pools:
         if name is not None and name not in pool.id.names:
@@ -139,7 +139,7 @@ def _findings(preview: Preview, name: str | None) -> _Findings:
 
 
 def _agree(call: Call, preview: Preview, findings: _Findings) -> tuple[str, dict[str, Any]]:
-    """Store the changes to the record, and request a run for the changes to objects: only a run writes to a cluster.
+    """Store the changes to the record. Request a run that writes the changes to objects in the cluster.
 
     Return a sentence for the message, and further fields of the answer.
     """
@@ -163,7 +163,7 @@ def _agree(call: Call, preview: Preview, findings: _Findings) -> tuple[str, dict
 
 
 def _entries(findings: _Findings) -> tuple[FixEntry, ...]:
-    """Return the changes as fixes for the control item."""
+    """Return the changes as fixes for the control record."""
     return tuple(
         FixEntry(
             pool=str(pool.id),
@@ -177,14 +177,14 @@ def _entries(findings: _Findings) -> tuple[FixEntry, ...]:
 
 
 def _group_of(pool: AnyPool, change: Change) -> str:
-    """Return the key of the group whose object or owner is written; empty: the record is written."""
+    """Return the key of the node group whose object or owner is changed; empty if the record is changed."""
     owned = (group for group in pool.groups if change.owner is not None and group.owner.numbers == change.owner)
     group = change.group or next(owned, None)
     return "" if group is None else str(group.key)
 
 
 def _with_numbers(record: ClusterRecord, findings: _Findings) -> ClusterRecord:
-    """Return the record with its numbers changed. If two pools share an entry, it gets the larger of their numbers."""
+    """Return the record with the changed numbers. An entry that two pools share gets the larger of their numbers."""
     numbers: dict[tuple[str, str | None], int] = {}
     for _, change in findings.changes:
         if change.rule is not None:
@@ -194,7 +194,7 @@ def _with_numbers(record: ClusterRecord, findings: _Findings) -> ClusterRecord:
     entries = []
     for entry in record.pool_entries:
         key = (entry.name, entry.namespace)
-        if key in numbers and key not in seen:  # if two entries have one name, the first applies
+        if key in numbers and key not in seen:  # if two entries have the same name, only the first is used
             entry = entry.model_copy(update={"max": numbers[key]})
         seen.add(key)
         entries.append(entry)

@@ -1,4 +1,4 @@
-"""The ports of the fleet's scan."""
+"""The ports of scans."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,32 +12,32 @@ from evenkeel.record import Registration
 
 @dataclass(frozen=True, kw_only=True)
 class DuePage:
-    """One page of the clusters of a shard, by id. If a record cannot be read, its fault, a string, replaces it."""
+    """One page of a shard's clusters, by id. A record that cannot be read is replaced by its fault, a string."""
 
     registrations: Sequence[tuple[str, Registration | str]]
-    after: str | None = None  # where the next page begins; None: this is the last page
+    after: str | None = None  # the id after which the next page starts; None: this is the last page
 
 
 class DueStore(Protocol):
-    """The sharded index of clusters; shards are read in parallel. All methods raise StateUnavailableError."""
+    """The index of clusters, in shards that are read in parallel. All methods raise StateUnavailableError."""
 
     shards: Sequence[str]
 
     def due(self, shard: str, after: str | None = None) -> DuePage:
-        """Read one page of a shard."""
+        """Return the page of a shard that starts after the id ``after``; None: the first page."""
 
     def registrations(self) -> Sequence[tuple[str, Registration | str]]:
-        """Read all registrations by cluster id."""
+        """Return all registrations by cluster id."""
 
     def rollout(self) -> tuple[Rollout | None, int | None]:
-        """Read the last rollout and its version. Raises ConfigError if it cannot be read."""
+        """Return the last rollout and its version. Raises ConfigError if the rollout has a bad value."""
 
 
 class ScanQueue(Queue, Protocol):
-    """The queues of ``scan``, which may have more work than one invocation can do."""
+    """The queues of the function ``scan``, whose work may need more than one invocation."""
 
     def scan_on(self, shard: str, after: str, at: datetime) -> None:
-        """Request a scan of a shard's clusters after the id ``after``, for the tick at this time."""
+        """Request a scan of the clusters whose ids follow ``after`` in a shard, for the tick at time ``at``."""
 
     def advance_rollouts(self, rollout: str, at: datetime) -> None:
-        """Request the next step of a rollout, for the tick at this time."""
+        """Request the next step of a rollout, for the tick at time ``at``."""

@@ -1,6 +1,6 @@
-"""Records in files: their differences, the files of a fleet, and the schemas for editors.
+"""Cluster records in files: the differences of records, fleet files, and JSON Schemas for editors.
 
-A fleet file lists clusters. Its defaults, labels and included files apply to all of them.
+A fleet file lists clusters. The file's defaults, labels and included files apply to all of these clusters.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from evenkeel.record import OTHER_NAMES, ClusterLabels, ClusterRecord, Registrat
 from evenkeel.validation import ConfigError, Strict, read_model
 
 Json = dict[str, Any]
-# Fields with long values, one of which is an encrypted token.
+# Fields whose values are not shown, because they are long. One of them is an encrypted token.
 _UNSHOWN = ("ca_data", "token")
 _MOST_INCLUDED = 1000
 _LONGEST_SHOWN = 100
@@ -25,13 +25,14 @@ _ORDER = " (order)"
 
 
 class FleetFile(Strict):
-    """A fleet file. A cluster overrides the labels and defaults of its file, and these override the included files.
+    """A fleet file. A cluster overrides the labels and defaults of its file.
 
-    A later include overrides an earlier one. Objects are merged by field; all other values are replaced.
+    A file overrides its includes, and a later include overrides an earlier include. Objects are merged by field. All
+    other values are replaced.
     """
 
     include: tuple[str, ...] = ()  # paths, relative to this file
-    defaults: dict[str, Any] = Field(default_factory=dict)  # fields of records
+    defaults: dict[str, Any] = Field(default_factory=dict)  # record fields for all clusters of the file
     labels: ClusterLabels = Field(default_factory=dict)
     clusters: tuple[dict[str, Any], ...] = Field(default=())
 
@@ -49,7 +50,7 @@ def record_json(record: ClusterRecord) -> Json:
 
 
 def digest_of(record: ClusterRecord | str | None) -> str | None:
-    """Return the fingerprint of a record; of an invalid record, of its fault. None: there is no record."""
+    """Return the fingerprint of a record, or of the fault of an invalid record; None if there is no record."""
     if record is None:
         return None
     text = record if isinstance(record, str) else json.dumps(record_json(record), sort_keys=True)
@@ -57,7 +58,7 @@ def digest_of(record: ClusterRecord | str | None) -> str | None:
 
 
 def changes(before: ClusterRecord | None, after: ClusterRecord) -> list[Json]:
-    """Return the differences: ``field``, ``from`` and ``to``, both as short texts or null if the field is missing."""
+    """Return the differences. ``from`` and ``to`` are short texts, or null if a record lacks the ``field``."""
     old = {} if before is None else dict(_fields(record_json(before)))
     new = dict(_fields(record_json(after)))
     return [
@@ -109,7 +110,7 @@ def read_fleet(files: Sequence[str], read: Callable[[str], object], join: Callab
     Args:
         files: Names of files. Their includes are read as well.
         read: Returns the document of a file. Raises ConfigError.
-        join: Returns the name of an included file, from the name of the including file and the path in it.
+        join: Returns an included file's name. Its arguments: the including file's name, and the path in ``include``.
 
     Raises:
         ConfigError: One line per fault, with its file. If any file has a fault, no record is returned.
@@ -176,7 +177,7 @@ class _Fleet:
         defaults: Json = {}
         for path in content.include:
             included = self._join(file, path)
-            if included not in (*including, file):  # a cycle is reported already
+            if included not in (*including, file):  # ``_load`` has already reported a cycle
                 defaults = _merged(defaults, self._defaults(included, (*including, file)))
         labels = {"labels": content.labels} if content.labels else {}
         self._known_defaults[file] = _merged(_merged(defaults, content.defaults), labels)
@@ -184,7 +185,7 @@ class _Fleet:
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Json:
-    """Return ``below``, overridden by ``above``. Null removes a field. Accesses of different kinds are replaced."""
+    """Return ``below``, overridden by ``above``. Null removes a field. Accesses of two kinds are not merged."""
     names = {OTHER_NAMES.get(name, name) for name in above}
     merged = {name: value for name, value in below.items() if name in above or OTHER_NAMES.get(name, name) not in names}
     for name, value in above.items():
@@ -213,10 +214,10 @@ def record_schema() -> Json:
 
 
 def fleet_schema() -> Json:
-    """Return the schema of a fleet file. A cluster requires only its id: the defaults may have the other fields."""
+    """Return the schema of a fleet file. A cluster requires only its id, because defaults may have the other fields."""
     record = _schema(ClusterRecord, required=[])
     definitions = record.pop("$defs")
-    for access in definitions.values():  # the defaults may contain the kind of access
+    for access in definitions.values():  # no field is required, because the defaults may contain the kind of access
         if "kind" in access.get("properties", {}):
             del access["required"]
     record["properties"]["access"] = {"anyOf": record["properties"]["access"]["oneOf"]}
@@ -229,7 +230,7 @@ def fleet_schema() -> Json:
 
 
 def _schema(model: type[ClusterRecord], required: Sequence[str]) -> Json:
-    """Return the schema with GEP-24's field names, and with examples for values that are read in any letter case."""
+    """Return the model's schema, with GEP-24's field names, and with examples of values that ignore letter case."""
     schema = model.model_json_schema()
     for part in (schema, *schema["$defs"].values()):
         properties = part.get("properties", {})

@@ -1,7 +1,7 @@
-"""Scan: each tick of the schedule requests checks of the clusters that are due. A delayed message requests a run.
+"""Scan: at each tick of the schedule, request checks of the clusters that are due. A delayed message requests a run.
 
-A scan stores nothing. Which clusters are due, and at which second of the minute, follows from the time of the tick, the
-cluster's interval and its id. A tick that arrives twice requests the same checks twice, which is harmless.
+A scan stores nothing. The tick's time, the cluster's interval and its id determine if a cluster is due, and at which
+second of the minute. A tick that arrives twice requests the same checks twice, which is harmless.
 
     tick ──► one message for a rollout in progress
       ├────► first page of each shard, in parallel ──► chunks of clusters for `checks`, spread over the minute
@@ -42,7 +42,7 @@ class ScanResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Scan:
-    """The use case: requests a check of each cluster that is due."""
+    """The use case. It requests a check of each cluster that is due."""
 
     store: DueStore
     queue: ScanQueue
@@ -64,7 +64,7 @@ class Scan:
         return self._check(dict(entry for page in pages.values() for entry in page.registrations), at)
 
     def _advance_rollout(self, at: datetime) -> None:
-        """Request the next step of a rollout in progress. If this fails, checks are still requested."""
+        """Request the next step of a rollout in progress. If the request fails, checks are still requested."""
         try:
             rollout, _ = self.store.rollout()
             if rollout is not None and not rollout.phase.is_over:
@@ -73,7 +73,7 @@ class Scan:
             _log.error("rollout: not advanced: %s", error)
 
     def rest_of(self, shard: str, after: str, at: datetime) -> ScanResult:
-        """Request the checks of the clusters of a shard after the id ``after``, for the tick at time ``at``."""
+        """Request checks of the clusters whose ids follow ``after`` in a shard, for the tick at time ``at``."""
         listed: dict[str, Registration | str] = {}
         position: str | None = after
         while position is not None:
@@ -93,14 +93,15 @@ class Scan:
         late = max(0, int((self.clock.now() - at).total_seconds()))
         chunks = chunks_of_minute(due, CHUNK)
         self.queue.request_checks([replace(chunk, delay=max(0, chunk.delay - late)) for chunk in chunks])
-        for cluster in broken:  # a run opens the incident; SQS drops repeats of the message for five minutes
+        # A run opens an incident for the invalid record. SQS drops repeated messages for five minutes.
+        for cluster in broken:
             self.queue.request(cluster, "its record is invalid", f"record-{cluster}")
         return ScanResult(requested=tuple(cluster for cluster, _ in due), broken=tuple(broken.values()))
 
     def by_hand(self, clusters: Iterable[str]) -> ScanResult:
         """Request a run for each named cluster; without names, a check of every registered cluster.
 
-        An unknown name is reported as broken.
+        An unknown name is reported in ``broken``.
         """
         registered = dict(self.store.registrations())
         names, at = list(clusters), self.clock.now()
@@ -118,5 +119,5 @@ class Scan:
         return ScanResult(requested=tuple(requested), broken=tuple(broken))
 
     def check_again(self, cluster: str, reason: str, message_id: str) -> None:
-        """Request the run for which a delayed message was sent."""
+        """Request the run that a delayed message asks for."""
         self.queue.request(cluster, reason, f"again-{message_id}")

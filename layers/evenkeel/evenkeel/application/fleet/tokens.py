@@ -1,4 +1,4 @@
-"""Stored ServiceAccount tokens: encrypted, each for one server and one purpose."""
+"""Stored ServiceAccount tokens. Each is encrypted for one API server and one purpose: to read, or to write."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,8 @@ class SealedToken:
     """A renewed token as it is stored."""
 
     sealed: str  # base64 of the encrypted token
-    seed: str  # the record's token from which this one was renewed; if the record's changes, renewal starts over
+    # The record's token from which this token was renewed. If the record gets another token, renewal starts again.
+    seed: str
     issued: datetime
     expires: datetime
     version: int = 0  # the stored item's version; 0: there was no item
@@ -22,14 +23,14 @@ class SealedToken:
 
 
 class TokenVault(Protocol):
-    """The store of tokens and its key. No error contains a part of a token.
+    """The store of tokens, with its encryption key. No error text contains a part of a token.
 
-    A token is sealed for one server and purpose, and cannot be unsealed for another. So a record with a copied
-    token and another address gets no usable token.
+    A token is sealed for one server and purpose, and cannot be unsealed for another server or purpose. So a copied
+    token is useless in a record with another server address.
     """
 
     def load(self, cluster: str, *, writes: bool) -> SealedToken | None:
-        """Return the token, or None if none was renewed yet. Raises AccessError."""
+        """Return the stored token; None if no token was renewed yet. Raises AccessError."""
 
     def save(self, cluster: str, token: SealedToken, *, writes: bool) -> None:
         """Replace the stored token if its version is still ``token.version``. Raises AccessError."""

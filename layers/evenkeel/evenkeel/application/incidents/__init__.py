@@ -1,1 +1,1 @@
-"""Incidents: cluster health is stored, events are published, channels are notified."""
+"""Incidents: store cluster health, publish events, and notify channels."""

@@ -1,4 +1,4 @@
-"""Notify channels of incident changes: once per channel, in order, with several changes in one message if possible.
+"""Notify channels of incident changes, once per channel and in order. A message may contain several changes.
 
 The queue may deliver changes twice, late and out of order. Evenkeel stores the last change that each channel was
 notified of. It skips repeats and older changes, so a late message does not reopen an incident that has ended.
@@ -21,9 +21,10 @@ from evenkeel.application.ports import Clock, Remaining
 from evenkeel.domain.model.incidents import Change, IncidentKind
 
 _log = logging.getLogger("evenkeel.alerts")
-# Longer than the function may run, and shorter than the queue's visibility timeout: a retry finds no old claim.
+# How long a claim lasts: longer than the function may run, and shorter than the queue's visibility timeout, so that a
+# retry finds no old claim.
 CLAIMED_FOR = timedelta(seconds=90)
-# After a failed message, changes that were received more often than this are sent alone: a bad one delays no other.
+# After a failed message, a change that was received more often than this is sent alone, so that it delays no other.
 _RECEIVES_TOGETHER = 3
 # The seconds that are reserved to send a message; the same time is reserved to clear its claims.
 _RESERVED_SECONDS = 10.0
@@ -51,7 +52,7 @@ class Alert(Remedy):
     key: str  # the incident's key
     change: Change
     cluster: str
-    at: str  # RFC 3339, UTC, whole seconds: sorts as text
+    at: str  # RFC 3339 in UTC with whole seconds, so that it sorts as text
     order: int = 0  # sorts changes with the same ``at``
     kind: str
     pool: str = ""
@@ -72,7 +73,7 @@ class Alert(Remedy):
 
     @property
     def moment(self) -> tuple[str, int]:
-        """Return the sort key by time: it is greater for later changes of one incident."""
+        """Return the sort key by time. A later change of an incident has a greater key."""
         return self.at, self.order
 
     @property
@@ -89,26 +90,26 @@ class Alert(Remedy):
 
     @property
     def severity(self) -> tuple[bool, int, int, str]:
-        """Return the sort key: the worst first, closed incidents last."""
+        """Return the sort key by severity. The worst change sorts first; changes of closed incidents sort last."""
         rank = _KINDS.index(self.kind) if self.kind in _KINDS else len(_KINDS)
         return self.is_over, rank, -self.missing, self.key
 
 
 @dataclass(frozen=True, kw_only=True)
 class LastNotified:
-    """The last change of an incident that a channel was notified of, or that a worker has claimed."""
+    """The last change of an incident that a channel was notified of, or that a worker has claimed for the channel."""
 
     moment: tuple[str, int] = ("", 0)
     print: str = ""
-    claimed_until: datetime | None = None  # None: the channel was notified
-    version: int = 0  # 0: there is none
+    claimed_until: datetime | None = None  # the end of the claim; None: the channel was notified
+    version: int = 0  # 0: nothing is stored yet
 
 
 class AlertMemory(Protocol):
     """The stored notifications of all channels."""
 
     def last_notified(self, channel: str, key: str) -> LastNotified:
-        """Return the last notification, consistently read. Raises StateUnavailableError."""
+        """Return the last notification, from a consistent read. Raises StateUnavailableError."""
 
     def save_notified(self, channel: str, key: str, notified: LastNotified) -> None:
         """Store the notification with the next version, if the stored version is still ``notified.version``.
@@ -146,7 +147,7 @@ class Channel(Protocol):
         """Return True if one message may contain several changes."""
 
     def send(self, alerts: Sequence[Alert]) -> None:
-        """Send one message: the newest change of each incident, the worst first. Raises ChannelError."""
+        """Send one message with the newest change of each incident, the worst first. Raises ChannelError."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +168,10 @@ class NotifyChannels:
     clock: Clock
 
     def __call__(self, received: Sequence[Received], remaining: Remaining) -> set[str]:
-        """Notify the channels. Return those to retry: of incidents whose newest change a channel did not accept."""
+        """Notify the channels. Return the messages to retry.
+
+        These are all messages about incidents whose newest change was not accepted by every channel.
+        """
         newest: dict[str, Received] = {}
         for each in sorted(received, key=lambda each: each.alert.moment):
             newest[each.alert.key] = each
@@ -183,7 +187,7 @@ _Claim = tuple[Received, LastNotified]
 
 @dataclass
 class _Notification:
-    """The part of a batch that concerns one channel. Its methods return the keys of the incidents to retry."""
+    """Sends a batch to one channel. The methods return the keys of the incidents to retry."""
 
     channel: Channel
     memory: AlertMemory
@@ -203,7 +207,8 @@ class _Notification:
         retries: set[str] = set()
         claims: list[_Claim] = []
         for each in received:
-            if self._must_stop:  # slow claims may have used the time: the rest is for changes that are claimed already
+            # After slow claims, the remaining time is reserved for the changes that are already claimed.
+            if self._must_stop:
                 retries.add(each.alert.key)
                 continue
             try:
@@ -217,7 +222,7 @@ class _Notification:
         return retries | (self._send_claimed(claims) if claims else set())
 
     def _send_claimed(self, claims: Sequence[_Claim]) -> set[str]:
-        """Send the changes as one message; if the channel does not accept it, as several messages."""
+        """Send the changes in one message. If the channel does not accept it, send several smaller messages."""
         if self._is_accepted([each.alert for each, _ in claims]):
             for each, claim in claims:
                 self._clear_claim(each.alert, claim)
@@ -231,10 +236,11 @@ class _Notification:
         return retries
 
     def _parts(self, claims: Sequence[_Claim]) -> list[Sequence[_Claim]]:
-        """Return the parts to send after a failed message: its halves, to find the change that the channel refuses.
+        """Return the parts of a failed message to send next.
 
-        If the channel is away, changes that were received often may be the cause: each is sent alone, the others
-        together. Without such changes, nothing is sent.
+        If the channel refuses this message, the parts are its halves, to find the refused change. If the channel
+        accepts no message now, changes that were received often may be the cause. Each of these changes is sent alone,
+        and all others together. Without such changes, nothing more is sent.
         """
         if not self.is_away:
             half = len(claims) // 2
@@ -248,7 +254,7 @@ class _Notification:
         """Claim the change and return the claim; None: the channel was already notified of this change or a newer one.
 
         Raises:
-            StateConflictError: Another worker has claimed the incident for this channel.
+            StateConflictError: Another worker has claimed a change of the incident for this channel.
             StateUnavailableError: The last notification cannot be read or stored.
         """
         last, now = self.memory.last_notified(self.channel.name, alert.dedup), self.clock.now()
@@ -276,7 +282,7 @@ class _Notification:
         return True
 
     def _clear_claim(self, alert: Alert, claim: LastNotified) -> None:
-        """Store that the channel was notified. If that fails, the claim expires, and at worst a repeat is sent."""
+        """Store that the channel was notified. If the write fails, the claim expires, and the change is sent again."""
         try:
             self.memory.save_notified(self.channel.name, alert.dedup, replace(claim, claimed_until=None))
         except (StateUnavailableError, StateConflictError) as error:

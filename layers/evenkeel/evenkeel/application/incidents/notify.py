@@ -1,7 +1,7 @@
 """Store a cluster's health with its pending changes, publish the changes, and remove them from the outbox.
 
-If a run is killed before it removes changes, the next run publishes them again, with the same keys. A change that the
-bus does not accept remains in the outbox. So every incident that was reported open is also reported closed.
+If a run is killed before it removes published changes, the next run publishes these changes again, with the same keys.
+A change that the bus does not accept remains in the outbox. So the end of every published incident is published, too.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ _DETAIL_TYPES: Mapping[Change, DetailType] = {
 
 
 def kind_of(error: EvenkeelError) -> IncidentKind:
-    """Return the kind of incident for an error of a read."""
+    """Return the kind of incident that a failed read of a cluster opens."""
     if isinstance(error, TooLargeError):
         return IncidentKind.TOO_LARGE
     return IncidentKind.ACCESS if isinstance(error, AccessError | AccessRefusedError) else IncidentKind.UNREACHABLE
@@ -44,7 +44,7 @@ def store_cluster_health(
     """Store the health and publish its pending changes. Return the health that is stored afterwards.
 
     Raises:
-        StateConflictError: Another run has stored the health meanwhile.
+        StateConflictError: Another run has stored the health since it was read.
     """
     now = ports.clock.now()
     health = _stamped(with_pending_changes(health), now)
@@ -52,7 +52,8 @@ def store_cluster_health(
         ports.store.save_cluster_health(cluster, health, versions)
     unpublished: tuple[IncidentChange, ...] = ()
     for change in health.outbox:
-        # Changes of one incident stay in order: an incident reported open after it was closed would remain open.
+        # Changes of one incident are published in order. If the opening came after the end, the incident would remain
+        # open.
         waits = any(each.key == change.key for each in unpublished)
         event = _event(cluster, change, now, ports.stack)
         if waits or not ports.bus.publish(_DETAIL_TYPES[change.change].value, event):
@@ -77,7 +78,7 @@ def _stamped(health: ClusterHealth, now: datetime) -> ClusterHealth:
 
 
 def _event(cluster: str, change: IncidentChange, now: datetime, stack: str) -> dict[str, Any]:
-    """Return the event of a change. ``key`` identifies the incident; ``order`` sorts the changes of one second."""
+    """Return the event for a change. ``key`` identifies the incident; ``order`` sorts the changes of one second."""
     return {
         "key": f"{cluster}/{change.key}",
         "news": change.change.value,
@@ -89,7 +90,7 @@ def _event(cluster: str, change: IncidentChange, now: datetime, stack: str) -> d
 
 
 def incident_json(incident: Incident, cluster: str, now: datetime, stack: str = NAMELESS) -> dict[str, Any]:
-    """Return an incident for programs, with its texts for people."""
+    """Return an incident as JSON, with its texts for people."""
     return {
         "kind": incident.kind.value,
         "pool": incident.pool or None,

@@ -10,28 +10,28 @@ from evenkeel.domain.model.incidents import ClusterHealth
 
 
 class HealthStore(Protocol):
-    """The health of one cluster. All methods raise StateUnavailableError."""
+    """Stores the health of one cluster. All methods raise StateUnavailableError."""
 
     def save_cluster_health(self, cluster: str, cluster_health: ClusterHealth, versions: Versions | None) -> None:
-        """Write the health twice: for its cluster, and for the overview of all clusters. Raises StateConflictError."""
+        """Store the health in the cluster's items and in the overview of all clusters. Raises StateConflictError."""
 
     def cluster_health(self, cluster: str) -> tuple[ClusterHealth, Versions]:
-        """Read the health of a cluster, even if its other items cannot be read."""
+        """Return the health of a cluster, even if the cluster's other items cannot be read."""
 
 
 class FleetHealthStore(HealthStore, Protocol):
-    """``HealthStore``, and the stored health of all clusters."""
+    """A ``HealthStore`` that also reads the health of all clusters."""
 
     def cluster_healths(self) -> Mapping[str, ClusterHealth]:
-        """Read the health of all clusters that ever had an incident: one query (and one more per MiB)."""
+        """Return the health of all clusters that ever had an incident, from one query (and one more per MiB)."""
 
     def checked_at(self) -> Mapping[str, datetime]:
-        """Read when each cluster was last read, in one query. A cluster not read in the last hours is missing."""
+        """Return when each cluster was last read, from one query; only of clusters that were read in the last hours."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HealthPorts:
-    """The ports that store and notify cluster health. ``stack``: the stack's name in commands."""
+    """The ports to store cluster health and publish its changes. ``stack``: the stack's name in commands."""
 
     store: HealthStore
     bus: Bus

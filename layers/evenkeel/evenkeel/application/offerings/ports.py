@@ -10,10 +10,10 @@ class OfferingStore(Protocol):
     """The capacity reports of all clusters. All methods raise StateUnavailableError."""
 
     def offerings(self) -> Offerings:
-        """Read all offerings with reports, in one cheap query. The answer may be a second old."""
+        """Return all offerings with reports, from one cheap query. The answer may be a second old."""
 
     def offering(self, offering: Offering) -> SharedOffering:
-        """Read one offering as it is now."""
+        """Return the reports of one offering, from a consistent read."""
 
     def save_offering(self, offering: Offering, state: OfferingState, version: int | None) -> None:
-        """Write one offering. Raises StateConflictError."""
+        """Store the reports of one offering. Raises StateConflictError."""

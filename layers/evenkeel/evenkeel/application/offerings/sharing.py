@@ -1,7 +1,7 @@
-"""Share capacity reports: every check reads other clusters' reports, and publishes its own if they affect others.
+"""Share capacity reports. Every check reads other clusters' reports, and publishes its cluster's reports.
 
-Publishing is best effort. The next check derives a lost report again from the stored states of the groups. An event
-creates no report, but makes a failure known sooner.
+A report is published only if it affects other clusters. Publishing is best effort. The next check derives a lost report
+again from the stored states of the groups. An event creates no report, but lets Evenkeel detect a failure sooner.
 """
 
 import hashlib
@@ -22,14 +22,15 @@ from evenkeel.record import ClusterRecord
 
 _log = logging.getLogger("evenkeel.rebalance")
 
-# The most attempts to publish a report. Each conflict means that another cluster published one, and a few suffice.
+# The most attempts to publish a report. A conflict means that another cluster has published a report, and a few reports
+# are enough.
 _TRIES = 4
-# The stack's account. It is the account of all clusters whose record names none.
+# The name of the stack's own account. It buys the machines of all clusters whose record names no account.
 OWN_ACCOUNT = "own"
 
 
 def read_offerings(store: OfferingStore) -> Offerings | None:
-    """Return the reports of all clusters, from one query; None if they cannot be read. Checks do not fail then."""
+    """Return the reports of all clusters, from one query; None if it fails, because checks work without reports."""
     try:
         return store.offerings()
     except StateUnavailableError as error:
@@ -38,7 +39,7 @@ def read_offerings(store: OfferingStore) -> Offerings | None:
 
 
 def with_reports(stored: StoredCluster, offerings: Offerings | None) -> StoredCluster:
-    """Return the stored data of a cluster with the reports of other clusters, if its record shares offerings."""
+    """Return the stored cluster with other clusters' reports, or without reports if its record shares no offerings."""
     if not stored.record.shares_offerings:
         offerings = {}
     others = None if offerings is None else _of_others(stored.record, offerings)
@@ -58,12 +59,12 @@ def _of_others(record: ClusterRecord, offerings: Offerings) -> Mapping[Offering,
 
 
 def voice_of(record: ClusterRecord) -> str:
-    """Return the id of the API server of a record. It does not depend on the record's name."""
+    """Return an id for the API server of a record. It depends on the record's access, not on the cluster's id."""
     return hashlib.sha256(record.access.model_dump_json().encode()).hexdigest()[:16]
 
 
 def buyer_of(record: ClusterRecord, offerings: Mapping[Offering, Any] | None) -> Buyer | None:
-    """Return the account and zone ids that identify the cluster's zones; None: its record shares no offerings."""
+    """Return the facts that identify the cluster's zones; None if its record shares no offerings."""
     if not record.shares_offerings:
         return None
     return Buyer(
@@ -74,20 +75,20 @@ def buyer_of(record: ClusterRecord, offerings: Mapping[Offering, Any] | None) ->
 
 
 def _buying_account(record: ClusterRecord) -> str | None:
-    """Return the account that buys the machines. None: there are several, so only zones with an id are shared."""
+    """Return the account that buys the machines. None: there are several, so only zones with a zone id are shared."""
     accounts = (record.account,) if record.account else record.event_accounts or (OWN_ACCOUNT,)
     return accounts[0] if len(accounts) == 1 else None
 
 
 @dataclass(frozen=True)
 class Places:
-    """The zone ids that the records of several clusters state."""
+    """The zone ids from the records of several clusters."""
 
-    _ids: Mapping[tuple[str, str], frozenset[str]]  # by account and the account's zone name
+    _ids: Mapping[tuple[str, str], frozenset[str]]  # by account, and the zone's name in this account
 
     @classmethod
     def of(cls, records: Iterable[ClusterRecord]) -> Self:
-        """Return the zone ids that the records state, by account and zone name."""
+        """Return the zone ids from the records, by account and zone name."""
         ids_by_name: dict[tuple[str, str], set[str]] = {}
         for record in records:
             if account := cls._account(record):
@@ -96,13 +97,13 @@ class Places:
         return cls({key: frozenset(ids) for key, ids in ids_by_name.items()})
 
     def place(self, record: ClusterRecord, zone: str) -> str | None:
-        """Return the provider's id of a zone, else the account and the zone's name; None if neither is known."""
+        """Return a zone's id, or ``account/name`` if the id is unknown; None if the zone cannot be identified."""
         own = next((id for id, name in record.zone_ids.items() if name == zone), None)
         account = self._account(record)
         if own is not None or account is None:
             return own
         ids = self._ids.get((account, zone), frozenset())
-        if ids:  # from other records of that account; not used if they state different ids
+        if ids:  # ids from other records of the account; they are not used if they differ
             return next(iter(ids)) if len(ids) == 1 else None
         return f"{account}/{zone}" if has_region(zone) else None
 
@@ -110,7 +111,7 @@ class Places:
     def _account(record: ClusterRecord) -> str | None:
         account = _buying_account(record)
         is_of_a_role = isinstance(record.access, EksAccess) and record.access.role_arn is not None
-        return None if account == OWN_ACCOUNT and is_of_a_role else account  # the role may be of another account
+        return None if account == OWN_ACCOUNT and is_of_a_role else account  # the role may belong to another account
 
 
 def is_affected(record: ClusterRecord, offerings: Mapping[Offering, Any] | None, zones: Iterable[str]) -> bool:
@@ -123,7 +124,7 @@ def _with(shared: SharedOffering, record: ClusterRecord, experience: Experience,
     report: CapacityReport | None = experience.report
     if report is not None and record.share_offerings != "anonymous":
         report = replace(report, cluster=record.id)
-    # ``changes`` uses the default backoff instead of this cluster's: a report then has one effect for all clusters.
+    # ``changes`` uses the default backoff instead of this cluster's, so that a report affects all clusters alike.
     return changes(shared.state, voice_of(record), replace(experience, report=report), now)
 
 
@@ -146,7 +147,7 @@ def _publish(
     store: OfferingStore, record: ClusterRecord, offering: Offering, experience: Experience, now: datetime
 ) -> None:
     for _ in range(_TRIES):
-        shared = store.offering(offering)  # read again: the check's copy may be a minute old
+        shared = store.offering(offering)  # read again, because the check's copy may be a minute old
         state = _with(shared, record, experience, now)
         if state is None:
             return

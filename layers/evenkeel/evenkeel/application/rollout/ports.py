@@ -10,26 +10,26 @@ from evenkeel.record import ControlRecord
 
 
 class DecisionStore(Protocol):
-    """Recorded decisions. All methods raise StateUnavailableError."""
+    """The stored decisions. All methods raise StateUnavailableError."""
 
     def load_with_decisions(self, cluster: str, ulid: str) -> tuple[StoredCluster, Sequence[Mapping[str, Any]] | None]:
-        """Read a cluster as ``load`` does, and its decisions after ``ulid``, the oldest first, or None if too many."""
+        """Return a cluster as ``load`` does, and its decisions after ``ulid``, the oldest first; None: too many."""
 
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
-        """Return a page of decisions after ``ulid``, the oldest first, and True if there are more decisions."""
+        """Return a page of decisions after ``ulid``, the oldest first, and True if there are more pages."""
 
     def decisions(self, cluster: str, limit: int) -> Sequence[Mapping[str, Any]]:
-        """Read up to ``limit`` decisions, the newest first."""
+        """Return up to ``limit`` decisions, the newest first."""
 
 
 class RolloutStore(RegistrationStore, FleetHealthStore, DecisionStore, Protocol):
-    """The table, as rollouts need it."""
+    """The methods of the DynamoDB table that rollouts need."""
 
     def rollout(self) -> tuple[Rollout | None, int | None]:
-        """Read the last rollout and its version. Raises ConfigError if it cannot be read."""
+        """Return the last rollout and its version. Raises ConfigError if the rollout has a bad value."""
 
     def save_rollout(self, rollout: Rollout, version: int | None) -> int:
-        """Replace the last rollout; return its new version. Raises StateConflictError."""
+        """Replace the last rollout, and return the new version. Raises StateConflictError."""
 
     def save_control(self, cluster: str, control: ControlRecord, versions: Versions) -> None:
-        """Write the control item of a cluster whose record cannot be read. Raises StateConflictError."""
+        """Store the control record of a cluster whose cluster record cannot be read. Raises StateConflictError."""

@@ -1,6 +1,6 @@
 """Readiness of a cluster in dry run, from its stored decisions, health and actions.
 
-Evenkeel reads the cluster itself only on request.
+The cluster itself is read only if an operator requests it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,21 +18,21 @@ from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.rollout.readiness import DryRun, Hindrance, PastDecision, dry_run_of
 from evenkeel.validation import ConfigError
 
-# Decisions are stored for this time. A cluster without stored decisions was registered earlier.
+# How long decisions are stored. A cluster without stored decisions counts as registered before this period.
 KEPT = timedelta(days=30)
-# Pages of 1 MiB. More decisions would not change the answer.
+# The most pages of decisions that are read, of 1 MiB each. Further decisions would not change the answer.
 _MOST_PAGES = 30
 _NEWEST = 10
-# Causes of entries that start the time of a dry run again.
+# An entry with one of these causes restarts the time of the dry run.
 _BEGINNINGS = ("resume", "dry-run", "restore", UNREADABLE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """The result of reading the cluster now."""
+    """The result of a read of the cluster on request."""
 
     plan: Plan | None = None
-    unread: str = ""  # why there is no plan
+    unread: str = ""  # why there is no plan; empty: there is a plan
     refused: Sequence[str] = ()  # the rights that a run lacks, each as text
 
 
@@ -41,7 +41,7 @@ class Known:
     """The stored data of a cluster."""
 
     stored: StoredCluster
-    decisions: Sequence[Mapping[str, Any]] | None  # None: too many to read at once
+    decisions: Sequence[Mapping[str, Any]] | None  # None: there are too many for one read
 
     @classmethod
     def of(cls, store: RolloutStore, cluster: str, now: datetime) -> Self:
@@ -72,7 +72,7 @@ def readiness_of(
     now: datetime,
     ask: Callable[[], Asked] | None = None,
 ) -> Readiness:
-    """Return the readiness. ``needed``: the time that a dry run must last; ``ask``: reads the cluster.
+    """Return the readiness. ``needed`` is the least length of a dry run. ``ask`` reads the cluster, if given.
 
     Raises StateUnavailableError.
     """
@@ -91,14 +91,14 @@ def readiness_of(
         Hindrance.RIGHTS: asked is not None and bool(asked.refused),
     }
     hindrances = [hindrance for hindrance, applies in held.items() if applies]
-    if Hindrance.NO_POOLS not in hindrances:  # without pools a dry run shows nothing
+    if Hindrance.NO_POOLS not in hindrances:  # a dry run without pools has no results
         hindrances += dry_run.hindrances(needed)
     return Readiness(dry_run=dry_run, hindrances=tuple(hindrances), asked=asked, whole=recorded.whole)
 
 
 @dataclass(kw_only=True)
 class _Recorded:
-    """The recorded decisions and actions."""
+    """The stored decisions, and in ``begun`` the times at which the dry run started or restarted."""
 
     decisions: list[PastDecision] = field(default_factory=list)
     begun: list[datetime] = field(default_factory=list)
@@ -123,7 +123,8 @@ def _read(store: RolloutStore, known: Known, begin: datetime, now: datetime) -> 
         if not more or not page:
             return recorded
         after = page[-1]["id"]
-    _take(store.decisions(cluster, _NEWEST), begin, recorded)  # the newest decisions may show a write by Evenkeel
+    # The newest decisions are always read, because they may show that Evenkeel has written.
+    _take(store.decisions(cluster, _NEWEST), begin, recorded)
     return replace(recorded, whole=False)
 
 
@@ -138,7 +139,7 @@ def _take(page: Sequence[Mapping[str, Any]], begin: datetime, recorded: _Recorde
         try:
             (decision,) = read_decisions([entry], "decision")
         except ConfigError:
-            continue  # the decision of a newer release cannot be read
+            continue  # a newer release may have stored a decision that this release cannot read
         if not any(note.get("rule") == Rule.POOL_LIVE.value for note in decision.pool.note_rules):
             recorded.decisions.append(_past(decision))
 

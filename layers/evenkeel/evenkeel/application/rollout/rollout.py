@@ -1,7 +1,7 @@
-"""Advance rollouts: an operator starts one, and each tick of the schedule advances it.
+"""Advance rollouts. An operator starts a rollout, and each tick of the schedule advances it.
 
-Each phase is stored before it is carried out, and every write is conditional on a version. So the next tick resumes
-after a crash, and two workers do the same as one.
+Evenkeel stores each phase before it carries out the phase, and every write is conditional on a version. So the next
+tick continues after a crash, and two parallel workers have the same effect as one worker.
 """
 
 import logging
@@ -33,18 +33,18 @@ from evenkeel.domain.rollout.waves import READ_WITHIN, LeftOut, Phase, Rollout, 
 from evenkeel.texts.english import rfc3339
 
 _log = logging.getLogger("evenkeel.rollout")
-_KEPT = timedelta(days=30)  # entries that record a switch to live or to dry run
-# Seconds. One more request to the table takes at most this time.
+_KEPT = timedelta(days=30)  # how long the entry about a switch to live or to dry run is stored
+# Seconds. With less time left, no further step starts, because one request to the table may take this long.
 _SECONDS_TO_END = 10
 # A cluster of a wave is checked at least this often.
 _ASKED_AFTER = timedelta(minutes=2)
-# If the last check of a cluster is older than this, its checks have stopped: the longest scan_interval is an hour.
+# If the last check of a cluster is older, its checks have stopped, because the longest scan_interval is an hour.
 _LATELY = timedelta(hours=1, minutes=5)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdvanceRollouts:
-    """The use case with its ports: advances the rollout in progress as far as possible now."""
+    """The use case with its ports. It advances the rollout in progress as far as possible now."""
 
     store: RolloutStore
     queue: Queue
@@ -59,7 +59,7 @@ class AdvanceRollouts:
         """Advance the rollout and return its state in one line.
 
         Raises:
-            StateUnavailableError, QueueUnavailableError: The next tick resumes.
+            StateUnavailableError, QueueUnavailableError: The next tick continues the rollout.
             ConfigError: The stored rollout cannot be read.
         """
         rollout, version = self.store.rollout()
@@ -69,14 +69,14 @@ class AdvanceRollouts:
         try:
             while steps.step() and remaining() > _SECONDS_TO_END:
                 pass
-        except StateConflictError as error:  # an operator has halted it, or another worker advances it
+        except StateConflictError as error:  # an operator has halted the rollout, or another worker advances it
             _log.info("rollout changed meanwhile: %s", error)
         return rollout_text(steps.rollout)
 
 
 @dataclass(kw_only=True)
 class _Steps:
-    """A rollout in progress."""
+    """The steps of a rollout in progress."""
 
     ports: AdvanceRollouts
     rollout: Rollout
@@ -85,7 +85,7 @@ class _Steps:
     _left: list[str] = field(default_factory=list)  # clusters that could not be switched now
 
     def step(self) -> bool:
-        """Carry out the present phase. Return True if the next one may start now."""
+        """Carry out the present phase. Return True if the next phase may start now."""
         match self.rollout.phase:
             case Phase.SWITCHING:
                 return self._halt_on_incident() or self._switch_on()
@@ -133,7 +133,7 @@ class _Steps:
             self._save(rollout.halting(unread_halts(unseen), now))
             return True
         if unseen or not has_soaked:
-            # Either these clusters have a long scan_interval and are not due yet, or their request was lost.
+            # These clusters have a long scan_interval and are not due yet, or the requests for their checks were lost.
             unread = sorted({*rollout.unread(checked_at, known, now, _ASKED_AFTER), *unseen})
             self.ports.queue.request_checks(chunks_of(unread, delay=1))
             return False
@@ -146,7 +146,7 @@ class _Steps:
     def _trouble_after(self) -> tuple[dict[str, timedelta], list[str]]:
         """Return the current ``trouble_after`` of the wave's clusters, and the clusters whose record cannot be read.
 
-        A cluster that is no longer registered is in neither.
+        Neither of the two contains clusters that are no longer registered.
         """
         known: dict[str, timedelta] = {}
         unreadable: list[str] = []
@@ -163,7 +163,7 @@ class _Steps:
         return known, sorted(unreadable)
 
     def _choose(self, checked_at: Mapping[str, datetime]) -> tuple[tuple[str, ...], dict[str, LeftOut]]:
-        """Return the next wave, and why other clusters are left out."""
+        """Return the clusters of the next wave, and the clusters that do not go live, with the reasons."""
         wave: list[str] = []
         left_out: dict[str, LeftOut] = {}
         cluster_healths, now = self.ports.store.cluster_healths(), self._now
@@ -188,7 +188,7 @@ class _Steps:
         return False
 
     def _change_wave(self, change: Callable[[str], None]) -> bool:
-        """Apply the change to every cluster of the wave. Return False if some could not be changed now."""
+        """Apply the change to every cluster of the wave. Return False if a cluster could not be changed now."""
         self._left = []
         self.ports.together([partial(self._change, change, cluster) for cluster in self.rollout.wave])
         return not self._left
@@ -199,12 +199,12 @@ class _Steps:
             return
         try:
             change(cluster)
-        except StateConflictError as error:  # the record has changed: the next tick reads it again
+        except StateConflictError as error:  # the record has changed, and the next tick reads it again
             self._left.append(cluster)
             _log.info("not switched now: %s", error, extra={"cluster": cluster})
 
     def _live(self, cluster: str) -> None:
-        """Set the cluster live, at most once per rollout: an operator may have changed it since."""
+        """Enable writes to a cluster, but only once per rollout, because an operator may have stopped them since."""
         registered, rollout = self.ports.store.registered(cluster), self.rollout
         if registered is None or isinstance(registered.record, str) or registered.control.rollout == rollout.id:
             return
@@ -224,7 +224,7 @@ class _Steps:
         self._switch(cluster, registered, live=False, what=what)
 
     def _keep_dry(self, registered: Registered) -> None:
-        """Mark a cluster that is not live yet, so that no other worker of this rollout sets it live."""
+        """Mark a cluster that is not live yet, so that no other worker of this rollout enables writes to it."""
         if isinstance(registered.record, str) or not registered.control.is_dry(registered.record, self.ports.dry_run):
             return
         control = registered.control.model_copy(update={"rollout": self.rollout.id})
@@ -233,7 +233,7 @@ class _Steps:
     def _switch(self, cluster: str, registered: Registered, *, live: bool, what: str) -> None:
         store, now = self.ports.store, self._now
         control = registered.control.model_copy(update={"live": live, "rollout": self.rollout.id})
-        if isinstance(registered.record, str):  # once its record is fixed, it must not be live
+        if isinstance(registered.record, str):  # the cluster must not be live once its record is fixed
             store.save_control(cluster, control, registered.versions)
         else:
             store.save_record(registered.record, control, registered.versions)
@@ -245,21 +245,22 @@ class _Steps:
         entry |= {"reason": reason} if reason else {}
         try:
             store.save_decision(cluster, id, entry, now + _KEPT)
-        except StateUnavailableError as error:  # the cluster is already switched
+        except StateUnavailableError as error:  # raise nothing, because the cluster is already switched
             _log.warning("not recorded: %s", error, extra={"cluster": cluster})
 
     def _publish(self, detail_type: DetailType, rollout: Rollout) -> bool:
-        """Publish the event. Return True if the rollout may go on; if False, the next tick publishes the event again.
+        """Publish the event. Return True if the rollout may continue. After False, the next tick publishes it again.
 
-        The event has numbers of clusters instead of their names, because the size of an event is limited.
+        The event says how many clusters there are, but does not name them, because the size of an event is limited.
         """
         detail = {
             name: len(value) if name in ("wave", "live", "waiting", "leftOut", "halts") else value
             for name, value in rollout_json(rollout, self.ports.stack).items()
         }
         command = shlex.join(["evenkeel", "rollout", "--stack", self.ports.stack])
+        # After a long wait, the rollout continues even if the bus does not accept the event.
         is_taken = self.ports.bus.publish(detail_type.value, {**detail, "command": command})
-        return is_taken or self.rollout.waited_too_long(self._now)  # a rollout ends even without its event
+        return is_taken or self.rollout.waited_too_long(self._now)
 
 
 def _longest(trouble_after: Mapping[str, timedelta]) -> timedelta | None:
@@ -273,7 +274,7 @@ def why_left_out(
     now: datetime,
     stack_dry_run: bool,
 ) -> LeftOut | None:
-    """Return the reason why a cluster does not go live; None: it does."""
+    """Return the reason why a cluster does not go live; None if it goes live."""
     if registered is None:
         return LeftOut.GONE
     if isinstance(registered.record, str):
@@ -289,9 +290,9 @@ def why_left_out(
 
 
 def rollout_json(rollout: Rollout, stack: str) -> dict[str, Any]:
-    """Return a rollout for programs, with a message for people.
+    """Return a rollout as JSON, with a message for people.
 
-    All rollouts of a stack have the same ``key``, so the end of one closes the alert of an earlier one.
+    All rollouts of a stack have the same ``key``, so the end of a rollout closes the alert of an earlier rollout.
     """
     return {
         "key": f"rollout/{stack}",

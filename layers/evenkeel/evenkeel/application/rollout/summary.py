@@ -100,7 +100,7 @@ def rollout_text(rollout: Rollout) -> str:
 
 
 def _longer(rollout: Rollout) -> str:
-    """Return why the soak is longer than requested; empty if it is not."""
+    """Return why the soak is longer than requested; empty if it has the requested length."""
     if rollout.soak_time == rollout.soak or rollout.trouble_after is None:
         return ""
     lengths = (rollout.soak, rollout.soak_time, rollout.trouble_after)

@@ -1,4 +1,4 @@
-"""EC2 Auto Scaling groups that could not launch an instance."""
+"""Reads events about EC2 Auto Scaling groups that could not launch an instance."""
 
 import re
 from collections.abc import Mapping
@@ -19,10 +19,11 @@ class _Launch(EventPart):
 
 
 def _failure(event: Mapping[str, Any]) -> InboundEvent:
-    """Return the failure of a cluster, whose Auto Scaling groups are in the same zones as its node groups.
+    """Return the failure for the cluster of the Auto Scaling group. The cluster's node groups are in the same zones.
 
     The event has no tags, only the name of the Auto Scaling group. By custom, this name begins with the name of a
-    cluster or a node pool; on EKS always, after ``eks-``. So every beginning of the name is tried, the longest first.
+    cluster or a node pool. On EKS, such a name always follows ``eks-``. So every beginning of the name is tried as a
+    cluster's name, the longest first.
     """
     envelope = read_model(Envelope, event, "Auto Scaling event")
     detail = read_model(_Launch, event.get("detail"), "Auto Scaling event: detail")

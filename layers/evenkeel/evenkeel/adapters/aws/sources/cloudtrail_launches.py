@@ -1,4 +1,4 @@
-"""Failed launches of EC2 instances, as CloudTrail records them. The account needs a trail of management events."""
+"""Reads CloudTrail's records of failed launches of EC2 instances. The account needs a trail of management events."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,7 +8,8 @@ from evenkeel.application.rebalancing.events import Failure, InboundEvent
 from evenkeel.domain.model.values import quote
 from evenkeel.validation import read_model
 
-# The tags that name a cluster. CAPA sets the first; machine-controller-manager, OpenShift and EKS set the second.
+# The prefixes of tags that name a cluster. CAPA sets the first; machine-controller-manager, OpenShift and EKS set the
+# second.
 _CLUSTER_TAGS = ("sigs.k8s.io/cluster-api-provider-aws/cluster/", "kubernetes.io/cluster/")
 
 
@@ -49,13 +50,13 @@ def _fleet_errors(detail: CloudTrailCall) -> Iterator[tuple[str, str]]:
     answer = (detail.responseElements or {}).get("CreateFleetResponse")
     errors = answer.get("errorSet") if isinstance(answer, Mapping) else None
     items = errors.get("item") if isinstance(errors, Mapping) else None
-    for item in items if isinstance(items, list) else [items]:  # CloudTrail writes a list of one as an object
+    for item in items if isinstance(items, list) else [items]:  # CloudTrail writes a list with one entry as an object
         if isinstance(item, Mapping) and isinstance(item.get("errorCode"), str):
             yield one_line(item["errorCode"], 128), one_line(str(item.get("errorMessage", "")), 1024)
 
 
 def _tags(value: object) -> Iterator[tuple[str, str]]:
-    """Return all tags below a value. RunInstances writes key and value, CreateFleet Key and Value."""
+    """Return all tags inside a value. RunInstances names their parts key and value, CreateFleet Key and Value."""
     values = [value]
     while values:
         inner = values.pop()

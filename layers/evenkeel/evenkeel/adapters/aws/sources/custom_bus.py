@@ -1,4 +1,4 @@
-"""Evenkeel's events on the stack's bus: reported failures, and requests for nodes."""
+"""Reads events that other programs send to the stack's bus: reports of failures, and requests for nodes."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -20,7 +20,7 @@ class _Failure(EventPart):
     zone: Text | None = None
     code: Text
     message: Text = ""
-    occurredAt: Moment  # noqa: N815  the contract's own name
+    occurredAt: Moment  # noqa: N815  the documented name of the field
     id: Id
 
 

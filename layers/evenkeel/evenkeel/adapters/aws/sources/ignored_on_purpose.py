@@ -1,4 +1,4 @@
-"""Events that look like failures but are not. The template has no rule for them, but another rule may send them."""
+"""Events that look like failures but are not. The template has no rule for them, but a user's rule may match them."""
 
 from evenkeel.adapters.aws.signals import Parser, Rows, ignored
 

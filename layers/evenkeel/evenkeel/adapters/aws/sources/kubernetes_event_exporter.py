@@ -1,7 +1,7 @@
-"""Kubernetes Events as kubernetes-event-exporter sends them (its pkg/kube/event.go).
+"""Reads the Kubernetes Events that kubernetes-event-exporter sends (its pkg/kube/event.go).
 
-They have the Event's own fields, clusterName, and the involved object. The object's labels and owners are present if
-the exporter looks them up (omitLookup: false).
+They have the Event's own fields, clusterName, and the involved object. The exporter adds the object's labels and owners
+if its configuration has omitLookup: false.
 """
 
 import re
@@ -19,7 +19,7 @@ from evenkeel.domain.model.failures import FailureClass, classify
 from evenkeel.domain.model.values import quote
 from evenkeel.validation import Count, KubernetesName, Moment, read_model
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # the name of a Kubernetes object
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # the valid names of a Kubernetes object
 
 
 class _Owner(EventPart):
@@ -56,10 +56,10 @@ class _KubernetesEvent(EventPart):
     @field_validator("message", mode="before")
     @classmethod
     def _cut(cls, value: object) -> object:
-        return value[:8192] if isinstance(value, str) else value  # the beginning has the cause
+        return value[:8192] if isinstance(value, str) else value  # the beginning of a message has the cause
 
 
-# The reasons that controllers of all flavours report if a machine, or its object, could not be created.
+# The reasons that controllers of all flavours report if they could not create a machine or the machine's object.
 REASONS = {
     "FailedCreate",  # CAPA's AWSMachine, OpenShift's Machine, every MachineSet
     "FailedCreateMachine",
@@ -69,7 +69,7 @@ REASONS = {
     "CreateError",
     "CreateFailed",
 }
-_FAILED_SCHEDULING = "FailedScheduling"  # the scheduler's reason
+_FAILED_SCHEDULING = "FailedScheduling"  # the scheduler's reason if no node fits a pod
 _FLAVOUR_OF = {group: flavour for flavour in FLAVOURS.values() for group in (flavour.group, *flavour.provider_groups)}
 
 
@@ -96,8 +96,9 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
         return ignored("no failure", f"kubernetes event: {quote(subject)} reports no failed machine")
     if not detail.clusterName:
         return _nameless()
-    # An unknown message may concern only the machine's object (a webhook, a timeout of the API server). So the
-    # event only requests a check, which reads the machines' status. The status shows a failure of the provider.
+    # A message of unknown class may be only about the machine's object, such as a webhook's refusal or a timeout of the
+    # API server. So the event only requests a check. The check reads the machines' status, which shows a failure of the
+    # provider.
     clear = classify(detail.reason, detail.message) is not FailureClass.UNKNOWN
     return replace(
         failure,
@@ -115,19 +116,19 @@ def _nameless() -> InboundEvent:
 
 
 def _scalable(flavour: Flavour, involved: _Involved) -> str | None:
-    """Return the name of the object's scalable, which may be the object itself; None if labels and owners name none."""
+    """Return the name of the object's scalable, which may be the object itself; None if it is unknown."""
     if involved.kind == "MachineDeployment":
         return involved.name
     labels = involved.labels or {}
-    for label in flavour.machines.labels.values():  # from the outermost object inwards
+    for label in flavour.machines.labels.values():  # the label of the outermost object is first
         if label in labels:
-            # If the name is too long for a label, Cluster API writes a hash. The check then finds the group.
+            # If the name is too long for a label, Cluster API writes a hash instead. The check then finds the group.
             return labels[label] if _NAME.fullmatch(labels[label]) else None
     owners = {owner.kind: owner.name for owner in involved.ownerReferences or () if owner.controller is not False}
     owner = owners.get("MachineDeployment") or (owners.get("MachineSet") if flavour.is_of_sets else None)
     if owner:
         return owner if _NAME.fullmatch(owner) else None
-    # A MachineSet without an owner is a scalable. Without labels the event has no owners either.
+    # A MachineSet without an owner is a scalable. An event without labels does not show whether there is an owner.
     return involved.name if involved.kind == "MachineSet" and (labels or flavour.is_of_sets) else None
 
 

@@ -1,7 +1,8 @@
-"""ARC's zonal shifts and autoshifts: AWS or an operator of the account moves traffic away from a zone.
+"""Reads events of ARC's zonal shifts and autoshifts. In a shift, AWS or a user moves traffic away from a zone.
 
-FIS experiments fence the zone, because they affect the whole zone. Practice runs do not. ARC's events do not state when
-a shift ends. Only CloudTrail's records of the API calls that start or extend a manual shift state its end.
+The events of FIS experiments fence the zone, because these experiments affect the whole zone. Practice runs fence no
+zone. ARC's events do not state when a shift ends. Only CloudTrail's records of the API calls that start or extend a
+manual shift state its end.
 """
 
 import re
@@ -49,11 +50,11 @@ def _shift(source: str, *, impaired: bool) -> Parser:
     return parse
 
 
-_EXPIRES_IN = re.compile(r"([1-9][0-9]{0,3})([mh])")  # the API's own pattern
+_EXPIRES_IN = re.compile(r"([1-9][0-9]{0,3})([mh])")  # the pattern in ARC's API
 
 
 def _shift_call(event: Mapping[str, Any]) -> InboundEvent:
-    """Return the shift with its end. No other event has the end."""
+    """Return a manual shift with its end, which no other event states."""
     envelope = read_model(Envelope, event, "zonal shift call")
     detail = read_model(CloudTrailCall, event.get("detail"), "zonal shift call: detail")
     if detail.eventName not in ("StartZonalShift", "UpdateZonalShift") or detail.errorCode:
