@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from evenkeel.adapters.aws import records
 from evenkeel.adapters.aws.records import (
     CONTROL,
-    EVENT_LOOK,
+    EVENT_CHECK,
     HEALTH,
     LOOKED_AT,
     META,
@@ -228,7 +228,7 @@ class InMemoryStore:
         self._save(cluster, f"GROWTH#{record.id}", record, versions)
 
     def save_event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None) -> None:
-        self._save(cluster, EVENT_LOOK, record, versions)
+        self._save(cluster, EVENT_CHECK, record, versions)
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         self._save(cluster, TIMER, timer, versions)
@@ -260,7 +260,7 @@ class InMemoryStore:
 
     def checked_at(self) -> Mapping[str, datetime]:
         self._asked("looked at")
-        return records.last_looks(self._items.get(LOOKED_AT, {}), self._time())
+        return records.last_check_times(self._items.get(LOOKED_AT, {}), self._time())
 
     def steady_clusters(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:
         self._asked("at rest")
@@ -409,7 +409,7 @@ class FakeCluster:
         self.groups[key] = replace(self.groups[key], **fields)
         self._versions[key] += 1
 
-    def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
+    def observe(self, reads_machines: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
         self.journal.note("observe")
         self.looks += 1
         if self.unreadable is not None:

@@ -9,7 +9,7 @@ import typer
 from evenkeel.adapters.page.reading import page_of_plan, page_of_simulation, page_of_status
 from evenkeel.adapters.page.render import document, summary
 from evenkeel.adapters.page.view import Page
-from evenkeel.application.ports import Shelf
+from evenkeel.application.ports import PageStore
 from evenkeel_cli.inputs import file_name, read_text
 from evenkeel_cli.stack_client import ask_or_fail
 from evenkeel_cli.terminal import fail, say, write_text
@@ -40,16 +40,16 @@ def report_command(  # noqa: PLR0913  one argument per option
         say(f"{publish}: {summary(page)}")
 
 
-def _shelf(place: str) -> Shelf:
-    """Return the ``Shelf`` for an S3 bucket. It uses the caller's credentials and region. Raises ConfigError."""
-    from evenkeel.adapters.aws.page_bucket import BucketShelf
+def _shelf(place: str) -> PageStore:
+    """Return the ``PageStore`` for an S3 bucket. It uses the caller's credentials and region. Raises ConfigError."""
+    from evenkeel.adapters.aws.page_bucket import S3PageStore
 
     def s3() -> Any:
         import boto3  # takes a quarter of a second; a page in a file does not need it
 
         return boto3.Session(region_name=os.environ.get("AWS_REGION")).client("s3")
 
-    return BucketShelf(s3, place)
+    return S3PageStore(s3, place)
 
 
 def _page(stack: str | None, cluster: str | None, plan: str | None, simulation: str | None, *, live: bool) -> Page:

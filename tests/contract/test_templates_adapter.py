@@ -140,8 +140,8 @@ class TestOfferings:
     QUIET = Buyer(account="own")
     CONCERNED = Buyer(account="own", troubled=frozenset({f"own/{ZONES[1]}"}))
 
-    def offerings(self, stage: Stage, buyer: Buyer, *closely: GroupKey) -> list[str | None]:
-        groups = sorted(stage.open().observe(closely, buyer).groups, key=lambda group: str(group.identity.zone))
+    def offerings(self, stage: Stage, buyer: Buyer, *reads_machines: GroupKey) -> list[str | None]:
+        groups = sorted(stage.open().observe(reads_machines, buyer).groups, key=lambda group: str(group.identity.zone))
         return [None if group.template.offering is None else str(group.template.offering) for group in groups]
 
     def test_it_is_not_read_without_an_incident(self, own_stage: Stage) -> None:

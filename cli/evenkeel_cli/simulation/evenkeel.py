@@ -177,9 +177,11 @@ class _Cluster(_Port):
     world: World
     groups: dict[GroupKey, Group]
 
-    def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
+    def observe(self, reads_machines: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
         groups = self.world.groups
-        return Observation(groups=tuple(self.world.observe(group, closely=group.key in closely) for group in groups))
+        return Observation(
+            groups=tuple(self.world.observe(group, reads_machines=group.key in reads_machines) for group in groups)
+        )
 
     def nodes(self) -> Mapping[str, MachineNode]:
         leaving = {

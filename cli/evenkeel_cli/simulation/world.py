@@ -268,10 +268,10 @@ class World:
             failure=machine.failure,
         )
 
-    def observe(self, group: Group, *, closely: bool = False) -> NodeGroup:
+    def observe(self, group: Group, *, reads_machines: bool = False) -> NodeGroup:
         """Return the group as Evenkeel observes it.
 
-        The result has machines if nodes are missing, if the group is not healthy, or if ``closely`` is True.
+        The result has machines if nodes are missing, if the group is not healthy, or if ``reads_machines`` is True.
         """
         fault = Fault(object=str(group.key), field="max", value="'many'", problem="not an integer")
         return NodeGroup(
@@ -279,7 +279,7 @@ class World:
             requested=group.requested,
             running=group.running,
             machines=None
-            if group.requested == group.running and group.state is State.HEALTHY and not closely
+            if group.requested == group.running and group.state is State.HEALTHY and not reads_machines
             else self.machines_of(group),
             bounds=group.readable_bounds,
             frozen_because=Reason.of(Rule.SAID, text="rolling out") if group.frozen else None,

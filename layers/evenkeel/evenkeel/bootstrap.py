@@ -33,7 +33,7 @@ from evenkeel.adapters.aws.token_store import SealedTokens
 from evenkeel.adapters.kubernetes.access.aws_identity import MAKING
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.thread_pool import all_at_once, run_in_threads
-from evenkeel.application.ports import Clock, Remaining, Shelf
+from evenkeel.application.ports import Clock, PageStore, Remaining
 from evenkeel.application.rebalancing.rebalance import Rebalance
 from evenkeel.settings import Settings
 
@@ -314,12 +314,12 @@ class Container:
         )
 
     @cached_property
-    def shelf(self) -> Shelf:
+    def shelf(self) -> PageStore:
         """Return the bucket in which functions/status_page stores the page."""
-        from evenkeel.adapters.aws.page_bucket import BucketShelf
+        from evenkeel.adapters.aws.page_bucket import S3PageStore
 
         s3 = _WhenUsed(lambda: self._client("s3"))
-        return BucketShelf(lambda: s3, self.settings.page)
+        return S3PageStore(lambda: s3, self.settings.page)
 
 
 _clock: Clock = SystemClock()

@@ -506,7 +506,7 @@ class ClusterRecord(ClusterPolicy):
         return bool(self.region) and self.account is None and not self.event_accounts and not other
 
     @property
-    def looks_as_it_writes(self) -> bool:
+    def checks_with_write_identity(self) -> bool:
         """Return True if checks and writes use the same identity. Only then can a check test if writes are allowed."""
         if isinstance(self.access, EksAccess):
             return self.access.role_arn is not None and self.access.role(writes=True) == self.access.role(writes=False)
@@ -549,7 +549,7 @@ class ClusterRecord(ClusterPolicy):
 
 
 class _ControlFields(Strict):
-    """The fields of a record that change its control record. Operator actions also change the control record."""
+    """The fields of a record that are copied into its control record. Operator actions also change the control record."""
 
     paused: bool = False
     paused_until: Moment | None = None

@@ -84,7 +84,7 @@ def test_growth_adds_each_node_to_the_smallest_group(world: World, wanted: int) 
         return
     sizes = dict(before)
     takers = {planned.group.key.name: _most_of(planned) for planned in pool.groups if planned.state is State.HEALTHY}
-    # An empty group that cannot grow keeps the node that its owner insists on offering (PoolDraft.spoken_for).
+    # An empty group that cannot grow keeps the node that its owner insists on offering (PoolDraft.reserved_nodes).
     insisted = sum(
         max(0, planned.group.owner.least_max - before[name])
         for planned in pool.groups

@@ -11,7 +11,7 @@ from botocore.parsers import ResponseParserError
 from evenkeel.access_config import EksAccess
 from evenkeel.adapters.alerts.channels import ChatTopic
 from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
-from evenkeel.adapters.aws.page_bucket import BucketShelf
+from evenkeel.adapters.aws.page_bucket import S3PageStore
 from evenkeel.adapters.aws.queues import EventBridgeBus, QueueUrls, SqsQueue
 from evenkeel.adapters.aws.secrets import Secrets
 from evenkeel.adapters.aws.session import open_session
@@ -95,7 +95,7 @@ SENT: dict[str, tuple[type[EvenkeelError], Ask]] = {
     "token kept": (AccessUnavailableError, lambda of: _vault(of).save("a", TOKEN, writes=True)),
     "request": (QueueUnavailableError, lambda of: SqsQueue(of("sqs"), URLS).request("a", "b", "c")),
     "chunks": (QueueUnavailableError, lambda of: SqsQueue(of("sqs"), URLS).request_checks([CHUNK])),
-    "page": (AccessUnavailableError, lambda of: BucketShelf(lambda: of("s3"), "s3://pages/a.html").put("<p>")),
+    "page": (AccessUnavailableError, lambda of: S3PageStore(lambda: of("s3"), "s3://pages/a.html").put("<p>")),
     "topic": (ChannelError, lambda of: ChatTopic(client=of("sns"), topic="arn:aws:sns:x").send([alert()])),
 }
 

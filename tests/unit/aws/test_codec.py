@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evenkeel.adapters.aws.records import LookedAt, StoredPool
+from evenkeel.adapters.aws.records import CheckedAt, StoredPool
 from evenkeel.adapters.codec import dump_stored, keep_unknown, read_as, read_stored
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.convergence import (
@@ -72,7 +72,7 @@ VALUES: list[Any] = [
     SteadyState(at=NOW, seen={"a": "b"}, zones=frozenset("cab")),
     Timer(due=NOW, step=2),
     Unreachable(since=NOW, failed_checks=1, last_check=NOW, next_check=NOW),
-    LookedAt(at=NOW, clusters=("a",)),
+    CheckedAt(at=NOW, clusters=("a",)),
     replace(ROLLOUT, left_out={"e": LeftOut.PAUSED}, halts=(Halt(),)),
     *(PoolState(convergence=ConvergenceState(step=step)) for step in STEPS),
 ]

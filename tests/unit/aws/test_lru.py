@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.adapters.lru import Room
+from evenkeel.adapters.lru import RotationCache
 from tests.fakes import FakeClock
 
 
@@ -18,7 +18,7 @@ from tests.fakes import FakeClock
 )
 def test_the_cache_keeps_the_last_used_values_within_its_size(most: int, steps: list[tuple[str, int, int]]) -> None:
     clock = FakeClock()
-    room: Room[int, int] = Room(most, clock.now)
+    room: RotationCache[int, int] = RotationCache(most, clock.now)
     expected: dict[int, tuple[int, datetime]] = {}  # and when it was last used
     for number, (step, key, seconds) in enumerate(steps):
         clock.sleep(seconds)
@@ -42,7 +42,7 @@ def test_the_cache_keeps_the_last_used_values_within_its_size(most: int, steps: 
 
 def test_a_cache_of_five_serves_five_of_ten_keys_in_turn() -> None:
     clock = FakeClock()
-    room: Room[int, int] = Room(5, clock.now)
+    room: RotationCache[int, int] = RotationCache(5, clock.now)
     for _ in range(4):
         found = [room.get(n) for n in range(10)]
         for n in range(10):
@@ -52,7 +52,7 @@ def test_a_cache_of_five_serves_five_of_ten_keys_in_turn() -> None:
 
 
 def test_many_threads_stay_within_the_size() -> None:
-    room: Room[int, int] = Room(8, FakeClock().now)
+    room: RotationCache[int, int] = RotationCache(8, FakeClock().now)
 
     def use(number: int) -> None:
         room.put(number % 20, number)

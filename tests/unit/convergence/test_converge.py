@@ -13,7 +13,7 @@ from evenkeel.adapters.codec import dump_stored, keep_unknown, read_stored
 from evenkeel.domain.convergence import converge as rules
 from evenkeel.domain.incidents.health import evaluate
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure
-from evenkeel.domain.model.convergence import IDLE_GOES, ConvergenceState, Deleting, Ordered, Window
+from evenkeel.domain.model.convergence import IDLE_REMOVED_WITHIN, ConvergenceState, Deleting, Ordered, Window
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.incidents import ClusterHealth, IncidentKind
 from evenkeel.domain.model.moves import ScaleRequest
@@ -641,7 +641,7 @@ def test_no_successor_is_ordered_for_a_node_that_an_autoscaler_finds_unneeded() 
 
 def test_a_node_that_no_autoscaler_takes_does_not_keep_the_pool_uneven() -> None:
     home = with_unneeded(2, 2, 5)
-    while home.now < NOW + IDLE_GOES:
+    while home.now < NOW + IDLE_REMOVED_WITHIN:
         assert home.requested == (2, 2, 5)
         home.look(60)
     assert sorted(home.requested) == [2, 3, 5]

@@ -532,7 +532,7 @@ def test_ten_empty_nodes_go_at_once_from_the_fullest_zone_first() -> None:
     assert zones[:4] == ["a"] * 4
     assert (zones.count("a"), zones.count("b")) == (7, 3)
     assert {said(answer.waits[name]) for name in answer.clocks if name not in gone(answer)} == {
-        "10 empty nodes are already being removed, the limit at one time"
+        "the limit of 10 empty nodes being removed at one time is reached"
     }
     going = [ours(f"nb{i}", "b", deleting=True) for i in range(3)]
     assert len(check(*(ours(f"na{i}") for i in range(12)), *going, pools=(pool_offer(requested=20),)).go) == 7

@@ -106,7 +106,7 @@ class TestMissingNodes:
         assert cluster_health(house) == ()
         house.runs(3)
         (incident,) = cluster_health(house)
-        assert (incident.kind, incident.missing, incident.untaken) == (IncidentKind.MISSING, 2, 2)
+        assert (incident.kind, incident.missing, incident.not_reordered) == (IncidentKind.MISSING, 2, 2)
         assert incident.zones == ("a",)
         assert changes(house) == [("Opened", MISSING)]
         detail = house.bus.published[-1][1]
@@ -125,7 +125,7 @@ class TestMissingNodes:
         fail(house, "b", FailureClass.QUOTA, "the quota is used up")
         house.runs(3)
         (incident,) = cluster_health(house)
-        assert (incident.missing, incident.untaken, incident.failure_class) == (2, 1, FailureClass.QUOTA)
+        assert (incident.missing, incident.not_reordered, incident.failure_class) == (2, 1, FailureClass.QUOTA)
         assert incident.message == "the quota is used up"
         detail = house.bus.published[-1][1]
         assert "no autoscaler has ordered 1 released replica" in detail["headline"]
@@ -136,7 +136,7 @@ class TestMissingNodes:
     def test_released_nodes_are_missing_once_an_autoscaler_had_its_time(self, due_in: timedelta, missing: int) -> None:
         state = GroupState(waiting_since=NOW - 10 * MINUTE, waiting_running=2)
         planned = plan_of(zones((3, 2, 2), (2, 2, 2), machines=()), numbers(1, 12), states={key("a"): state})
-        pool = replace(planned.pools[0], untaken=2, taker_due=NOW + due_in)
+        pool = replace(planned.pools[0], not_reordered=2, order_due=NOW + due_in)
         (incident,) = evaluate(
             ClusterHealth(), replace(planned, pools=(pool,)), {key("a"): state}, 5 * MINUTE
         ).incidents
@@ -149,7 +149,7 @@ class TestMissingNodes:
         release = Release(at=NOW - minutes * MINUTE, replicas=2)
         planned = plan_of(zones((2, 2, 2)), numbers(1, 12))
         stored = replace(planned.pools[0].next_state, release=release)
-        pool = replace(planned.pools[0], untaken=2, taker_due=NOW, next_state=stored)
+        pool = replace(planned.pools[0], not_reordered=2, order_due=NOW, next_state=stored)
         incidents = evaluate(ClusterHealth(), replace(planned, pools=(pool,)), {}, 5 * MINUTE).incidents
         assert [(each.missing, each.since) for each in incidents] == [(number, release.at) for number in missing]
 

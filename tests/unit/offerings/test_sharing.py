@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evenkeel.application.errors import StateConflictError, StateUnavailableError
-from evenkeel.application.offerings.sharing import Places, buyer_of, is_affected, voice_of
+from evenkeel.application.offerings.sharing import ZoneIds, buyer_of, is_affected, server_of
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.observations import Observation
@@ -321,9 +321,9 @@ def test_a_check_reads_offerings_of_troubled_zones() -> None:
     asked: list[Buyer | None] = []
 
     class Watched(FakeCluster):
-        def observe(self, closely: Collection[Any] = (), buyer: Buyer | None = None) -> Observation:
+        def observe(self, reads_machines: Collection[Any] = (), buyer: Buyer | None = None) -> Observation:
             asked.append(buyer)
-            return super().observe(closely, buyer)
+            return super().observe(reads_machines, buyer)
 
     fleet = Fleet("blue", "green")
     fleet.clusters["green"] = Watched(buying(zones((2, 2, 2))))
@@ -394,8 +394,8 @@ def test_a_cluster_is_affected_by_reports_about_its_zones(known: dict[Offering, 
 
 
 def test_the_reporter_is_identified_by_its_server() -> None:
-    assert voice_of(record("blue")) == voice_of(record("green"))
-    assert voice_of(record()) != voice_of(record(access={"kind": "kubeconfig", "secret": "evenkeel/other"}))
+    assert server_of(record("blue")) == server_of(record("green"))
+    assert server_of(record()) != server_of(record(access={"kind": "kubeconfig", "secret": "evenkeel/other"}))
 
 
 # ---------------------------------------------------------------- one group and what it is told
@@ -472,7 +472,7 @@ def test_the_later_of_two_deliveries_counts() -> None:
 @pytest.mark.parametrize(("access", "place"), [({}, "own/eu-central-1a"), ({"role_arn": ROLE}, None)])
 def test_the_zones_of_a_role_have_no_known_account(access: dict[str, str], place: str | None) -> None:
     eks = record("blue", access={"kind": "eks", "name": "blue", "region": "eu-central-1", **access})
-    assert Places.of([]).place(eks, "eu-central-1a") == place
+    assert ZoneIds.of([]).place(eks, "eu-central-1a") == place
 
 
 @pytest.mark.parametrize(
@@ -480,7 +480,7 @@ def test_the_zones_of_a_role_have_no_known_account(access: dict[str, str], place
 )
 def test_a_zone_has_the_id_on_which_all_records_of_the_account_agree(others: list[str], place: str | None) -> None:
     records = [record(f"other-{i}", zone_ids={id: ZONE}) for i, id in enumerate(others)]
-    assert Places.of(records).place(record(), ZONE) == place
+    assert ZoneIds.of(records).place(record(), ZONE) == place
 
 
 @pytest.mark.parametrize("seen", [{"last_success": NOW}, {"ended": (NOW,)}, {}])

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from evenkeel.adapters.aws.page_bucket import BucketShelf
+from evenkeel.adapters.aws.page_bucket import S3PageStore
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
 from evenkeel.application.operate import answer_of_error
 from evenkeel.domain.model.failures import FailureClass
@@ -190,7 +190,7 @@ def test_every_command_shown_prints_what_is_shown(page: Path, folder: Path, monk
     for block in SHOWN[page]:
         stack = STACKS.get(page.name, Stack)()
         monkeypatch.setattr(stack_client, "ask", stack.ask)
-        monkeypatch.setattr(BucketShelf, "put", lambda *_: None)
+        monkeypatch.setattr(S3PageStore, "put", lambda *_: None)
         for command, printed in block:
             words = shlex.split(command.rpartition("|")[2])
             assert Path(words[0]).name == "evenkeel", command

@@ -103,7 +103,7 @@ def test_a_kind_has_one_text_in_one_file() -> None:
 
 
 def test_each_class_of_failure_has_a_text() -> None:
-    assert set(texts()["missing"]) == {*FailureClass, "untaken", "rollout"}
+    assert set(texts()["missing"]) == {*FailureClass, "not_reordered", "rollout"}
     assert {fault.value for fault in Unfixable} == set(texts()["unfixable"])
 
 

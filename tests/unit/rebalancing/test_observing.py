@@ -92,7 +92,7 @@ class Slow:
         self.left -= self.seconds
         return self
 
-    def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
+    def observe(self, reads_machines: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
         self.noted.append(self.remaining())
         self.left -= self.seconds
         return Observation(groups=())
@@ -112,9 +112,9 @@ def test_groups_in_backoff_are_read_with_machines() -> None:
     asked: list[Collection[GroupKey]] = []
 
     class Watched(FakeCluster):
-        def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
-            asked.append(closely)
-            return super().observe(closely, buyer)
+        def observe(self, reads_machines: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
+            asked.append(reads_machines)
+            return super().observe(reads_machines, buyer)
 
     state = ClusterState(groups={key("a"): in_backoff(), key("b"): GroupState()})
     observe_cluster(FakeClusters({"demo": Watched([])}), record(), plenty, state)

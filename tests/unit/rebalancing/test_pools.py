@@ -330,7 +330,7 @@ def test_a_pool_of_similar_groups_keeps_its_open_move_when_its_first_member_goes
     before = plan_of([a, b, c], policy).pools[0]
     gave_up = Move(id="m", steps={str(b.key): -3, str(c.key): 3})
     assert before.next_state.seen is not None
-    twice_absent = replace(before.next_state.seen, few_since=NOW - timedelta(minutes=1))
+    twice_absent = replace(before.next_state.seen, members_missing_since=NOW - timedelta(minutes=1))
     known = {before.id: replace(before.next_state, move=gave_up, seen=twice_absent)}
     renamed = [replace(a, key=GroupKey("cluster-api", "default", "new-a")), replace(b, move="m"), c]
     (after,) = plan_of(renamed, policy, adopted=known).pools

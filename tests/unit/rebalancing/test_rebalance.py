@@ -516,10 +516,10 @@ class TestNoFeedbackLoop:
         house = outage(on_failure="release")
         observe = house.cluster.observe
 
-        def gitops_resets(closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Any:
+        def gitops_resets(reads_machines: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Any:
             if house.cluster.groups[key("a")].requested != 4:
                 house.cluster.change(key("a"), requested=4, replicas_by="argocd")
-            return observe(closely, buyer)
+            return observe(reads_machines, buyer)
 
         house.cluster.observe = gitops_resets  # type: ignore[method-assign]
         self.two_hours(house)

@@ -237,7 +237,7 @@ class TestOrder:
 
     def test_a_loss_in_one_zone_is_not_a_gain_in_another(self) -> None:
         release = Release(at=NOW, replicas=3, requested={"b": 3, "c": 3})
-        assert release.untaken({"b": 1, "c": 4}) == 2
+        assert release.not_reordered({"b": 1, "c": 4}) == 2
 
     def test_a_slower_autoscaler_has_more_time(self) -> None:
         play = released(policy=replace(numbers(0, 12), autoscaler_loop=timedelta(seconds=30)))

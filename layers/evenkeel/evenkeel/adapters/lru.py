@@ -13,7 +13,7 @@ _V = TypeVar("_V")
 _RESTS = timedelta(minutes=10)
 
 
-class Room(Generic[_K, _V]):
+class RotationCache(Generic[_K, _V]):
     """Keeps up to ``most`` values. A full cache accepts a new value only if it can drop one unused for ten minutes.
 
     Evenkeel checks the clusters in the same order again and again. A least-recently-used cache that is too small evicts

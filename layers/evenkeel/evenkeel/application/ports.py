@@ -259,7 +259,7 @@ class LeaseStore(Protocol):
         """End the lease now. Do nothing if another owner has already taken the lease."""
 
 
-class Shelf(Protocol):
+class PageStore(Protocol):
     """The store of the status page."""
 
     def put(self, html: str) -> None:

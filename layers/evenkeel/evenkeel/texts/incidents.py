@@ -22,7 +22,7 @@ def incident_text(incident: Incident, now: datetime) -> str:
         "total": counted(incident.requested),
         "outage": int(not incident.missing and incident.is_outage),
         "unproven": int(not incident.missing and not incident.is_outage),
-        "untaken": incident.untaken,
+        "not_reordered": incident.not_reordered,
         "problem": problems[0] if problems else "",
         "more": len(problems) - 1 if problems else 0,
     }
@@ -37,8 +37,8 @@ def incident_headline(incident: Incident, now: datetime) -> str:
 
 def todo(incident: Incident) -> str:
     """Return what an operator can do. It has no full stop, because a command follows it."""
-    if _lacks_only_taker(incident):
-        return str(texts()["missing"]["untaken"])
+    if _waits_only_for_order(incident):
+        return str(texts()["missing"]["not_reordered"])
     if incident.kind is IncidentKind.MISSING and incident.is_rollout:
         return str(texts()["missing"]["rollout"])
     if incident.kind is IncidentKind.MISSING and incident.failure_class is not None:
@@ -60,9 +60,9 @@ def command_line(incident: Incident, cluster: str, stack: str) -> str:
 
 def runbook(incident: Incident) -> str:
     """Return the path and anchor of the incident's runbook in the repository."""
-    if incident.is_rollout and not _lacks_only_taker(incident):
+    if incident.is_rollout and not _waits_only_for_order(incident):
         return "docs/operate/runbooks.md#a-rollout-in-a-zone-that-is-out"
-    is_missing = incident.kind is IncidentKind.MISSING and not _lacks_only_taker(incident)
+    is_missing = incident.kind is IncidentKind.MISSING and not _waits_only_for_order(incident)
     kind = incident.failure_class.value if is_missing and incident.failure_class else ""
     return f"{_RUNBOOK}#{kind or incident.kind.value}"
 
@@ -79,9 +79,9 @@ def _zones(zones: tuple[str, ...]) -> str:
     return ", ".join(zones)
 
 
-def _lacks_only_taker(incident: Incident) -> bool:
+def _waits_only_for_order(incident: Incident) -> bool:
     """Return True if every missing node is a released replica that no autoscaler has ordered yet.
 
     If some of the missing nodes were ordered, the texts are about their machines.
     """
-    return 0 < incident.untaken == incident.missing
+    return 0 < incident.not_reordered == incident.missing

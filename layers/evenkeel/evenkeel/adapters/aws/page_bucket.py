@@ -10,7 +10,7 @@ from evenkeel.validation import ConfigError
 _PLACE = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(.+)", re.ASCII)
 
 
-class BucketShelf:
+class S3PageStore:
     """One object of a bucket, which every new page replaces. ``client`` returns the S3 client."""
 
     def __init__(self, client: Callable[[], Any], place: str) -> None:

@@ -33,7 +33,7 @@ from evenkeel.validation import ConfigError, parse_json
 OFFERING, ROLLOUT, LOOKED_AT = "OFFERING", "ROLLOUT", "LOOKED"
 # Sort keys of items that a cluster has at most once. All sort after "G", so that one query reads them with the other
 # items of the cluster.
-META, CONTROL, EVENT_LOOK, TIMER, SILENCE = "META", "META#CONTROL", "HEARD", "LOOK", "SILENCE"
+META, CONTROL, EVENT_CHECK, TIMER, SILENCE = "META", "META#CONTROL", "HEARD", "LOOK", "SILENCE"
 HEALTH = "HEALTH"
 _DELETED_BY_TTL = (TIMER, SILENCE, HEALTH)
 # How long an item is kept after its effect has ended. During this time, people can read the item, and a report that
@@ -61,7 +61,7 @@ class StoredPool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LookedAt:
+class CheckedAt:
     """The clusters that one call of ``check`` has read, and the time."""
 
     at: datetime
@@ -139,7 +139,7 @@ def _expires(value: Any, now: datetime) -> datetime | None:
         case OfferingState():
             times = [report.failed_at for report in value.reports.values()]
             return max([now, *times, value.delivered_at or now]) + _OFFERING_KEPT
-        case LookedAt():
+        case CheckedAt():
             return value.at + _LOOKED_AT_KEPT
     return None
 
@@ -155,7 +155,9 @@ def _group_expires(state: GroupState, now: datetime) -> datetime | None:
     return last + 2 * _DAY
 
 
-def shared_entry(sort_key: str, value: OfferingState | Rollout | LookedAt, version: int | None, now: datetime) -> Entry:
+def shared_entry(
+    sort_key: str, value: OfferingState | Rollout | CheckedAt, version: int | None, now: datetime
+) -> Entry:
     """Return the entry that writes an item that clusters share."""
     return Entry(sort_key=sort_key, text=dump_stored(value), version=version, expires=_expires(value, now))
 
@@ -163,7 +165,7 @@ def shared_entry(sort_key: str, value: OfferingState | Rollout | LookedAt, versi
 def looked_at_entry(clusters: Sequence[str], at: datetime) -> Entry:
     """Return the entry that stores when these clusters were read. The same clusters always get the same sort key."""
     digest = hashlib.sha256("\n".join(clusters).encode()).hexdigest()[:16]
-    return shared_entry(digest, LookedAt(at=at, clusters=tuple(clusters)), None, at)
+    return shared_entry(digest, CheckedAt(at=at, clusters=tuple(clusters)), None, at)
 
 
 def record_entries(
@@ -211,7 +213,7 @@ def stored_cluster(cluster: str, items: Mapping[str, Stored], fencing_token: int
         zones=zones,
         scale_requests=scale_requests,
         timer=read(Timer, TIMER).get(TIMER),
-        event_check=read(EventCheckRecord, EVENT_LOOK).get(EVENT_LOOK),
+        event_check=read(EventCheckRecord, EVENT_CHECK).get(EVENT_CHECK),
         unreachable=read(Unreachable, SILENCE).get(SILENCE),
         cluster_health=cluster_health_of(cluster, items.get(HEALTH))[0],
         steady=_steady(items[META].steady),
@@ -288,13 +290,13 @@ def decision_of(cluster: str, id: str, item: Stored) -> Mapping[str, Any]:
         return {"id": id, "at": at, "cluster": cluster, "cause": UNREADABLE, "by": None, "what": str(error)}
 
 
-def last_looks(items: Mapping[str, Stored], now: datetime) -> Mapping[str, datetime]:
+def last_check_times(items: Mapping[str, Stored], now: datetime) -> Mapping[str, datetime]:
     """Return when each cluster was last read, by cluster id."""
     latest: dict[str, datetime] = {}
     for key, item in items.items():
         if not item.has_expired(now):
             with _dropped():
-                look = read_stored(LookedAt, item.text, f"{LOOKED_AT} {key}")
+                look = read_stored(CheckedAt, item.text, f"{LOOKED_AT} {key}")
                 latest |= {cluster: max(look.at, latest.get(cluster, look.at)) for cluster in look.clusters}
     return latest
 

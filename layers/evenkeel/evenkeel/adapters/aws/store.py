@@ -158,7 +158,7 @@ class DynamoStore:
 
     def save_event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None) -> None:
         """Store the last check that an event requested. Raises StateConflictError if the stored item has changed."""
-        self._save(cluster, records.EVENT_LOOK, record, versions)
+        self._save(cluster, records.EVENT_CHECK, record, versions)
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         """Store when a check is due in addition to the scans.
@@ -299,7 +299,7 @@ class DynamoStore:
 
     def checked_at(self) -> Mapping[str, datetime]:
         """Return when each cluster was last checked, from one eventually consistent query."""
-        return records.last_looks(_by_key(self._table.query(_OF_PK, {":pk": LOOKED_AT})), self._now())
+        return records.last_check_times(_by_key(self._table.query(_OF_PK, {":pk": LOOKED_AT})), self._now())
 
     # ---------------------------------------------------------------- cluster health
 

@@ -79,7 +79,7 @@ class SealedTokens:
         self._call(
             "the renewed token cannot be stored",
             self._dynamodb.put_item,
-            passed_by="ConditionalCheckFailedException",  # another run has stored a token first, which is as good
+            ignored_code="ConditionalCheckFailedException",  # another run has stored a token first, which is as good
             TableName=self._table,
             Item={
                 **key(pk, sk),
@@ -133,8 +133,8 @@ class SealedTokens:
         return f"CLUSTER#{cluster}", f"ACCESS#{_purpose(writes)}"
 
     @staticmethod
-    def _call(what: str, call: Callable[..., Any], *, passed_by: str = "", part: str = "", **given: Any) -> Any:
-        """Return the answer, or only its part ``part``; None if the error code is ``passed_by``. Raises AccessError."""
+    def _call(what: str, call: Callable[..., Any], *, ignored_code: str = "", part: str = "", **given: Any) -> Any:
+        """Return the answer or its part ``part``; None if the error code is ``ignored_code``. Raises AccessError."""
         try:
             answer = call(**given)
             return part_of(answer, part) if part else answer
@@ -143,6 +143,6 @@ class SealedTokens:
             kind, problem = access_error(error), _PROBLEMS.get(code, f"it was refused: {code}")
         except AWS_ERRORS as error:
             kind, code, problem = access_error(error), "", f"no answer: {code_of(error)}"
-        if passed_by and code == passed_by:
+        if ignored_code and code == ignored_code:
             return None
         raise kind(f"{what}: {problem}")

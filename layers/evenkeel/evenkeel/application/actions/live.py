@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag, Right, action, length
 from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.ports import StoredCluster
-from evenkeel.application.rollout.readiness import KEPT, Asked, Known, Readiness, readiness_of
+from evenkeel.application.rollout.readiness import KEPT, Known, LiveRead, Readiness, readiness_of
 from evenkeel.application.rollout.summary import hindrance_text, readiness_text
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.rollout.readiness import NEEDED
@@ -82,14 +82,14 @@ def _frozen(plan: Plan) -> dict[str, str]:
     return {str(key): sentence(reason) for key, reason in frozen[:_MOST_NAMED]}
 
 
-def _ask(call: Call, stored: StoredCluster) -> Asked:
+def _ask(call: Call, stored: StoredCluster) -> LiveRead:
     """Read the cluster now. Return its plan and the missing rights, or the error of the read."""
     record = stored.record
     try:
         plan = call.preview().plan
-        return Asked(plan=plan, refused=call.refused_rights(record, writes=record.looks_as_it_writes))
+        return LiveRead(plan=plan, refused=call.refused_rights(record, writes=record.checks_with_write_identity))
     except EvenkeelError as error:
-        return Asked(unread=str(error))
+        return LiveRead(unread=str(error))
 
 
 class LiveFields(Fields):

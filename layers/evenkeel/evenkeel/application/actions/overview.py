@@ -12,7 +12,7 @@ from typing import Any
 
 from evenkeel.application.actions.call import Answer, Call, Fields
 from evenkeel.application.incidents.notify import incident_json
-from evenkeel.application.offerings.sharing import Places
+from evenkeel.application.offerings.sharing import ZoneIds
 from evenkeel.application.plan_documents import Document, Timestamp, document_json
 from evenkeel.application.ports import Offerings
 from evenkeel.domain.incidents.health import unreadable, with_stopped
@@ -72,7 +72,7 @@ class _StoredCluster:
     registration: Registration | str
     cluster_health: ClusterHealth
     checked_at: datetime | None  # None: the cluster was not read within the last hours
-    places: Places
+    places: ZoneIds
 
     @property
     def is_dry(self) -> bool:
@@ -124,7 +124,7 @@ def overview(call: Call, _fields: Fields) -> Answer:
     """Return the state of all clusters."""
     cluster_healths, checked_at = call.ports.store.cluster_healths(), call.ports.store.checked_at()
     registrations = call.registrations()
-    places = Places.of(registration for _, registration in registrations if not isinstance(registration, str))
+    places = ZoneIds.of(registration for _, registration in registrations if not isinstance(registration, str))
     by_state: dict[str, list[_StoredCluster]] = {"incident": [], "unseen": [], "paused": [], "well": []}
     for cluster, registration in registrations:
         stored = _StoredCluster(

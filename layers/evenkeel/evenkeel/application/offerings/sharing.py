@@ -50,7 +50,7 @@ def _of_others(record: ClusterRecord, offerings: Offerings) -> Mapping[Offering,
     """Return the offerings that have reports, without this cluster's own reports."""
     if not offerings:
         return {}
-    server = voice_of(record)
+    server = server_of(record)
     return {
         offering: replace(state, reports={voice: report for voice, report in state.reports.items() if voice != server})
         for offering, state in ((offering, shared.state) for offering, shared in offerings.items())
@@ -58,7 +58,7 @@ def _of_others(record: ClusterRecord, offerings: Offerings) -> Mapping[Offering,
     }
 
 
-def voice_of(record: ClusterRecord) -> str:
+def server_of(record: ClusterRecord) -> str:
     """Return an id for the API server of a record. It depends on the record's access, not on the cluster's id."""
     return hashlib.sha256(record.access.model_dump_json().encode()).hexdigest()[:16]
 
@@ -81,7 +81,7 @@ def _buying_account(record: ClusterRecord) -> str | None:
 
 
 @dataclass(frozen=True)
-class Places:
+class ZoneIds:
     """The zone ids from the records of several clusters."""
 
     _ids: Mapping[tuple[str, str], frozenset[str]]  # by account, and the zone's name in this account
@@ -125,7 +125,7 @@ def _with(shared: SharedOffering, record: ClusterRecord, experience: Experience,
     if report is not None and record.share_offerings != "anonymous":
         report = replace(report, cluster=record.id)
     # ``changes`` uses the default backoff instead of this cluster's, so that a report affects all clusters alike.
-    return changes(shared.state, voice_of(record), replace(experience, report=report), now)
+    return changes(shared.state, server_of(record), replace(experience, report=report), now)
 
 
 def publish_reports(store: OfferingStore, stored: StoredCluster, plan: Plan) -> None:

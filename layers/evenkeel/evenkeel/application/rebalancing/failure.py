@@ -118,7 +118,7 @@ class RecordFailure:
             except StateConflictError:
                 if attempt == _TRIES - 1:
                     raise
-        return _recorded_or_looked(failure, cluster, recorded, known_groups=bool(groups), is_new=is_new)
+        return _recorded_or_checked(failure, cluster, recorded, known_groups=bool(groups), is_new=is_new)
 
     def _record(
         self, failure: Failure, cluster: str, groups: list[GroupKey], stored: StoredCluster, now: datetime
@@ -185,7 +185,7 @@ def _ignored(failure: Failure, reason: str) -> EventOutcome:
     return EventOutcome(EventResult.IGNORED, message)
 
 
-def _recorded_or_looked(
+def _recorded_or_checked(
     failure: Failure, cluster: str, recorded: str, *, known_groups: bool, is_new: bool
 ) -> EventOutcome:
     """Return the result. ``recorded``: the failure's class, empty if nothing was stored."""

@@ -30,7 +30,7 @@ _log = logging.getLogger("evenkeel.check")
 SeePods = Callable[[Observation], Observation]
 """A function that returns the observation with all pods and nodes added, if they can be read."""
 
-# For this time, a group is not written after the API server has refused a write to it. If every check retried the
+# How long a group is not written after the API server has refused a write to it. If every check retried the
 # write, plans with this group and plans without it would alternate, and each plan would revert the writes of the plan
 # before.
 _REFUSED_FOR = timedelta(minutes=5)

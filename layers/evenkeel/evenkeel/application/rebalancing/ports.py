@@ -136,11 +136,11 @@ class ClusterReader(Protocol):
     Only ``shows`` may be called before ``observe``.
     """
 
-    def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
+    def observe(self, reads_machines: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
         """Read the whole cluster. Raises ClusterUnavailableError or AccessError if a part cannot be read.
 
-        ``closely``: groups whose machines are always listed. The machines of other groups are listed only if a node is
-        missing. If ``buyer`` is set, offerings are read for failing groups, and for groups that reports of other
+        ``reads_machines``: groups whose machines are always listed. The machines of other groups are listed only if a
+        node is missing. If ``buyer`` is set, offerings are read for failing groups, and for groups that reports of other
         clusters may affect.
         """
 

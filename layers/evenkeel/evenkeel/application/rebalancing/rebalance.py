@@ -89,11 +89,11 @@ class Rebalance(RunPorts):
             rounds.run()
         finally:
             # A write needs a second check, even if the table is unavailable after the patch.
-            self._ask_for_next_look(summary, rounds.stored)
+            self._request_next_check(summary, rounds.stored)
         summary.message = summary.sentence
         return summary
 
-    def _ask_for_next_look(self, summary: RunSummary, stored: StoredCluster | None) -> None:
+    def _request_next_check(self, summary: RunSummary, stored: StoredCluster | None) -> None:
         """Request the next check, unless one is due sooner."""
         before = stored.timer if stored else None
         skew = summary.plan.clock_skew if summary.plan else timedelta(0)

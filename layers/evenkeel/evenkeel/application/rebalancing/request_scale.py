@@ -60,7 +60,7 @@ class RequestScale:
                 known = record  # another invocation has just stored the same request
         if known is not None and known.done:
             return EventOutcome(EventResult.KNOWN, f"request {record.id} is known and done: {known.result}")
-        # The run is requested for a known request, too, because the invocation that stored it may have ended before
+        # A run is requested even if the scale request is already known, because the invocation that stored it may have ended before
         # this line.
         self.queue.request(cluster, f"growth {record.id}", f"growth-{cluster}-{record.id}")
         control = stored.control

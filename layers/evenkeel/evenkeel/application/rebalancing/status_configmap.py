@@ -21,7 +21,7 @@ _MOST_BYTES = 256 * 1024  # limit of the content; a ConfigMap may have 1 MiB
 _MOST_GROUPS = (200, 20, 0)
 _MOST_POOLS = 50
 _MOST_INCIDENTS = 20
-_MOST_NAMED = 5  # limit of the zones shown of an incident, and of the problems shown of a pool
+_MOST_NAMED = 5  # the most zones shown per incident, and the most problems shown per pool
 _LONGEST_TEXT = 253
 _RETRY_AFTER = timedelta(minutes=15)
 

@@ -1,6 +1,6 @@
 """Write one plan to a cluster: either agreed fixes, or delete marks, patches and the maximum of a Shoot.
 
-All fences are written before the first machine is marked. A write that shrinks a group does not depend on other groups.
+All fences are written before the first machine is marked. A write that shrinks a group does not wait for writes to other groups.
 A write that grows a group starts after all shrinking writes of its pool.
 """
 

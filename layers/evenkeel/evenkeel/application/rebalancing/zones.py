@@ -142,7 +142,7 @@ def check_zone(stored: StoredCluster, zone: str, observe: Callable[[], Observati
     if zone in names:
         return ""
     seen = [pool.seen for pool in stored.state.pools.values() if pool.seen is not None]
-    known = {key for sighting in seen if sighting.few_since is None for key in sighting.requested}
+    known = {key for sighting in seen if sighting.members_missing_since is None for key in sighting.requested}
     if not known <= {str(group.key) for group in groups}:
         return ". Whether it has such a zone could not be seen: known node groups were not found"
     known_zones = f"its zones are {', '.join(names[:20])}" if names else "none of its node groups says its zone"

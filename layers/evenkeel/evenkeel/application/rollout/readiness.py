@@ -28,7 +28,7 @@ _BEGINNINGS = ("resume", "dry-run", "restore", UNREADABLE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class LiveRead:
     """The result of a read of the cluster on request."""
 
     plan: Plan | None = None
@@ -56,7 +56,7 @@ class Readiness:
 
     dry_run: DryRun
     hindrances: tuple[Hindrance, ...]
-    asked: Asked | None = None  # None: the cluster was not read now
+    asked: LiveRead | None = None  # None: the cluster was not read now
     whole: bool = True  # False: not all decisions were read
 
     @property
@@ -70,7 +70,7 @@ def readiness_of(
     known: Known,
     needed: timedelta,
     now: datetime,
-    ask: Callable[[], Asked] | None = None,
+    ask: Callable[[], LiveRead] | None = None,
 ) -> Readiness:
     """Return the readiness. ``needed`` is the least length of a dry run. ``ask`` reads the cluster, if given.
 

@@ -32,7 +32,7 @@ from evenkeel.domain.model.convergence import (
     AFTER_FAILURE,
     BUDGET,
     COMES_BACK,
-    IDLE_GOES,
+    IDLE_REMOVED_WITHIN,
     PASS_LASTS,
     SETTLES,
     STEP_HELD,
@@ -466,12 +466,12 @@ def _goes_without_order(pool: PoolDraft, source: Draft) -> Reason | None:
     """Return the reason if no step starts because scale-down will remove a node of the source anyway; else None.
 
     Evenkeel's own scale-down removes each node that has an unneeded clock. Another autoscaler may never remove its
-    unneeded nodes. So the step starts once the zones have differed for ``IDLE_GOES``.
+    unneeded nodes. So the step starts once the zones have differed for ``IDLE_REMOVED_WITHIN``.
     test_a_node_that_no_autoscaler_takes_does_not_keep_the_pool_uneven
     """
     nodes = () if pool.demand.advice is None else pool.demand.advice.nodes
     idle = [node for node in nodes if node.needed is None and str(node.group) == source.key]
-    until = (pool.convergence.state.uneven_since or pool.now) + IDLE_GOES
+    until = (pool.convergence.state.uneven_since or pool.now) + IDLE_REMOVED_WITHIN
     is_ours = any(node.since is not None for node in idle)
     if not idle or not (is_ours or (pool.pool.settings.autoscaler and pool.now < until)):
         return None
@@ -557,8 +557,8 @@ def _awaited(drafts: Iterable[Draft]) -> Reason | None:
 
 
 def _full(pool: PoolDraft, *, more: int = 0) -> Reason | None:
-    spoken_for = pool.spoken_for() if pool.pool.settings.strategy.reserves else 0
-    if pool.requested + more + spoken_for < pool.pool.max + pool.pool.settings.converge.surge:
+    reserved_nodes = pool.reserved_nodes() if pool.pool.settings.strategy.reserves else 0
+    if pool.requested + more + reserved_nodes < pool.pool.max + pool.pool.settings.converge.surge:
         return None
     return Reason.of(Rule.CONVERGE_FULL, maximum=pool.pool.max, requested=pool.requested)
 

@@ -117,13 +117,13 @@ def _has_unknown_nodes(pool: PoolDemand) -> bool:
 def _released_only(plan: PoolPlan, offer: PoolOffer) -> PoolOffer:
     release = plan.next_state.release
     # Once Evenkeel has ordered all released nodes again, the autoscaler orders any further nodes that pods need.
-    ordered = release if release is not None and release.ordered and not plan.release.untaken else None
+    ordered = release if release is not None and release.ordered and not plan.release.not_reordered else None
     able = {
         group.group.key
         for group in plan.groups
         if group.state is State.HEALTHY and (ordered is None or not _seems_broken(group.group, ordered))
     }
-    room = offer.room if ordered else min(offer.room, plan.release.untaken)
+    room = offer.room if ordered else min(offer.room, plan.release.not_reordered)
     return replace(
         offer,
         room=room if plan.release.asks_waiting else 0,

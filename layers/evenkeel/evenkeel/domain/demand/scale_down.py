@@ -263,7 +263,7 @@ class _ScaleDown:
         hanging_in = {self._offers[drain.group][0].pool: drain for drain in hanging}
         ripe = []
         for candidate in candidates:
-            reason = self._passing_reason(candidate, clocks[candidate.name], hanging_in.get(candidate.pool.pool))
+            reason = self._temporary_reason(candidate, clocks[candidate.name], hanging_in.get(candidate.pool.pool))
             if reason is None:
                 ripe.append(candidate)
             else:
@@ -307,7 +307,7 @@ class _ScaleDown:
         deleting = [name for name in self._deleting - hanging if self._nodes[name].group in self._offers]
         return self._policy.most_empty - len(deleting), 1 - sum(map(self._is_drained, deleting))
 
-    def _passing_reason(self, candidate: _Candidate, since: datetime, hanging: HangingDrain | None) -> Reason | None:
+    def _temporary_reason(self, candidate: _Candidate, since: datetime, hanging: HangingDrain | None) -> Reason | None:
         """Return the temporary reason why an unneeded node is not removed now, apart from limits; None: no reason."""
         state, policy, offer = self._state, self._policy, candidate.offer
         if state.grew_at is not None and self._now < (until := state.grew_at + policy.after_growth):

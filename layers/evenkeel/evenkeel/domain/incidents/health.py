@@ -174,7 +174,7 @@ class _PoolCheck:
 
     @cached_property
     def counted(self) -> Collection[str]:
-        """Return the keys of the groups that the open incident ``missing`` names."""
+        """Return the keys of the groups listed in the pool's open incident of kind ``missing``."""
         before = self.before(IncidentKind.MISSING)
         return frozenset(before.groups) if before else frozenset()
 
@@ -190,10 +190,10 @@ class _PoolCheck:
         return self.pool.replicas.unplaced + (0 if frozen else self.pool.report.unmet_minimum)
 
     @property
-    def untaken(self) -> int:
+    def not_reordered(self) -> int:
         """Return the number of released replicas that no autoscaler has ordered in time."""
-        due = self.pool.release.taker_due
-        return self.pool.release.untaken if due is not None and self.now >= due else 0
+        due = self.pool.release.order_due
+        return self.pool.release.not_reordered if due is not None and self.now >= due else 0
 
     @property
     def missing_since(self) -> datetime | None:
@@ -201,7 +201,7 @@ class _PoolCheck:
         released = self.pool.next_state.release
         states = [state for plan, state in self.states() if self.missing[plan.group.key]]
         times = [since for state in states if (since := state.waiting_since or state.stalled_since) is not None]
-        times += [released.at] if self.untaken and released is not None else []
+        times += [released.at] if self.not_reordered and released is not None else []
         return min(times, default=None)
 
     def _missing_of(self, plan: GroupPlan) -> int:
@@ -239,14 +239,14 @@ class _PoolCheck:
 
     def find_missing(self) -> Incident | None:
         before = self.before(IncidentKind.MISSING)
-        missing = sum(self.missing.values()) + self.homeless + self.untaken
+        missing = sum(self.missing.values()) + self.homeless + self.not_reordered
         if before is None and not missing:
             return None
         concerned = [
             plan
             for plan in self.pool.groups
             if self.missing[plan.group.key]
-            or ((self.untaken or str(plan.group.key) in self.counted) and self.fails(plan))
+            or ((self.not_reordered or str(plan.group.key) in self.counted) and self.fails(plan))
         ]
         runs, wanted = self._runs_and_wanted()
         calm = None
@@ -267,8 +267,8 @@ class _PoolCheck:
         return replace(
             self.incident(IncidentKind.MISSING, self.missing_since or self.now, groups, message),
             missing=missing,
-            untaken=self.untaken,
-            requested=sum(plan.requested for plan in self.pool.groups) + self.homeless + self.untaken,
+            not_reordered=self.not_reordered,
+            requested=sum(plan.requested for plan in self.pool.groups) + self.homeless + self.not_reordered,
             running=sum(plan.group.running for plan in self.pool.groups),
             wanted=wanted,
             is_outage=is_outage(plan.state for plan in self.pool.groups),
@@ -332,7 +332,7 @@ class _PoolCheck:
             kind = self.groups[key].failure_class
             # The incident reports released replicas that are not ordered separately. Next to such replicas, groups
             # without missing nodes are last.
-            lacks = self.missing[key] > 0 or not self.untaken
+            lacks = self.missing[key] > 0 or not self.not_reordered
             return lacks, not kind.is_vague, kind is usual, self.missing[key], key
 
         failing = [plan.group.key for plan in concerned if self.fails(plan)]

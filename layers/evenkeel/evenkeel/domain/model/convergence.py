@@ -26,7 +26,7 @@ AFTER_FAILURE = timedelta(hours=1)
 BUDGET = timedelta(hours=1)
 # How long a step waits for an autoscaler to remove an unneeded node of the source. cluster-autoscaler removes a node
 # after the node was unneeded for ten minutes, and not within ten minutes after a scale-up.
-IDLE_GOES = timedelta(minutes=30)
+IDLE_REMOVED_WITHIN = timedelta(minutes=30)
 # A pass of converge that an operator requests ends after this time.
 PASS_LASTS = timedelta(hours=2)
 _DAY = timedelta(days=1)

@@ -235,7 +235,7 @@ class ReleaseDraft:
 
     stored: Release | None = None  # the release of an earlier plan, while it is needed
     planned: Release | None = None  # the release of this plan, stored before its writes; None: it releases nothing
-    untaken: int = 0  # replicas of the stored release that no group has gained since
+    not_reordered: int = 0  # replicas of the stored release that no group has gained since
     # Key of a group -> number of nodes that pending pods need there. None: pods were not read.
     waited_for: Mapping[str, int] | None = None
     asks_waiting: bool = False  # True: the plan depends on ``waited_for``, which is None
@@ -249,7 +249,7 @@ class ReleaseDraft:
 class BoundsDraft:
     """The values from which the bounds of a pool are computed."""
 
-    pool_max: int = 0  # PoolMaximum minus the reserved nodes (``spoken_for``), computed before the first step
+    pool_max: int = 0  # PoolMaximum minus the reserved nodes (``reserved_nodes``), computed before the first step
     grower: str = ""  # key of the group that other controllers have raised most since the last check
     sizes: Sequence[Size] = ()  # the strategy's sizes, in the order of the groups
     publication: Publication | None = None  # the maxima that Balanced publishes; None: another strategy
@@ -367,7 +367,7 @@ class PoolDraft:
         If the strategy divides the headroom, the reserved nodes are subtracted, so that the maxima do not exceed
         PoolMaximum.
         """
-        reserved = self.spoken_for() if self.pool.settings.strategy.reserves else 0
+        reserved = self.reserved_nodes() if self.pool.settings.strategy.reserves else 0
         return max(0, self.pool.max - reserved - self.requested)
 
     def least_of(self, draft: Draft) -> int:
@@ -382,7 +382,7 @@ class PoolDraft:
             low = max(low, next(size.min for other, size in sizes if other is draft))
         return low
 
-    def spoken_for(self) -> int:
+    def reserved_nodes(self) -> int:
         """Return the number of reserved nodes: nodes that bounds let a group request, and Evenkeel cannot lower them.
 
         Frozen groups and groups with held bounds reserve the nodes between requested and max. If an owner accepts no

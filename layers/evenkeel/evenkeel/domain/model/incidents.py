@@ -58,7 +58,7 @@ class IncidentNodes:
     """The numbers of nodes of a pool with an incident."""
 
     missing: int = 0
-    untaken: int = 0  # the part of ``missing`` that was released and is not ordered again yet
+    not_reordered: int = 0  # the part of ``missing`` that was released and that no autoscaler has ordered again
     requested: int = 0
     running: int = 0
     wanted: int = 0  # the number of nodes that should have run at the last check with a missing node
@@ -102,7 +102,7 @@ class Incident(IncidentNodes):
         problems = tuple((problem.kind, tuple(sorted(problem.facts.items()))) for problem in self.problems)
         names = self.message if self.kind in (IncidentKind.CONTESTED, IncidentKind.DRAIN_HANGS) else ""
         matter = (self.zones, self.failure_class, names, problems)
-        return (*matter, "untaken") if self.untaken else matter
+        return (*matter, "not_reordered") if self.not_reordered else matter
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,7 +51,7 @@ class PastOrder:
     def wait(self) -> timedelta:
         """Return the shortest wait after orders whose nodes were never Ready.
 
-        After only one such order, the wait is zero, because the node may have crashed.
+        A single such order causes no wait, because its node may simply have crashed.
         """
         return _UNREADY_WAIT if self._is_unready and self.failed > 1 else timedelta(0)
 

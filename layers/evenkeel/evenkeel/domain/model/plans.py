@@ -139,8 +139,8 @@ class ReleasePlan:
 
     # The release of this plan, stored before the plan's writes. None: the plan releases nothing.
     planned: Release | None = None
-    untaken: int = 0  # released replicas that are not ordered again yet
-    taker_due: datetime | None = None  # when Evenkeel's order for these replicas is due; None: there are none
+    not_reordered: int = 0  # released replicas that are not ordered again yet
+    order_due: datetime | None = None  # when Evenkeel's order for these replicas is due; None: there are none
     asks_waiting: bool = False  # True: the plan depends on pending pods, which were not read
 
 

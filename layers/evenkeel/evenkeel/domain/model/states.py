@@ -164,13 +164,15 @@ class MemberSnapshot:
     # The replicas that the check planned, for each group where they differ from ``requested``.
     planned: Mapping[str, int] = field(default_factory=dict)
     owners: tuple[str, ...] = ()  # ids (OwnerRef.id) of the owners of the groups' bounds
-    few_since: datetime | None = None  # when a check first missed a known group or owner; None: none is missing
+    members_missing_since: datetime | None = (
+        None  # when a check first missed a known group or owner; None: none is missing
+    )
 
     @property
     def second_check_at(self) -> datetime:
         """Return the time from which a check can confirm that known groups or owners are absent."""
-        assert self.few_since is not None
-        return self.few_since + PARTIAL_LIST_GRACE
+        assert self.members_missing_since is not None
+        return self.members_missing_since + PARTIAL_LIST_GRACE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +199,7 @@ class Release:
     has_rest: bool = False  # True: Evenkeel has ordered only some of the nodes, and later runs order the others
     idle_since: datetime | None = None  # since when checks find no pod that waits for the released nodes
 
-    def untaken(self, requested: Mapping[str, int]) -> int:
+    def not_reordered(self, requested: Mapping[str, int]) -> int:
         """Return how many of the released replicas no group has requested again."""
         gained = sum(max(0, now - self.requested.get(key, 0)) for key, now in requested.items())
         return max(0, self.replicas - gained)

@@ -19,7 +19,7 @@ from evenkeel.domain.rebalancing.health.never_ready import with_never_ready
 from evenkeel.domain.rebalancing.health.observed import changed_states
 from evenkeel.domain.rebalancing.health.states import fenced_groups
 from evenkeel.domain.rebalancing.membership.members import compare_pools
-from evenkeel.domain.rebalancing.membership.pausing import freeze_pools, is_to_be_opened
+from evenkeel.domain.rebalancing.membership.pausing import freeze_pools, needs_opening
 from evenkeel.domain.rebalancing.membership.pools import find_pools
 from evenkeel.domain.rebalancing.pool_plan import PoolPlanner, plan_absent
 from evenkeel.domain.rebalancing.replicas.request_queue import assign_requests, retry_times
@@ -35,7 +35,7 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     members = compare_pools(pools, check)
     # A paused pool is restored, too, because the operator has requested the restore.
     restored = {pool.id for pool in pools if is_restored(pool.id, policy)}
-    opened = {pool.id for pool in pools if is_to_be_opened(pool, policy, now)} - restored
+    opened = {pool.id for pool in pools if needs_opening(pool, policy, now)} - restored
     pools = freeze_pools(pools, policy, now, restored | opened)
     pools = without_foreign(pools, restored)
     if policy.demand.orders:

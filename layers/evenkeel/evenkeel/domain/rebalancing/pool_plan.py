@@ -36,7 +36,7 @@ from evenkeel.domain.rebalancing.bounds.safety import stays_closed
 from evenkeel.domain.rebalancing.capability import Capability, PlannedPool, PoolInput
 from evenkeel.domain.rebalancing.health.states import assess
 from evenkeel.domain.rebalancing.membership.members import FoundMembers
-from evenkeel.domain.rebalancing.replicas.release import untaken
+from evenkeel.domain.rebalancing.replicas.release import not_reordered
 from evenkeel.domain.rebalancing.restore import restore
 from evenkeel.domain.rebalancing.steps import opening_steps, steps_of
 
@@ -112,7 +112,7 @@ class PoolPlanner:
             release=ReleaseDraft(waited_for=given.waited_for),
             replicas=ReplicasDraft(unplaced=pool.unplaced if opens else 0),
         )
-        draft.bounds.pool_max = pool.max - draft.spoken_for()
+        draft.bounds.pool_max = pool.max - draft.reserved_nodes()
         for step in self._opening if opens else self._steps_of(pool.settings.strategy):
             step(draft)
         return PlannedPool(pool, draft, to_plan(draft), draft.check_at)
@@ -120,7 +120,7 @@ class PoolPlanner:
 
 def to_plan(draft: PoolDraft) -> PoolPlan:
     """Return the plan that a draft describes after its last step."""
-    pool, (lacking, taker_due) = draft.pool, untaken(draft)
+    pool, (lacking, order_due) = draft.pool, not_reordered(draft)
     return PoolPlan(
         id=pool.id,
         strategy=pool.settings.strategy,
@@ -164,8 +164,8 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
         release=ReleasePlan(
             asks_waiting=draft.release.asks_waiting,
             planned=draft.release.planned,
-            untaken=lacking,
-            taker_due=taker_due,
+            not_reordered=lacking,
+            order_due=order_due,
         ),
     )
 

@@ -310,7 +310,7 @@ class _Case:
         useless = self._no_use(relief, user_max, pool_max, replicas, left)
         if useless is not None:
             return None, standing or Reason.of(Rule.RELIEF_NOT, why=useless)
-        # Evenkeel does not lower its maximum while a zone is dead, because it may need the same maximum again.
+        # While a zone is dead, Evenkeel keeps the maximum that it has set, because it may need that maximum again.
         alive = [index for index in range(zones) if index not in left]
         enough = least_that_suffices(pool_max - sum(left.values()), zones, alive)
         number = min(LARGEST_COUNT, max(found, enough, least_that_keeps(replicas)))

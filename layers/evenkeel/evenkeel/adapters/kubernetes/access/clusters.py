@@ -29,7 +29,7 @@ from evenkeel.adapters.kubernetes.garden import Garden
 from evenkeel.adapters.kubernetes.objects import Kind, get_path
 from evenkeel.adapters.kubernetes.read.list_cache import ListCache
 from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
-from evenkeel.adapters.lru import Room
+from evenkeel.adapters.lru import RotationCache
 from evenkeel.application.errors import AccessError
 from evenkeel.application.fleet.tokens import TokenVault
 from evenkeel.application.ports import Clock, Remaining
@@ -83,13 +83,15 @@ class RecordedClusters:
         self._vault = vault
         self._identity = AwsIdentity(session, clock.now)
         self._tokens: Shared[Token] = Shared(clock.now)
-        self._opened: Room[str, _Opened] = Room(_MAX_WRITTEN if writes else _MAX_CHECKED, clock.now)
-        self._workloads: Room[str, _Opened] = Room(_MAX_WRITTEN if writes else _MAX_CHECKED, clock.now)
+        self._opened: RotationCache[str, _Opened] = RotationCache(_MAX_WRITTEN if writes else _MAX_CHECKED, clock.now)
+        self._workloads: RotationCache[str, _Opened] = RotationCache(
+            _MAX_WRITTEN if writes else _MAX_CHECKED, clock.now
+        )
         self._list_cache = ListCache()
-        self._described: Room[EksAccess, tuple[Connection, datetime]] = Room(_MAX_PLACES, clock.now)
+        self._described: RotationCache[EksAccess, tuple[Connection, datetime]] = RotationCache(_MAX_PLACES, clock.now)
         # The key consists of server and authority. So only clients that trust the same authority share a server's
         # answer.
-        self._served: Room[tuple[str, bytes], dict[str, list[str]]] = Room(_MAX_PLACES, clock.now)
+        self._served: RotationCache[tuple[str, bytes], dict[str, list[str]]] = RotationCache(_MAX_PLACES, clock.now)
 
     def open(
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
@@ -178,7 +180,7 @@ class RecordedClusters:
         return self._secret(access.secret, False) if isinstance(access, KubeconfigAccess) else ""
 
     def _kept_or_opened(
-        self, room: Room[str, _Opened], key: str, name: str, access: _AnyAccess, text: str
+        self, room: RotationCache[str, _Opened], key: str, name: str, access: _AnyAccess, text: str
     ) -> KubernetesApi:
         """Return the kept API, or a new one if none is kept, or if the access or the kubeconfig has changed."""
         opened = room.get(key)

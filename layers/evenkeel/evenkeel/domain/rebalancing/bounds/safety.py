@@ -109,7 +109,9 @@ def _closed(pool: PoolDraft, draft: Draft, rule: Rule) -> int:
         draft.add_reason(Rule.OPEN_FOR_PODS, nodes=more)
         return draft.requested + more
     orders = (
-        {} if rule is not Rule.CLOSED_FOR_ORDER else {"until": pool.release.orders_at, "nodes": pool.release.untaken}
+        {}
+        if rule is not Rule.CLOSED_FOR_ORDER
+        else {"until": pool.release.orders_at, "nodes": pool.release.not_reordered}
     )
     draft.add_reason(rule, **orders)
     return draft.requested

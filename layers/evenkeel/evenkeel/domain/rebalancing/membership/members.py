@@ -91,8 +91,8 @@ def _absent_members(state: PoolState, names: frozenset[str], now: datetime) -> M
 
 def _waiting(before: MemberSnapshot, now: datetime) -> MemberSnapshot | None:
     """Return the snapshot with the time of the first check that missed members; None: this is the second check."""
-    since = before.few_since or now
-    return None if now >= since + PARTIAL_LIST_GRACE else replace(before, few_since=since)
+    since = before.members_missing_since or now
+    return None if now >= since + PARTIAL_LIST_GRACE else replace(before, members_missing_since=since)
 
 
 def _owners(groups: Iterable[NodeGroup]) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ def _compare(pool: Pool, now: datetime) -> Comparison:
     expected = {**before.requested, **before.planned}
     if requested in (before.requested, expected):
         planned = before.planned if requested == before.requested else {}
-        after = replace(before, requested=requested, planned=planned, owners=owners, few_since=None)
+        after = replace(before, requested=requested, planned=planned, owners=owners, members_missing_since=None)
         return Comparison(after, others_changed=False, grower="")
     grown = {
         str(group.key): more

@@ -27,7 +27,7 @@ def _ends(pool: PoolId, paused: Mapping[str, datetime | None], now: datetime) ->
     return [until for name, until in still_paused(paused, now).items() if is_called(pool, [name])]
 
 
-def is_to_be_opened(pool: AnyPool, policy: Policy, now: datetime) -> bool:
+def needs_opening(pool: AnyPool, policy: Policy, now: datetime) -> bool:
     """Return True if a pool is paused or in dry run, and its bounds keep an autoscaler from ordering.
 
     Evenkeel first raises the bounds of such a pool. Otherwise the pool could not grow until the pause or the dry run

@@ -49,8 +49,8 @@ def recall_release(pool: PoolDraft) -> None:
     if release is None or not at_work or pool.now - release.at >= RELEASE_KEPT:
         return
     if not release.ordered or release.has_rest or _was_interrupted(pool):
-        pool.release.untaken = release.untaken({draft.key: draft.group.requested for draft in pool.groups})
-    if pool.release.untaken or (release.ordered and _awaits_our_machines(pool)):
+        pool.release.not_reordered = release.not_reordered({draft.key: draft.group.requested for draft in pool.groups})
+    if pool.release.not_reordered or (release.ordered and _awaits_our_machines(pool)):
         pool.release.stored = release
 
 
@@ -75,8 +75,8 @@ def remember_release(pool: PoolDraft, replicas: int) -> None:
     if not replicas or not pool.pool.settings.autoscaler:
         return
     requested = {draft.key: min(draft.requested, draft.group.requested) for draft in pool.groups}
-    pool.release.planned = Release(at=pool.now, replicas=pool.release.untaken + replicas, requested=requested)
-    pool.release.stored, pool.release.untaken = None, 0
+    pool.release.planned = Release(at=pool.now, replicas=pool.release.not_reordered + replicas, requested=requested)
+    pool.release.stored, pool.release.not_reordered = None, 0
 
 
 def order_released(pool: PoolDraft) -> None:
@@ -89,7 +89,7 @@ def order_released(pool: PoolDraft) -> None:
     if release is None:
         return
     pool.release.closed = bool(release.ordered) and _awaits_our_machines(pool)
-    if not pool.release.untaken:
+    if not pool.release.not_reordered:
         _open_for_others(pool)
         return
     pool.check_at.append(release.at + RELEASE_KEPT)
@@ -139,7 +139,7 @@ def _without_pods(pool: PoolDraft, release: Release) -> None:
     """
     since = release.idle_since or pool.now
     if pool.now - since >= _CHECK_APART:
-        pool.release.stored, pool.release.untaken = None, 0
+        pool.release.stored, pool.release.not_reordered = None, 0
         if release.ordered and _awaits_our_machines(pool):
             pool.release.stored = replace(release, has_rest=False, idle_since=None)
             _open_for_others(pool)
@@ -155,15 +155,15 @@ def remember_rest(pool: PoolDraft) -> None:
     """
     request = pool.request.current
     if pool.release.stored is not None and request is not None and request.id == FOR_PODS:
-        pool.release.stored = replace(pool.release.stored, has_rest=untaken(pool)[0] > 0)
+        pool.release.stored = replace(pool.release.stored, has_rest=not_reordered(pool)[0] > 0)
 
 
-def untaken(pool: PoolDraft) -> tuple[int, datetime | None]:
+def not_reordered(pool: PoolDraft) -> tuple[int, datetime | None]:
     """Return how many released replicas this plan leaves unordered, and when Evenkeel's order for them is due."""
     release = pool.release.stored
-    if release is None or not pool.release.untaken:
+    if release is None or not pool.release.not_reordered:
         return 0, None
-    return release.untaken({draft.key: draft.requested for draft in pool.groups}), _orders_at(pool, release)
+    return release.not_reordered({draft.key: draft.requested for draft in pool.groups}), _orders_at(pool, release)
 
 
 def _order(pool: PoolDraft, waited_for: Mapping[str, int], at: datetime) -> None:
