@@ -1,5 +1,6 @@
 """For every suite: one way to run properties, the same on every machine; what AWS's services are like is read once."""
 
+import logging
 import os
 import re
 from functools import cache
@@ -36,6 +37,13 @@ settings.load_profile("stable")
 # Every session of botocore reads the models of its services anew, which is nine tenths of what a client costs. The
 # loader keeps what it has read, and nobody changes that: a session's own clients share it as well.
 botocore.session.create_loader = cache(botocore.session.create_loader)
+
+
+@pytest.fixture(autouse=True)
+def logs_reach_pytest() -> None:
+    """Undo what a function's entry point does in the same process: Powertools stops the propagation of its loggers."""
+    logging.getLogger("evenkeel").propagate = True
+
 
 DEEP = Path(__file__).parent / "deep.txt"
 
