@@ -272,6 +272,13 @@ class TestRoles:
         assert self.signer(token_for(opened, fresh=True, **self.ACCESS)) != first
         assert len(sts.asked) == 2
 
+    def test_a_role_is_not_shared_with_a_cluster_of_another_external_id(self, sts: AwsIssuer, clock: FakeClock) -> None:
+        sts.trusts[FOREIGN, "x1"] = WRITER
+        opened = clusters(clock)
+        token_for(opened, **self.ACCESS)
+        with pytest.raises(AccessError, match="it may not be assumed"):
+            token_for(opened, "other", **{**self.ACCESS, "external_id": "x2"})
+
     @pytest.mark.parametrize("external_id", ["x2", None])
     def test_a_role_that_may_not_be_assumed_says_what_to_do(
         self, sts: AwsIssuer, clock: FakeClock, external_id: str | None

@@ -258,6 +258,26 @@ def test_nothing_of_what_sts_returns_is_shown(url: str, secret: str, fails: bool
     assert "k8s-aws-v1." not in output
 
 
+def test_a_refused_token_is_withheld_after_its_replacement_too() -> None:
+    older = f"{MARK}-older"
+
+    def quote(wire: socket.socket, head: bytes) -> None:
+        status = 401 if older.encode() in head else 403
+        wire.sendall(response(status, json.dumps({"message": f"not for {older}"}).encode()))
+
+    def kubeconfig(_: str, fresh: bool) -> str:
+        return json.dumps(mistaken("token", "newer-t0ken" if fresh else older, server))
+
+    clock = SystemClock()
+    clusters = RecordedClusters(session=lambda: None, secret=kubeconfig, clock=clock, allow_loopback=True)
+    with (
+        serving(quote) as server,
+        pytest.raises(EvenkeelError, match=r": 403 \(withheld: it quotes the token\)") as caught,
+    ):
+        observe_cluster(clusters, record(), plenty)
+    assert MARK not in "\n".join(chain(caught.value))
+
+
 class LeakyVault:
     """Opens to the secret, and has nothing stored; or fails with an error that quotes all it can."""
 

@@ -220,6 +220,15 @@ def test_a_first_token_that_lasts_longer_is_used_where_the_renewed_has_ended(lif
     assert life.run() == "long"
 
 
+def test_a_new_first_token_ends_the_use_of_tokens_that_the_former_renewed(life: Life, clock: FakeClock) -> None:
+    life.run()
+    life.register(jwt("second", clock.at, DAY))
+    life.server.refuse = lambda name: ClusterUnavailableError("away")
+    assert life.run() == "second"
+    with pytest.raises(AccessError, match="there is no token for checks yet"):
+        life.check()
+
+
 def test_a_copied_text_with_another_address_opens_nothing(life: Life, clock: FakeClock) -> None:
     life.register(jwt("first", clock.at, DAY), server="https://attacker.example")
     with pytest.raises(AccessError) as caught:

@@ -111,11 +111,18 @@ def test_a_node_that_does_not_help_ends_the_orders_and_is_named() -> None:
     ("ahead", "node", "counts"),
     [
         (False, refused("old", age=HOUR), False),
+        (False, refused("old", age=NOW - WEB[0].created_at), False),
         (False, refused(deleting=True), False),
         (False, refused(), True),
         (True, refused(), True),
     ],
-    ids=["older than the order", "being deleted", "a new node", "the clock of the worker is ahead"],
+    ids=[
+        "older than the order",
+        "as old as the pods",
+        "being deleted",
+        "a new node",
+        "the clock of the worker is ahead",
+    ],
 )
 def test_only_a_new_node_counts_for_an_order(ahead: bool, node: Node, counts: bool) -> None:
     orders = first_order(WEB)

@@ -271,6 +271,15 @@ def test_a_node_that_is_being_removed_does_not_count_for_a_minimum() -> None:
 
 
 @pytest.mark.parametrize(
+    "pools",
+    [one_pool(offer("a", requested=2, min=1)), (pool_offer(zones="a", requested=2, min=1),)],
+    ids=["of the group", "of the pool"],
+)
+def test_a_node_that_is_no_longer_requested_does_not_count_for_a_minimum(pools: tuple[PoolOffer, ...]) -> None:
+    assert gone(check(ours("na0"), ours("na1"), ours("na2"), pools=pools)) == ["na0"]
+
+
+@pytest.mark.parametrize(
     ("size", "running", "words"),
     [
         ({}, {"cpu": "2"}, None),

@@ -629,6 +629,20 @@ class TestPublishing:
         house.runs(3)
         assert changes(house) == [("Opened", MISSING)]
 
+    def test_a_close_waits_for_its_open(self) -> None:
+        house = short(failing="abc")
+        house.bus.away = True
+        house.run()
+        all_ready(house)
+        house.run()
+        publish, refused = house.bus.publish, iter([False])
+        house.bus.away = False
+        house.bus.publish = lambda *event: next(refused, True) and publish(*event)  # type: ignore[method-assign]
+        house.run()
+        assert changes(house) == []
+        house.run()
+        assert changes(house) == [("Opened", MISSING), ("Closed", MISSING)]
+
     def test_an_incident_is_published_in_dry_run(self) -> None:
         house = short(failing="abc", stack_dry_run=True)
         house.runs(3)

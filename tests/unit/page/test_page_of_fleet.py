@@ -171,6 +171,7 @@ def test_a_quota_of_every_zone_is_shown_once() -> None:
     assert text.count(QUOTA) == 1
     assert text.count("backoff after quota failure") == 1
     assert "6 of 9 running, 3 missing" in text
+    assert "on their way" not in text, "a missing node is not"
 
 
 def test_zones_that_are_all_probed_are_an_outage_in_the_headline() -> None:

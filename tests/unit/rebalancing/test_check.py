@@ -23,7 +23,7 @@ from evenkeel.domain.model.incidents import Change, ClusterHealth, Incident, Inc
 from evenkeel.domain.model.offerings import CapacityReport, Offering, OfferingState
 from tests.builders import MINUTE, key, zones
 from tests.fakes import NOW, FakeCluster, FakeClusters, plenty, register
-from tests.house import NUMBERS, RECORD, House
+from tests.house import NUMBERS, RECORD, House, replaced_first
 
 DARK = ClusterUnavailableError("demo does not answer: not within 8 s")
 
@@ -119,6 +119,14 @@ class TestPendingChanges:
         while not asked(house):  # the message for the end of the backoff never comes
             house.looks()
         assert house.clock.at - NOW < 10 * MINUTE
+
+    def test_an_agreed_fix_whose_request_is_lost_is_requested_again(self) -> None:
+        house = House(replaced_first(zones((1, 1, 0)), pool_min=0, pool_max=2))
+        house.settle()
+        house.ask("validate", apply=True)
+        house.queue.requests.clear()
+        house.looks()
+        assert asked(house) == [("a check is due", None)]
 
     def test_paused_and_unregistered_clusters_are_not_read(self, quiet: House) -> None:
         quiet.ask("pause")

@@ -26,6 +26,21 @@ def test_an_empty_namespace_or_cluster_chooses_nothing(text: str) -> None:
     assert matches(text)
 
 
+@pytest.mark.parametrize(
+    ("namespace", "labels", "expected"),
+    [
+        ("demo", {}, True),
+        ("shoot--team--demo", {}, True),
+        ("shoot--team--my-demo", {}, False),
+        ("a", {"k8s.io/cluster-autoscaler/demo": ""}, True),
+        ("a", {"k8s.io/cluster-autoscaler/my-demo": ""}, False),
+    ],
+)
+def test_a_shoot_is_found_by_its_namespace_or_a_label(namespace: str, labels: dict[str, str], expected: bool) -> None:
+    found = Discovery.read("mcm:k8s.io/cluster-autoscaler/demo")
+    assert found.matches(flavour="gardener", namespace=namespace, cluster="b", labels=labels) is expected
+
+
 @pytest.mark.parametrize("text", ["clusterapi:a", "clusterapi:=b", "asg:a=b", "clusterapi", "mcm:demo"])
 def test_any_other_string_is_refused(text: str) -> None:
     with pytest.raises(BadValueError):

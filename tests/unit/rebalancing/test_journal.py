@@ -64,6 +64,12 @@ def test_unplaced_replicas_are_carried_to_the_next_plan() -> None:
     assert state.move.still_unplaced([group("a", 2, move=ID), group("b", 6, move=ID)]) == 2
 
 
+def test_a_pool_that_stays_closed_to_the_autoscaler_keeps_its_closing_time() -> None:
+    since = NOW - timedelta(minutes=5)
+    pool = replace(MOVING, closes=True, next_state=PoolState(closed_at=since))
+    assert opened(pool, ID).closed_at == since
+
+
 def test_a_check_without_an_evaluation_closes_nothing() -> None:
     state = opened(MOVING, ID)
     assert closed(replace(MOVING, judged=False), state) is state

@@ -309,8 +309,12 @@ def test_a_fix_is_proposed_at_the_owner_with_its_command() -> None:
     ]
 
 
-def test_without_consent_in_the_record_an_owner_is_not_written() -> None:
-    found = house(SMALL)
+@pytest.mark.parametrize(
+    ("takes_ours", "consent"), [(True, False), (False, True)], ids=["without consent", "an owner that is never written"]
+)
+def test_a_fix_that_evenkeel_may_not_write_is_left_to_the_operator(takes_ours: bool, consent: bool) -> None:
+    groups = [owned(zone, Bounds(0, 1), takes_ours=takes_ours) for zone in "ab"]
+    found = house([*groups, SMALL[-1]], fix_owners=consent)
     answer = found.ask("validate", apply=True)
     assert "left to you, by the commands below: 1" in answer["message"]
     found.run()

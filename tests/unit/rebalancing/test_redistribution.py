@@ -39,6 +39,7 @@ OVER_A, OVER_B = zones((6, 6), running=(4, 4))
 WITHIN_A, WITHIN_B = zones((6, 4), running=(4, 4))
 NINE_A, NINE_B = zones((5, 5), running=(4, 4))
 WATCHED = {"least_max": 1}  # the owner insists on a max of one
+OVER_QUOTA = MachineFailure(code="VcpuLimitExceeded", message="", at=NOW - timedelta(minutes=3))
 
 
 def minutes(*ages: int) -> tuple[timedelta, ...]:
@@ -71,6 +72,11 @@ RELEASED = [
     *(
         pytest.param([A, B], ANY, failing(kind), (5, 3), "", id=f"not after {kind}")
         for kind in (FailureClass.QUOTA, FailureClass.CONFIGURATION)
+    ),
+    pytest.param(
+        *([with_machine(refused(A, *minutes(3, 3, 3)), -1, failure=OVER_QUOTA), B], ANY, FENCED, (3, 3)),
+        "keeps 1 stuck replica: another zone would fail the same way",
+        id="not those of machines over a quota",
     ),
     pytest.param([A, B], ANY, {"impaired": "a"}, (2, 3), "", id="in an impaired zone"),
     pytest.param(

@@ -21,7 +21,7 @@ from evenkeel.domain.rebalancing.journal import closed, opened
 from evenkeel.domain.rebalancing.membership.pools import find_pools
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates
 from evenkeel.domain.rebalancing.replicas.request_queue import RequestQueue
-from evenkeel.texts.english import problem_text, sentences
+from evenkeel.texts.english import problem_text, sentences, taken_off_text
 from tests.builders import (
     MINUTE,
     NOW,
@@ -145,6 +145,11 @@ class TestRequests:
         assert (sum(requested(pool)), pool.request.current) == (4, oldest)
         assert refusal.waits
         assert problem_text(refusal.problem) == "request r2 for 2 nodes: waits for request r4 of the same pool"
+
+    def test_the_answer_to_a_removal_counts_what_an_interrupted_run_took_off(self) -> None:
+        rest = replace(ask(3), is_rest=True, less={"r-5": 2})
+        (taken,) = planned(zones((1, 1)), rest, ask(-5)).taken_off
+        assert taken_off_text(taken) == "5 nodes of request r3 will not be added"
 
     def test_two_pools_are_served_in_one_check(self) -> None:
         both = [*zones((0, 0)), *zones((0, 0), pool="gpu")]

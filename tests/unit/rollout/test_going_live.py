@@ -268,9 +268,10 @@ class TestReadiness:
         house.ask("pause")
         assert house.hindrances() == ["in-trouble", "paused"]
 
-    def test_owners_that_would_revert_a_write_are_named(self) -> None:
+    @pytest.mark.parametrize("field", ["bounds_applied_by", "replicas_applied_by"])
+    def test_owners_that_would_revert_a_write_are_named(self, field: str) -> None:
         house = Dry()
-        house.store.save_group("demo", key("a"), GroupState(bounds_applied_by="argocd"), None)
+        house.store.save_group("demo", key("a"), replace(GroupState(), **{field: "argocd"}), None)
         answer = house.ask("readiness")
         assert answer["putBack"] == {str(key("a")): "argocd"}
         assert f"put back by others: {key('a')} by argocd" in answer["message"]
