@@ -549,7 +549,7 @@ class ClusterRecord(ClusterPolicy):
 
 
 class _ControlFields(Strict):
-    """The fields of a record that are copied into its control record. Operator actions also change the control record."""
+    """The fields of a record that are copied into its control record, which operator actions change, too."""
 
     paused: bool = False
     paused_until: Moment | None = None

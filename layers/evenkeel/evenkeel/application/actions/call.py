@@ -303,7 +303,7 @@ class Action:
         return {"message": effect} if isinstance(effect, str) else effect
 
     def overview_for(self, event: Mapping[str, Any]) -> Handler | None:
-        """Return the handler that answers this event for all clusters at once; None: ``handler`` answers for each cluster."""
+        """Return the handler that answers this event once for all clusters; None: ``handler`` answers per cluster."""
         return None if event.get(self.looks_with) is True else self.overview
 
     def right_for(self, event: Mapping[str, Any]) -> Right:

@@ -140,8 +140,8 @@ class ClusterReader(Protocol):
         """Read the whole cluster. Raises ClusterUnavailableError or AccessError if a part cannot be read.
 
         ``reads_machines``: groups whose machines are always listed. The machines of other groups are listed only if a
-        node is missing. If ``buyer`` is set, offerings are read for failing groups, and for groups that reports of other
-        clusters may affect.
+        node is missing. If ``buyer`` is set, offerings are read for failing groups, and for groups that reports of
+        other clusters may affect.
         """
 
     def seen(self) -> Mapping[str, str]:

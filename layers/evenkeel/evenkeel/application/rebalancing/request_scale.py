@@ -60,8 +60,8 @@ class RequestScale:
                 known = record  # another invocation has just stored the same request
         if known is not None and known.done:
             return EventOutcome(EventResult.KNOWN, f"request {record.id} is known and done: {known.result}")
-        # A run is requested even if the scale request is already known, because the invocation that stored it may have ended before
-        # this line.
+        # A run is requested even if the scale request is already known, because the invocation that stored it may have
+        # ended before this line.
         self.queue.request(cluster, f"growth {record.id}", f"growth-{cluster}-{record.id}")
         control = stored.control
         obstacle = "being restored" if control.restoring else "paused" if control.is_paused(now) else None

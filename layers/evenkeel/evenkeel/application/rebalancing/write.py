@@ -1,7 +1,7 @@
 """Write one plan to a cluster: either agreed fixes, or delete marks, patches and the maximum of a Shoot.
 
-All fences are written before the first machine is marked. A write that shrinks a group does not wait for writes to other groups.
-A write that grows a group starts after all shrinking writes of its pool.
+All fences are written before the first machine is marked. A write that shrinks a group does not wait for writes
+to other groups. A write that grows a group starts after all shrinking writes of its pool.
 """
 
 import logging

@@ -129,7 +129,7 @@ def experiences(
 
 
 def _report(state: GroupState, now: datetime) -> CapacityReport | None:
-    """Return the last failure of a group as a report; None: the group is not failing, or not because of its offering."""
+    """Return a group's last failure as a report; None: the group is not failing, or not because of its offering."""
     if not state.is_failing or state.fence_ended or state.failure_class is not FailureClass.CAPACITY:
         return None
     if state.last_failure is None or state.backoff_until is None or is_own_affair(state.message):
