@@ -1,4 +1,4 @@
-"""Demand in the pipeline of a plan: advice for every pool, and the orders and removals that follow from the advice."""
+"""Demand's part in planning: advice for every pool, and the orders and removals that follow from the advice."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -299,7 +299,7 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class TakenOff:
-    """A request to remove nodes that only cancels nodes of other requests, which are not ordered yet."""
+    """A removal request that removes no existing node. It only cancels nodes that other requests asked for and that are not ordered yet."""
 
     scale_request: ScaleRequest
     nodes: Mapping[str, int]  # id of another request -> number of its nodes to cancel
