@@ -239,8 +239,8 @@ class _Notification:
         """Return the parts of a failed message to send next.
 
         If the channel refuses this message, the parts are its halves, to find the refused change. If the channel
-        accepts no message now, changes that were received often may be the cause. Each of these changes is sent alone,
-        and all others together. Without such changes, nothing more is sent.
+        accepts no message now, the cause may be a change that the queue has already delivered several times. Each such
+        change is sent alone, and all others together. Without such changes, nothing more is sent.
         """
         if not self.is_away:
             half = len(claims) // 2

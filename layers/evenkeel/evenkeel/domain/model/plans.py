@@ -299,7 +299,10 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class TakenOff:
-    """A removal request that removes no existing node. It only cancels nodes that other requests asked for and that are not ordered yet."""
+    """A removal request that removes no existing node, and only cancels nodes of other requests.
+
+    The cancelled nodes are not ordered yet.
+    """
 
     scale_request: ScaleRequest
     nodes: Mapping[str, int]  # id of another request -> number of its nodes to cancel
