@@ -111,7 +111,7 @@ class Flags:
 
 
 class Increase(NamedTuple, Generic[AnyGroup]):
-    """Raise replicas. If they are unchanged after this action, the provider refused it, and the group gets a backoff."""
+    """Raise replicas. If they are unchanged afterwards, the provider refused it, and the group gets a backoff."""
 
     group: AnyGroup
     nodes: int
