@@ -196,6 +196,13 @@ def test_bounds_and_delete_marks_are_those_of_the_code(flavour: Any) -> None:
         assert name in text_of("guides/machine-apis.md")
 
 
+@pytest.mark.parametrize("flavour", FLAVOURS.values(), ids=lambda flavour: flavour.name)
+def test_kubectl_lists_every_kind_that_a_plan_reads(flavour: Any) -> None:
+    listed = re.findall(r"[\w.-]+", text_of("start/first-plan.md", "## Plan from a file", "```\n\n"))
+    for kind in (*flavour.kinds, flavour.machines.kind):
+        assert f"{kind.plural}.{kind.group}" in listed
+
+
 def test_metrics_are_those_that_the_code_counts() -> None:
     counted = set(RunSummary(cluster="blue").metrics()) | set(re.findall(r'add_metric\("([A-Za-z]+)"', CODE))
     counted |= set(CheckSummary(alone=True, offerings=None).metrics())
