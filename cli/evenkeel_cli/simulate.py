@@ -64,11 +64,12 @@ def simulate_command(
         str, typer.Argument(help="A scenario, YAML, or a file of `evenkeel record`; - reads standard input.")
     ],
     strategy: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
-            help=f"own: that of the scenario; all: compare all; or a strategy, {STATIC}, {ALONE} or {SERVERLESS}."
+            help="own (default): that of the scenario; all: compare all; or a strategy, "
+            f"{STATIC}, {ALONE} or {SERVERLESS}. May be repeated."
         ),
-    ] = "own",
+    ] = None,
     output: OutputForm = Output.TABLE,
     plot: Annotated[str | None, typer.Option(help="Also draw the runs into this file, .png or .svg.")] = None,
 ) -> None:
@@ -78,7 +79,9 @@ def simulate_command(
     if plot is not None and find_spec("matplotlib") is None:  # the kubectl plugin does not contain matplotlib
         fail([f"--plot needs matplotlib: {shlex.quote(sys.executable)} -m pip install matplotlib"])
     scenario = _read(file)
-    records = list(_run_all(scenario, _variants(scenario, strategy)))
+    variants = [variant for name in strategy or ["own"] for variant in _variants(scenario, name)]
+    variants.sort(key=lambda variant: not variant.evenkeel)  # the baseline is last
+    records = list(_run_all(scenario, variants))
     if plot is not None:
         try:
             draw(records, Path(plot))

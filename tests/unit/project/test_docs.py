@@ -196,6 +196,13 @@ def test_bounds_and_delete_marks_are_those_of_the_code(flavour: Any) -> None:
         assert name in text_of("guides/machine-apis.md")
 
 
+@pytest.mark.parametrize("flavour", FLAVOURS.values(), ids=lambda flavour: flavour.name)
+def test_kubectl_lists_every_kind_that_a_plan_reads(flavour: Any) -> None:
+    listed = re.findall(r"[\w.-]+", text_of("start/first-plan.md", "## Plan from a file", "```\n\n"))
+    for kind in (*flavour.kinds, flavour.machines.kind):
+        assert f"{kind.plural}.{kind.group}" in listed
+
+
 def test_metrics_are_those_that_the_code_counts() -> None:
     counted = set(RunSummary(cluster="blue").metrics()) | set(re.findall(r'add_metric\("([A-Za-z]+)"', CODE))
     counted |= set(CheckSummary(alone=True, offerings=None).metrics())
@@ -205,20 +212,6 @@ def test_metrics_are_those_that_the_code_counts() -> None:
     alarms = {name: alarm for names, alarm in table for name in re.findall(r"`([A-Za-z]+)`", names)}
     assert set(alarms) == counted
     assert {name for name, alarm in alarms.items() if re.match(r"\w+$", alarm)} == ALARMED
-
-
-def test_the_readme_quotes_the_bill() -> None:
-    bill = text_of("operate/cost.md")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    *sums, own = re.findall(r"^\| \*\*sum\*\* \| (.+) \|$", bill, re.M)
-    for groups, line in zip((3, 30, 300), sums, strict=True):
-        first, *rest = map(float, line.split(" | "))
-        assert f"| {groups} | {first:.2f} | {' | '.join(f'{price:.3f}' for price in rest)} |" in readme
-    assert f"a share of the ${float(own):.2f} that the stack costs" in readme
-    (alarms, price) = re.findall(r"^\| (\d+ alarms with \d+ metrics) \| ([\d.]+) \|$", bill, re.M)[0]
-    assert re.search(rf"{alarms}\s{float(price):.2f}", readme)
-    ((metrics, page),) = re.findall(r"the dashboard and all (\d+) metrics, at most\* \| ([\d.]+) \|", bill)
-    assert f"at most {float(page):.2f} more, for the page and all {metrics} metrics" in readme
 
 
 def test_every_incident_kind_and_failure_class_has_a_runbook() -> None:
