@@ -224,7 +224,7 @@ class Stage(AbstractContextManager["Stage"]):
 
     def _register(self, name: str, cluster: Cluster) -> None:
         """Create a secret and a record for a cluster."""
-        secret = f"evenkeel/demo-{name}"
+        secret = f"evenkeel/{self.deployment.stack}-{name}"
         kubeconfig = json.dumps(cluster.api.kubeconfig("evenkeel"))
         self.deployment.aws.client("secretsmanager").create_secret(Name=secret, SecretString=kubeconfig)
         access = {"kind": "kubeconfig", "secret": secret}
