@@ -1,7 +1,7 @@
 """`make demo`: a zone outage without and with Evenkeel, side by side.
 
 Both clusters have the same pods, the same cluster-autoscaler and the same cloud. The deployed functions check only the
-second one. Every figure comes from the objects of the two API servers.
+second one. Every figure comes from the clusters' objects.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from rich.text import Text
 from sandbox.demo.stage import HEADING, LEGEND, NEXT, POOL, SHARE, SIDE, Act, Kind, Side, Stage, padded
 from sandbox.kube.world import World
 
-SPEED = 36  # simulated seconds in a second
+SPEED = 40  # simulated seconds in a second
 MINUTES = 12  # simulated length of the demo
 _NAME = "cluster-api"
-_WITHOUT = "without"
 _TITLES = ("WITHOUT EVENKEEL", "WITH EVENKEEL")
-ZONE = POOL.zones[0]
+_ZONE = POOL.zones[0]
 
 
 class SideBySide(Stage):
@@ -33,7 +32,7 @@ class SideBySide(Stage):
         super().__init__({_NAME: Kind(folder=_NAME, pool=replace(POOL, replicas=(2, 2, 2)))}, console, speed)
         self.others = [self.build_world()]
         self.without, self.evenkeel = Side(self.others[0].clusters[_NAME]), self.sides[_NAME]
-        self.sides = {_WITHOUT: self.without, _NAME: self.evenkeel}
+        self.sides = {"without": self.without, _NAME: self.evenkeel}
 
     def each(self, change: Callable[..., object], *arguments: Any) -> None:
         """Apply a change to both clusters."""
@@ -67,8 +66,8 @@ ACTS = (
     ),
     Act(
         1,
-        f"Zone {ZONE[-1]} is out of machines. Running nodes stay.",
-        (lambda demo: demo.each(World.exhaust_zone, ZONE),),
+        f"Zone {_ZONE[-1]} is out of machines. Running nodes stay.",
+        (lambda demo: demo.each(World.exhaust_zone, _ZONE),),
     ),
     Act(
         1.5,
@@ -78,8 +77,8 @@ ACTS = (
     Act(5, "Load rises to 11 pods.", (lambda demo: demo.each(World.set_demand, POOL.name, 11),)),
     Act(
         8.5,
-        f"Zone {ZONE[-1]} has machines again. Evenkeel probes a failed zone with one node.",
-        (lambda demo: demo.each(World.restore_zone, ZONE),),
+        f"Zone {_ZONE[-1]} has machines again. Evenkeel probes a failed zone with one node.",
+        (lambda demo: demo.each(World.restore_zone, _ZONE),),
     ),
     Act(
         10,

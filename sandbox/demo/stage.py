@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +45,7 @@ NEXT = ".venv/bin/evenkeel plan --context <context>   # read-only"
 _CELL = 9  # columns of a zone
 _BARS = _CELL * len(POOL.zones)
 SIDE = _BARS + 9  # columns of a cluster
-HEADING = "{:<27}waiting"
+HEADING = f"{{:<{_BARS}}}waiting"
 _DEPLOY = Path(__file__).parents[2] / "deploy" / "kubernetes"
 _INFRASTRUCTURE = {"AWSMachine": "awsmachines.infrastructure.cluster.x-k8s.io"}
 
@@ -57,10 +58,8 @@ class _Pipe(Console):
 
 
 def open_console() -> Console:
-    """Return a console for standard output. Without color it prints plain text and moves no cursor."""
-    found = terminal()
-    is_plain = found.no_color or found.color_system is None
-    return _Pipe(color_system=None, force_terminal=False, width=found.width) if is_plain else _Pipe(width=found.width)
+    """Return a console for standard output. In a pipe, on a dumb terminal or with NO_COLOR it prints plain text."""
+    return _Pipe(width=terminal().width, color_system=None if os.environ.get("NO_COLOR") else "auto")
 
 
 @dataclass(frozen=True, kw_only=True)

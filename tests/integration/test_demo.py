@@ -4,30 +4,29 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
 from sandbox.demo import four_clusters, side_by_side
-from sandbox.demo.stage import POOL, Stage
+from sandbox.demo.stage import POOL, Act, Stage
 from sandbox.template import ROOT
 
-_FAST = 1e9
 _DEMO = (sys.executable, "-m", "sandbox.demo")
 
 
-def _played(demo: type[side_by_side.SideBySide] | type[four_clusters.FourClusters]) -> tuple[Stage, str]:
+def _played(demo: Callable[..., Stage], acts: Sequence[Act], minutes: float) -> tuple[Stage, str]:
     """The demo after its last act, and its output."""
     output = StringIO()
-    module = side_by_side if demo is side_by_side.SideBySide else four_clusters
-    with demo(Console(file=output, width=80), _FAST) as stage:
-        assert stage.play(module.ACTS, module.MINUTES) == 0
+    with demo(Console(file=output, width=80), speed=1e9) as stage:
+        assert stage.play(acts, minutes) == 0
     return stage, output.getvalue()
 
 
 def test_with_evenkeel_pods_wait_shorter_and_the_pool_keeps_its_maximum() -> None:
-    demo, output = _played(side_by_side.SideBySide)
+    demo, output = _played(side_by_side.SideBySide, side_by_side.ACTS, side_by_side.MINUTES)
     without, evenkeel = demo.sides.values()
     assert 0 < evenkeel.pod_minutes < without.pod_minutes / 2
     assert without.most <= POOL.maximum
@@ -54,7 +53,7 @@ def test_with_evenkeel_pods_wait_shorter_and_the_pool_keeps_its_maximum() -> Non
 
 
 def test_four_clusters_keep_their_maximum_and_run_their_pods() -> None:
-    demo, output = _played(four_clusters.FourClusters)
+    demo, output = _played(four_clusters.FourClusters, four_clusters.ACTS, four_clusters.MINUTES)
     assert set(demo.sides) == set(four_clusters.KINDS)
     for name, side in demo.sides.items():
         assert side.pending() == 0, name
