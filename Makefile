@@ -12,21 +12,30 @@ unexport AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN
 export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo test test-deep quick check build package build-host bench chromium test-localstack lock clean
+.PHONY: help setup demo demo-all test test-deep quick check build package build-host bench chromium test-localstack lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.ready ## create .venv with all pinned dependencies; the command line is .venv/bin/evenkeel
 
+# An interrupt ends a recipe without a traceback of a starting interpreter. make must see it before it sees the recipe's end.
+interruptible = trap 'sleep 0.1; exit 130' INT
+# Run a command and show its errors after its end.
+quietly = $(interruptible); { errors=$$({ $(1); } 2>&1 >&3); } 3>&1 || { code=$$?; echo "$$errors" >&2; exit $$code; }
+
 # pyproject.toml is a prerequisite because it defines the editable install and the console script.
 .venv/.ready: requirements/dev.txt pyproject.toml cli/pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	@$(interruptible); $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	  || { echo "$(PYTHON) is $$($(PYTHON) --version 2>&1 || true): Evenkeel needs Python 3.11 or newer; name one with make PYTHON=/path/to/python3.11"; exit 1; }
-	@$(PYTHON) -m venv .venv || { echo "$(PYTHON) cannot create a virtual environment: install its venv package (Debian: python3-venv)"; exit 1; }
-	@echo "setting up .venv (about a minute, once)"
-	@$(BIN)/pip install -qq --require-hashes --no-deps -r requirements/dev.txt
-	@$(BIN)/pip install -qq --no-deps --no-build-isolation -e . -e ./cli
+	@echo "Setting up .venv, once, in three steps. Step 1: the environment (about 5 seconds)"
+	@$(call quietly,$(PYTHON) -m venv .venv \
+	  || { echo "$(PYTHON) cannot create a virtual environment: install its venv package (Debian: python3-venv)" >&2; exit 1; })
+	@echo "Step 2: about 80 pinned packages (1 to 2 minutes)"
+	@$(call quietly,$(BIN)/pip install --progress-bar off --require-hashes --no-deps -r requirements/dev.txt \
+	  | awk '/^Collecting/ && ++n % 20 == 0 {print "  " n " fetched"; fflush()} /^Installing/ {print "  installing"}')
+	@echo "Step 3: the command line (about 5 seconds)"
+	@$(call quietly,$(BIN)/pip install -qq --no-deps --no-build-isolation -e . -e ./cli)
 	@touch $@
 
 # The SAM CLI pins versions that conflict with Evenkeel's, so it has its own environment.
@@ -36,8 +45,11 @@ setup: .venv/.ready ## create .venv with all pinned dependencies; the command li
 	@.venv-sam/bin/pip install -qq --require-hashes --no-deps -r requirements/sam.txt
 	@touch $@
 
-demo: setup ## simulate a zone outage and recovery on Gardener, HyperShift and Cluster API, and nodes for pending pods (under a minute)
-	@$(BIN)/python -m sandbox.demo
+demo: setup ## simulate a zone outage without and with Evenkeel, side by side (25 seconds)
+	@$(call quietly,$(BIN)/python -m sandbox.demo)
+
+demo-all: setup ## the same outage on Gardener, HyperShift, Cluster API, and a cluster without an autoscaler (a minute)
+	@$(call quietly,$(BIN)/python -m sandbox.demo all)
 
 # Keep the order of the files. By default, xdist sorts them by their number of tests, so files with one long test run last and
 # one worker is idle. A crashed worker ends the run, because xdist would wait for it forever.
