@@ -835,7 +835,7 @@ def test_an_obstacle_delays_the_drain_of_a_step(name: str) -> None:
     home.boot()
     begins(home)
     expect(home, 60, 1, 4, 5)
-    assert "is rolling out" in home.why or name != "a rollout"
+    assert "is in a rolling update" in home.why or name != "a rollout"
     ends(home)
     expect(home, 60, 1, 4, 4)
 

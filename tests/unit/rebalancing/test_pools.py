@@ -357,7 +357,7 @@ def test_every_member_without_a_zone_is_a_problem() -> None:
     members = [replace(member, zone=None) for member in zones((1, 1))]
     found = pool_plan(members, numbers(0, 4))
     assert not found.mode.valid
-    assert [text.split(":")[0] for text in problems_of(found.report.problems)] == [str(key("a")), str(key("b"))]
+    assert [text.split(" ")[0] for text in problems_of(found.report.problems)] == [str(key("a")), str(key("b"))]
 
 
 def test_a_fault_of_one_member_makes_its_pool_invalid_and_no_other() -> None:
