@@ -4,6 +4,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Set
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,7 +58,7 @@ ALLOWED: dict[str, dict[str, Set[str]]] = {
         "ScanLogGroup": LOGS,
     },
     "ScheduleRole": {
-        **dict.fromkeys(("ScanFunction", "StatusPageFunction"), {"lambda:InvokeFunction"}),
+        **{name: {"lambda:InvokeFunction"} for name in ("ScanFunction", "StatusPageFunction")},
         "EventDeadLetters": {SEND},
     },
     "CheckRole": {
@@ -447,6 +448,34 @@ def test_the_dashboard_is_made_on_request_and_shows_every_alarm_and_what_the_wid
     assert [properties["endpoint"] for properties in drawn] == ["WidgetFunction:Arn"]
 
 
+FROM_SAM = {
+    "AWS::Serverless::Function": {"Function", "EventSourceMapping", "EventInvokeConfig", "Permission"},
+    "AWS::Serverless::LayerVersion": {"LayerVersion"},
+}
+PARTS = {"AWS::SQS::QueuePolicy", "AWS::Lambda::EventInvokeConfig", "AWS::Lambda::Permission"}
+UNTAGGED = {
+    "AWS::Lambda::LayerVersion": "layers",
+    "AWS::IAM::ManagedPolicy": "managed policies",
+    "AWS::Scheduler::Schedule": "schedules",
+    "AWS::Logs::QueryDefinition": "saved queries",
+}
+
+
+def test_tags_of_the_stack_reach_all_that_can_have_tags(sam: Path) -> None:
+    """CloudFormation passes them on; the registry's schemas say which resources take them."""
+    schemas = next(sam.parents[1].glob("lib/python3*/site-packages/cfnlint/data/schemas"))
+    files = json.loads((schemas / "providers" / "eu-central-1.json").read_text(encoding="utf-8"))
+    written = {resource["Type"] for resource in TEMPLATE.resources.values()}
+    made = {f"AWS::Lambda::{name}" for kind in written & FROM_SAM.keys() for name in FROM_SAM[kind]}
+    without = set()
+    for kind in (written - FROM_SAM.keys()) | made | {"AWS::Scheduler::Schedule"}:
+        schema = json.loads((schemas / "resources" / f"{files[kind]}.json").read_text(encoding="utf-8"))
+        without |= {kind} if not schema["tagging"]["taggable"] else set()
+    assert without - PARTS == set(UNTAGGED)
+    page = (ROOT / "docs" / "start" / "install.md").read_text(encoding="utf-8")
+    assert all(word in page.partition("--tags")[2].partition("\n\n")[0].lower() for word in UNTAGGED.values())
+
+
 def test_every_reference_in_the_template_leads_somewhere() -> None:
     pseudo = {"AWS::Region", "AWS::AccountId", "AWS::Partition", "AWS::StackName", "AWS::URLSuffix"}
 
@@ -569,7 +598,15 @@ def test_a_deployment_names_a_topic_for_alarms_or_nobody() -> None:
     assert not re.fullmatch(pattern, "somebody")
 
 
-OF_ALERTS = {"NotifyFunction", "NotifyRole", "IncidentRule", "AlertsQueue", "AlertsQueuePolicy", "NotifyLogGroup"}
+OF_ALERTS = {
+    "AlertsQuery",
+    "NotifyFunction",
+    "NotifyRole",
+    "IncidentRule",
+    "AlertsQueue",
+    "AlertsQueuePolicy",
+    "NotifyLogGroup",
+}
 
 
 def test_without_an_address_for_alerts_nothing_is_made_for_them() -> None:
