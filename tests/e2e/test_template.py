@@ -273,13 +273,13 @@ def test_a_role_may_use_the_key_by_the_services_that_it_uses_and_by_no_other(rol
     assert granted == expected
 
 
-def test_the_key_policy_in_the_docs_covers_every_log_group_and_eventbridge() -> None:
-    page = (ROOT / "docs" / "reference" / "stored-state.md").read_text(encoding="utf-8")
-    logs, events = json.loads(page.partition("```json key-policy")[2].partition("```")[0])
-    assert (logs["Principal"]["Service"], events["Principal"]["Service"]) == (
-        "logs.REGION.amazonaws.com",
-        "events.amazonaws.com",
-    )
+def test_the_key_policy_shipped_covers_every_log_group_and_eventbridge() -> None:
+    policy = json.loads((ROOT / "deploy" / "kms-key-policy.json").read_text(encoding="utf-8"))
+    account, logs, events = policy["Statement"]
+    services = [one["Principal"]["Service"] for one in (logs, events)]
+    assert services == ["logs.REGION.amazonaws.com", "events.amazonaws.com"]
+    assert account["Principal"] == {"AWS": "arn:aws:iam::ACCOUNT:root"}
+    assert set(events["Action"]) == {"kms:Decrypt", "kms:GenerateDataKey"}  # what SQS requires of who sends
     prefix = logs["Condition"]["ArnLike"]["kms:EncryptionContext:aws:logs:arn"].partition("log-group:")[2]
     for group in TEMPLATE.of_type("AWS::Logs::LogGroup").values():
         name = TEMPLATE.resolve(group["LogGroupName"], lambda *_: "STACK")
