@@ -36,6 +36,7 @@ BESIDE = (
     "deploy/kms-key-policy.json",
     "deploy/terraform",
 )
+NOT_OURS = (".terraform*", "*.tfstate*")  # what Terraform leaves in its folder, credentials among it
 # What each distribution for PyPI is built from, relative to its folder.
 DISTRIBUTIONS = {
     ROOT: ("pyproject.toml", "layers/evenkeel/evenkeel"),
@@ -61,7 +62,10 @@ def package(built: Path, target: Path, release_url: str) -> None:
         _zip(built / part, target / f"{part}.zip")
     for name in BESIDE:
         source = ROOT / name
-        (shutil.copytree if source.is_dir() else shutil.copyfile)(source, target / source.name)
+        if source.is_dir():
+            shutil.copytree(source, target / source.name, ignore=shutil.ignore_patterns(*NOT_OURS))
+        else:
+            shutil.copyfile(source, target / source.name)
     distributions(target / "pypi")
     (target / SBOM).write_text(json.dumps(sbom(__version__), indent=1) + "\n", encoding="utf-8")
     archive = plugin_archive()
@@ -97,10 +101,10 @@ def distributions(target: Path) -> None:
             copy, built = Path(made, "copy"), Path(made, "built")
             for name in sources:  # a copy, since setuptools also packs what an earlier build left in the folder
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                whole = (project / name).is_dir()
-                (shutil.copytree if whole else shutil.copyfile)(project / name, copy / name)
-            for junk in copy.rglob("__pycache__"):
-                shutil.rmtree(junk)
+                if (project / name).is_dir():
+                    shutil.copytree(project / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+                else:
+                    shutil.copyfile(project / name, copy / name)
             command = [sys.executable, "-c", _HOOKS, str(built)]
             subprocess.run(command, cwd=copy, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             (wheel,), (source,) = built.glob("*.whl"), built.glob("*.tar.gz")

@@ -81,7 +81,7 @@ def test_it_plans_the_stack_of_a_package(tmp_path: Path, aws: Any) -> None:
     (package / SUMS).write_text("sums\n")
     for part in PARTS:
         (package / f"{part}.zip").write_bytes(b"zip")
-    bucket = f"releases-{os.getpid()}"
+    bucket = f"modules-{os.getpid()}"
     aws.client("s3").create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": aws.region})
     (module / "provider.tf").write_text(OVERRIDE % aws.environment()["AWS_ENDPOINT_URL"])
     if terraform(module, "init", "-no-color", may_fail=True).returncode != 0:
