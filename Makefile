@@ -85,9 +85,12 @@ build: .venv-sam/.ready ## build the stack for `sam deploy` in .aws-sam/build: a
 RELEASE_URL ?= https://releases.example.com/evenkeel
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' layers/evenkeel/evenkeel/__init__.py)
 
-package: build ## write a release to dist/: zips, template, kubectl plugin, checksums; each build has the same bytes
-	@$(BIN)/python deploy/package.py .aws-sam/build dist/evenkeel-$(VERSION) $(RELEASE_URL)
-	@echo "dist/evenkeel-$(VERSION): $$(wc -l <dist/evenkeel-$(VERSION)/SHA256SUMS) files"
+# A key of ssh-keygen that signs the checksums, for example ~/.ssh/id_ed25519, or its .pub file if the key is in an agent.
+SIGNING_KEY ?=
+
+package: build ## write a release to dist/: zips, template, wheels, SBOM, checksums; each build has the same bytes. SIGNING_KEY=FILE signs it
+	@$(BIN)/python -m deploy.package .aws-sam/build dist/evenkeel-$(VERSION) $(RELEASE_URL) $(SIGNING_KEY)
+	@echo "dist/evenkeel-$(VERSION): $$(wc -l <dist/evenkeel-$(VERSION)/SHA256SUMS) files, $(if $(SIGNING_KEY),signed by $(SIGNING_KEY),not signed: set SIGNING_KEY=FILE)"
 
 # The layers for tests and benchmarks: built by the same recipes, for this machine's processor, with Python 3.13 if available.
 # `runtime` holds the packages of Lambda's image.
@@ -183,9 +186,9 @@ NOT_SHIPPED = $(FOR_TWIN) \
 
 lock: ## update the pinned versions (needs uv)
 	$(LOCK) --universal --python-version 3.11 pyproject.toml cli/pyproject.toml --extra plot --group dev \
-	  --no-emit-package evenkeel -o requirements/dev.txt
+	  --no-emit-package evenkeel-core -o requirements/dev.txt
 	$(LOCK) --universal --python-version 3.11 -c requirements/dev.txt pyproject.toml cli/pyproject.toml \
-	  $(foreach package,evenkeel $(FOR_TWIN),--no-emit-package $(package)) -o requirements/cli.txt
+	  $(foreach package,evenkeel-core $(FOR_TWIN),--no-emit-package $(package)) -o requirements/cli.txt
 	$(LOCK) --universal --python-version 3.11 -c requirements/dev.txt requirements/runtime.in -o requirements/runtime.txt
 	$(LOCK) --universal --python-version 3.11 requirements/sam.in -o requirements/sam.txt
 	$(LOCK) --python-platform linux --python-version 3.13 requirements/localstack.in -o requirements/localstack.txt

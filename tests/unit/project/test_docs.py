@@ -62,7 +62,7 @@ from tests.unit.rebalancing.test_safety import published
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
-PAGES = [*DOCS, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [*DOCS, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"))]
 SOURCES = [*(ROOT / "layers" / "evenkeel").rglob("*.py"), *(ROOT / "functions").rglob("*.py"), ROOT / "template.yaml"]
 CODE = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES)
 ALL_DOCS = "\n".join(path.read_text(encoding="utf-8") for path in DOCS)
