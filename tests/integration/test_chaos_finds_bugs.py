@@ -102,7 +102,7 @@ BUGS = {
     ),
     "no lease": Bug(in_place_of(Run, "_take_lease", _leased_to_everybody), MOVED, ".*the lease"),
     "no second check": Bug(
-        in_place_of(Rebalance, "_ask_for_next_look", lambda *_: None), MOVED, ".*nobody takes a second look"
+        in_place_of(Rebalance, "_request_next_check", lambda *_: None), MOVED, ".*nobody takes a second look"
     ),
     "a move is carried out twice": Bug(
         in_place_of(Move, "still_unplaced", _what_was_taken_on_is_forgotten),
