@@ -11,16 +11,20 @@ from rich.text import Text
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
 from evenkeel.application.rebalancing.decisions import plan_json
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.incidents import Severity
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import ago, counted, rfc3339
+from evenkeel.texts.pool_numbers import some_names
 from evenkeel_cli.terminal import cell, table, terminal
 
 _Json = Mapping[str, Any]
 _WIDE = 100  # the width of a console, in columns, from which tables have frames
 _STYLES = {State.HEALTHY: "green", State.FENCED: "red", State.PROBING: "yellow", State.FROZEN: "blue"}
 _NUMBERS = ("running", "requested", "min", "max")
+_SEVERITIES: Mapping[str, str] = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+_SEVERITY_WIDTH = max(map(len, Severity))
 _OUTCOMES: Mapping[str, str] = {Result.WRITTEN: "changed", Result.PLANNED: "would change"}
 
 
@@ -71,25 +75,39 @@ def alike(answers: Iterable[_Json]) -> dict[str, str]:
 
 
 def _overview(console: Console, answer: _Json) -> None:
-    """Print one line per cluster with an incident, the worst first, and one line for all others. No line wraps."""
-    failing = [cluster for cluster in answer["clusters"] if cluster["state"] == "incident"]
+    """Print the causes, then one line per other cluster with an incident, and one line for all others."""
+    for cause in answer.get("causes", ()):
+        _cause(console, cause)
+    incidents = [cluster for cluster in answer["clusters"] if cluster["state"] == "incident"]
+    failing = [cluster for cluster in incidents if not cluster.get("folded")]
     width = max((len(printable(cluster["cluster"])) for cluster in failing), default=0)
     width = min(width, console.width // 3)
     for cluster in failing:
-        line = cell(cluster["cluster"], "bold red")
+        line = cell(cluster["cluster"], "bold")
         line.truncate(width, overflow="ellipsis", pad=True)
+        severity = printable(cluster.get("severity", ""))
+        line.append(f"  {severity:{_SEVERITY_WIDTH}}", style=_SEVERITIES.get(severity, ""))
         line.append(f"  {printable(cluster['message'])}", style="not bold default")
         line.truncate(console.width, overflow="ellipsis")
         console.print(line, no_wrap=True)
-    counts, rest = answer["counts"], answer["counts"]["clusters"] - len(failing)
+    counts, rest = answer["counts"], answer["counts"]["clusters"] - len(incidents)
     states = {"well": "well", "paused": "paused", "unseen": "not checked yet"}
     of_rest = [f"{counts[state]} {words}" for state, words in states.items() if counts[state]]
     dry = f"; {counts['dryRun']} of {counts['clusters']} in dry run" if counts["dryRun"] else ""
     if not counts["clusters"]:
         _line(console, "no cluster is registered")
         return
-    whose = "other" if failing else "cluster"
+    whose = "other" if incidents else "cluster"
     _line(console, f"{counted(rest, whose)}: {', '.join(of_rest)}{dry}" if rest else f"no others{dry}")
+
+
+def _cause(console: Console, cause: _Json) -> None:
+    """Print what several clusters share, these clusters, and what to do. The line of the cause wraps."""
+    line = cell(f"{cause['severity']:{_SEVERITY_WIDTH}}", _SEVERITIES.get(cause["severity"], ""))
+    line.append(f"  {printable(cause['message'])}", style="bold default")
+    console.print(line, soft_wrap=True)
+    _line(console, f"  {some_names(cause['clusters'])}", "dim")
+    _line(console, f"  What to do: {cause['todo']}: {cause['command']}")
 
 
 def _status(console: Console, answer: _Json) -> None:

@@ -710,8 +710,8 @@ class TestStatusOfAll:
         lines = printed(answer)
         assert [len(line) <= 80 for line in lines] == [True] * 4
         assert lines[0].startswith("demo ")
-        assert "workers: 3 of 9 nodes missing for 7 min: capacity i" in lines[0]
-        assert "unreachable for 7 min: demo does not answer" in lines[1]
+        assert "critical  workers: 3 of 9 nodes missing for 7 min:" in lines[0]
+        assert "warning   unreachable for 7 min: demo does" in lines[1]
         assert lines[2].startswith("bare ")
         assert "invalid record" in lines[2]
         assert lines[3] == "2 others: 1 well, 1 paused"
@@ -725,7 +725,7 @@ class TestStatusOfAll:
         assert [found["state"] for found in clusters] == ["incident"] * 3
         assert "truncated" not in clusters[0]
         assert clusters[-1]["truncated"] is True
-        assert printed(answer)[2].split() == ["bare", "invalid", "record", "for", "0", "min"]
+        assert printed(answer)[2].split() == ["bare", "info", "invalid", "record", "for", "0", "min"]
         quote = document(page_of_status(answer, "a test", house.clock.at))
         assert "invalid record for 0 min; the answer had no room for more" in quote
 

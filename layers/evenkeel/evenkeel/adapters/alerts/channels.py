@@ -14,8 +14,8 @@ from urllib.parse import quote as url_quote
 from evenkeel.adapters.alerts.https import HttpsPost
 from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
 from evenkeel.application.errors import AccessError, AccessUnavailableError
-from evenkeel.application.incidents.alerting import ROLLOUT, Alert, ChannelError
-from evenkeel.domain.model.incidents import Change, IncidentKind
+from evenkeel.application.incidents.alerting import Alert, ChannelError
+from evenkeel.domain.model.incidents import Change, Severity
 from evenkeel.domain.model.values import printable
 
 # The largest number of incidents that one message lists; the status page shows all of them.
@@ -25,16 +25,9 @@ _LINES = 20
 _LONGEST_LINE = 180
 _LONGEST_TEXT = 600
 _TITLES = {Change.OPENED: "Incident", Change.CHANGED: "Changed", Change.CLOSED: "Over"}
-# The severities of incident kinds, by PagerDuty's names. A kind that is not listed has the severity "error". Only
-# missing nodes are "critical", which pages the person on call, also at night.
-_SEVERITIES = {
-    IncidentKind.MISSING.value: "critical",
-    IncidentKind.CONTESTED.value: "warning",
-    IncidentKind.OVER_COMMITTED.value: "warning",
-    IncidentKind.INVALID.value: "warning",
-    ROLLOUT: "warning",  # the rollout's clusters are in dry run again
-}
-_PRIORITIES = {"critical": "P1", "error": "P2", "warning": "P3"}
+# Each severity as PagerDuty and as Opsgenie name it.
+_PAGERDUTY = {Severity.CRITICAL: "critical", Severity.WARNING: "error", Severity.INFO: "warning"}
+_PRIORITIES = {Severity.CRITICAL: "P1", Severity.WARNING: "P2", Severity.INFO: "P3"}
 _PAGE = "All of the fleet"
 
 # Matches the scheme of a URL, or text that browsers read as a scheme, together with the host. Browsers read a backslash
@@ -160,7 +153,7 @@ class PagerDuty(_Service):
             event["payload"] = {
                 "summary": _line(_subject(alert), 1024),
                 "source": _name(alert.cluster),
-                "severity": _SEVERITIES.get(alert.kind, "error"),
+                "severity": _PAGERDUTY[alert.severity],
                 "timestamp": alert.since,
                 "component": _name(alert.pool or alert.cluster),
                 "group": _name(alert.cluster),
@@ -204,7 +197,7 @@ class Opsgenie(_Service):
                 "message": _line(_subject(alert), 130),
                 "alias": alert.dedup,
                 "description": "\n".join(_about(alert)),
-                "priority": _PRIORITIES[_SEVERITIES.get(alert.kind, "error")],
+                "priority": _PRIORITIES[alert.severity],
                 "entity": _name(alert.cluster),
                 "source": "evenkeel",
                 "details": {**_details(alert), **({"page": self.shared.page} if self.shared.page else {})},

@@ -92,6 +92,7 @@ def incident_json(incident: Incident, cluster: str, now: datetime, stack: str = 
     """Return an incident for programs, with its texts for people."""
     return {
         "kind": incident.kind.value,
+        "severity": incident.kind.severity.value,
         "pool": incident.pool or None,
         "since": rfc3339(incident.since),
         "seconds": max(0, int((now - incident.since).total_seconds())),

@@ -15,7 +15,15 @@ from evenkeel.access_config import EksAccess
 from evenkeel.application.errors import StateConflictError, StateUnavailableError
 from evenkeel.application.offerings.ports import OfferingStore
 from evenkeel.application.ports import Offerings, SharedOffering, StoredCluster
-from evenkeel.domain.model.offerings import Buyer, CapacityReport, Experience, Offering, OfferingState, has_region
+from evenkeel.domain.model.offerings import (
+    OWN_ACCOUNT,
+    Buyer,
+    CapacityReport,
+    Experience,
+    Offering,
+    OfferingState,
+    has_region,
+)
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.offerings.reports import changes
 from evenkeel.record import ClusterRecord
@@ -24,8 +32,6 @@ _log = logging.getLogger("evenkeel.rebalance")
 
 # The most attempts to publish a report. Each conflict means that another cluster published one, and a few suffice.
 _TRIES = 4
-# The stack's account. It is the account of all clusters whose record names none.
-OWN_ACCOUNT = "own"
 
 
 def read_offerings(store: OfferingStore) -> Offerings | None:
