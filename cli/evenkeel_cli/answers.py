@@ -1,5 +1,6 @@
 """Print plans and the answers of a stack. Pools are printed as tables, other answers as their messages."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
@@ -24,6 +25,8 @@ _WIDE = 100  # the width of a console, in columns, from which tables have frames
 _STYLES = {State.HEALTHY: "green", State.FENCED: "red", State.PROBING: "yellow", State.FROZEN: "blue"}
 _NUMBERS = ("running", "requested", "min", "max")
 _SEVERITIES: Mapping[str, str] = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+# The most healthy pools that a status prints one by one, and the most pools that it prints as a table each.
+_MOST_HEALTHY, _MOST_TABLES = 3, 10
 _SEVERITY_WIDTH = max(map(len, Severity))
 _OUTCOMES: Mapping[str, str] = {Result.WRITTEN: "changed", Result.PLANNED: "would change"}
 
@@ -51,7 +54,7 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
             case "plan":
                 plan = of_cluster["plan"]
                 for pool in plan["pools"]:
-                    _pool(console, pool, reasons=True)
+                    _pool(console, pool)
                 _summary(console, plan, "demand")
                 _skipped(console, plan)
             case "explain":
@@ -112,8 +115,7 @@ def _cause(console: Console, cause: _Json) -> None:
 
 def _status(console: Console, answer: _Json) -> None:
     now = datetime.fromisoformat(answer["now"])
-    for pool in answer["pools"]:
-        _pool(console, pool, now=now)
+    _pools_of_status(console, answer["pools"], answer.get("healthy") or {}, now)
     _summary(console, answer, "demand")
     for decision in read_decisions(answer["decisions"], "status"):
         age = ago(now - decision.at)
@@ -181,21 +183,84 @@ def _skipped(console: Console, plan: _Json) -> None:
         _line(console, f"skipped {name}: {skipped['reason']}", "dim")
 
 
-def _pool(console: Console, pool: _Json, *, now: datetime | None = None, reasons: bool = False) -> None:
-    """Print a pool of an answer. If ``now`` is given, also print running nodes and the age of each group's state."""
+def _pools_of_status(console: Console, pools: Sequence[_Json], left_out: _Json, now: datetime) -> None:
+    """Print pools; many healthy ones as one line, many others as one table. A text of several pools is printed once."""
+    healthy = [pool for pool in pools if pool.get("healthy")]
+    folded = healthy if len(healthy) > _MOST_HEALTHY else []
+    shown = [pool for pool in pools if pool not in folded]
+    texts = [_texts(pool) for pool in shown]
+    counts = Counter(text for of_pool in texts for text in of_pool)
+    if len(shown) > _MOST_TABLES:
+        _one_line_each(console, shown)
+    for pool, of_pool in zip(shown, texts, strict=True):
+        if len(shown) <= _MOST_TABLES:
+            _table_of_status(console, pool, now)
+        for text in of_pool:
+            if counts[text] == 1:
+                _line(console, f"  {text}" if len(shown) <= _MOST_TABLES else f"  {pool['name']}: {text}")
+        _summaries_and_problems(console, pool)
+    for text, count in counts.items():
+        if count > 1:
+            names = [pool["name"] for pool, of_pool in zip(shown, texts, strict=True) if text in of_pool]
+            _line(console, f"  {some_names(names)}: {text}")
+    count = len(folded) + left_out.get("pools", 0)
+    nodes = sum(group["running"] for pool in folded for group in pool["groups"]) + left_out.get("nodes", 0)
+    if count:
+        _line(console, f"{counted(count, 'healthy pool')}, {counted(nodes)}", "green")
+
+
+def _texts(pool: _Json) -> list[str]:
+    """Return the notes of a pool, what holds its groups, and the cloud's messages; a text of several zones once."""
+    zones: dict[str, list[str]] = {}
+    for group in pool["groups"]:
+        failure = group.get("failure") if group["state"] != State.HEALTHY else None
+        said = [f"the cloud says: {failure['message']}"] if failure and failure["message"] else []
+        for text in dict.fromkeys((*group.get("held", ()), *said)):
+            zones.setdefault(text, []).append(group["zone"] or "?")
+    notes = [f"note: {note}" for note in pool.get("notes", ())]
+    return [*notes, *(f"{', '.join(dict.fromkeys(named))}: {text}" for text, named in zones.items())]
+
+
+def _table_of_status(console: Console, pool: _Json, now: datetime) -> None:
     groups = pool["groups"]
-    columns = {}
-    if now is not None:
-        since = [group["since"] and ago(now - datetime.fromisoformat(group["since"])) for group in groups]
-        columns["since"] = [Text(age or "") for age in since]
-        columns["running"] = [Text(str(group["running"])) for group in groups]
+    since = [group["since"] and ago(now - datetime.fromisoformat(group["since"])) for group in groups]
+    columns = {
+        "since": [Text(age or "") for age in since],
+        "running": [Text(str(group["running"])) for group in groups],
+    }
     _table(console, pool, pool["name"], columns, frames=console.width >= _WIDE)
+    _numbers(console, pool)
+
+
+def _one_line_each(console: Console, pools: Iterable[_Json]) -> None:
+    """Print a table with one row for each pool."""
+    rows = table("", frames=False)
+    for heading in ("pool", "nodes", "min", "max", "not healthy"):
+        rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
+    for pool in pools:
+        groups = pool["groups"]
+        running, requested = (sum(numbers) for numbers in zip(*map(_nodes, groups), strict=True)) if groups else (0, 0)
+        states = [f"{group['zone'] or '?'} {group['state']}" for group in groups if group["state"] != State.HEALTHY]
+        rows.add_row(
+            cell(pool["name"]),
+            Text(f"{running} of {requested}"),
+            *(Text(_number(pool[name])) for name in ("min", "max")),
+            cell(", ".join(states) or ("" if pool["valid"] else "invalid"), "yellow"),
+        )
+    console.print(rows)
+
+
+def _nodes(group: _Json) -> tuple[int, int]:
+    return group["running"], group["requested"]["from"] or 0
+
+
+def _pool(console: Console, pool: _Json) -> None:
+    """Print a pool of a plan, with the reasons of each group."""
+    _table(console, pool, pool["name"], {}, frames=console.width >= _WIDE)
     _numbers_and_notes(console, pool)
-    for group in groups:
-        for text in group["reasons"] if reasons else group.get("held", []):
+    for group in pool["groups"]:
+        for text in group["reasons"]:
             _line(console, f"  {group['zone'] or '?'}: {text}")
-        if (failure := group.get("failure")) and failure["message"] and group["state"] != State.HEALTHY:
-            _line(console, f"  {group['zone'] or '?'}: the cloud says: {failure['message']}")
     _summaries_and_problems(console, pool)
 
 
@@ -216,11 +281,15 @@ def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Seque
 
 
 def _numbers_and_notes(console: Console, pool: _Json) -> None:
+    _numbers(console, pool)
+    for note in pool.get("notes", ()):
+        _line(console, f"  note: {note}")
+
+
+def _numbers(console: Console, pool: _Json) -> None:
     for name, origin in (pool.get("numbersFrom") or {}).items():
         if origin is not None:
             _line(console, f"  {name} {_number(pool[name])}: {origin['says']}")
-    for note in pool.get("notes", ()):
-        _line(console, f"  note: {note}")
 
 
 def _summaries_and_problems(console: Console, pool: _Json) -> None:

@@ -768,7 +768,7 @@ class TestTheCommand:
         stuck(house, (4, 2, 2), (2, 2, 2))
         fail(house, "abc", words="InsufficientInstanceCapacity: no m5.large here")
         output = self.status(house, monkeypatch, "--cluster", "demo").output
-        assert "a: the cloud says: InsufficientInstanceCapacity: no m5.large here" in output
+        assert "a, b, c: the cloud says: InsufficientInstanceCapacity: no m5.large here" in output
 
 
 class TestOneCluster:

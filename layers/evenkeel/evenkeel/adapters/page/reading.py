@@ -61,6 +61,7 @@ class _Group(GroupDocument):
 
 class _Pool(PlannedPoolDocument):
     groups: tuple[_Group, ...]
+    healthy: bool = False
 
 
 class _Plan(PlanDocument):
@@ -263,6 +264,7 @@ def _group_view(group: _Group, shown: Collection[str]) -> GroupView:
         running=group.running,
         since=group.since,
         until=group.until,
+        held=(*failure, *group.held),
         notes=tuple(dict.fromkeys((*failure, *group.held, *group.reasons))),
     )
 
@@ -275,6 +277,7 @@ def _pool_view(pool: _Pool, incidents: Sequence[IncidentView] = ()) -> PoolView:
         min=pool.min,
         max=pool.max,
         valid=pool.valid,
+        is_healthy=pool.healthy,
         problems=tuple(pool.problems),
         groups=tuple(_group_view(group, {incident.said for incident in incidents}) for group in pool.groups),
         missing=sum(incident.missing for incident in incidents if not keys.isdisjoint(incident.groups)),

@@ -74,6 +74,7 @@ class GroupView:
     running: int | None = None  # None: the source does not report the number
     since: datetime | None = None
     until: datetime | None = None  # when the backoff or the impairment ends
+    held: tuple[str, ...] = ()  # the notes about what blocks the group
     notes: tuple[str, ...] = ()  # texts: what blocks the group, and the reasons for its replicas and bounds
 
 
@@ -86,6 +87,7 @@ class PoolView:
     min: int | None = None
     max: int | None = None
     valid: bool = True
+    is_healthy: bool = False  # True: a status says that nothing holds the pool
     problems: tuple[str, ...] = ()
     groups: tuple[GroupView, ...] = ()
     # The number of missing nodes in the pool's incidents. Other replicas without a node are still starting.

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Annotated, Any
 
 from evenkeel.application.actions.call import Answer, Call, Fields
+from evenkeel.application.errors import BadRequestError
 from evenkeel.application.incidents.notify import incident_json
 from evenkeel.application.offerings.sharing import Places
 from evenkeel.application.plan_documents import ONLY_WHEN_SET, Document, Timestamp, document_json
@@ -164,8 +165,10 @@ class _StoredCluster:
         return {zone: place for zone in sorted(zones) if (place := self.places.place(record, zone)) is not None}
 
 
-def overview(call: Call, _fields: Fields) -> Answer:
-    """Return the state of all clusters."""
+def overview(call: Call, fields: Fields) -> Answer:
+    """Return the state of all clusters. Raises BadRequestError if the fields name a pool."""
+    if getattr(fields, "pool", None) is not None:
+        raise BadRequestError("pool goes with a cluster: name the cluster, too")
     cluster_healths, checked_at = call.ports.store.cluster_healths(), call.ports.store.checked_at()
     registrations = call.registrations()
     places = Places.of(registration for _, registration in registrations if not isinstance(registration, str))
