@@ -17,7 +17,8 @@ from evenkeel.domain.model.offerings import Offering
 from evenkeel.texts.incidents import cause_command, cause_text, cause_todo
 from evenkeel_cli.answers import print_answer
 from tests.builders import MINUTE, NOW
-from tests.pages import told_fleet
+from tests.house import House
+from tests.pages import fleet_house, told_fleet
 from tests.unit.page.test_page import Seen
 
 M5 = Offering("aws", "eu-central-1", "euc1-az2", "m5.xlarge", "on-demand")
@@ -147,3 +148,36 @@ def test_the_page_begins_with_causes_before_any_cluster() -> None:
     assert '<span class="severity critical">critical</span> zone eu-central-1a' in html
     assert '<span class="severity warning">warning</span>' in html
     assert '<span class="severity info">info</span>' in html
+
+
+def test_explain_without_a_cluster_explains_each_open_incident_once() -> None:
+    house = fleet_house(40)
+    answer = house.ask("explain", None)
+    lines = answer["sentences"]
+    assert lines[0].startswith(
+        "critical: zone eu-central-1a: 3 clusters, 11 nodes missing for 23 min, since 2026-01-15T11:37"
+    )
+    assert lines[1].startswith("prod-eu-01: since 2026-01-15T11:37:00Z: workers: 8 of 20 nodes missing for 23 min")
+    assert "evenkeel fence-zone --stack NAME --zone eu-central-1a --all --for 2h" in lines[4]
+    incidents = answer["incidents"]
+    assert len(incidents) == 11
+    for incident in incidents:
+        (line,) = (
+            each for each in lines if f"{incident['cluster']}: since {incident['since']}: {incident['message']}" in each
+        )
+        remedy = lines[lines.index(line) + 1 :]
+        assert any(each.startswith("What to do: ") for each in remedy)
+    assert len([line for line in lines if "API server runs" in line]) == 1
+    assert "name the cluster" in house.refused("explain", cluster=None, pool="workers")
+    assert answer["message"] == "clusters: 40; 10 with incidents, 1 not checked yet, 2 paused, 27 well"
+
+
+def test_a_fenced_group_is_not_said_to_need_no_change() -> None:
+    house = House()
+    for zone in "abc":
+        house.fail(zone)
+    house.settle()
+    told = " ".join(text for group in house.ask("explain", pool="workers")["groups"].values() for text in group)
+    assert "is fenced" in told
+    for calm in ("left alone", "o change needed", "as it should be"):
+        assert calm not in told
