@@ -1,5 +1,7 @@
 """The causes that clusters share: which incidents they take, and what status and page say of them."""
 
+import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +12,7 @@ from rich.console import Console
 
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
+from evenkeel.application.ports import RUNBOOKS
 from evenkeel.domain.incidents.causes import SHARED_BY, CauseKind, ClusterIncident, causes_of
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.incidents import Incident, IncidentKind, Severity
@@ -181,3 +184,14 @@ def test_a_fenced_group_is_not_said_to_need_no_change() -> None:
     assert "is fenced" in told
     for calm in ("left alone", "o change needed", "as it should be"):
         assert calm not in told
+
+
+def test_status_page_and_explain_link_to_the_runbooks_by_url() -> None:
+    html = document(page_of_status(FLEET, "x", NOW))
+    assert f'<a href="{RUNBOOKS}#unreachable" rel="noreferrer">Runbook</a>' in html
+    told = json.dumps([FLEET, fleet_house(40).ask("explain", None)]) + Seen(html).text
+    assert RUNBOOKS in told
+    assert "docs/" not in told.replace(RUNBOOKS, "")
+    house = fleet_house(40)
+    house.operate = replace(house.operate, runbooks="https://wiki.example/evenkeel")
+    assert house.ask("status", None)["causes"][0]["runbook"] == "https://wiki.example/evenkeel#capacity"

@@ -21,6 +21,8 @@ from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRec
 
 # The stack's name in proposed commands if no setting names the stack.
 NAMELESS = "NAME"
+# The runbooks, if no setting names a copy of them.
+RUNBOOKS = "https://github.com/evenkeel-dev/evenkeel/blob/main/docs/operate/runbooks.md"
 # The cause of an entry that replaces an unreadable decision. Its `what` is the fault.
 UNREADABLE = "unreadable"
 

@@ -10,8 +10,6 @@ from evenkeel.domain.model.offerings import OWN_ACCOUNT
 from evenkeel.domain.model.reasons import Fact
 from evenkeel.texts.english import counted, fill, lasting, problem_text, texts
 
-_RUNBOOK = "docs/operate/runbooks.md"
-
 
 def incident_text(incident: Incident, now: datetime) -> str:
     """Return an incident in one line: the pool, the state, since when, where and why."""
@@ -106,13 +104,13 @@ def cause_command(cause: Cause, stack: str) -> str:
     return shlex.join(["evenkeel", action, "--stack", stack, *options])
 
 
-def runbook(incident: Incident) -> str:
-    """Return the path and anchor of the incident's runbook in the repository."""
+def runbook(incident: Incident, runbooks: str) -> str:
+    """Return the URL of the incident's section. ``runbooks``: the URL of the runbooks."""
     if incident.is_rollout and not _lacks_only_taker(incident):
-        return "docs/operate/runbooks.md#a-rollout-in-a-zone-that-is-out"
+        return f"{runbooks}#a-rollout-in-a-zone-that-is-out"
     is_missing = incident.kind is IncidentKind.MISSING and not _lacks_only_taker(incident)
     kind = incident.failure_class.value if is_missing and incident.failure_class else ""
-    return f"{_RUNBOOK}#{kind or incident.kind.value}"
+    return f"{runbooks}#{kind or incident.kind.value}"
 
 
 def _text(incident: Incident, part: str) -> str:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 
 from evenkeel.application.actions.ports import ActionPorts
 from evenkeel.application.errors import BadRequestError, EvenkeelError, contained
-from evenkeel.application.incidents.notify import kind_of
+from evenkeel.application.incidents.notify import incident_json, kind_of
 from evenkeel.application.offerings.sharing import read_offerings, with_reports
 from evenkeel.application.ports import Remaining, StoredCluster
 from evenkeel.application.rebalancing.observe import within_check
@@ -19,7 +19,7 @@ from evenkeel.application.rebalancing.preview import Preview, preview_of
 from evenkeel.domain.demand.advice import is_at_work
 from evenkeel.domain.incidents.health import evaluate, evaluate_unread, with_stopped
 from evenkeel.domain.model.fleet import Selector, read_length
-from evenkeel.domain.model.incidents import ClusterHealth
+from evenkeel.domain.model.incidents import ClusterHealth, Incident
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import BadValueError, quote
@@ -220,6 +220,10 @@ class Call:
         words: Answer = {name: f"{before}{answer[name]}{after}" for name in ("message", "alike") if name in answer}
         only = {"plannedOnly": names} if dry or everything else {}
         return {**answer, **words, "dryRun": everything, **only}
+
+    def incident_json(self, incident: Incident, now: datetime) -> Answer:
+        """Return an incident of the cluster for programs, with its texts for people."""
+        return incident_json(incident, self.cluster, now, self.ports.stack, self.ports.runbooks)
 
     def change_control(self, stored: StoredCluster, fields: Mapping[str, object]) -> ControlRecord:
         """Write the control item with these fields changed, and return it. Raises StateConflictError."""

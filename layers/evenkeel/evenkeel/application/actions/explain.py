@@ -14,7 +14,6 @@ from evenkeel.application.actions.overview import overview
 from evenkeel.application.convergence.summary import pool_level
 from evenkeel.application.demand.summary import cluster_demand, pool_demand
 from evenkeel.application.errors import BadRequestError
-from evenkeel.application.incidents.notify import incident_json
 from evenkeel.application.plan_documents import (
     ONLY_WHEN_KNOWN,
     DecisionDocument,
@@ -145,7 +144,7 @@ def _explain_incidents(call: Call) -> Answer:
             key: explain_group(preview, pool, plan) for pool, plan in members if (key := str(plan.group.key)) in keys
         }
     return Explanation(
-        incidents=[incident_json(incident, call.cluster, now, call.ports.stack) for incident in incidents],
+        incidents=[call.incident_json(incident, now) for incident in incidents],
         sentences=about,
         groups=groups,
         history=_history(call, groups, now),
@@ -157,7 +156,7 @@ def _explain_invalid_record(call: Call, fault: str) -> Answer:
     incident = next(incident for incident in health.incidents if incident.kind is IncidentKind.INVALID_RECORD)
     about = _what_to_do(call, incident)
     return Explanation(
-        incidents=[incident_json(incident, call.cluster, call.now, call.ports.stack)],
+        incidents=[call.incident_json(incident, call.now)],
         sentences=about,
         history=_history(call, (), call.now),
         message=" ".join(about),
@@ -169,7 +168,7 @@ def _what_to_do(call: Call, incident: Incident) -> list[str]:
     command = "" if explains(incident) else f": {command_line(incident, call.cluster, call.ports.stack)}"
     return [
         _ended(incident_text(incident, call.now)),
-        f"What to do: {todo(incident)}{command} ({runbook(incident)}).",
+        f"What to do: {todo(incident)}{command} ({runbook(incident, call.ports.runbooks)}).",
     ]
 
 

@@ -138,7 +138,7 @@ class _StoredCluster:
     def summary(self, titles: Mapping[str, str]) -> ClusterSummary:
         """Return the cluster. ``titles``: the causes of its incidents, by the incident's key."""
         incidents = [
-            incident_json(incident, self.cluster, self.call.now, self.call.ports.stack)
+            incident_json(incident, self.cluster, self.call.now, self.call.ports.stack, self.call.ports.runbooks)
             | ({"cause": titles[incident.key]} if incident.key in titles else {})
             for incident in self.incidents
         ]
@@ -233,7 +233,7 @@ def _cause(cause: Cause, call: Call) -> CauseSummary:
         message=cause_text(cause, call.now),
         todo=cause_todo(cause),
         command=cause_command(cause, call.ports.stack),
-        runbook=runbook(cause.worst),
+        runbook=runbook(cause.worst, call.ports.runbooks),
     )
 
 

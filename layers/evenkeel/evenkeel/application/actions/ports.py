@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from evenkeel.application.offerings.ports import OfferingStore
-from evenkeel.application.ports import NAMELESS, Clock, LeaseStore, Queue, Remaining, Versions
+from evenkeel.application.ports import NAMELESS, RUNBOOKS, Clock, LeaseStore, Queue, Remaining, Versions
 from evenkeel.application.rebalancing.ports import Clusters, EventStore
 from evenkeel.application.rollout.ports import RolloutStore
 from evenkeel.record import ClusterRecord
@@ -50,3 +50,4 @@ class ActionPorts:
     dry_run: bool  # applies to clusters whose record has no setting
     zone_names: Callable[[str], Mapping[str, str]] = lambda _region: {}  # zone id -> zone name, in this account
     stack: str = NAMELESS
+    runbooks: str = RUNBOOKS  # a URL

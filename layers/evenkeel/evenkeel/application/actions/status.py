@@ -10,7 +10,6 @@ from pydantic import Field
 from evenkeel.application.actions.call import Answer, Call, Evaluated, Fields, Flag, PoolName, Right, action
 from evenkeel.application.actions.overview import overview
 from evenkeel.application.demand.summary import cluster_demand
-from evenkeel.application.incidents.notify import incident_json
 from evenkeel.application.plan_documents import (
     ONLY_WHEN_KNOWN,
     ONLY_WHEN_SET,
@@ -174,7 +173,7 @@ def status(call: Call, fields: StatusFields) -> Answer:
         pools=pools,
         healthy=healthy,
         incident=bool(incidents),
-        incidents=[incident_json(incident, call.cluster, evaluated.now, call.ports.stack) for incident in incidents],
+        incidents=[call.incident_json(incident, evaluated.now) for incident in incidents],
         unread=evaluated.unread,
         clock_skew_seconds=int(skew.total_seconds()),
         demand=cluster_demand(preview.plan.demand) if preview else None,
