@@ -72,7 +72,7 @@ def apply(call: Call, fields: ApplyFields) -> Answer:
     call.request_run("applied")
     what = ", ".join(str(one["field"]) for one in differences)
     message = f"{call.cluster} is {'changed: ' + what if registered else 'registered'}"
-    dry = " in dry run" if call.is_dry(record, control) and registered is None else ""
+    dry = call.in_dry_run(record, control)
     return {"change": "changed" if registered else "added", "message": message + dry + call.still_held(control)}
 
 

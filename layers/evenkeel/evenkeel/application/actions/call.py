@@ -192,6 +192,14 @@ class Call:
         """Return True if nothing is written to the cluster."""
         return control.is_dry(record, self.ports.dry_run)
 
+    def in_dry_run(self, record: ClusterRecord, control: ControlRecord) -> str:
+        """Return the end of a message: that dry run keeps the action from writing, and which pools it does not."""
+        if not self.is_dry(record, control):
+            pools = own_pools(record, dry_run=True)
+            return f"; in dry run: pool {', '.join(pools)}" if pools else ""
+        live = own_pools(record, dry_run=False)
+        return "; in dry run: nothing is written" + (f" but to pool {', '.join(live)}" if live else "")
+
     def dry_pools(self, stored: StoredCluster, pools: Iterable[PoolPlan]) -> list[PoolPlan]:
         """Return the pools in dry run, by their own or their cluster's setting, except those being restored."""
         is_dry = stored.is_dry(self.ports.dry_run)
@@ -263,6 +271,11 @@ class Call:
             notes = f"; it is still paused{f' until {rfc3339(until)}' if until else ''}"
         notes += f"; still paused: pool {', '.join(sorted(paused))}" if paused else ""
         return notes + (f"; still being restored: pool {', '.join(sorted(restoring))}" if restoring else "")
+
+
+def own_pools(record: ClusterRecord, *, dry_run: bool) -> list[str]:
+    """Return the pools whose entry in the record has this setting. Annotations of node groups may set it, too."""
+    return sorted({pool.name for pool in record.pool_entries if pool.dry_run is dry_run})
 
 
 Handler = Callable[[Call, Any], Answer]
