@@ -24,7 +24,7 @@ from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import BadValueError, quote
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
-from evenkeel.texts.english import rfc3339
+from evenkeel.texts.english import problem_text, rfc3339
 from evenkeel.validation import Moment, read_model
 
 _LONGEST_NAME = 600
@@ -276,6 +276,11 @@ class Call:
 def own_pools(record: ClusterRecord, *, dry_run: bool) -> list[str]:
     """Return the pools whose entry in the record has this setting. Annotations of node groups may set it, too."""
     return sorted({pool.name for pool in record.pool_entries if pool.dry_run is dry_run})
+
+
+def misfits_text(record: ClusterRecord) -> str:
+    """Return the end of a message: the settings of the record that do not fit together."""
+    return "".join(f"; {problem_text(problem)}" for problem in record.misfits())
 
 
 Handler = Callable[[Call, Any], Answer]

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from evenkeel.application.actions.call import Answer, Call, Fields, Right, action, own_pools
+from evenkeel.application.actions.call import Answer, Call, Fields, Right, action, misfits_text, own_pools
 from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.fleet.records import record_json
 from evenkeel.record import Registration
@@ -60,7 +60,8 @@ def register(call: Call, fields: RegisterFields) -> Answer:
         "dryRun": dry_run,
         "message": f"{call.cluster} is {'updated' if before else 'registered'}"
         + (f" in dry run: nothing is written to it{but}, decisions are recorded" if dry_run else " and switched on")
-        + call.still_held(control),
+        + call.still_held(control)
+        + misfits_text(record),
     }
 
 
