@@ -81,6 +81,14 @@ def test_a_failure_of_the_account_is_not_blamed_on_a_zone(kind: FailureClass) ->
     assert cause_command(cause, "ek") == "evenkeel explain --stack ek --cluster a --pool capi/prod/workers"
 
 
+def test_machines_that_join_in_no_zone_are_not_blamed_on_one() -> None:
+    everywhere = missing("d", kind=FailureClass.TIMEOUT)
+    spread = replace(everywhere, incident=replace(everywhere.incident, zones=("a", "b", "c")))
+    zone = [missing(name) for name in "abc"]
+    assert found(*zone, everywhere) == {"zone euc1-az2": ("a", "b", "c", "d")}
+    assert found(*zone, spread) == {"zone euc1-az2": ("a", "b", "c")}
+
+
 def test_reverts_share_a_cause_only_by_the_same_controller() -> None:
     argo = [of_kind(name, IncidentKind.CONTESTED, message="argocd", pool="x/y/z") for name in "abc"]
     (cause,) = causes_of([*argo, of_kind("d", IncidentKind.CONTESTED, message="flux", pool="x/y/z")])
@@ -109,7 +117,7 @@ def test_every_incident_has_at_most_one_cause_and_every_cause_three_clusters(inc
     taken = [id(each) for cause in causes for each in cause.incidents]
     assert len(taken) == len(set(taken))
     assert set(taken) <= {id(each) for each in incidents}
-    ranks = [cause.worst.sort_key[0] for cause in causes]
+    ranks = [cause.worst.urgency[:2] for cause in causes]
     assert ranks == sorted(ranks)
 
 

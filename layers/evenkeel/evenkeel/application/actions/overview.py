@@ -130,10 +130,10 @@ class _StoredCluster:
             for incident in self.incidents
         ]
 
-    def sort_key(self, titles: Mapping[str, str]) -> tuple[bool, tuple[int, int, str], str]:
+    def sort_key(self, titles: Mapping[str, str]) -> tuple[bool, tuple[int, int, int, str], str]:
         """Return the sort key: the worst incident that no cause tells; clusters without such an incident are last."""
         own = [incident for incident in self.incidents if incident.key not in titles]
-        return not own, (own or self.incidents)[0].sort_key, self.cluster
+        return not own, (own or self.incidents)[0].urgency, self.cluster
 
     def summary(self, titles: Mapping[str, str]) -> ClusterSummary:
         """Return the cluster. ``titles``: the causes of its incidents, by the incident's key."""

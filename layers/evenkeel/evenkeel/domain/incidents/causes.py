@@ -84,7 +84,7 @@ def causes_of(incidents: Iterable[ClusterIncident]) -> tuple[Cause, ...]:
     causes: list[Cause] = []
     for keys in (_bought_or_placed, _same_incident):
         rest = _take(rest, keys, causes)
-    return tuple(sorted(causes, key=lambda cause: (cause.worst.sort_key[0], -len(cause.clusters), cause.subject)))
+    return tuple(sorted(causes, key=lambda cause: (cause.worst.urgency[:2], -len(cause.clusters), cause.subject)))
 
 
 _Key = tuple[CauseKind, str, Hashable]
@@ -123,6 +123,8 @@ def _bought_or_placed(each: ClusterIncident) -> Iterator[_Key]:
     incident = each.incident
     if incident.kind is not IncidentKind.MISSING or incident.failure_class in _NOT_OF_A_ZONE:
         return
+    if incident.failure_class is not FailureClass.CAPACITY and len(incident.zones) > 1:
+        return  # machines that join in no zone have another cause, such as their image
     places = {_place(each, zone) for zone in incident.zones}
     if incident.failure_class is FailureClass.CAPACITY:
         for offering in each.offerings:

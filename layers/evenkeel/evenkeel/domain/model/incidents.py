@@ -68,6 +68,7 @@ _OF_CLUSTER = frozenset(
 _CAN_WAIT = frozenset(
     {IncidentKind.INVALID_RECORD, IncidentKind.INVALID, IncidentKind.CONTESTED, IncidentKind.OVER_COMMITTED}
 )
+_SEVERITY_RANK = {severity: rank for rank, severity in enumerate(Severity)}
 _RANK = {kind: rank for rank, kind in enumerate(IncidentKind)}
 
 
@@ -107,6 +108,11 @@ class Incident(IncidentNodes):
     def sort_key(self) -> tuple[int, int, str]:
         """Return the sort key. Ascending order puts the worst incident first."""
         return _RANK[self.kind], -self.missing, self.pool
+
+    @property
+    def urgency(self) -> tuple[int, int, int, str]:
+        """Return the sort key of clusters: first by severity, then as ``sort_key``."""
+        return _SEVERITY_RANK[self.kind.severity], *self.sort_key
 
     @property
     def matter(self) -> tuple[object, ...]:
