@@ -442,7 +442,7 @@ STEPS = (
         "03:00: which clusters",
         [
             "`status` tells the whole fleet from what is remembered, and asks no cluster: dark ones cost nothing.",
-            "Nodes that pods wait for come first, then clusters that nobody can see, then what can wait for the day.",
+            "What three clusters or more share comes first, with what to do. Then missing nodes, then the rest.",
         ],
         [_STATUS],
     ),
@@ -452,7 +452,7 @@ STEPS = (
             "`explain` has the cloud's own words, what to do, and why the numbers are what they are.",
             "Whoever cannot be read is never said to be well: what was tried, and what to type, stands in its place.",
         ],
-        [f"evenkeel explain --stack {STACK} --cluster {name}" for name in ("web-5", "pay-1", "ml-6")],
+        [f"evenkeel explain --stack {STACK} --cluster {name}" for name in ("web-5", "pay-1")],
     ),
     Step(
         "03:00: fence the zone",

@@ -99,8 +99,10 @@ def _record_command(
     say(f"{counted(decisions, 'decision')}{actions} of {cluster} since {begin}: {out}")
 
 
-def _print_status(stack: str, cluster: str, selector: str | None, live: bool, output: Output) -> dict[str, Any]:
-    answer = ask_or_fail("status", stack, cluster, {"live": live or None, "selector": selector})
+def _print_status(
+    stack: str, cluster: str, selector: str | None, output: Output, fields: Mapping[str, object]
+) -> dict[str, Any]:
+    answer = ask_or_fail("status", stack, cluster, {"selector": selector, **fields})
     fail_without_clusters(selector, answer.get("counts", answer).get("clusters"))
     _print(answer, answer, output)
     return answer
@@ -110,18 +112,21 @@ def _status_command(  # noqa: PLR0913 (one parameter per option)
     stack: StackName,
     cluster: ClusterIdOrAll = "*",
     everything: AllClusters = False,
+    pool: Annotated[str | None, typer.Option(help=_help("status", "pool"))] = None,
+    unhealthy: Annotated[bool, typer.Option("--unhealthy", help=_help("status", "unhealthy"))] = False,
     live: Annotated[bool, typer.Option("--live", help=_help("status", "live"))] = False,
     selector: _Selector = None,
     watch: Annotated[bool, typer.Option("--watch", help="Repeat every few seconds, until interrupted.")] = False,
     output: OutputForm = Output.TABLE,
 ) -> None:
     _refuse_several(cluster, selector, everything=everything)
-    answer = _print_status(stack, cluster, selector, live, output)
+    fields = {"pool": pool, "unhealthy": unhealthy or None, "live": live or None}
+    answer = _print_status(stack, cluster, selector, output, fields)
     with suppress(KeyboardInterrupt):  # an interrupt ends --watch
         while watch:
             sleep(_WATCH_SECONDS)
             Console().clear()  # has an effect only on a terminal; in a pipe, each status follows the last
-            answer = _print_status(stack, cluster, selector, live, output)
+            answer = _print_status(stack, cluster, selector, output, fields)
     answers = answer.get("clusters", [answer])
     if not all(one.get("ok") for one in answers):
         raise typer.Exit(CANNOT_READ)

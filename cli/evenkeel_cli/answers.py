@@ -1,5 +1,6 @@
 """Print plans and the answers of a stack. Pools are printed as tables, other answers as their messages."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
@@ -11,16 +12,22 @@ from rich.text import Text
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
 from evenkeel.application.rebalancing.decisions import plan_json
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.incidents import Severity
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import ago, counted, rfc3339
+from evenkeel.texts.pool_numbers import some_names
 from evenkeel_cli.terminal import cell, table, terminal
 
 _Json = Mapping[str, Any]
 _WIDE = 100  # the width of a console, in columns, from which tables have frames
 _STYLES = {State.HEALTHY: "green", State.FENCED: "red", State.PROBING: "yellow", State.FROZEN: "blue"}
 _NUMBERS = ("running", "requested", "min", "max")
+_SEVERITIES: Mapping[str, str] = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+# The most healthy pools that a status prints one by one, and the most pools that it prints as a table each.
+_MOST_HEALTHY, _MOST_TABLES = 3, 10
+_SEVERITY_WIDTH = max(map(len, Severity))
 _OUTCOMES: Mapping[str, str] = {Result.WRITTEN: "changed", Result.PLANNED: "would change"}
 
 
@@ -47,7 +54,7 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
             case "plan":
                 plan = of_cluster["plan"]
                 for pool in plan["pools"]:
-                    _pool(console, pool, reasons=True)
+                    _pool(console, pool)
                 _summary(console, plan, "demand")
                 _skipped(console, plan)
             case "explain":
@@ -71,31 +78,44 @@ def alike(answers: Iterable[_Json]) -> dict[str, str]:
 
 
 def _overview(console: Console, answer: _Json) -> None:
-    """Print one line per cluster with an incident, the worst first, and one line for all others. No line wraps."""
-    failing = [cluster for cluster in answer["clusters"] if cluster["state"] == "incident"]
+    """Print the causes, then one line per other cluster with an incident, and one line for all others."""
+    for cause in answer.get("causes", ()):
+        _cause(console, cause)
+    incidents = [cluster for cluster in answer["clusters"] if cluster["state"] == "incident"]
+    failing = [cluster for cluster in incidents if not cluster.get("folded")]
     width = max((len(printable(cluster["cluster"])) for cluster in failing), default=0)
     width = min(width, console.width // 3)
     for cluster in failing:
-        line = cell(cluster["cluster"], "bold red")
+        line = cell(cluster["cluster"], "bold")
         line.truncate(width, overflow="ellipsis", pad=True)
+        severity = printable(cluster.get("severity", ""))
+        line.append(f"  {severity:{_SEVERITY_WIDTH}}", style=_SEVERITIES.get(severity, ""))
         line.append(f"  {printable(cluster['message'])}", style="not bold default")
         line.truncate(console.width, overflow="ellipsis")
         console.print(line, no_wrap=True)
-    counts, rest = answer["counts"], answer["counts"]["clusters"] - len(failing)
+    counts, rest = answer["counts"], answer["counts"]["clusters"] - len(incidents)
     states = {"well": "well", "paused": "paused", "unseen": "not checked yet"}
     of_rest = [f"{counts[state]} {words}" for state, words in states.items() if counts[state]]
     dry = f"; {counts['dryRun']} of {counts['clusters']} in dry run" if counts["dryRun"] else ""
     if not counts["clusters"]:
         _line(console, "no cluster is registered")
         return
-    whose = "other" if failing else "cluster"
+    whose = "other" if incidents else "cluster"
     _line(console, f"{counted(rest, whose)}: {', '.join(of_rest)}{dry}" if rest else f"no others{dry}")
+
+
+def _cause(console: Console, cause: _Json) -> None:
+    """Print what several clusters share, these clusters, and what to do. The line of the cause wraps."""
+    line = cell(f"{cause['severity']:{_SEVERITY_WIDTH}}", _SEVERITIES.get(cause["severity"], ""))
+    line.append(f"  {printable(cause['message'])}", style="bold default")
+    console.print(line, soft_wrap=True)
+    _line(console, f"  {some_names(cause['clusters'])}", "dim")
+    _line(console, f"  What to do: {cause['todo']}: {cause['command']}")
 
 
 def _status(console: Console, answer: _Json) -> None:
     now = datetime.fromisoformat(answer["now"])
-    for pool in answer["pools"]:
-        _pool(console, pool, now=now)
+    _pools_of_status(console, answer["pools"], answer.get("healthy") or {}, now)
     _summary(console, answer, "demand")
     for decision in read_decisions(answer["decisions"], "status"):
         age = ago(now - decision.at)
@@ -163,21 +183,84 @@ def _skipped(console: Console, plan: _Json) -> None:
         _line(console, f"skipped {name}: {skipped['reason']}", "dim")
 
 
-def _pool(console: Console, pool: _Json, *, now: datetime | None = None, reasons: bool = False) -> None:
-    """Print a pool of an answer. If ``now`` is given, also print running nodes and the age of each group's state."""
+def _pools_of_status(console: Console, pools: Sequence[_Json], left_out: _Json, now: datetime) -> None:
+    """Print pools; many healthy ones as one line, many others as one table. A text of several pools is printed once."""
+    healthy = [pool for pool in pools if pool.get("healthy")]
+    folded = healthy if len(healthy) > _MOST_HEALTHY else []
+    shown = [pool for pool in pools if pool not in folded]
+    texts = [_texts(pool) for pool in shown]
+    counts = Counter(text for of_pool in texts for text in of_pool)
+    if len(shown) > _MOST_TABLES:
+        _one_line_each(console, shown)
+    for pool, of_pool in zip(shown, texts, strict=True):
+        if len(shown) <= _MOST_TABLES:
+            _table_of_status(console, pool, now)
+        for text in of_pool:
+            if counts[text] == 1:
+                _line(console, f"  {text}" if len(shown) <= _MOST_TABLES else f"  {pool['name']}: {text}")
+        _summaries_and_problems(console, pool)
+    for text, count in counts.items():
+        if count > 1:
+            names = [pool["name"] for pool, of_pool in zip(shown, texts, strict=True) if text in of_pool]
+            _line(console, f"  {some_names(names)}: {text}")
+    count = len(folded) + left_out.get("pools", 0)
+    nodes = sum(group["running"] for pool in folded for group in pool["groups"]) + left_out.get("nodes", 0)
+    if count:
+        _line(console, f"{counted(count, 'healthy pool')}, {counted(nodes)}", "green")
+
+
+def _texts(pool: _Json) -> list[str]:
+    """Return the notes of a pool, what holds its groups, and the cloud's messages; a text of several zones once."""
+    zones: dict[str, list[str]] = {}
+    for group in pool["groups"]:
+        failure = group.get("failure") if group["state"] != State.HEALTHY else None
+        said = [f"the cloud says: {failure['message']}"] if failure and failure["message"] else []
+        for text in dict.fromkeys((*group.get("held", ()), *said)):
+            zones.setdefault(text, []).append(group["zone"] or "?")
+    notes = [f"note: {note}" for note in pool.get("notes", ())]
+    return [*notes, *(f"{', '.join(dict.fromkeys(named))}: {text}" for text, named in zones.items())]
+
+
+def _table_of_status(console: Console, pool: _Json, now: datetime) -> None:
     groups = pool["groups"]
-    columns = {}
-    if now is not None:
-        since = [group["since"] and ago(now - datetime.fromisoformat(group["since"])) for group in groups]
-        columns["since"] = [Text(age or "") for age in since]
-        columns["running"] = [Text(str(group["running"])) for group in groups]
+    since = [group["since"] and ago(now - datetime.fromisoformat(group["since"])) for group in groups]
+    columns = {
+        "since": [Text(age or "") for age in since],
+        "running": [Text(str(group["running"])) for group in groups],
+    }
     _table(console, pool, pool["name"], columns, frames=console.width >= _WIDE)
+    _numbers(console, pool)
+
+
+def _one_line_each(console: Console, pools: Iterable[_Json]) -> None:
+    """Print a table with one row for each pool."""
+    rows = table("", frames=False)
+    for heading in ("pool", "nodes", "min", "max", "not healthy"):
+        rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
+    for pool in pools:
+        groups = pool["groups"]
+        running, requested = (sum(numbers) for numbers in zip(*map(_nodes, groups), strict=True)) if groups else (0, 0)
+        states = [f"{group['zone'] or '?'} {group['state']}" for group in groups if group["state"] != State.HEALTHY]
+        rows.add_row(
+            cell(pool["name"]),
+            Text(f"{running} of {requested}"),
+            *(Text(_number(pool[name])) for name in ("min", "max")),
+            cell(", ".join(states) or ("" if pool["valid"] else "invalid"), "yellow"),
+        )
+    console.print(rows)
+
+
+def _nodes(group: _Json) -> tuple[int, int]:
+    return group["running"], group["requested"]["from"] or 0
+
+
+def _pool(console: Console, pool: _Json) -> None:
+    """Print a pool of a plan, with the reasons of each group."""
+    _table(console, pool, pool["name"], {}, frames=console.width >= _WIDE)
     _numbers_and_notes(console, pool)
-    for group in groups:
-        for text in group["reasons"] if reasons else group.get("held", []):
+    for group in pool["groups"]:
+        for text in group["reasons"]:
             _line(console, f"  {group['zone'] or '?'}: {text}")
-        if (failure := group.get("failure")) and failure["message"] and group["state"] != State.HEALTHY:
-            _line(console, f"  {group['zone'] or '?'}: the cloud says: {failure['message']}")
     _summaries_and_problems(console, pool)
 
 
@@ -198,11 +281,15 @@ def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Seque
 
 
 def _numbers_and_notes(console: Console, pool: _Json) -> None:
+    _numbers(console, pool)
+    for note in pool.get("notes", ()):
+        _line(console, f"  note: {note}")
+
+
+def _numbers(console: Console, pool: _Json) -> None:
     for name, origin in (pool.get("numbersFrom") or {}).items():
         if origin is not None:
             _line(console, f"  {name} {_number(pool[name])}: {origin['says']}")
-    for note in pool.get("notes", ()):
-        _line(console, f"  note: {note}")
 
 
 def _summaries_and_problems(console: Console, pool: _Json) -> None:

@@ -25,6 +25,7 @@ ALERTS = {
     "TeamsSecret": "alerts/teams",
     "PagerDutySecret": "alerts/pagerduty",
     "OpsgenieSecret": "alerts/opsgenie",
+    "AlertmanagerSecret": "alerts/alertmanager",
 }
 ALL = {**ALERTS, "PageBucket": "pages"}  # with these, every function is there
 

@@ -442,7 +442,7 @@ class TestExplain:
     def test_an_unmanaged_group_may_grow_within_its_bounds(self, fields: dict[str, Any], says: str) -> None:
         house = House(replaced_first(zones((2, 2, 2), bounds=[(1, 9)] * 3), **fields))
         reported = self.text(house, group="workers-a")
-        assert f"Its bounds leave room for 7 more, to 9, and are left alone: {says}" in reported
+        assert f"Its bounds leave room for 7 more, to 9; Evenkeel does not write them: {says}" in reported
         assert "It cannot grow" not in reported
 
     def test_maxima_beyond_the_pool_maximum_are_explained_with_both_numbers(self) -> None:

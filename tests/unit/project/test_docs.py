@@ -18,7 +18,7 @@ from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
 from evenkeel.application.actions.table import ACTIONS
 from evenkeel.application.incidents.notify import incident_json
-from evenkeel.application.ports import DetailType
+from evenkeel.application.ports import RUNBOOKS, DetailType
 from evenkeel.application.rebalancing.check import CheckSummary
 from evenkeel.application.rebalancing.events import Failure
 from evenkeel.application.rebalancing.run_state import RunSummary
@@ -219,8 +219,9 @@ def test_every_incident_kind_and_failure_class_has_a_runbook() -> None:
     of_kinds = [Incident(kind=kind, since=NOW) for kind in IncidentKind]
     of_classes = [Incident(kind=IncidentKind.MISSING, since=NOW, failure_class=each) for each in FailureClass]
     for incident in (*of_kinds, *of_classes):
-        page, _, place = runbook(incident).partition("#")
-        assert (page, place in anchors) == ("docs/operate/runbooks.md", True), place
+        page, _, place = runbook(incident, RUNBOOKS).partition("#")
+        assert (page, place in anchors) == (RUNBOOKS, True), place
+    assert "rollout" in anchors, "the section of a halted rollout"
     kinds = set(
         re.findall(r"`([a-z-]+)`", "".join(re.findall(r"^\| (`.*?) \| a ", text_of("operate/runbooks.md"), re.M)))
     )

@@ -43,7 +43,8 @@ def _fence_zone_touches(call: Call, fields: FenceZoneFields) -> Answer | None:
         zone, doubt = _zone(call, fields, stored)
     except BadRequestError:
         return None
-    return {"message": f"{call.cluster}: zone {zone}{doubt}", "alike": f"zone {zone}{doubt}"}
+    dry = call.in_dry_run(stored.record, stored.control)
+    return {"message": f"{call.cluster}: zone {zone}{doubt}{dry}", "alike": f"zone {zone}{doubt}{dry}"}
 
 
 @action(FenceZoneFields, Right.WRITE, touches=_fence_zone_touches, spares="no such zone")

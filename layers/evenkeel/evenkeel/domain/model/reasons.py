@@ -133,6 +133,7 @@ class Rule(StrEnum):
     SHORT_PROVISION = "short-provision", Topic.NOTE
     ROLLING_SHARE = "rolling-share", Topic.NOTE
     BOUNDS_UNREAD = "bounds-unread", Topic.NOTE  # about a whole pool
+    ZONES_DIFFER = "zones-differ", Topic.NOTE  # about a whole pool
     POOL_DRY_RUN = "pool-dry-run", Topic.NOTE  # about a pool whose own setting overrides the cluster's
     POOL_LIVE = "pool-live", Topic.NOTE
     POOL_INVALID = "pool-invalid", Topic.NOTE
