@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 import yaml
@@ -13,7 +13,6 @@ from evenkeel.application.fleet.records import fleet_schema, read_fleet
 from evenkeel.texts.english import counted
 from evenkeel.validation import ConfigError
 from evenkeel_cli.inputs import read_yaml, refuse_empty
-from evenkeel_cli.options import ClusterIdOrAll, Reason, StackName, Yes
 from evenkeel_cli.stack_client import ask_of_all, in_parts, pages, unchanged_since
 from evenkeel_cli.terminal import CANNOT_READ, confirm, fail, fail_without_clusters, say, say_lines, write_text
 
@@ -24,22 +23,17 @@ _MARKS = {"added": "+", "changed": "~"}
 _Json = Mapping[str, Any]
 
 
-def apply_command(  # noqa: PLR0913 (one parameter per option)
-    stack: StackName,
-    file: Annotated[str, typer.Option("--file", "-f", help="A file of a fleet, or a folder of such files.")],
-    prune: Annotated[bool, typer.Option("--prune", help="Unregister clusters that no file names.")] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="With --prune: also clusters that still have Evenkeel's bounds.")
-    ] = False,
-    selector: Annotated[
-        str | None, typer.Option("--selector", help="With --prune: only these registered clusters.")
-    ] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Read each cluster before its record is stored.")
-    ] = True,
-    diff: Annotated[bool, typer.Option("--diff", help="Show the differences; change nothing.")] = False,
-    yes: Yes = False,
-    reason: Reason = None,
+def apply_command(  # noqa: PLR0913  one parameter per option
+    stack: str,
+    file: str,
+    *,
+    prune: bool,
+    force: bool,
+    selector: str | None,
+    verify: bool,
+    diff: bool,
+    yes: bool,
+    reason: str | None,
 ) -> None:
     """Store the records of a file or folder; with ``--prune``, unregister clusters that no file names."""
     records = read_files(file)
@@ -183,14 +177,7 @@ def _registered(stack: str, selector: str | None) -> list[str]:
     return [id for page in exported for id in (*(record["id"] for record in page["records"]), *page["unread"])]
 
 
-def export_command(
-    stack: StackName,
-    cluster: ClusterIdOrAll = "*",
-    selector: Annotated[str | None, typer.Option("--selector", help="Clusters by labels: env=prod,tier!=test.")] = None,
-    out: Annotated[
-        str, typer.Option("--out", help="The file to write, together with its schema; - is standard output.")
-    ] = "-",
-) -> None:
+def export_command(stack: str, cluster: str, selector: str | None, out: str) -> None:
     """Print the records as a fleet file, or write them to a file and their schema to the same folder."""
     exported = list(pages("export", stack, cluster, {"selector": selector}))
     unread = [line for page in exported for line in page["unread"].values()]

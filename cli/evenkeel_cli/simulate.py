@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
@@ -18,7 +16,6 @@ from evenkeel.domain.model.values import BadValueError, near, quote
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from evenkeel.validation import parse_json
 from evenkeel_cli.inputs import file_name, read_text, read_yaml
-from evenkeel_cli.options import Output, OutputForm
 from evenkeel_cli.simulation.engine import (
     ALONE,
     SERVERLESS,
@@ -33,7 +30,7 @@ from evenkeel_cli.simulation.history import is_history, scenario_of
 from evenkeel_cli.simulation.measures import measure, simulation_json
 from evenkeel_cli.simulation.plot import draw
 from evenkeel_cli.simulation.scenario import Scenario, read_scenario, write_duration
-from evenkeel_cli.terminal import cell, fail, say_json, table, terminal
+from evenkeel_cli.terminal import Output, cell, fail, say_json, table, terminal
 
 _PROGRESS_AFTER_SECONDS = 2.0
 _PICTURES = (".png", ".svg")
@@ -59,20 +56,7 @@ _LEGEND_OF_PODS = (
 )
 
 
-def simulate_command(
-    file: Annotated[
-        str, typer.Argument(help="A scenario, YAML, or a file of `evenkeel record`; - reads standard input.")
-    ],
-    strategy: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="own (default): that of the scenario; all: compare all; or a strategy, "
-            f"{STATIC}, {ALONE} or {SERVERLESS}. May be repeated."
-        ),
-    ] = None,
-    output: OutputForm = Output.TABLE,
-    plot: Annotated[str | None, typer.Option(help="Also draw the runs into this file, .png or .svg.")] = None,
-) -> None:
+def simulate_command(file: str, strategy: Sequence[str], output: Output, plot: str | None) -> None:
     """Play a scenario in virtual time. The same scenario and seed give the same output."""
     if plot is not None and Path(plot).suffix.lower() not in _PICTURES:
         fail([f"--plot is {quote(plot)}: name a file that ends in {' or '.join(_PICTURES)}"])

@@ -15,19 +15,18 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from evenkeel.adapters.aws_faults import AWS_ERRORS, code_of, text_of
-from evenkeel.application.actions.call import Right
-from evenkeel.application.actions.table import right_needed
 from evenkeel.domain.model.values import quote
-from evenkeel.texts.pool_numbers import unknown_text
-from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INTERRUPTED, Interrupted, fail, say
+from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INTERRUPTED, CommandError, Interrupted, fail, say
 
 # The size of the largest event in characters of JSON, enough for several hundred records. Lambda accepts 6 MB, but the
 # DynamoDB transactions for so many records would take too long.
 _LARGEST_EVENT = 200_000
-# Logical ids of functions in template.yaml. The function with the most rights is first.
-_FUNCTIONS = {Right.ADMINISTER: "AdminFunction", Right.WRITE: "OperatorFunction", Right.READ: "WidgetFunction"}
+# Logical ids of functions in template.yaml, by ``Right``. The function with the most rights is first.
+_FUNCTIONS = {"administer": "AdminFunction", "write": "OperatorFunction", "read": "WidgetFunction"}
 # The function's timeout is 60 s. There are no retries: after a lost answer, a retry would request nodes twice.
 _CONFIG = Config(connect_timeout=5, read_timeout=75, retries={"total_max_attempts": 1})
+# For completion of names: a shell waits for the answer.
+_QUICK_CONFIG = Config(connect_timeout=1, read_timeout=2, retries={"total_max_attempts": 1})
 _IDENTITY_CONFIG = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 1})
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 _UNKNOWN_CALLER = {"InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "AuthFailure"}
@@ -40,12 +39,19 @@ _EXPIRED_LOGIN = (
 )
 
 
-class CannotAskError(Exception):
+class CannotAskError(CommandError):
     """A stack did not answer. The message is the reason in one sentence; ``code`` is the exit code."""
 
     def __init__(self, message: str, code: int = CANNOT_READ) -> None:
-        super().__init__(message)
-        self.code = code
+        super().__init__([message], code)
+
+
+def session() -> Any:
+    """Return a session with the caller's credentials, in the region of the variables or of the profile."""
+    import boto3  # slow (a quarter of a second), and not needed by commands without a stack
+
+    # boto3 reads only AWS_DEFAULT_REGION. Other AWS tools also read AWS_REGION.
+    return boto3.Session(region_name=os.environ.get("EVENKEEL_REGION") or os.environ.get("AWS_REGION"))
 
 
 def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,20 +60,20 @@ def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         CannotAskError: no stack of that name, no credentials or rights, no answer, or the function failed.
     """
-    import boto3  # slow (a quarter of a second), and not needed by commands without a stack
+    from evenkeel.application.actions.call import Right
+    from evenkeel.application.actions.table import right_needed
 
     service, action = "CloudFormation", "cloudformation:DescribeStackResource"
     right = right_needed(event)
     function = _FUNCTIONS[right]
     try:
-        # boto3 reads only AWS_DEFAULT_REGION. Other AWS tools also read AWS_REGION.
-        session = boto3.Session(region_name=os.environ.get("AWS_REGION"))
-        stacks = session.client("cloudformation", config=_CONFIG)
+        aws = session()
+        stacks = aws.client("cloudformation", config=_CONFIG)
         resource = stacks.describe_stack_resource(StackName=stack, LogicalResourceId=function)
         if right is not Right.READ:
-            event = {**event, **_caller(session)}
+            event = {**event, **_caller(aws)}
         service, action = "Lambda", "lambda:InvokeFunction"
-        answer = session.client("lambda", config=_CONFIG).invoke(
+        answer = aws.client("lambda", config=_CONFIG).invoke(
             FunctionName=resource["StackResourceDetail"]["PhysicalResourceId"], Payload=json.dumps(event).encode()
         )
         payload = json.loads(answer["Payload"].read())
@@ -81,13 +87,22 @@ def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
     return payload
 
 
+def ask_quickly(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer to an event that only reads, for completion. Raises whatever goes wrong."""
+    aws, function = session(), _FUNCTIONS["read"]
+    stacks = aws.client("cloudformation", config=_QUICK_CONFIG)
+    name = stacks.describe_stack_resource(StackName=stack, LogicalResourceId=function)["StackResourceDetail"]
+    functions = aws.client("lambda", config=_QUICK_CONFIG)
+    answer = functions.invoke(FunctionName=name["PhysicalResourceId"], Payload=json.dumps(event).encode())
+    payload = json.loads(answer["Payload"].read())
+    return payload if isinstance(payload, dict) else {}
+
+
 def role_arns(stack: str, roles: Iterable[str]) -> dict[str, str]:
     """Return the ARNs of a stack's roles by logical id. Raises CannotAskError."""
-    import boto3
-
     arns = {}
     try:
-        client = boto3.Session(region_name=os.environ.get("AWS_REGION")).client("cloudformation", config=_CONFIG)
+        client = session().client("cloudformation", config=_CONFIG)
         for role in roles:
             detail = client.describe_stack_resource(StackName=stack, LogicalResourceId=role)["StackResourceDetail"]
             _, partition, _, _, account, _ = detail["StackId"].split(":", 5)
@@ -97,10 +112,10 @@ def role_arns(stack: str, roles: Iterable[str]) -> dict[str, str]:
     return arns
 
 
-def _caller(session: Any) -> dict[str, str]:
+def _caller(aws: Any) -> dict[str, str]:
     """Return the event field with the caller's ARN; empty if STS does not answer. CloudTrail has the ARN, too."""
     try:
-        return {"by": str(session.client("sts", config=_IDENTITY_CONFIG).get_caller_identity()["Arn"])}
+        return {"by": str(aws.client("sts", config=_IDENTITY_CONFIG).get_caller_identity()["Arn"])}
     except (*AWS_ERRORS, OSError, KeyError):
         return {}
 
@@ -149,6 +164,9 @@ def ask_or_fail(
     action: str, stack: str, cluster: str | None, fields: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return the stack's answer. Exit if there is no answer, or if the answer reports a failure."""
+    from evenkeel.application.actions.call import Right
+    from evenkeel.application.actions.table import right_needed
+
     values = {name: value for name, value in (fields or {}).items() if value not in (None, [])}
     if values.get("selector") is not None and cluster == "*":
         cluster = None
@@ -164,6 +182,8 @@ def ask_or_fail(
     if not answer.get("ok"):
         fail([answer["message"]], CANNOT_READ if answer.get("retry") else BAD_INPUT)
     if answer.get("unknown") and "after" not in values:  # only for the first page
+        from evenkeel.texts.pool_numbers import unknown_text
+
         say(f"evenkeel: {unknown_text(answer['unknown'])}", err=True)
     return answer
 

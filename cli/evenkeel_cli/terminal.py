@@ -5,6 +5,8 @@ Use these functions for every text from a cluster, a stack or a file: they remov
 
 import json
 import re
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from typing import Any, NoReturn
 
 import typer
@@ -13,12 +15,34 @@ from rich.table import Table
 from rich.text import Text
 
 from evenkeel.domain.model.values import printable, quote
-from evenkeel.validation import ConfigError
 
 CANNOT_READ, BAD_INPUT, INVALID_POOL, IN_TROUBLE, NOT_READY, INTERRUPTED = 1, 2, 3, 4, 5, 130
 _BEYOND_ASCII = re.compile(r"[^\n -~]")
 # Widths in columns. A console narrower than the first gets the second. Many containers and CI runs report 0 columns.
 _NARROWEST, _USUAL = 10, 80
+
+
+class Output(StrEnum):
+    """The output format of an answer."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    NAME = "name"
+    JSON = "json"
+    YAML = "yaml"
+
+    @property
+    def is_document(self) -> bool:
+        """Return True if the answer is one document for programs."""
+        return self in (Output.JSON, Output.YAML)
+
+
+class CommandError(Exception):
+    """A failure of a command: one text per fault, and the exit code."""
+
+    def __init__(self, faults: Sequence[str], code: int = BAD_INPUT) -> None:
+        super().__init__(*faults)
+        self.faults, self.code = [*faults], code
 
 
 class Interrupted(SystemExit):
@@ -59,26 +83,39 @@ def say_json(value: Any, indent: int | None = None) -> None:
     typer.echo(_BEYOND_ASCII.sub(_as_json, text))
 
 
+def say_document(value: Any, form: Output) -> None:
+    """Print a value as JSON or YAML."""
+    if form is not Output.YAML:
+        say_json(value, indent=2)
+        return
+    import yaml  # slow, and few commands print it
+
+    say_lines(yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False, allow_unicode=False, width=100))
+
+
 def _as_json(match: re.Match[str]) -> str:
     character = match[0]
     return character if character.isprintable() else json.dumps(character)[1:-1]
 
 
 def write_text(name: str, text: str) -> None:
-    """Write a file. Raises ConfigError."""
+    """Write a file. Raises CommandError."""
     try:
         # JSON may contain half a surrogate pair, which UTF-8 cannot encode. A question mark replaces it.
         with open(name, "w", encoding="utf-8", errors="replace") as target:  # noqa: PTH123 (the name exactly as given)
             target.write(text)
     except OSError as error:
-        raise ConfigError([f"{name}: cannot be written: {error.strerror or error}"]) from None
+        raise CommandError([f"{name}: cannot be written: {error.strerror or error}"]) from None
 
 
-def fail(faults: list[str], code: int = BAD_INPUT) -> NoReturn:
-    """Print one line per fault on standard error and exit with the code."""
-    for fault in faults:
-        say(f"evenkeel: {' '.join(fault.split())}", err=True)
-    raise typer.Exit(code)
+def fail(faults: Sequence[str], code: int = BAD_INPUT) -> NoReturn:
+    """Exit with the code, after a line per fault or a document. Raises CommandError, which ``main`` prints."""
+    raise CommandError(faults, code)
+
+
+def error_document(faults: Iterable[str], code: int) -> dict[str, Any]:
+    """Return what ``-o json`` prints for a failure."""
+    return {"error": {"code": code, "messages": [printable(fault) for fault in faults]}}
 
 
 def fail_without_clusters(selector: str | None, clusters: object) -> None:

@@ -634,6 +634,6 @@ class TestForms:
         quote = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout.splitlines()
         for line in quote:
             if "-o," in line or "--output" in line:
-                assert "-o, --output <table|json>" in line
+                assert "-o, --output <table|wide|name|json|yaml>" in line
             if "--cluster " in line:
                 assert re.search(r"cluster's id|one cluster", line)
