@@ -12,7 +12,7 @@ from rich.console import Console
 
 from evenkeel.application.actions.table import ACTIONS
 from evenkeel.texts.english import counted, rfc3339
-from evenkeel_cli.answers import alike, print_answer
+from evenkeel_cli.answers import alike, print_in_form
 from evenkeel_cli.inputs import read_yaml
 from evenkeel_cli.stack_client import ask_of_all, ask_or_fail, pages, unchanged_since
 from evenkeel_cli.terminal import (
@@ -26,7 +26,6 @@ from evenkeel_cli.terminal import (
     fail,
     fail_without_clusters,
     say,
-    say_json,
     write_text,
 )
 
@@ -36,7 +35,7 @@ _WATCH_SECONDS = 5
 def plan_of_stack(stack: str, cluster: str, output: Output) -> None:
     """Print the plan that a stack would make now."""
     answer = ask_or_fail("plan", stack, cluster)
-    _print(answer, answer["plan"], output)
+    print_in_form(output, answer, answer["plan"])
     _fail_for_invalid_pools(answer["plan"])
 
 
@@ -63,7 +62,7 @@ def record_command(stack: str, cluster: str, since: str | None, out: str) -> Non
 def _print_status(stack: str, cluster: str, selector: str | None, live: bool, output: Output) -> dict[str, Any]:
     answer = ask_or_fail("status", stack, cluster, {"live": live or None, "selector": selector})
     fail_without_clusters(selector, answer.get("counts", answer).get("clusters"))
-    _print(answer, answer, output)
+    print_in_form(output, answer, answer)
     return answer
 
 
@@ -115,7 +114,7 @@ def live_command(  # noqa: PLR0913 (one parameter per option)
     else:
         rollout = {"clusters": [*clusters], "wave": wave, "soak": soak, "reason": reason}
         answer = ask_or_fail("rollout", stack, None, rollout)
-        _print(answer, answer, output)
+        print_in_form(output, answer, answer)
 
 
 def rollout_command(stack: str, reason: str | None, output: Output, *, abort: bool) -> None:
@@ -123,7 +122,7 @@ def rollout_command(stack: str, reason: str | None, output: Output, *, abort: bo
     if reason is not None and not abort:
         fail(["--reason goes with --abort"])
     answer = ask_or_fail("rollout", stack, None, {"abort": abort or None, "reason": reason})
-    _print(answer, answer, output)
+    print_in_form(output, answer, answer)
     if answer.get("phase") in ("halting", "halted") and not abort:
         raise typer.Exit(NOT_READY)
 
@@ -163,7 +162,7 @@ def _act(
     """
     answer = ask_of_all(action, stack, {"cluster": cluster, **fields})
     fail_without_clusters(fields.get("selector"), answer.get("clusters"))
-    _print(answer, answer, output)
+    print_in_form(output, answer, answer)
     answers = answer.get("clusters", [answer])
     if not is_all or not all(answer.get("ok") for answer in answers):
         raise typer.Exit(CANNOT_READ)
@@ -195,27 +194,20 @@ def _confirmed(
         fail([listed[0]["message"]], CANNOT_READ if listed[0].get("retry") else BAD_INPUT)
     groups = alike(listed)
     for line in groups.values():
-        say(line, err=output is Output.JSON)
+        say(line, err=output.is_piped)
     for cluster in listed:
         if cluster.get("alike") not in groups:
-            say(f"{'' if cluster['ok'] else 'not: '}{cluster['message']}", err=output is Output.JSON)
+            say(f"{'' if cluster['ok'] else 'not: '}{cluster['message']}", err=output.is_piped)
     if untouched:
-        say(f"left as they are: {counted(untouched, 'cluster')} ({ACTIONS[action].spares})", err=output is Output.JSON)
+        say(f"left as they are: {counted(untouched, 'cluster')} ({ACTIONS[action].spares})", err=output.is_piped)
     touched = {cluster["cluster"]: cluster for cluster in listed if cluster["ok"]}
-    if shown_only and output is Output.JSON:
-        say_json(answer, indent=2)
+    if shown_only and output.is_piped:
+        print_in_form(output, answer, answer)
     if not touched:
         fail([f"{action} touches none of these clusters: nothing is done"], CANNOT_READ if listed else BAD_INPUT)
     if not shown_only:
         confirm(f"{action}: {counted(len(touched), 'cluster')}", yes=yes)
     return touched, len(touched) == len(listed)
-
-
-def _print(answer: dict[str, Any], as_json: Mapping[str, Any], output: Output) -> None:
-    if output is Output.JSON:
-        say_json(as_json, indent=2)
-    else:
-        print_answer(answer)
 
 
 def _fail_for_invalid_pools(*answers: Mapping[str, Any]) -> None:

@@ -15,13 +15,40 @@ from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import ago, counted, rfc3339
-from evenkeel_cli.terminal import cell, table, terminal
+from evenkeel_cli.terminal import Output, cell, say_document, say_lines, shortened, table, terminal
 
 _Json = Mapping[str, Any]
+_SHORTEST = 20  # no name is cut to fewer characters
 _WIDE = 100  # the width of a console, in columns, from which tables have frames
 _STYLES = {State.HEALTHY: "green", State.FENCED: "red", State.PROBING: "yellow", State.FROZEN: "blue"}
 _NUMBERS = ("running", "requested", "min", "max")
 _OUTCOMES: Mapping[str, str] = {Result.WRITTEN: "changed", Result.PLANNED: "would change"}
+
+
+def print_in_form(form: Output, answer: _Json, document: _Json) -> None:
+    """Print an answer as ``-o`` says. The document is what programs get of it."""
+    if form.is_document:
+        say_document(document, form)
+    elif form is Output.NAME:
+        say_lines("\n".join(_names(answer)))
+    else:
+        print_answer(answer, terminal(form))
+
+
+def _names(answer: _Json) -> Iterator[str]:
+    """Yield the ids of an answer's clusters; for the status or plan of one cluster, the names of its node groups."""
+    if "clusters" in answer:
+        yield from (cluster["cluster"] for cluster in answer["clusters"])
+        yield from chain.from_iterable((answer.get("others") or {}).values())
+    elif pools := (answer.get("plan") or answer).get("pools"):
+        yield from group_names(pools)
+    elif "cluster" in answer:
+        yield answer["cluster"]
+
+
+def group_names(pools: Iterable[_Json]) -> Iterator[str]:
+    """Yield the namespace and name of each node group."""
+    yield from (f"{group['namespace']}/{group['name']}" for pool in pools for group in pool.get("groups", ()))
 
 
 def print_answer(answer: _Json, console: Console | None = None) -> None:
@@ -75,9 +102,9 @@ def _overview(console: Console, answer: _Json) -> None:
     failing = [cluster for cluster in answer["clusters"] if cluster["state"] == "incident"]
     width = max((len(printable(cluster["cluster"])) for cluster in failing), default=0)
     width = min(width, console.width // 3)
-    for cluster in failing:
-        line = cell(cluster["cluster"], "bold red")
-        line.truncate(width, overflow="ellipsis", pad=True)
+    names = shortened([printable(cluster["cluster"]) for cluster in failing], width)
+    for cluster, name in zip(failing, names, strict=True):
+        line = cell(name.ljust(width), "bold red")
         line.append(f"  {printable(cluster['message'])}", style="not bold default")
         line.truncate(console.width, overflow="ellipsis")
         console.print(line, no_wrap=True)
@@ -183,13 +210,15 @@ def _pool(console: Console, pool: _Json, *, now: datetime | None = None, reasons
 
 def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Sequence[Text]], *, frames: bool) -> None:
     numbers = f"min {_number(pool['min'])}, max {_number(pool['max'])}"
-    rows = table(f"{name}: {pool['strategy']}, {numbers}", frames=frames)
+    # Without a terminal, frames are only noise for the next program. The same space is between the columns.
+    rows = table(f"{name}: {pool['strategy']}, {numbers}", frames=frames and console.is_terminal)
     for heading in ("zone", "node group", "state", *columns, "requested", "min", "max"):
         rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
+    names = shortened([*group_names([pool])], max(console.width // 3, _SHORTEST))
     for number, group in enumerate(pool["groups"]):
         rows.add_row(
             cell(group["zone"] or "?"),
-            cell(f"{group['namespace']}/{group['name']}"),
+            cell(names[number]),
             Text(group["state"], style=_STYLES[State(group["state"])]),
             *(texts[number] for texts in columns.values()),
             *(_change(group[name]["from"], group[name]["to"]) for name in ("requested", "min", "max")),

@@ -15,11 +15,20 @@ from evenkeel.record import ClusterFile
 from evenkeel.texts.english import problem_text
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.actions import plan_of_stack
-from evenkeel_cli.answers import print_plan
+from evenkeel_cli.answers import group_names, print_plan
 from evenkeel_cli.inputs import file_name, read_growths, read_moment, read_text, read_yaml
 from evenkeel_cli.objects import read_objects
 from evenkeel_cli.state_file import StateFile
-from evenkeel_cli.terminal import BAD_INPUT, INVALID_POOL, Output, fail, say_json
+from evenkeel_cli.terminal import (
+    BAD_INPUT,
+    INVALID_POOL,
+    Output,
+    error_document,
+    fail,
+    say_document,
+    say_lines,
+    terminal,
+)
 
 # The default record. With it, a plan proposes a pool for similar node groups that have no label with a pool's name.
 _WITHOUT = {"pools": {"discover": "similar"}}
@@ -70,13 +79,20 @@ def _print_and_exit(planned: Plan, before: StateFile, output: Output) -> None:
     """Print a plan. Exit with an error code if a pool is invalid or a request is refused."""
     if refused := [problem_text(refusal.problem) for refusal in planned.refusals if not refusal.waits]:
         fail(refused)
-    if output is Output.JSON:
-        say_json({**plan_json(planned), "state": before.after(planned)}, indent=2)
-    else:
-        print_plan(planned)
     code = INVALID_POOL if any(not pool.mode.valid for pool in planned.pools) else 0
-    if planned.refusals:  # these requests wait, because their pool is invalid or has another request
-        fail([problem_text(refusal.problem) for refusal in planned.refusals], code or BAD_INPUT)
+    # The other requests wait, because their pool is invalid or has another request.
+    waiting = [problem_text(refusal.problem) for refusal in planned.refusals]
+    code = code or (BAD_INPUT if waiting else 0)
+    document = plan_json(planned)
+    if output.is_document:
+        failure = error_document(waiting, code) if waiting else {}
+        say_document({**document, "state": before.after(planned), **failure}, output)
+    elif output is Output.NAME:
+        say_lines("\n".join(group_names(document["pools"])))
+    else:
+        print_plan(planned, terminal(output))
+    if waiting and not output.is_document:
+        fail(waiting, code)
     if code:
         raise typer.Exit(code)
 

@@ -2,14 +2,11 @@
 
 import shlex
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import Progress
 from rich.text import Text
 
 from evenkeel.domain.model.values import BadValueError, near, quote
@@ -30,9 +27,8 @@ from evenkeel_cli.simulation.history import is_history, scenario_of
 from evenkeel_cli.simulation.measures import measure, simulation_json
 from evenkeel_cli.simulation.plot import draw
 from evenkeel_cli.simulation.scenario import Scenario, read_scenario, write_duration
-from evenkeel_cli.terminal import Output, cell, fail, say_json, table, terminal
+from evenkeel_cli.terminal import Output, cell, fail, progress, say_document, say_json, say_lines, table, terminal
 
-_PROGRESS_AFTER_SECONDS = 2.0
 _PICTURES = (".png", ".svg")
 _HEADINGS = ("met in", "waiting", "over", "skew", "after", "moved", "failed", "hours", "patches")
 _HEADINGS_OF_PODS = ("met in", "waiting", "ordered", "over", "skew", "after", "moved", "hours", "evicted", "patches")
@@ -71,10 +67,15 @@ def simulate_command(file: str, strategy: Sequence[str], output: Output, plot: s
             draw(records, Path(plot))
         except OSError as error:
             fail([f"{plot}: cannot be written: {error.strerror or error}"])
-    if output is Output.JSON:
-        say_json(simulation_json(records))
-    else:
-        print_measures(scenario, records)
+    match output:
+        case Output.JSON:
+            say_json(simulation_json(records))
+        case Output.YAML:
+            say_document(simulation_json(records), output)
+        case Output.NAME:
+            say_lines("\n".join(record.variant.name for record in records))
+        case _:
+            print_measures(scenario, records, terminal(output))
 
 
 def _read(file: str) -> Scenario:
@@ -99,7 +100,7 @@ def _variants(scenario: Scenario, strategy: str) -> list[Variant]:
 
 
 def _run_all(scenario: Scenario, variants: Sequence[Variant]) -> Iterator[Record]:
-    with _progress(len(variants) * scenario.duration) as report:
+    with progress("simulate: seconds", len(variants) * scenario.duration) as report:
         for index, variant in enumerate(variants):
             before = index * scenario.duration
 
@@ -107,25 +108,7 @@ def _run_all(scenario: Scenario, variants: Sequence[Variant]) -> Iterator[Record
                 report(before + second)
 
             yield from play(runs_of(scenario, variant), report_all)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar if standard error is a terminal and the run takes longer than two seconds."""
-    console = Console(stderr=True)
-    started = time.monotonic()
-    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
-    task = bar.add_task("simulating", total=total)
-
-    def report(second: int) -> None:
-        if time.monotonic() - started > _PROGRESS_AFTER_SECONDS:
-            bar.start()
-            bar.update(task, completed=second)
-
-    try:
-        yield report
-    finally:
-        bar.stop()
+            report((index + 1) * scenario.duration)
 
 
 def print_measures(scenario: Scenario, records: Sequence[Record], console: Console | None = None) -> None:

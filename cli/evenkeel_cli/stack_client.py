@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 
 from evenkeel.adapters.aws_faults import AWS_ERRORS, code_of, text_of
 from evenkeel.domain.model.values import quote
-from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INTERRUPTED, CommandError, Interrupted, fail, say
+from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INTERRUPTED, CommandError, Interrupted, fail, progress, say
 
 # The size of the largest event in characters of JSON, enough for several hundred records. Lambda accepts 6 MB, but the
 # DynamoDB transactions for so many records would take too long.
@@ -146,7 +146,7 @@ def _error(error: Exception, stack: str, function: str, service: str, action: st
         return fault
     text = " ".join(text_of(error).split())
     if not isinstance(error, ClientError):
-        return CannotAskError(f"{service} does not answer: {text}")
+        return CannotAskError(f"{service} does not answer: {_connection_fault(error)}")
     code = code_of(error)
     if code in _DENIED:
         return CannotAskError(f"missing permission {action} for stack {stack}: {_message(error)}")
@@ -157,7 +157,26 @@ def _error(error: Exception, stack: str, function: str, service: str, action: st
 
 
 def _message(error: ClientError) -> str:
-    return str(error.response.get("Error", {}).get("Message", ""))
+    """Return AWS's message. A proxy may answer in its place, with a page that no terminal shows well."""
+    text = str(error.response.get("Error", {}).get("Message", ""))
+    if "<html" not in text.lower():
+        return text
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", "unknown")
+    return f"an HTML page with status {status}: check the proxy between here and AWS"
+
+
+def _connection_fault(error: Exception) -> str:
+    """Return what to do about a connection that failed, instead of botocore's text with its URLs."""
+    match error:
+        case botocore.ProxyConnectionError():
+            return "the proxy cannot be reached: check HTTPS_PROXY"
+        case botocore.SSLError():
+            return "its certificate is not trusted: check AWS_CA_BUNDLE, and the proxy"
+        case botocore.ReadTimeoutError():
+            return "it took too long: ask again"
+        case botocore.EndpointConnectionError() | botocore.ConnectTimeoutError() | botocore.ConnectionClosedError():
+            return "no connection: check the network and the region"
+    return " ".join(text_of(error).split())
 
 
 def ask_or_fail(
@@ -190,24 +209,46 @@ def ask_or_fail(
 
 def pages(
     action: str, stack: str, cluster: str | None, fields: Mapping[str, Any] | None = None
-) -> Iterator[dict[str, Any]]:
-    """Yield all pages of an answer."""
-    after: str | None = None
-    while True:
-        page = ask_or_fail(action, stack, cluster, {**(fields or {}), "after": after})
-        yield page
-        after = page["next"]
-        if after is None:
-            return
+) -> list[dict[str, Any]]:
+    """Return all pages of an answer."""
+    read: list[dict[str, Any]] = []
+    with progress(f"{action}: pages") as report:
+        while not read or read[-1]["next"] is not None:
+            after = read[-1]["next"] if read else None
+            read.append(ask_or_fail(action, stack, cluster, {**(fields or {}), "after": after}))
+            report(len(read))
+    return read
 
 
 def ask_of_all(action: str, stack: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one answer for all clusters.
+    """Return one answer for all clusters. Records are sent in parts, each small enough for one event.
 
     Repeat the action for the clusters that an answer lists as ``left``, until no cluster is left or their number no
     longer falls.
     """
-    event = dict(fields)
+    named = fields.get("records") or fields.get("clusters")
+    answers: list[dict[str, Any]] = []
+    with progress(f"{action}: clusters", None if named is None else len(named)) as report:
+        for event in _events(fields):
+            answers.append(_ask_until_done(action, stack, event))
+            report(sum(len(answer.get("clusters", ())) for answer in answers))
+    if len(answers) == 1:
+        return answers[0]
+    clusters = [cluster for answer in answers for cluster in answer["clusters"]]
+    return {**answers[0], "clusters": clusters}
+
+
+def _events(fields: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the fields of each event: the same, but for the records."""
+    if "records" not in fields:
+        yield dict(fields)
+        return
+    for part in in_parts(fields["records"]):
+        before = {"before": {id: fields["before"][id] for id in part}} if "before" in fields else {}
+        yield {**fields, "records": part, **before}
+
+
+def _ask_until_done(action: str, stack: str, event: dict[str, Any], report: Callable[[int], None]) -> dict[str, Any]:
     answer = ask_or_fail(action, stack, event.pop("cluster", None), event)
     left = answer.get("left") or []
     while left:

@@ -5,8 +5,13 @@ Use these functions for every text from a cluster, a stack or a file: they remov
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
+from itertools import takewhile
+from threading import Timer
 from typing import Any, NoReturn
 
 import typer
@@ -19,7 +24,10 @@ from evenkeel.domain.model.values import printable, quote
 CANNOT_READ, BAD_INPUT, INVALID_POOL, IN_TROUBLE, NOT_READY, INTERRUPTED = 1, 2, 3, 4, 5, 130
 _BEYOND_ASCII = re.compile(r"[^\n -~]")
 # Widths in columns. A console narrower than the first gets the second. Many containers and CI runs report 0 columns.
-_NARROWEST, _USUAL = 10, 80
+_NARROWEST, _USUAL, _UNLIMITED = 10, 80, 10_000
+
+
+_PROGRESS_AFTER_SECONDS = 2.0
 
 
 class Output(StrEnum):
@@ -36,6 +44,11 @@ class Output(StrEnum):
         """Return True if the answer is one document for programs."""
         return self in (Output.JSON, Output.YAML)
 
+    @property
+    def is_piped(self) -> bool:
+        """Return True if the answer is for programs, so that everything else goes to standard error."""
+        return self.is_document or self is Output.NAME
+
 
 class CommandError(Exception):
     """A failure of a command: one text per fault, and the exit code."""
@@ -49,9 +62,12 @@ class Interrupted(SystemExit):
     """An interrupt whose message is already printed."""
 
 
-def terminal() -> Console:
-    """Return a console for standard output, 80 columns wide if the reported width is implausible."""
-    console = Console()
+def terminal(form: Output = Output.TABLE) -> Console:
+    """Return a console for standard output, 80 columns wide if the reported width is implausible.
+
+    For the form ``wide``, no line is too long for it.
+    """
+    console = Console(width=_UNLIMITED) if form is Output.WIDE else Console()
     return console if console.width >= _NARROWEST else Console(width=_USUAL)
 
 
@@ -64,6 +80,20 @@ def table(title: str, *, frames: bool) -> Table:
     """Return an empty table. Without ``frames``, the columns have more space for long names."""
     plain: dict[str, Any] = {} if frames else {"box": None, "padding": (0, 1, 0, 0), "pad_edge": False}
     return Table(title=cell(title), title_justify="left", **plain)
+
+
+def shortened(names: Sequence[str], width: int) -> list[str]:
+    """Return the names in this width. What they have in common at their beginning is cut, not where they differ."""
+    if max(map(len, names), default=0) <= width:
+        return [*names]
+    # The first and the last in order have in common what all have.
+    pairs = zip(min(names), max(names), strict=False)
+    common = "".join(first for first, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    start = max(common[:-1].rfind(mark) for mark in "-./_") + 1 if len(set(names)) > 1 else 0
+    cut = [f"…{name[start:]}" if start > 1 else name for name in names]
+    # A name that is still too long loses its middle: names of node groups differ at their end, by the zone.
+    half = (width - 1) // 2
+    return [name if len(name) <= width else f"{name[: width - 1 - half]}…{name[-half:]}" for name in cut]
 
 
 def say(text: str, *, err: bool = False) -> None:
@@ -118,6 +148,36 @@ def error_document(faults: Iterable[str], code: int) -> dict[str, Any]:
     return {"error": {"code": code, "messages": [printable(fault) for fault in faults]}}
 
 
+@contextmanager
+def progress(title: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar and then a summary, if standard error is a terminal and this takes more than two seconds.
+
+    Yields a function that takes what is done by now. ``total`` is None if it is not known.
+    """
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _done: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    bar = Progress(*columns, console=console, transient=True)
+    task, started = bar.add_task(title, total=total), time.monotonic()
+    timer = Timer(_PROGRESS_AFTER_SECONDS, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda done: bar.update(task, completed=done)
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.stop()
+    seconds = time.monotonic() - started
+    if seconds > _PROGRESS_AFTER_SECONDS:
+        of_total = "" if total is None else f" of {total}"
+        say(f"{title}: {bar.tasks[0].completed:g}{of_total} in {seconds:.0f} s", err=True)
+
+
 def fail_without_clusters(selector: str | None, clusters: object) -> None:
     """Exit if a selector matches no cluster, so that a typing error does not look like success."""
     if selector is not None and not clusters:
@@ -128,10 +188,12 @@ def confirm(question: str, *, yes: bool) -> None:
     """Exit unless the user agrees, by ``--yes`` or at the prompt."""
     if yes:
         return
+    if not sys.stdin.isatty():
+        fail([f"{question}: not confirmed, nothing is done: say --yes"])
     try:
         agreed = typer.confirm(f"{question}. Go on?", err=True)
     except typer.Abort:
+        agreed = False
         say("", err=True)  # ends the line of the prompt
-        fail([f"{question}: not confirmed, nothing is done: say --yes"])
     if not agreed:
         fail(["nothing is done"])
