@@ -248,7 +248,7 @@ def _events(fields: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**fields, "records": part, **before}
 
 
-def _ask_until_done(action: str, stack: str, event: dict[str, Any], report: Callable[[int], None]) -> dict[str, Any]:
+def _ask_until_done(action: str, stack: str, event: dict[str, Any]) -> dict[str, Any]:
     answer = ask_or_fail(action, stack, event.pop("cluster", None), event)
     left = answer.get("left") or []
     while left:

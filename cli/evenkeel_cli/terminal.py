@@ -89,8 +89,11 @@ def shortened(names: Sequence[str], width: int) -> list[str]:
     # The first and the last in order have in common what all have.
     pairs = zip(min(names), max(names), strict=False)
     common = "".join(first for first, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-    start = max(common[:-1].rfind(mark) for mark in "-./_") + 1 if len(set(names)) > 1 else 0
-    cut = [f"…{name[start:]}" if start > 1 else name for name in names]
+    # The last word that all have stays if there is space for it.
+    starts = [max(part.rfind(mark) for mark in "-./_") + 1 for part in (common[:-1], common)]
+    longest = max(map(len, names))
+    start = next((at for at in starts if at and longest - at < width), starts[-1] if len(set(names)) > 1 else 0)
+    cut = [f"…{name[start:]}" if start else name for name in names]
     # A name that is still too long loses its middle: names of node groups differ at their end, by the zone.
     half = (width - 1) // 2
     return [name if len(name) <= width else f"{name[: width - 1 - half]}…{name[-half:]}" for name in cut]
@@ -184,11 +187,16 @@ def fail_without_clusters(selector: str | None, clusters: object) -> None:
         fail([f"selector is {quote(selector)}: no registered cluster has such labels"])
 
 
+def has_terminal() -> bool:
+    """Return True if the user can answer a question."""
+    return sys.stdin.isatty()
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Exit unless the user agrees, by ``--yes`` or at the prompt."""
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not has_terminal():
         fail([f"{question}: not confirmed, nothing is done: say --yes"])
     try:
         agreed = typer.confirm(f"{question}. Go on?", err=True)
