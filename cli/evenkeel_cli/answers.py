@@ -19,7 +19,6 @@ from evenkeel_cli.terminal import Output, cell, say_document, say_lines, shorten
 
 _Json = Mapping[str, Any]
 _SHORTEST = 20  # no name is cut to fewer characters
-_WIDE = 100  # the width of a console, in columns, from which tables have frames
 _STYLES = {State.HEALTHY: "green", State.FENCED: "red", State.PROBING: "yellow", State.FROZEN: "blue"}
 _NUMBERS = ("running", "requested", "min", "max")
 _OUTCOMES: Mapping[str, str] = {Result.WRITTEN: "changed", Result.PLANNED: "would change"}
@@ -171,7 +170,7 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
     document = plan_json(plan)
     for planned, pool in zip(plan.pools, document["pools"], strict=True):
         running = [group.group.running for group in planned.groups]
-        _table(console, pool, str(planned.id), {"running": [Text(str(number)) for number in running]}, frames=True)
+        _table(console, pool, str(planned.id), {"running": [Text(str(number)) for number in running]})
         _numbers_and_notes(console, pool)
         for group in pool["groups"]:
             _line(console, f"  {group['zone'] or '?'}: {'; '.join(group['reasons'])}")
@@ -198,7 +197,7 @@ def _pool(console: Console, pool: _Json, *, now: datetime | None = None, reasons
         since = [group["since"] and ago(now - datetime.fromisoformat(group["since"])) for group in groups]
         columns["since"] = [Text(age or "") for age in since]
         columns["running"] = [Text(str(group["running"])) for group in groups]
-    _table(console, pool, pool["name"], columns, frames=console.width >= _WIDE)
+    _table(console, pool, pool["name"], columns)
     _numbers_and_notes(console, pool)
     for group in groups:
         for text in group["reasons"] if reasons else group.get("held", []):
@@ -208,10 +207,9 @@ def _pool(console: Console, pool: _Json, *, now: datetime | None = None, reasons
     _summaries_and_problems(console, pool)
 
 
-def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Sequence[Text]], *, frames: bool) -> None:
+def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Sequence[Text]]) -> None:
     numbers = f"min {_number(pool['min'])}, max {_number(pool['max'])}"
-    # Without a terminal, frames are only noise for the next program. The same space is between the columns.
-    rows = table(f"{name}: {pool['strategy']}, {numbers}", frames=frames and console.is_terminal)
+    rows = table(f"{name}: {pool['strategy']}, {numbers}")
     for heading in ("zone", "node group", "state", *columns, "requested", "min", "max"):
         rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
     names = shortened([*group_names([pool])], max(console.width // 3, _SHORTEST))

@@ -100,21 +100,21 @@ def _variants(scenario: Scenario, strategy: str) -> list[Variant]:
 
 
 def _run_all(scenario: Scenario, variants: Sequence[Variant]) -> Iterator[Record]:
-    with progress("simulate: seconds", len(variants) * scenario.duration) as report:
+    with progress("simulate", "minutes", len(variants) * scenario.duration // 60) as report:
         for index, variant in enumerate(variants):
             before = index * scenario.duration
 
             def report_all(second: int, before: int = before) -> None:
-                report(before + second)
+                report((before + second) // 60)
 
             yield from play(runs_of(scenario, variant), report_all)
-            report((index + 1) * scenario.duration)
+            report((index + 1) * scenario.duration // 60)
 
 
 def print_measures(scenario: Scenario, records: Sequence[Record], console: Console | None = None) -> None:
     """Print one row per run, and a legend."""
     console = console or terminal()
-    runs = table(f"{scenario.name}, {write_duration(scenario.duration)}", frames=False)
+    runs = table(f"{scenario.name}, {write_duration(scenario.duration)}")
     runs.add_column("strategy", overflow="ellipsis")  # the only column that may be cut
     headings = _HEADINGS_OF_PODS if scenario.pods else _HEADINGS
     rows = [_cells(record) for record in records]

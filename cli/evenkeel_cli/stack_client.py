@@ -212,7 +212,7 @@ def pages(
 ) -> list[dict[str, Any]]:
     """Return all pages of an answer."""
     read: list[dict[str, Any]] = []
-    with progress(f"{action}: pages") as report:
+    with progress(action, "pages") as report:
         while not read or read[-1]["next"] is not None:
             after = read[-1]["next"] if read else None
             read.append(ask_or_fail(action, stack, cluster, {**(fields or {}), "after": after}))
@@ -228,7 +228,7 @@ def ask_of_all(action: str, stack: str, fields: Mapping[str, Any]) -> dict[str, 
     """
     named = fields.get("records") or fields.get("clusters")
     answers: list[dict[str, Any]] = []
-    with progress(f"{action}: clusters", None if named is None else len(named)) as report:
+    with progress(action, "clusters", None if named is None else len(named)) as report:
         for event in _events(fields):
             answers.append(_ask_until_done(action, stack, event))
             report(sum(len(answer.get("clusters", ())) for answer in answers))

@@ -76,10 +76,9 @@ def cell(text: str, style: str = "") -> Text:
     return Text(printable(text), style=style)
 
 
-def table(title: str, *, frames: bool) -> Table:
-    """Return an empty table. Without ``frames``, the columns have more space for long names."""
-    plain: dict[str, Any] = {} if frames else {"box": None, "padding": (0, 1, 0, 0), "pad_edge": False}
-    return Table(title=cell(title), title_justify="left", **plain)
+def table(title: str) -> Table:
+    """Return an empty table without a frame, which would take space from names and is noise in a pipe."""
+    return Table(title=cell(title), title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
 
 
 def shortened(names: Sequence[str], width: int) -> list[str]:
@@ -91,8 +90,10 @@ def shortened(names: Sequence[str], width: int) -> list[str]:
     common = "".join(first for first, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     # The last word that all have stays if there is space for it.
     starts = [max(part.rfind(mark) for mark in "-./_") + 1 for part in (common[:-1], common)]
+    if len({*names}) == 1:
+        starts = [0]
     longest = max(map(len, names))
-    start = next((at for at in starts if at and longest - at < width), starts[-1] if len(set(names)) > 1 else 0)
+    start = next((at for at in starts if at and longest - at < width), starts[-1])
     cut = [f"…{name[start:]}" if start else name for name in names]
     # A name that is still too long loses its middle: names of node groups differ at their end, by the zone.
     half = (width - 1) // 2
@@ -152,10 +153,10 @@ def error_document(faults: Iterable[str], code: int) -> dict[str, Any]:
 
 
 @contextmanager
-def progress(title: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+def progress(title: str, unit: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """Show a progress bar and then a summary, if standard error is a terminal and this takes more than two seconds.
 
-    Yields a function that takes what is done by now. ``total`` is None if it is not known.
+    Yields a function that takes the units that are done by now. ``total`` is None if it is not known.
     """
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -178,7 +179,7 @@ def progress(title: str, total: int | None = None) -> Iterator[Callable[[int], N
     seconds = time.monotonic() - started
     if seconds > _PROGRESS_AFTER_SECONDS:
         of_total = "" if total is None else f" of {total}"
-        say(f"{title}: {bar.tasks[0].completed:g}{of_total} in {seconds:.0f} s", err=True)
+        say(f"{title}: {bar.tasks[0].completed:g}{of_total} {unit} in {seconds:.0f} s", err=True)
 
 
 def fail_without_clusters(selector: str | None, clusters: object) -> None:

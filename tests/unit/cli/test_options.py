@@ -223,13 +223,18 @@ class Terminal(StringIO):
         return True
 
 
-@pytest.mark.parametrize(("stream", "said"), [(Terminal, "apply: 3 of 4 in "), (StringIO, "")])
-def test_progress_is_only_for_a_terminal(stream: type[StringIO], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("stream", "patience", "said"),
+    [(Terminal, 0.0, "apply: 3 of 4 clusters in "), (Terminal, 3600.0, ""), (StringIO, 0.0, "")],
+)
+def test_progress_is_for_a_terminal_and_what_takes_long(
+    stream: type[StringIO], patience: float, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shown = stream()
     monkeypatch.setattr(sys, "stderr", shown)
-    monkeypatch.setattr("evenkeel_cli.terminal._PROGRESS_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr("evenkeel_cli.terminal._PROGRESS_AFTER_SECONDS", patience)
     monkeypatch.setenv("TERM", "xterm")
-    with progress("apply", 4) as report:
+    with progress("apply", "clusters", 4) as report:
         report(3)
     assert said in shown.getvalue()
     assert bool(shown.getvalue()) == bool(said)
