@@ -18,10 +18,10 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import ago, counted, rfc3339
 from evenkeel.texts.pool_numbers import some_names
-from evenkeel_cli.terminal import cell, table, terminal
+from evenkeel_cli.terminal import Output, cell, say_document, say_lines, shortened, table, terminal
 
 _Json = Mapping[str, Any]
-_WIDE = 100  # the width of a console, in columns, from which tables have frames
+_SHORTEST = 20  # no name is cut to fewer characters
 _STYLES = {State.HEALTHY: "green", State.FENCED: "red", State.PROBING: "yellow", State.FROZEN: "blue"}
 _NUMBERS = ("running", "requested", "min", "max")
 _SEVERITIES: Mapping[str, str] = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
@@ -29,6 +29,32 @@ _SEVERITIES: Mapping[str, str] = {Severity.CRITICAL: "bold red", Severity.WARNIN
 _MOST_HEALTHY, _MOST_TABLES = 3, 10
 _SEVERITY_WIDTH = max(map(len, Severity))
 _OUTCOMES: Mapping[str, str] = {Result.WRITTEN: "changed", Result.PLANNED: "would change"}
+
+
+def print_in_form(form: Output, answer: _Json, document: _Json) -> None:
+    """Print an answer as ``-o`` says. The document is what programs get of it."""
+    if form.is_document:
+        say_document(document, form)
+    elif form is Output.NAME:
+        say_lines("\n".join(_names(answer)))
+    else:
+        print_answer(answer, terminal(form))
+
+
+def _names(answer: _Json) -> Iterator[str]:
+    """Yield the ids of an answer's clusters; for the status or plan of one cluster, the names of its node groups."""
+    if "clusters" in answer:
+        yield from (cluster["cluster"] for cluster in answer["clusters"])
+        yield from chain.from_iterable((answer.get("others") or {}).values())
+    elif pools := (answer.get("plan") or answer).get("pools"):
+        yield from group_names(pools)
+    elif "cluster" in answer:
+        yield answer["cluster"]
+
+
+def group_names(pools: Iterable[_Json]) -> Iterator[str]:
+    """Yield the namespace and name of each node group."""
+    yield from (f"{group['namespace']}/{group['name']}" for pool in pools for group in pool.get("groups", ()))
 
 
 def print_answer(answer: _Json, console: Console | None = None) -> None:
@@ -85,9 +111,9 @@ def _overview(console: Console, answer: _Json) -> None:
     failing = [cluster for cluster in incidents if not cluster.get("folded")]
     width = max((len(printable(cluster["cluster"])) for cluster in failing), default=0)
     width = min(width, console.width // 3)
-    for cluster in failing:
-        line = cell(cluster["cluster"], "bold")
-        line.truncate(width, overflow="ellipsis", pad=True)
+    names = shortened([printable(cluster["cluster"]) for cluster in failing], width)
+    for cluster, name in zip(failing, names, strict=True):
+        line = cell(name.ljust(width), "bold")
         severity = printable(cluster.get("severity", ""))
         line.append(f"  {severity:{_SEVERITY_WIDTH}}", style=_SEVERITIES.get(severity, ""))
         line.append(f"  {printable(cluster['message'])}", style="not bold default")
@@ -164,7 +190,7 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
     document = plan_json(plan)
     for planned, pool in zip(plan.pools, document["pools"], strict=True):
         running = [group.group.running for group in planned.groups]
-        _table(console, pool, str(planned.id), {"running": [Text(str(number)) for number in running]}, frames=True)
+        _table(console, pool, str(planned.id), {"running": [Text(str(number)) for number in running]})
         _numbers_and_notes(console, pool)
         for group in pool["groups"]:
             _line(console, f"  {group['zone'] or '?'}: {'; '.join(group['reasons'])}")
@@ -228,13 +254,13 @@ def _table_of_status(console: Console, pool: _Json, now: datetime) -> None:
         "since": [Text(age or "") for age in since],
         "running": [Text(str(group["running"])) for group in groups],
     }
-    _table(console, pool, pool["name"], columns, frames=console.width >= _WIDE)
+    _table(console, pool, pool["name"], columns)
     _numbers(console, pool)
 
 
 def _one_line_each(console: Console, pools: Iterable[_Json]) -> None:
     """Print a table with one row for each pool."""
-    rows = table("", frames=False)
+    rows = table("")
     for heading in ("pool", "nodes", "min", "max", "not healthy"):
         rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
     for pool in pools:
@@ -256,7 +282,7 @@ def _nodes(group: _Json) -> tuple[int, int]:
 
 def _pool(console: Console, pool: _Json) -> None:
     """Print a pool of a plan, with the reasons of each group."""
-    _table(console, pool, pool["name"], {}, frames=console.width >= _WIDE)
+    _table(console, pool, pool["name"], {})
     _numbers_and_notes(console, pool)
     for group in pool["groups"]:
         for text in group["reasons"]:
@@ -264,15 +290,16 @@ def _pool(console: Console, pool: _Json) -> None:
     _summaries_and_problems(console, pool)
 
 
-def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Sequence[Text]], *, frames: bool) -> None:
+def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Sequence[Text]]) -> None:
     numbers = f"min {_number(pool['min'])}, max {_number(pool['max'])}"
-    rows = table(f"{name}: {pool['strategy']}, {numbers}", frames=frames)
+    rows = table(f"{name}: {pool['strategy']}, {numbers}")
     for heading in ("zone", "node group", "state", *columns, "requested", "min", "max"):
         rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
+    names = shortened([*group_names([pool])], max(console.width // 3, _SHORTEST))
     for number, group in enumerate(pool["groups"]):
         rows.add_row(
             cell(group["zone"] or "?"),
-            cell(f"{group['namespace']}/{group['name']}"),
+            cell(names[number]),
             Text(group["state"], style=_STYLES[State(group["state"])]),
             *(texts[number] for texts in columns.values()),
             *(_change(group[name]["from"], group[name]["to"]) for name in ("requested", "min", "max")),

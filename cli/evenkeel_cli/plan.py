@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated
 
 import typer
 
@@ -16,61 +15,60 @@ from evenkeel.record import ClusterFile
 from evenkeel.texts.english import problem_text
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.actions import plan_of_stack
-from evenkeel_cli.answers import print_plan
+from evenkeel_cli.answers import group_names, print_plan
 from evenkeel_cli.inputs import file_name, read_growths, read_moment, read_text, read_yaml
 from evenkeel_cli.objects import read_objects
-from evenkeel_cli.options import Output, OutputForm
 from evenkeel_cli.state_file import StateFile
-from evenkeel_cli.terminal import BAD_INPUT, INVALID_POOL, fail, say_json
+from evenkeel_cli.terminal import (
+    BAD_INPUT,
+    INVALID_POOL,
+    Output,
+    error_document,
+    fail,
+    say_document,
+    say_lines,
+    terminal,
+)
 
 # The default record. With it, a plan proposes a pool for similar node groups that have no label with a pool's name.
 _WITHOUT = {"pools": {"discover": "similar"}}
 
 
 def plan_command(  # noqa: PLR0913  one parameter per option
-    file: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-f", "--objects", help="Objects as `kubectl get -o yaml|json` prints them; - reads standard input."
-        ),
-    ] = None,
-    state: Annotated[
-        str | None, typer.Option(help="The stored state, JSON: `state` of an earlier plan, or written by hand.")
-    ] = None,
-    now: Annotated[str | None, typer.Option(help="The time to plan for, RFC 3339; default: now.")] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="With --stack: the cluster's id. Without: a file, as --record.")
-    ] = None,
-    record: Annotated[
-        str | None,
-        typer.Option(help="The cluster's record, YAML or JSON: pools, strategy, discovery; - reads standard input."),
-    ] = None,
-    grow: Annotated[
-        list[str] | None, typer.Option(help="Split K more nodes over a pool: pool=K or pool=K,only=group,group.")
-    ] = None,
-    shrink: Annotated[
-        list[str] | None, typer.Option(help="Remove K nodes from a pool: pool=K or pool=K,only=group,group.")
-    ] = None,
-    output: OutputForm = Output.TABLE,
-    kubeconfig: Annotated[str | None, typer.Option(help="Read the cluster itself, with this kubeconfig.")] = None,
-    context: Annotated[str | None, typer.Option(help="Read the cluster itself, with this context.")] = None,
-    stack: Annotated[str | None, typer.Option(help="Let this stack plan, for a registered cluster.")] = None,
+    *,
+    file: list[str],
+    state: str | None,
+    now: str | None,
+    cluster: str | None,
+    record: str | None,
+    namespace: str | None,
+    grow: list[str],
+    shrink: list[str],
+    output: Output,
+    kubeconfig: str | None,
+    context: str | None,
+    stack: str | None,
 ) -> None:
-    """Show the changes that Evenkeel would make, with reasons. Read-only. Exit code 3 means that a pool is invalid."""
+    """Print a plan, and exit with the code for it."""
     if stack is not None:
-        if cluster is None or any((file, record, state, now, grow, shrink, kubeconfig, context)):
-            fail(["--stack plans for a registered cluster: give --cluster with its id, and nothing else but -o"])
+        if cluster is None or any((file, record, state, now, namespace, grow, shrink, kubeconfig, context)):
+            fail(["--stack plans for a registered cluster: give --cluster with its id, and no other input"])
         plan_of_stack(stack, cluster, output)
         return
     if cluster is not None and record is not None:
         fail(["--cluster and --record both name the cluster's record: leave one out"])
     record = cluster if record is None else record
     policy = read_model(ClusterFile, _WITHOUT if record is None else read_yaml(record), file_name(record or "record"))
+    if namespace is not None:
+        if file:
+            fail(["--namespace reads one namespace of a cluster: leave it out with -f"])
+        of_namespace = read_model(ClusterFile, {"namespaces": [namespace]}, "--namespace")
+        policy = policy.model_copy(update={"namespaces": of_namespace.namespaces})
     before = StateFile.read(read_text(state), file_name(state)) if state is not None else StateFile()
     moment = read_moment(now)
-    requests = (*read_growths("--grow", grow or [], 1, moment), *read_growths("--shrink", shrink or [], -1, moment))
+    requests = (*read_growths("--grow", grow, 1, moment), *read_growths("--shrink", shrink, -1, moment))
     known = replace(before.state(), scale_requests=requests)
-    observation, see_pods = _observe(file or [], policy, known, moment, (kubeconfig, context))
+    observation, see_pods = _observe(file, policy, known, moment, (kubeconfig, context))
     if now is None:
         moment += observation.clock_skew
     _, planned = with_pods(lambda seen: plan(seen, known, policy.policy(), moment), observation, see_pods)
@@ -81,13 +79,20 @@ def _print_and_exit(planned: Plan, before: StateFile, output: Output) -> None:
     """Print a plan. Exit with an error code if a pool is invalid or a request is refused."""
     if refused := [problem_text(refusal.problem) for refusal in planned.refusals if not refusal.waits]:
         fail(refused)
-    if output is Output.JSON:
-        say_json({**plan_json(planned), "state": before.after(planned)}, indent=2)
-    else:
-        print_plan(planned)
     code = INVALID_POOL if any(not pool.mode.valid for pool in planned.pools) else 0
-    if planned.refusals:  # these requests wait, because their pool is invalid or has another request
-        fail([problem_text(refusal.problem) for refusal in planned.refusals], code or BAD_INPUT)
+    # The other requests wait, because their pool is invalid or has another request.
+    waiting = [problem_text(refusal.problem) for refusal in planned.refusals]
+    code = code or (BAD_INPUT if waiting else 0)
+    document = plan_json(planned)
+    if output.is_document:
+        failure = error_document(waiting, code) if waiting else {}
+        say_document({**document, "state": before.after(planned), **failure}, output)
+    elif output is Output.NAME:
+        say_lines("\n".join(group_names(document["pools"])))
+    else:
+        print_plan(planned, terminal(output))
+    if waiting and not output.is_document:
+        fail(waiting, code)
     if code:
         raise typer.Exit(code)
 

@@ -2,8 +2,10 @@
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +107,29 @@ def test_an_interrupted_command_ends_in_one_line(when: str) -> None:
         )
     end = python(program)
     assert (end.returncode, end.stdout, end.stderr) == (130, b"", b"evenkeel: interrupted\n")
+
+
+@pytest.mark.parametrize("milliseconds", [0, 20, 50, 100, 200, 400, 800])
+def test_an_interrupt_while_evenkeel_is_imported_is_one_line(milliseconds: int) -> None:
+    """Python reports an interrupt itself until Evenkeel's first line has run, which is what ``begun`` says."""
+    program = (
+        "import sys\nfrom evenkeel_cli import start\nprint('begun', flush=True)\n"
+        "sys.argv = ['evenkeel', 'plan', '-f', '-']; start.main()"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", program], **pipes) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(milliseconds / 1000)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (130, b"evenkeel: interrupted\n")
+
+
+@pytest.mark.parametrize("command", ["--help", "status -h", "simulate scenarios/hold-or-release.yaml -o json"])
+def test_a_reader_that_closes_the_pipe_causes_no_line(command: str) -> None:
+    end = shell(f"{command} | head -1", cwd=ROOT)
+    assert (end.returncode, end.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize("name", ["evenkeel", "kubectl-evenkeel"])

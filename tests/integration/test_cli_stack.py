@@ -235,7 +235,7 @@ ASKED = {
         "level --cluster blue --pool p",
     ),
     "AdminFunction": (
-        *("validate --apply", "restore --cluster blue", "unregister --cluster blue", "live --cluster blue --yes"),
+        *("validate --apply", "restore --cluster blue --yes", "unregister --cluster blue", "live --cluster blue --yes"),
     ),
 }
 

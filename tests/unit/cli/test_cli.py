@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -632,8 +633,8 @@ class TestForms:
     def test_help_names_formats_files_and_ids_alike(self, command: str) -> None:
         """-o is a format, what takes a file says so by another name, and --cluster is an id."""
         quote = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout.splitlines()
-        for line in quote:
+        for line in takewhile(lambda line: line != "  Examples:", quote):
             if "-o," in line or "--output" in line:
-                assert "-o, --output <table|json>" in line
+                assert "-o, --output <table|wide|name|json|yaml>" in line
             if "--cluster " in line:
                 assert re.search(r"cluster's id|one cluster", line)

@@ -6,13 +6,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from evenkeel.application.rebalancing.decisions import decision_json
@@ -273,22 +271,6 @@ def test_a_missing_or_malformed_file_is_one_line(tmp_path: Path) -> None:
     broken = tmp_path / "history.json"
     broken.write_text("{", encoding="utf-8")
     assert "history.json: not JSON" in faults(str(broken))[0]
-
-
-# Progress
-
-
-def test_a_long_run_shows_a_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    def quote(patience: float) -> str:
-        error = StringIO()
-        monkeypatch.setattr(command, "Console", lambda **_: Console(file=error, force_terminal=True))
-        monkeypatch.setattr(command, "_PROGRESS_AFTER_SECONDS", patience)
-        with command._progress(100) as tell:
-            tell(50)
-        return error.getvalue()
-
-    assert "50%" in quote(-1.0)
-    assert quote(3600.0) == ""
 
 
 # Histories
