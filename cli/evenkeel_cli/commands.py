@@ -191,7 +191,8 @@ def explain(  # noqa: PLR0913  one parameter per option
     """The incidents of all clusters or of one, and what to do; or the reasons for the numbers of a group or pool."""
     from evenkeel_cli.actions import perform
 
-    perform("explain", stack, cluster, output, {"group": group, "pool": pool}, everything=everything, selector=selector)
+    fields = {"group": group, "pool": pool, "selector": selector}
+    perform("explain", stack, cluster, output, fields, everything=everything)
 
 
 @_command(_SEE, "evenkeel validate --all", "evenkeel validate --cluster blue --fix")
