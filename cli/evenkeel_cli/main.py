@@ -18,6 +18,7 @@ from evenkeel import __version__
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.validation import ConfigError
 from evenkeel_cli.actions import commands
+from evenkeel_cli.collect import objects_command
 from evenkeel_cli.discover import discover_app
 from evenkeel_cli.plan import plan_command
 from evenkeel_cli.report import report_command
@@ -69,6 +70,7 @@ def evenkeel(
 
 
 app.command("plan")(plan_command)
+app.command("objects")(objects_command)
 for name, command in commands().items():
     app.command(name)(command)
 app.add_typer(discover_app, name="discover")
