@@ -13,6 +13,7 @@ from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from evenkeel.adapters.kubernetes.read import machines
+from evenkeel.texts.english import counted
 from evenkeel_cli.main import app
 from tests import objects
 from tests.builders import json_values
@@ -236,7 +237,7 @@ class TestInput:
         found = files.plan("-f", files.listed(*pool_of(1, 1, 1)), "--record", record)
         assert found["pools"] == []
         assert {skipped["reason"] for skipped in found["skipped"]} == {
-            "flavour cluster-api is not among the record's flavours"
+            "3 objects: flavour cluster-api is not among the record's flavours"
         }
 
 
@@ -272,8 +273,8 @@ class TestNodeTemplates:
         assert by_node["skipped"] == []
         by_template = files.plan("-f", listed, "--record", files.write("c.yaml", self.SIMILAR))
         assert [len(pool["groups"]) for pool in by_template["pools"]] == [3]
-        assert {skipped["name"] for skipped in by_template["skipped"]} == {"ip-0", "ip-1", "ip-2"}
-        assert all("nodes: true" in skipped["reason"] for skipped in by_template["skipped"])
+        assert {skipped["name"] for skipped in by_template["skipped"]} == {"Node"}
+        assert all("3 objects: nodes are read only" in skipped["reason"] for skipped in by_template["skipped"])
 
 
 class TestGrowth:
@@ -416,16 +417,31 @@ class TestBadPools:
         assert problems["workers"] == []
         assert "did you mean evenkeel.dev/pool-max?" in problems["slip"][0]
 
-    def test_an_unknown_kind_or_version_is_skipped_with_the_reason(self, files: Files) -> None:
+    def test_an_unknown_kind_or_version_is_skipped_once_with_its_number_and_the_reason(self, files: Files) -> None:
         items = [
-            {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "n"}},
+            *({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}} for name in "de"),
             {"apiVersion": "cluster.x-k8s.io/v9", "kind": "MachineDeployment", "metadata": {"name": "m"}},
             {"apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineSet", "metadata": {}},
         ]
         reasons = [skipped["reason"] for skipped in files.plan("-f", files.listed(*items))["skipped"]]
-        assert "Deployment of apps/v1 is not an object that Evenkeel reads" in reasons
-        assert "MachineDeployment of cluster.x-k8s.io/v9 is not an object that Evenkeel reads" in reasons
+        assert "2 objects: Deployment of apps/v1 is not an object that Evenkeel reads" in reasons
+        assert "1 object: MachineDeployment of cluster.x-k8s.io/v9 is not an object that Evenkeel reads" in reasons
         assert "a MachineSet without metadata.name" in reasons
+
+    def test_a_kind_that_is_known_and_unused_is_named_once_with_its_number(self, files: Files) -> None:
+        pool = in_namespace(*(objects.cluster_api(zone, 1) for zone in ZONES))
+        owned = {"ownerReferences": [{"kind": "MachineDeployment", "name": "gone", "controller": True}]}
+        items = [
+            *({**item, "kind": "MachineSet", "metadata": {**item["metadata"], **owned}} for item in pool),
+            *in_namespace(*(objects.machine(item, number, node=True) for item in pool for number in (1, 2))),
+            *in_namespace(objects.infrastructure(), objects.worker(1, 3)),
+        ]
+        skipped = files.plan("-f", files.listed(*items))["skipped"]
+        unused = "{}: none belongs to a node group of these objects"
+        assert [(one["name"], one["reason"]) for one in skipped] == [
+            (kind, unused.format(counted(number, "object")))
+            for kind, number in {"Machine": 6, "MachineSet": 3, "Worker": 1, "AWSMachineTemplate": 1}.items()
+        ]
 
 
 class TestBadInput:

@@ -155,7 +155,7 @@ def test_a_node_pool_that_was_not_read_freezes_its_group(tmp_path: Path) -> None
     for group in pool["groups"]:
         assert group["state"] == "frozen"
         assert "the owner of the bounds, NodePool 'clusters/demo-" in group["reasons"][0]
-        assert "grant list on it" in group["reasons"][0]
+        assert "grant the verb list" in group["reasons"][0]
 
 
 def test_a_node_pool_with_replicas_of_its_own_is_frozen(tmp_path: Path) -> None:
