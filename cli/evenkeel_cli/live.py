@@ -13,7 +13,9 @@ from evenkeel.adapters.documents import UnreadableError, read_document
 from evenkeel.adapters.kubernetes.access.kubeconfig import IMPERSONATION
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
-from evenkeel.adapters.kubernetes.objects import Object
+from evenkeel.adapters.kubernetes.objects import NODE, Object
+from evenkeel.adapters.kubernetes.owners.worker import SHOOT
+from evenkeel.adapters.kubernetes.read.lister import ObjectLister
 from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
 from evenkeel.application.errors import AccessError, ClusterUnavailableError
 from evenkeel.application.ports import Remaining
@@ -76,6 +78,13 @@ def list_objects(
         if (received := api.list_all(f"/apis/{group}/{version}/{plural}", remaining, selector)) is not None:
             return received.objects()
     raise ClusterUnavailableError(f"{api.name} does not serve {plural} of {group}")
+
+
+def clues(kubeconfig: str | None, context: str | None) -> Sequence[Object]:
+    """Return the Shoots and nodes of an API server, that the caller may list. Raises as ``observe``."""
+    api, remaining = opened(kubeconfig, context)
+    lister = ObjectLister(api, (), remaining, None)
+    return [item for kind in (SHOOT, NODE) for item in lister.list_if_allowed(kind) or ()]
 
 
 def opened(kubeconfig: str | None, context: str | None) -> tuple[KubernetesApi, Remaining]:

@@ -186,7 +186,7 @@ def _read_files(files: Iterable[tuple[str, str]], objects: _Sorted, by_node: boo
     faults: list[str] = []
     seen: set[tuple[str, str, str, str]] = set()
     for file, text in files:
-        for where, item in _objects(file, text, faults):
+        for where, item in objects_of(file, text, faults):
             group, kind = str(item["apiVersion"]).partition("/")[0], item["kind"]
             namespace, name = name_of(item)
             identity = (group, kind, namespace, name)
@@ -300,7 +300,7 @@ def _knows(flavour: Flavour, group: str, version: str, kind: str) -> bool:
     )
 
 
-def _objects(file: str, text: str, faults: list[str]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+def objects_of(file: str, text: str, faults: list[str]) -> Iterable[tuple[str, Mapping[str, Any]]]:
     """Yield each object with its place in the file. Add a fault to ``faults`` for anything that is no object."""
     try:
         documents = [document for document in read_documents(text) if document is not None]
