@@ -205,7 +205,7 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
 
 def _skipped(console: Console, plan: _Json) -> None:
     for skipped in plan["skipped"]:
-        name = f"{skipped['namespace']}/{skipped['name'] or '(no name)'}"
+        name = "/".join(filter(None, (skipped["namespace"], skipped["name"] or "(no name)")))  # a kind has no namespace
         _line(console, f"skipped {name}: {skipped['reason']}", "dim")
 
 

@@ -102,7 +102,10 @@ def plan(  # noqa: PLR0913  one parameter per option
     stack: Annotated[str | None, typer.Option("--stack", help="Let this stack plan, for a registered cluster.")] = None,
     _region: Region = None,
 ) -> None:
-    """Show the changes that Evenkeel would make, with reasons. Read-only. Exit code 3 means that a pool is invalid."""
+    """Show the changes that Evenkeel would make, with reasons. Read-only.
+
+    Exit code 3 means that a pool is invalid, and 4 that there is no pool; lines to paste then say what to do.
+    """
     from evenkeel_cli.plan import plan_command
 
     plan_command(
@@ -119,6 +122,25 @@ def plan(  # noqa: PLR0913  one parameter per option
         context=context,
         stack=stack,
     )
+
+
+@_command(_TRY, "evenkeel objects --context prod > objects.yaml")
+def objects(
+    context: Annotated[
+        str | None, typer.Option("--context", help="The context; default: the kubeconfig's current one.")
+    ] = None,
+    kubeconfig: Annotated[
+        str | None, typer.Option("--kubeconfig", help="The kubeconfig; default: as for kubectl.")
+    ] = None,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option("-n", "--namespace", help="Only this namespace; may be repeated. Default: all namespaces."),
+    ] = None,
+) -> None:
+    """Print the objects that `plan -f` reads: node groups, owners, machines and node templates. Never a Secret."""
+    from evenkeel_cli.collect import objects_command
+
+    objects_command(context, kubeconfig, namespace or [])
 
 
 @_command(_TRY, "evenkeel simulate scenarios/zone-outage.yaml --strategy all --plot outage.svg")

@@ -1,10 +1,13 @@
 """`evenkeel plan`: print a plan from files, from a cluster (read-only), or from a stack."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
 import typer
 
+from evenkeel.adapters.kubernetes.objects import Object
+from evenkeel.application.errors import NoMachineApiError
 from evenkeel.application.rebalancing.decisions import plan_json
 from evenkeel.application.rebalancing.plan import SeePods, with_pods
 from evenkeel.domain.model.observations import Observation
@@ -17,7 +20,8 @@ from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.actions import plan_of_stack
 from evenkeel_cli.answers import group_names, print_plan
 from evenkeel_cli.inputs import file_name, read_growths, read_moment, read_text, read_yaml
-from evenkeel_cli.objects import read_objects
+from evenkeel_cli.objects import objects_of, read_objects
+from evenkeel_cli.proposals import Proposal, Target, heading, lines, propose_marks, propose_places
 from evenkeel_cli.state_file import StateFile
 from evenkeel_cli.terminal import (
     BAD_INPUT,
@@ -25,11 +29,13 @@ from evenkeel_cli.terminal import (
     Output,
     error_document,
     fail,
+    say,
     say_document,
     say_lines,
     terminal,
 )
 
+_NO_POOL = 4
 # The default record. With it, a plan proposes a pool for similar node groups that have no label with a pool's name.
 _WITHOUT = {"pools": {"discover": "similar"}}
 
@@ -68,49 +74,72 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     moment = read_moment(now)
     requests = (*read_growths("--grow", grow, 1, moment), *read_growths("--shrink", shrink, -1, moment))
     known = replace(before.state(), scale_requests=requests)
-    observation, see_pods = _observe(file, policy, known, moment, (kubeconfig, context))
+    target = Target(kubeconfig=kubeconfig, context=context)
+    texts = _texts(file, target)
+    try:
+        observation, see_pods = _observe(texts, policy, known, moment, target)
+    except NoMachineApiError as error:
+        fail([str(error), *_proposed(propose_places(_clues(texts, target)), target)], _NO_POOL)
     if now is None:
         moment += observation.clock_skew
     _, planned = with_pods(lambda seen: plan(seen, known, policy.policy(), moment), observation, see_pods)
-    _print_and_exit(planned, before, output)
+    proposals: Sequence[Proposal] = ()
+    if not planned.pools:
+        proposals = propose_marks(observation.groups, planned.skipped, policy.policy().similarity)
+        proposals = proposals or propose_places(() if observation.groups else _clues(texts, target))
+    _print_and_exit(planned, before, output, _proposed(proposals, target))
 
 
-def _print_and_exit(planned: Plan, before: StateFile, output: Output) -> None:
-    """Print a plan. Exit with an error code if a pool is invalid or a request is refused."""
+def _proposed(proposals: Sequence[Proposal], target: Target) -> Sequence[str]:
+    return [heading(proposals), *lines(proposals, target)] if proposals else []
+
+
+def _print_and_exit(planned: Plan, before: StateFile, output: Output, proposed: Sequence[str]) -> None:
+    """Print a plan. Exit with an error code if there is no pool, a pool is invalid, or a request is refused."""
     if refused := [problem_text(refusal.problem) for refusal in planned.refusals if not refusal.waits]:
         fail(refused)
-    code = INVALID_POOL if any(not pool.mode.valid for pool in planned.pools) else 0
     # The other requests wait, because their pool is invalid or has another request.
     waiting = [problem_text(refusal.problem) for refusal in planned.refusals]
-    code = code or (BAD_INPUT if waiting else 0)
+    is_invalid = any(not pool.mode.valid for pool in planned.pools)
+    code = INVALID_POOL if is_invalid else _NO_POOL if not planned.pools else BAD_INPUT if waiting else 0
     document = plan_json(planned)
     if output.is_document:
+        proposals = {} if planned.pools else {"proposals": proposed[1:]}
         failure = error_document(waiting, code) if waiting else {}
-        say_document({**document, "state": before.after(planned), **failure}, output)
+        say_document({**document, **proposals, "state": before.after(planned), **failure}, output)
     elif output is Output.NAME:
         say_lines("\n".join(group_names(document["pools"])))
     else:
         print_plan(planned, terminal(output))
+        for line in proposed:
+            say(line)
     if waiting and not output.is_document:
         fail(waiting, code)
     if code:
         raise typer.Exit(code)
 
 
-def _observe(
-    files: list[str],
-    policy: ClusterFile,
-    state: ClusterState,
-    now: datetime,
-    at_cluster: tuple[str | None, str | None],
-) -> tuple[Observation, SeePods]:
-    kubeconfig, context = at_cluster
-    live = kubeconfig is not None or context is not None
-    if bool(files) == live:
+def _texts(files: Sequence[str], target: Target) -> list[tuple[str, str]]:
+    """Return (name, text) pairs of the files. Raises ConfigError, also where both files and a cluster are given."""
+    if bool(files) == target.is_live:
         raise ConfigError(["give either -f with objects, or --kubeconfig or --context to read a cluster"])
-    if live:
+    return [(file_name(name), read_text(name)) for name in files]
+
+
+def _observe(
+    texts: Sequence[tuple[str, str]], policy: ClusterFile, state: ClusterState, now: datetime, target: Target
+) -> tuple[Observation, SeePods]:
+    if target.is_live:
         from evenkeel_cli.live import observe
 
-        return observe(policy, state, kubeconfig, context)
-    texts = [(file_name(name), read_text(name)) for name in files]
+        return observe(policy, state, target.kubeconfig, target.context)
     return read_objects(texts, policy, now), lambda observed: observed
+
+
+def _clues(texts: Sequence[tuple[str, str]], target: Target) -> Sequence[Object]:
+    """Return objects that may show where the machine objects are, from a cluster without them or from files."""
+    if target.is_live:
+        from evenkeel_cli.live import clues
+
+        return clues(target.kubeconfig, target.context)
+    return [item for file, text in texts for _, item in objects_of(file, text, [])]

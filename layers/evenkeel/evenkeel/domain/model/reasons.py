@@ -234,6 +234,7 @@ class Rule(StrEnum):
     KIND_FORBIDDEN = "kind-forbidden", Topic.NOTE
     SECOND_COPY = "second-copy", Topic.NOTE
     NODES_NOT_READ = "nodes-not-read", Topic.NOTE
+    KIND_ALONE = "kind-alone", Topic.NOTE
     UNKNOWN_KIND = "unknown-kind", Topic.NOTE
     KIND_REFUSED = "kind-refused", Topic.NOTE
     FLAVOUR_NOT_LISTED = "flavour-not-listed", Topic.NOTE
