@@ -814,7 +814,7 @@ class TestCommands:
     )
     def test_live_of_an_unknown_cluster_is_a_one_line_error(self, laptop: Laptop, cluster: str, error: str) -> None:
         laptop.fleet.register_labelled()
-        ran = laptop.run("live", "--cluster", cluster, "--yes", "-o", "json")
+        ran = laptop.run("live", "--cluster", cluster, "--yes")
         assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
         assert ran.stderr.startswith(f"evenkeel: {error}")
 
