@@ -80,24 +80,18 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     known = replace(before.state(), scale_requests=requests)
     target = Target(kubeconfig=kubeconfig, context=context)
     texts = _texts(file or [], target)
-    try:
-        observation, see_pods = _observe(texts, policy, known, moment, target)
-    except NoMachineApiError as error:
-        say(f"evenkeel: {error}", err=True)
-        for line in _proposed(propose_places(_clues(texts, target)), target):
-            say(line, err=True)
-        raise typer.Exit(_NO_POOL) from None
+    observation, see_pods = _observe(texts, policy, known, moment, target)
     if now is None:
         moment += observation.clock_skew
     _, planned = with_pods(lambda seen: plan(seen, known, policy.policy(), moment), observation, see_pods)
-    proposals: Sequence[Proposal] = ()
+    proposed: Sequence[Proposal] = ()
     if not planned.pools:
-        proposals = propose_marks(observation.groups, planned.skipped, policy.policy().similarity)
-        proposals = proposals or propose_places(() if observation.groups else _clues(texts, target))
-    _print_and_exit(planned, before, output, _proposed(proposals, target))
+        proposed = propose_marks(observation.groups, planned.skipped, policy.policy().similarity)
+        proposed = proposed or propose_places(() if observation.groups else _clues(texts, target))
+    _print_and_exit(planned, before, output, _lines(proposed, target))
 
 
-def _proposed(proposals: Sequence[Proposal], target: Target) -> Sequence[str]:
+def _lines(proposals: Sequence[Proposal], target: Target) -> Sequence[str]:
     return [heading(proposals), *lines(proposals, target)] if proposals else []
 
 
@@ -129,11 +123,19 @@ def _texts(files: Sequence[str], target: Target) -> list[tuple[str, str]]:
 def _observe(
     texts: Sequence[tuple[str, str]], policy: ClusterFile, state: ClusterState, now: datetime, target: Target
 ) -> tuple[Observation, SeePods]:
-    if target.is_live:
-        from evenkeel_cli.live import observe
+    """Return the observation of the files or the cluster. Exit with proposals if the cluster has no machine API."""
+    if not target.is_live:
+        return read_objects(texts, policy, now), lambda observed: observed
+    from evenkeel_cli.live import observe
 
+    try:
         return observe(policy, state, target.kubeconfig, target.context)
-    return read_objects(texts, policy, now), lambda observed: observed
+    except NoMachineApiError as error:
+        places = propose_places(_clues(texts, target))
+        say(f"evenkeel: {error}", err=True)
+        for line in _lines(places, target):
+            say(line, err=True)
+        raise typer.Exit(_NO_POOL) from None
 
 
 def _clues(texts: Sequence[tuple[str, str]], target: Target) -> Sequence[Object]:

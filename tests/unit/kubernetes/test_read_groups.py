@@ -140,7 +140,7 @@ class TestMachinePools:
             ({"metadata.annotations": {"cluster.x-k8s.io/replicas-managed-by": "eks"}}, "replicas-managed-by is 'eks'"),
             (
                 {"metadata.labels": {"topology.cluster.x-k8s.io/owned": ""}},
-                "the Cluster's topology sets the bounds of this MachinePool",
+                "the Cluster's topology sets this MachinePool's bounds",
             ),
         ],
     )
