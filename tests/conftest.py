@@ -41,8 +41,10 @@ botocore.session.create_loader = cache(botocore.session.create_loader)
 
 @pytest.fixture(autouse=True)
 def logs_reach_pytest() -> None:
-    """Undo what a function's entry point does in the same process: Powertools stops the propagation of its loggers."""
-    logging.getLogger("evenkeel").propagate = True
+    """Undo what a function's entry point does in the same process: Powertools sets its logger's level and propagation."""
+    logger = logging.getLogger("evenkeel")
+    logger.setLevel(logging.NOTSET)
+    logger.propagate = True
 
 
 DEEP = Path(__file__).parent / "deep.txt"
