@@ -41,7 +41,7 @@ botocore.session.create_loader = cache(botocore.session.create_loader)
 
 @pytest.fixture(autouse=True)
 def logs_reach_pytest() -> None:
-    """Undo what a function's entry point does in the same process: Powertools sets its logger's level and propagation."""
+    """Undo what a function's entry point does in this process: Powertools sets its logger's level and propagation."""
     logger = logging.getLogger("evenkeel")
     logger.setLevel(logging.NOTSET)
     logger.propagate = True
