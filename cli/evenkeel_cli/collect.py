@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import typer
 import yaml
 
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
@@ -15,7 +14,7 @@ from evenkeel.adapters.kubernetes.read.machines import scalables_of
 from evenkeel.adapters.kubernetes.read.node_templates import template_of
 from evenkeel.application.errors import NoMachineApiError
 from evenkeel.application.ports import Remaining
-from evenkeel_cli.terminal import fail, say
+from evenkeel_cli.terminal import fail, say, say_lines
 
 # The fields of metadata that a plan reads, besides managedFields.
 _METADATA = (
@@ -39,9 +38,9 @@ def objects_command(context: str | None, kubeconfig: str | None, namespaces: Seq
     if not all(namespaces):
         fail(["--namespace is '': name a namespace, or leave the option out for all namespaces"])
     found = list(_collect(*opened(kubeconfig, context), namespaces))
-    typer.echo("apiVersion: v1\nkind: List\nitems:" + ("" if found else " []"))
+    say_lines("apiVersion: v1\nkind: List\nitems:" + ("" if found else " []"))
     for item in found:
-        typer.echo(yaml.dump([item], Dumper=_Dumper, sort_keys=False, width=120), nl=False)
+        say_lines(yaml.dump([item], Dumper=_Dumper, sort_keys=False, width=120))
 
 
 def _collect(api: KubernetesApi, remaining: Remaining, namespaces: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -92,10 +92,13 @@ def _form(words: Sequence[str]) -> Output:
 
 def _print_failure(failure: CommandError, form: Output) -> None:
     if form.is_document:
-        say_document(error_document(failure.faults, failure.code), form)
+        proposals = {"proposals": failure.proposed[1:]} if failure.proposed else {}
+        say_document({**proposals, **error_document(failure.faults, failure.code)}, form)
         return
     for fault in failure.faults:
         say(f"evenkeel: {' '.join(fault.split())}", err=True)
+    for line in failure.proposed:
+        say(line, err=True)
 
 
 def _print_version(requested: bool) -> None:

@@ -79,7 +79,7 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     try:
         observation, see_pods = _observe(texts, policy, known, moment, target)
     except NoMachineApiError as error:
-        fail([str(error), *_proposed(propose_places(_clues(texts, target)), target)], _NO_POOL)
+        fail([str(error)], _NO_POOL, _proposed(propose_places(_clues(texts, target)), target))
     if now is None:
         moment += observation.clock_skew
     _, planned = with_pods(lambda seen: plan(seen, known, policy.policy(), moment), observation, see_pods)

@@ -51,11 +51,11 @@ class Output(StrEnum):
 
 
 class CommandError(Exception):
-    """A failure of a command: one text per fault, and the exit code."""
+    """A failure of a command: one text per fault, the exit code, and a heading with lines to paste."""
 
-    def __init__(self, faults: Sequence[str], code: int = BAD_INPUT) -> None:
+    def __init__(self, faults: Sequence[str], code: int = BAD_INPUT, proposed: Sequence[str] = ()) -> None:
         super().__init__(*faults)
-        self.faults, self.code = [*faults], code
+        self.faults, self.code, self.proposed = [*faults], code, [*proposed]
 
 
 class Interrupted(SystemExit):
@@ -142,9 +142,12 @@ def write_text(name: str, text: str) -> None:
         raise CommandError([f"{name}: cannot be written: {error.strerror or error}"]) from None
 
 
-def fail(faults: Sequence[str], code: int = BAD_INPUT) -> NoReturn:
-    """Exit with the code, after a line per fault or a document. Raises CommandError, which ``main`` prints."""
-    raise CommandError(faults, code)
+def fail(faults: Sequence[str], code: int = BAD_INPUT, proposed: Sequence[str] = ()) -> NoReturn:
+    """Exit with the code, after a line per fault and the proposed lines, or a document.
+
+    Raises CommandError, which ``main`` prints.
+    """
+    raise CommandError(faults, code, proposed)
 
 
 def error_document(faults: Iterable[str], code: int) -> dict[str, Any]:

@@ -181,8 +181,14 @@ def test_a_workload_cluster_is_answered_with_the_api_server_that_has_its_machine
     with KubernetesAPI(crds=[], users={"evenkeel": [Rule.all()]}) as api:
         api.store.create("nodes", {"metadata": {"name": "ip-0", **metadata}})
         (tmp_path / "kubeconfig").write_text(json.dumps(api.kubeconfig("evenkeel")), encoding="utf-8")
-        done = CliRunner().invoke(app, ["plan", "--kubeconfig", str(tmp_path / "kubeconfig")], catch_exceptions=False)
+        words = ["plan", "--kubeconfig", str(tmp_path / "kubeconfig")]
+        done = CliRunner().invoke(app, words, catch_exceptions=False)
+        document = json.loads(CliRunner().invoke(app, [*words, "-o", "json"], catch_exceptions=False).stdout)
     assert (done.exit_code, done.stdout) == (4, "")
     fault, _, line = done.stderr.splitlines()
     assert "serves none of the machine APIs" in fault
     assert line == f"evenkeel plan --context {server}"
+    assert (document["error"], document["proposals"]) == (
+        {"code": 4, "messages": [fault.removeprefix("evenkeel: ")]},
+        [line],
+    )
