@@ -145,7 +145,7 @@ class TestStatus:
         quote = StringIO()
         print_answer(answer, Console(file=quote, width=160))
         reported = quote.getvalue()
-        assert "fenced  | 1 minute ago" in reported.replace("│", "|")
+        assert "default/workers-a fenced  1 minute ago" in reported
         assert "a: fenced until 2026-01-15T12:05:00Z: capacity failure no. 1" in reported
         assert "2026-01-15T12:01:00Z (just now) workers: " in reported
         assert "workers-c rejected: max is too large" in reported

@@ -100,8 +100,8 @@ _LEAVES = {
 _OF_AWS = {name: options for name, options in _LEAVES.items() if "--stack" in options}
 
 
-def test_three_commands_use_no_stack() -> None:
-    assert set(_LEAVES) - set(_OF_AWS) == {"simulate", "discover cluster-api", "discover gardener"}
+def test_four_commands_use_no_stack() -> None:
+    assert set(_LEAVES) - set(_OF_AWS) == {"simulate", "objects", "discover cluster-api", "discover gardener"}
 
 
 @pytest.mark.parametrize("name", _OF_AWS)

@@ -90,7 +90,7 @@ def test_the_costs_are_those_of_the_bill() -> None:
     one, _, hundred, *_ = map(float, re.findall(r"^\| \*\*sum\*\* \| (.+) \|$", bill, re.M)[0].split(" | "))
     demand = float(re.findall(r"^\| 300 nodes, .* \| ([\d.]+) \|$", bill, re.M)[0])
     dashboard = float(re.findall(r"the dashboard and all \d+ metrics, at most\* \| ([\d.]+) \|", bill)[0])
-    channel = float(re.findall(r"a secret for each channel but Chatbot: ([\d.]+)", small)[0])
+    channel = float(re.findall(r"a secret for each channel but Chatbot and Alertmanager: ([\d.]+)", small)[0])
     page = float(re.findall(r"`PageBucket`.*\| about ([\d.]+) \|", small)[0])
     alone, whole = row(r"\$ a month, one cluster with 3 node groups")
     assert (alone, row("the same, for each of 100 clusters")[0]) == (f"{one:.2f}", f"{hundred:.3f}")

@@ -228,7 +228,7 @@ class TestCommands:
         self.run(*words, "--cluster", "blue", code=5)
         self.run(*words, "--cluster", "demo", code=0)
 
-    @pytest.mark.parametrize("words", [("pause",), ("resume",), ("restore",), ("dry-run",)])
+    @pytest.mark.parametrize("words", [("pause",), ("resume",), ("restore", "--yes"), ("dry-run",)])
     def test_actions_that_dry_run_does_not_hold_succeed(self, fleet: House, words: tuple[str, ...]) -> None:
         fleet.ask("pause", "blue")
         self.run(*words, "--cluster", "blue", code=0)
