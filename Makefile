@@ -58,8 +58,8 @@ SIDE_BY_SIDE = -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=
 test: check ## `make check`, and every promise once (five minutes)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not deep"
 
-test-deep: setup .venv-sam/.ready chromium ## all other tests: random worlds, chaos, long simulations, Chromium, builds, the real API server
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m deep
+test-deep: setup .venv-sam/.ready chromium ## all other tests, and more examples: random worlds, chaos, simulations, Chromium, builds, real API server
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m "deep or hypothesis" --hypothesis-profile=deep
 
 quick: setup ## the unit and property tests of `make test` (three minutes)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not deep" tests/property tests/unit

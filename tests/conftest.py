@@ -26,13 +26,14 @@ os.environ["AWS_DEFAULT_REGION"] = "eu-central-1"
 for name in ("NO_PROXY", "no_proxy"):
     os.environ[name] = ",".join(filter(None, (os.environ.get(name), _LOOPBACK)))
 
-# Derandomized, so that a run is either green or red for a reason that stands in the change.
-# `pytest tests/property --hypothesis-profile=explore` looks further, with new examples each time.
-settings.register_profile("stable", derandomize=True, deadline=None, max_examples=100)
+# Derandomized, so that only a change makes a run red. `make test` tries few examples, `make test-deep` more.
+# `pytest tests/property --hypothesis-profile=explore` tries new examples each time.
+settings.register_profile("quick", derandomize=True, deadline=None, max_examples=30)
+settings.register_profile("deep", derandomize=True, deadline=None, max_examples=120)
 settings.register_profile(
     "explore", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
-settings.load_profile("stable")
+settings.load_profile("quick")
 
 # Every session of botocore reads the models of its services anew, which is nine tenths of what a client costs. The
 # loader keeps what it has read, and nobody changes that: a session's own clients share it as well.
@@ -41,7 +42,7 @@ botocore.session.create_loader = cache(botocore.session.create_loader)
 
 @pytest.fixture(autouse=True)
 def logs_reach_pytest() -> None:
-    """Undo what a function's entry point does in this process: Powertools sets its logger's level and propagation."""
+    """Undo what a function's entry point does in the same process: Powertools sets the level and ends propagation."""
     logger = logging.getLogger("evenkeel")
     logger.setLevel(logging.NOTSET)
     logger.propagate = True

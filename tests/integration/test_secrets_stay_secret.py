@@ -181,7 +181,7 @@ class FakeEks:
         return {"cluster": {"endpoint": self.url, "certificateAuthority": {"data": CA}, "status": "ACTIVE"}}
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(PLACES), SECRETS, st.sampled_from(["json", "yaml", "torn"]))
 def test_nothing_of_a_kubeconfig_is_shown(url: str, place: str, secret: str, form: str) -> None:
     config = mistaken(place, secret, url)
@@ -193,7 +193,7 @@ def test_nothing_of_a_kubeconfig_is_shown(url: str, place: str, secret: str, for
     assert MARK not in output_of(by_kubeconfig(text), record())
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(SECRETS)
 def test_a_refused_token_is_in_no_exception(secret: str) -> None:
     config = mistaken("token", secret, "https://api.demo")
@@ -240,7 +240,7 @@ class FailingSts:
         return answer
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(SECRETS, st.booleans(), st.booleans(), st.booleans())
 def test_nothing_of_what_sts_returns_is_shown(url: str, secret: str, fails: bool, writes: bool, eks: bool) -> None:
     session = botocore.session.Session()
@@ -297,7 +297,7 @@ class LeakyVault:
         return {"Plaintext": self.secret.encode("utf-8", "replace")}
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(SECRETS, st.booleans())
 def test_nothing_of_a_service_accounts_token_is_shown(url: str, secret: str, fails: bool) -> None:
     leaky = LeakyVault(secret, fails)

@@ -125,7 +125,6 @@ def test_a_simulation_is_deterministic(scenario: Scenario, name: str) -> None:
     assert first == second
 
 
-@settings(max_examples=40)
 @given(scenarios(), names, st.integers(0, 8))
 def test_a_zone_never_runs_more_than_it_has_or_had_at_the_start(scenario: Scenario, name: str, room: int) -> None:
     zones = tuple(

@@ -52,7 +52,6 @@ def test_an_undisturbed_pool_converges_and_rests(nodes: list[int], surge: int, r
     assert home.state == before
 
 
-@settings(max_examples=40)
 @given(counts)
 def test_announced_steps_are_carried_out(nodes: list[int]) -> None:
     home = Home(nodes, convergence(maximum=sum(nodes) + 20, per_hour=60))
@@ -109,7 +108,6 @@ class _Hostile:
         self.home.scale(zone, after)
 
 
-@settings(max_examples=40)
 @given(counts, st.integers(0, 1), happenings)
 def test_no_node_is_drained_before_its_successor_runs(
     nodes: list[int], surge: int, happens: list[tuple[str, int, int]]
@@ -208,7 +206,6 @@ def test_days_of_a_window_may_wrap_around_the_week(first: int, last: int) -> Non
     assert Window.read(f"{names[first]}-{names[last]} 22:00-06:00").days == days
 
 
-@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 3)), min_size=2, max_size=4))
 def test_a_step_leads_from_the_fullest_zone_for_its_weight_to_the_emptiest(zones: list[tuple[int, int]]) -> None:
     home = Home([nodes for nodes, _ in zones], convergence())

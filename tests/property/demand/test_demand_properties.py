@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from evenkeel.domain.model.groups import NodeGroup, State
@@ -31,7 +31,6 @@ def _looked_at(world: World, seconds: float) -> World:
 waits = st.sampled_from([0, 2, 10, 15, 30, 65, 130, 300, 4000])
 
 
-@settings(max_examples=100)
 @given(pools(strategies=BALANCED), st.data())
 def test_autoscaler_loops_never_pass_the_pool_maximum(world: World, data: st.DataObject) -> None:
     """Whatever grows, shrinks, starts, fails or recovers between looks, whenever they come, and whatever is asked for.

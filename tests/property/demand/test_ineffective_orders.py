@@ -40,8 +40,8 @@ ORDERED = [name for name, case in CASES.items() if case.ordered]
 def test_ineffective_orders_become_rare_and_an_incident(name: str) -> None:
     case = CASES[name]
     world = case.make()
-    world.live(6 * HOUR)
-    hours = world.per_hour(6)
+    world.live(4 * HOUR)
+    hours = world.per_hour(4)
     assert hours[0] <= case.first
     assert max(hours[2:]) <= case.later
     assert bool(sum(hours)) == case.ordered

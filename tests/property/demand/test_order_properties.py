@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.domain.demand.scale_up import scale_up
@@ -62,7 +62,6 @@ def ordered(pools: Sequence[PoolOffer], found: Demand) -> tuple[PoolOffer, ...]:
 POOLS = (pool_offer("small", template=template()), pool_offer("big", template=template(cpu="8", memory="20Gi")))
 
 
-@settings(max_examples=150)
 @given(waiting(cpu=("500m", "1", "1500m", "2", "3", "5")), st.integers(1, 2), st.data())
 def test_ordered_nodes_are_enough_for_the_same_pods(pods: tuple[Pod, ...], number: int, data: st.DataObject) -> None:
     """However they were packed when it was ordered, and while some of it registers and starts."""
@@ -94,7 +93,6 @@ def spreading(draw: st.DrawFn) -> tuple[Pod, ...]:
     return (*spread, *pods(draw(st.integers(0, 12)), "f", cpu=draw(st.sampled_from(sizes[: size + 1]))))
 
 
-@settings(max_examples=300)
 @given(spreading(), st.data())
 def test_pods_that_spread_order_no_more_while_nodes_come(waiting: tuple[Pod, ...], data: st.DataObject) -> None:
     """Some of what was ordered is Ready, the rest is on its way, and no pod is bound yet."""
@@ -132,7 +130,6 @@ def test_orders_keep_to_pool_maximum_and_open_zones(seen: tuple[World, Workload]
             assert each.requested >= bare.requested
 
 
-@settings(max_examples=40)
 @given(waiting(6), st.integers(1, 4))
 def test_demand_is_met_in_a_bounded_number_of_runs(pods: tuple[Pod, ...], takes: int) -> None:
     town = Town(pods, takes=takes)
@@ -143,7 +140,6 @@ def test_demand_is_met_in_a_bounded_number_of_runs(pods: tuple[Pod, ...], takes:
     assert sum(town.ordered.values()) <= 2 * asked + 1
 
 
-@settings(max_examples=40)
 @given(
     waiting(5),
     st.lists(st.tuples(st.integers(0, 30), st.sampled_from([How.BEFORE, How.AFTER, How.LOST])), max_size=3),

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from evenkeel.domain.convergence.machine_choice import choose
@@ -52,7 +52,6 @@ def is_held(pod: Pod) -> bool:
     return pod.owner is None or pod.owner.kind != "DaemonSet"
 
 
-@settings(max_examples=200)
 @given(odd_workloads(), offers())
 def test_a_pod_that_cannot_be_placed_keeps_its_node(
     drawn: tuple[Workload, set[str]], pools: tuple[PoolOffer, ...]

@@ -6,7 +6,7 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.domain.demand.cluster_snapshot import ClusterSnapshot
@@ -201,7 +201,6 @@ def test_a_pod_that_fits_a_node_fits_a_larger_one(data: st.DataObject) -> None:
         assert why_not(asking, replace(nodes[0], allocatable=larger), *nodes[1:], standing=standing) is None
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_incremental_counts_equal_counts_from_scratch(data: st.DataObject) -> None:
     """Pods put, nodes added and removed, steps taken back: after each, every pod is judged as in a new beginning."""
@@ -249,7 +248,6 @@ def told(answer: Any) -> Any:
     return replace(answer, pools=tuple(sorted(answer.pools, key=lambda pool: pool.pool)))
 
 
-@settings(max_examples=60)
 @given(workloads(), offers(), st.randoms(use_true_random=False))
 def test_the_order_of_objects_does_not_matter(workload: Workload, pools: tuple[PoolOffer, ...], chance: Any) -> None:
     def shuffled(items: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -263,7 +261,6 @@ def test_the_order_of_objects_does_not_matter(workload: Workload, pools: tuple[P
     assert scale_down(workload, pools, clocks, policy, NOW) == scale_down(other, turned, clocks, policy, NOW)
 
 
-@settings(max_examples=60)
 @given(workloads(), offers())
 def test_each_pending_pod_has_one_answer_within_the_limits(workload: Workload, pools: tuple[PoolOffer, ...]) -> None:
     policy = DemandPolicy(most_nodes=6)
@@ -281,7 +278,6 @@ def test_each_pending_pod_has_one_answer_within_the_limits(workload: Workload, p
         )
 
 
-@settings(max_examples=60)
 @given(workloads(), offers())
 def test_new_nodes_have_room_for_their_pods(workload: Workload, pools: tuple[PoolOffer, ...]) -> None:
     """Cores that are asked for by everybody who gets a node are there, on new nodes and what was free."""
@@ -296,7 +292,6 @@ def test_new_nodes_have_room_for_their_pods(workload: Workload, pools: tuple[Poo
     assert wanted <= there
 
 
-@settings(max_examples=60)
 @given(workloads(spread=False), offers())
 def test_a_pod_that_fits_nowhere_changes_no_order(workload: Workload, pools: tuple[PoolOffer, ...]) -> None:
     huge = pod("huge", containers=(Container(requests=amounts(cpu="10000")),), namespace="alone")
@@ -306,7 +301,6 @@ def test_a_pod_that_fits_nowhere_changes_no_order(workload: Workload, pools: tup
     assert [unmet.reason.rule for unmet in after.unmet if unmet.pods == ("alone/huge",)] == [Rule.FITS_NO_POOL]
 
 
-@settings(max_examples=160)
 @given(workloads(), offers(), st.integers(0, 60))
 def test_removed_nodes_are_unneeded_and_their_pods_have_places(
     workload: Workload, pools: tuple[PoolOffer, ...], minutes: int

@@ -392,7 +392,7 @@ def evenkeels(asking: Object, world: dict[str, list[Object]]) -> dict[str, str]:
     return {name: "" if reason is None else reason.rule.value for name, reason in answers.items()}
 
 
-@settings(max_examples=500)
+@settings(max_examples=5 * settings().max_examples)
 @given(worlds())
 def test_pods_fit_exactly_where_the_sandbox_schedules_them(
     drawn: Case,
@@ -406,7 +406,6 @@ def test_pods_fit_exactly_where_the_sandbox_schedules_them(
         assert bool(misfits) == bool(computed[name]), (name, misfits, computed[name])
 
 
-@settings(max_examples=200)
 @given(attached_worlds())
 def test_attached_volumes_count_as_for_the_scheduler(
     drawn: Case,

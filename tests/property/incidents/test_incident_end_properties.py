@@ -6,7 +6,7 @@ from itertools import product
 from random import Random
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evenkeel.domain.incidents.health import evaluate
@@ -192,7 +192,6 @@ HISTORIES = st.lists(
 )
 
 
-@settings(max_examples=60)
 @given(HISTORIES, st.integers(1, 3), st.booleans(), st.sampled_from(list(OnFailure)), st.booleans(), st.integers(0, 99))
 @example([([False] * 3, 1, 1), ([True] * 3, 0, 20)], 1, True, OnFailure.RELEASE, True, 0).via("one zone, one node")
 def test_an_incident_ends_once_every_node_runs(

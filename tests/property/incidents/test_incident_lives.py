@@ -3,7 +3,7 @@
 from collections import defaultdict
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, EvenkeelError
@@ -37,7 +37,6 @@ def stand(house: House, what: str, whole: str) -> None:
             house.store.plant("demo", whole)
 
 
-@settings(max_examples=30)
 @given(MINUTES)
 def test_each_incident_opens_once_and_closes_once(
     minutes: list[tuple[str, int | None, bool, int]],

@@ -115,7 +115,7 @@ Event = tuple[Callable[..., None], int, Object]
     most_bytes=st.sampled_from([10_000, 2**20]),
     events=st.lists(EVENT, max_size=6),
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_list_cache_changes_no_observation(flavour: str, most_bytes: int, events: list[Event]) -> None:
     looks = Looks(flavour, ListCache(most_bytes))
     for happens, which, patch in [(nothing, 0, {}), *events]:
@@ -128,7 +128,7 @@ def test_a_list_cache_changes_no_observation(flavour: str, most_bytes: int, even
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 @given(events=st.lists(EVENT, max_size=4))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_quick_check_is_right_about_unchanged_clusters(flavour: str, events: list[Event]) -> None:
     looks = Looks(flavour)
     for happens, which, patch in [(nothing, 0, {}), *events]:

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.domain.model.moves import ScaleRequest
@@ -66,7 +66,6 @@ class Steps(Town):
         return False
 
 
-@settings(max_examples=45)
 @given(st.integers(1, 5), st.integers(1, 12), st.sampled_from(["request", "minimum", "pods"]))
 def test_nodes_come_step_by_step_without_a_scan(step: int, nodes: int, cause: str) -> None:
     minimum = 3 + nodes if cause == "minimum" else 0
@@ -84,7 +83,6 @@ def test_nodes_come_step_by_step_without_a_scan(step: int, nodes: int, cause: st
         assert "could not be placed" not in town.requests["more"].result
 
 
-@settings(max_examples=30)
 @given(
     st.integers(1, 4),
     st.integers(1, 10),

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from hypothesis import assume, event, given, settings
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from evenkeel.domain.model.groups import Bounds, State
@@ -254,7 +254,6 @@ def test_maxima_between_patches_stay_below_the_old_or_new_sum(world: World) -> N
     assert now == end
 
 
-@settings(max_examples=60)
 @given(clusters())
 def test_an_applied_plan_without_changes_has_no_digest(world: World) -> None:
     for pool in world.plan().pools:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.application.operate import Operate
@@ -89,7 +89,6 @@ def placed(request: ScaleRequestRecord) -> int:
     return found[0] if request.nodes > 0 else -found[0]
 
 
-@settings(max_examples=120, deadline=None)
 @given(st.integers(1, 5), st.sampled_from(["hold", "move"]), st.lists(WISHES, max_size=14))
 def test_every_request_ends_and_adds_what_its_answer_says(step: int, on_failure: str, desired_bounds: Wishes) -> None:
     town = Queue((), max_step=step, takes=1, on_failure=on_failure)
@@ -103,7 +102,6 @@ def test_every_request_ends_and_adds_what_its_answer_says(step: int, on_failure:
     assert not town.has_open_move or town.dead
 
 
-@settings(max_examples=120, deadline=None)
 @given(st.integers(1, 5), st.lists(WISHES, max_size=14))
 def test_pods_do_not_wait_for_the_rest_of_a_request(step: int, desired_bounds: Wishes) -> None:
     town = Queue((), max_step=step, takes=1, maximum=300)
@@ -120,7 +118,6 @@ def test_pods_do_not_wait_for_the_rest_of_a_request(step: int, desired_bounds: W
     assert max(town.runs, default=0) <= step
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 5), st.integers(0, 3), st.none() | CRASHES, st.booleans())
 def test_a_restore_adds_only_what_was_started(step: int, runs: int, crash: tuple[int, How] | None, whole: bool) -> None:
     town = Queue((), max_step=step, maximum=300)
@@ -138,7 +135,6 @@ def test_a_restore_adds_only_what_was_started(step: int, runs: int, crash: tuple
     assert at <= town.requested <= at + begun
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 60), st.lists(CRASHES, max_size=3))
 def test_nodes_given_back_reduce_a_rest_once(step: int, back: int, crashes: list[tuple[int, How]]) -> None:
     town = Queue((), max_step=step, takes=1, maximum=300)

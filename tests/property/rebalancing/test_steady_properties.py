@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.application.rebalancing.plan import is_steady, plan_for
@@ -34,7 +34,6 @@ def settled_house(running: Triple, numbers: tuple[int, int], strategy: str) -> H
     return house
 
 
-@settings(deadline=None)
 @given(running=counts, numbers=pool_numbers, strategy=names, later=st.lists(moments, min_size=1, max_size=4))
 def test_time_changes_no_steady_plan(
     running: Triple, numbers: tuple[int, int], strategy: str, later: list[timedelta]
@@ -54,7 +53,6 @@ def test_time_changes_no_steady_plan(
 happenings = st.sampled_from(["order", "node", "edit", "fail", "pause", "resume", "nothing", "nothing", "nothing"])
 
 
-@settings(deadline=None)
 @given(
     running=counts,
     numbers=pool_numbers,

@@ -598,7 +598,7 @@ def bent(draw: st.DrawFn) -> Object:
 
 
 class TestAnyInput:
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=200)
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
     @given(items=st.lists(bent(), min_size=1, max_size=4))
     def test_objects_with_any_field_never_end_in_an_exception(self, files: Files, items: list[Object]) -> None:
         result = files.run("-f", files.listed(*items), "-o", "json", "--now", NOW)
@@ -606,7 +606,7 @@ class TestAnyInput:
         if result.exit_code != 2:
             json.loads(result.stdout)
 
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(content=st.one_of(st.text(max_size=60), JSON_LIKE.map(json.dumps), st.binary(max_size=40)))
     def test_a_file_with_anything_in_it_never_ends_in_an_exception(self, files: Files, content: str | bytes) -> None:
         raw = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
@@ -615,7 +615,7 @@ class TestAnyInput:
         for arguments in (("-f", name), ("-f", good, "--state", name), ("-f", good, "--cluster", name)):
             assert files.run(*arguments, "-o", "json").exit_code in (0, 2, 3, 4)
 
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(now=st.text(max_size=30) | st.datetimes().map(str))
     def test_any_time_is_planned_for_or_refused(self, files: Files, now: str) -> None:
         good = files.listed(*pool_of(1, 1, 1))

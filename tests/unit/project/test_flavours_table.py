@@ -9,7 +9,7 @@ import pytest
 
 from sandbox.template import ROOT
 
-COLUMNS = ("numbers from", "bounds to", "who reads them", "what it costs", "what does not work")
+COLUMNS = ("numbers from", "bounds to", "who reads them", "costs", "what does not work")
 _ECOSYSTEMS = "tests/unit/project/test_ecosystems.py"
 _MOVE = "tests/integration/test_openshift_migration.py"
 _ADAPTER = "tests/contract/test_cluster_adapter.py"

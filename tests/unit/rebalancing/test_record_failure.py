@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.application.errors import QueueUnavailableError, StateConflictError
@@ -483,7 +483,6 @@ def recorded_in(order: list[tuple[int, int]], zones: str = "a") -> tuple[House, 
     stream=st.lists(st.tuples(st.integers(0, 7000), st.lists(st.integers(0, 1500), max_size=3)), max_size=8),
     zones=st.sampled_from(["a", "ab"]),
 )
-@settings(deadline=None)
 def test_permuted_repeated_and_late_events_give_the_state_of_ordered_ones(
     stream: list[tuple[int, list[int]]], zones: str
 ) -> None:
@@ -506,7 +505,6 @@ def test_permuted_repeated_and_late_events_give_the_state_of_ordered_ones(
 
 
 @given(stream=st.lists(st.integers(0, 7000), min_size=1, max_size=8), order=st.randoms())
-@settings(deadline=None)
 def test_every_order_of_one_stream_gives_one_state(stream: list[int], order: Any) -> None:
     shuffled = [*stream, *stream]
     order.shuffle(shuffled)

@@ -130,7 +130,7 @@ class Operate(ActionPorts):
     ) -> Answer:
         """Return one answer for each cluster. An error in one cluster does not affect the others.
 
-        If ``lists`` is True, the answer only shows which clusters the action would affect. ``left`` in the answer has
+        If ``lists`` is True, the answer only shows which clusters the action would affect. Its field ``left`` has
         the clusters for which there was no time or space. The caller can name these clusters in a second event.
         """
         answers: dict[str, Answer | None] = {}

@@ -3,9 +3,10 @@
 The templates are the JSON files of this folder. A template is a sentence with facts in braces:
 
 - ``{zone}``: the fact ``zone``. A list is joined by commas, a time is in RFC 3339, a reason becomes its own sentence.
-- ``{count:replica}``: a number with its noun, "1 replica" or "2 replicas"; ``{pods:pod waits/pods wait}`` states the
-  plural, too.
-- ``{names:quoted}``: the list with quoted names. ``{names:and}`` joins the list by "and", ``{names:;}`` by semicolons.
+- ``{count:replica}``: a number with its noun, "1 replica" or "2 replicas".
+- ``{pods:pod waits/pods wait}``: the same, with the plural in the template.
+- ``{names:quoted}``: the list with quoted names.
+- ``{names:and}``, ``{names:;}``: the list, joined by "and" or by semicolons.
 - ``[ until {until}| for good]``: the part before the bar if all its facts are set and not 0, else the part after
   the bar.
 - ``{fact:?}``: an empty text. In brackets, it makes the part before the bar depend on this fact.

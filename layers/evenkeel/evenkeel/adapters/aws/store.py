@@ -365,7 +365,7 @@ class DynamoStore:
     # ---------------------------------------------------------------- the lease
 
     def take_lease(self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime) -> Lease:
-        """Take the lease if it has ended and no other run has taken it since this run read ``seen_token``.
+        """Take the lease if it has ended and no other run took it after this run read ``seen_token``.
 
             seen          another run         now
         -----*---------------[token + 1)--------*-----> the token is higher, so the plan is stale

@@ -124,9 +124,9 @@ def _finalized(value: object) -> object:
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _clock(at: datetime, beside: datetime | None = None) -> str:
-    """Return a time in UTC, without the date where ``beside`` has the same date."""
-    same_day = beside is not None and at.date() == beside.date()
+def _clock(at: datetime, other: datetime | None = None) -> str:
+    """Return a time in UTC, without the date where ``other`` has the same date."""
+    same_day = other is not None and at.date() == other.date()
     return at.strftime("%H:%M:%S UTC" if same_day else "%Y-%m-%d %H:%M:%S UTC")
 
 

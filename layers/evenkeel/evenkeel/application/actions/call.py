@@ -263,7 +263,7 @@ class Call:
         self.ports.queue.request(self.cluster, reason, f"{reason}-{self.cluster}-{self.now.timestamp()}")
 
     def still_held(self, control: ControlRecord) -> str:
-        """Return text for the end of a message. It says what is still paused or being restored."""
+        """Return text for the end of a message. It names each part that is still paused or being restored."""
         paused = control.pools_paused(self.now)
         restoring = [name for name in control.restoring_pools if name not in paused]
         notes = "; it is still being restored" if control.restoring else ""

@@ -64,9 +64,9 @@ def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
 
 
 def _fenced(call: Call, zone: str, end: str, doubt: str) -> tuple[Answer, Answer]:
-    """Return two answers: one for a fence that is written, and one for a fence that is only planned.
+    """Return the answer for a fence that is written, and the answer for a fence that is only planned.
 
-    ``alike`` is the message without the cluster, so that equal answers of several clusters are shown once.
+    The field ``alike`` is the message without the cluster, so that equal answers of several clusters are shown once.
     """
     done = {
         "message": f"zone {zone} of {call.cluster} is fenced until {end}: its groups get no "
@@ -82,7 +82,7 @@ def _fenced(call: Call, zone: str, end: str, doubt: str) -> tuple[Answer, Answer
 
 
 def _lifted(call: Call, zone: str, others: Sequence[str]) -> tuple[Answer, Answer]:
-    """Return two answers: one for a fence that is lifted now, and one for a fence whose lifting is only planned.
+    """Return the answer for a fence that is lifted now, and the answer if this is only planned.
 
     ``others``: the sources that still report the zone as impaired.
     """

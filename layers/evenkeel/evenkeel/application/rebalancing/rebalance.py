@@ -3,7 +3,7 @@
 A run does not open an unreachable cluster. Only checks that read no other cluster open it, at growing intervals. Such a
 check requests a run, which stores the check's result and requests the next such check.
 
-A run guarantees five things.
+A run guarantees five things:
 
 - If the table is unavailable, the run writes nothing, because it takes the lease before the first patch.
 - An incomplete read leads to no action.

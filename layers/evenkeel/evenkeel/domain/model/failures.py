@@ -1,7 +1,7 @@
 """Failure classes, and the rules that assign a provider's error to a class.
 
-Codes are compared without CloudTrail's prefixes ``Server.`` and ``Client.``. Machine-controller-manager reports the
-same code, ``ResourceExhausted``, if a zone is out of machines, a quota is used up or a subnet has no free addresses
+Codes are compared without CloudTrail's prefixes ``Server.`` and ``Client.``. Machine-controller-manager reports one
+code, ``ResourceExhausted``, for three causes: no machines in the zone, no quota, no free address in the subnet
 (machine-controller-manager-provider-aws pkg/aws/errors/utils.go:15-33). For this code, the message decides the class.
 """
 

@@ -281,7 +281,7 @@ def _written_by_us(scalable: Scalable, claim: Claim, reading: Reading) -> Writte
 def _field_managers(scalable: Scalable, claim: Claim) -> FieldManagers:
     holder = scalable.item if claim.object is None else claim.object
     return FieldManagers(
-        # Evenkeel's forced apply makes Evenkeel the manager of the fields, in place of any former manager.
+        # Evenkeel's forced apply makes Evenkeel the manager of the fields, instead of any former manager.
         bounds_applied_by="" if isinstance(claim.owner, AppliedBounds) else controller_of_field(holder, claim.path),
         replicas_applied_by=controller_of_field(scalable.item, _REPLICAS),
         bounds_by=last_writer(holder, claim.path) or UNNAMED,
