@@ -9,6 +9,7 @@ import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from random import SystemRandom
 from typing import BinaryIO
 
 
@@ -32,8 +33,14 @@ def running(
             process.wait()
 
 
+# Linux, macOS and Windows give outgoing connections higher ports.
+_NOT_FOR_CONNECTIONS = range(20_000, 32_000)
+
+
 def free_port() -> int:
-    """Return a free loopback port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a free loopback port that no outgoing connection takes before a server listens there."""
+    while True:
+        port = SystemRandom().choice(_NOT_FOR_CONNECTIONS)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port

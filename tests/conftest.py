@@ -10,6 +10,8 @@ import botocore.session
 import pytest
 from hypothesis import HealthCheck, settings
 
+from evenkeel.adapters.aws import session
+
 _LOOPBACK = "127.0.0.1,localhost"
 for name in [*os.environ]:
     if name.startswith("AWS_") or name in (
@@ -35,9 +37,10 @@ settings.register_profile(
 )
 settings.load_profile("quick")
 
-# Every session of botocore reads the models of its services anew, which is nine tenths of what a client costs. The
-# loader keeps what it has read, and nobody changes that: a session's own clients share it as well.
+# Each session of botocore reads the models of its services again, which is most of the time that a client takes. Sessions
+# share one loader here.
 botocore.session.create_loader = cache(botocore.session.create_loader)
+session._ModelsOfServices = cache(session._ModelsOfServices)  # type: ignore[misc]
 
 
 @pytest.fixture(autouse=True)

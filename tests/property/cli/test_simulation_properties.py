@@ -93,7 +93,7 @@ def in_zone(zone: str, shot: Snapshot) -> int:
 names = st.sampled_from(["lax-greedy", "backward-compatible", "adaptive", "balanced", "static", ALONE])
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings().max_examples // 3)
 @given(scenarios())
 def test_under_balanced_no_pool_ever_requests_more_than_its_maximum(scenario: Scenario) -> None:
     for shot in run(scenario, "balanced").snapshots:
@@ -101,7 +101,7 @@ def test_under_balanced_no_pool_ever_requests_more_than_its_maximum(scenario: Sc
             assert sum(group.requested for group in shot.of_pool(pool.name)) <= pool.max
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings().max_examples // 3)
 @given(scenarios(), names)
 def test_no_running_node_is_removed_by_evenkeel_and_no_replica_is_lost_by_a_move(scenario: Scenario, name: str) -> None:
     for shot in run(scenario, name).snapshots:
@@ -109,7 +109,7 @@ def test_no_running_node_is_removed_by_evenkeel_and_no_replica_is_lost_by_a_move
             assert 0 <= group.running <= group.requested
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings().max_examples // 3)
 @given(scenarios(disturbed=False), names.filter(lambda name: name != "static"))
 def test_every_bound_that_the_autoscaler_can_read_is_valid(scenario: Scenario, name: str) -> None:
     for shot in run(scenario, name).snapshots:

@@ -29,7 +29,7 @@ def _level(home: Home) -> bool:
     return max(home.requested) - min(home.requested) < 2
 
 
-@settings(max_examples=20)  # each is played for hours
+@settings(max_examples=settings().max_examples // 3)  # each is played for hours
 @given(counts, st.integers(0, 1), st.integers(0, 20))
 def test_an_undisturbed_pool_converges_and_rests(nodes: list[int], surge: int, room: int) -> None:
     total = sum(nodes)
@@ -145,7 +145,7 @@ def _leaving(home: Home) -> set[str]:
     return {each.name for zone in home.groups for each in home.machines(zone) if each.deleting and each.has_node}
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples // 3)
 @given(counts, st.integers(0, 9), st.integers(0, 3), st.booleans())
 def test_a_run_that_dies_in_a_step_changes_no_result(nodes: list[int], at: int, patches: int, closes: bool) -> None:
     calm, crashed = (Home(nodes, convergence(per_hour=60)) for _ in range(2))
