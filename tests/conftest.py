@@ -37,8 +37,8 @@ settings.register_profile(
 )
 settings.load_profile("quick")
 
-# Each session of botocore reads the models of its services again, which is most of the time that a client takes. Sessions
-# share one loader here.
+# Each session of botocore reads the models of its services again, which takes most of a client's time. Here, sessions
+# share one loader.
 botocore.session.create_loader = cache(botocore.session.create_loader)
 session._ModelsOfServices = cache(session._ModelsOfServices)  # type: ignore[misc]
 
