@@ -7,6 +7,7 @@ import botocore.session
 import pytest
 from botocore.exceptions import DataNotFoundError, UnknownServiceError
 
+from evenkeel.adapters.aws import session
 from evenkeel.adapters.aws.session import open_session
 
 SERVICES = ("dynamodb", "sqs", "events", "secretsmanager", "eks", "sts", "ssm", "kms")
@@ -43,6 +44,7 @@ def test_no_other_services_folder_is_opened(monkeypatch: pytest.MonkeyPatch) -> 
         return listdir(path)
 
     monkeypatch.setattr(os, "listdir", counted)
+    session._ModelsOfServices.cache_clear()  # type: ignore[attr-defined]  # conftest.py caches it
     open_session().create_client("sqs")
     services = {path for path in opened if f"{os.sep}botocore{os.sep}data{os.sep}" in path}
     assert {os.path.basename(path) for path in services} == {"sqs"}  # noqa: PTH119  as botocore joins them
