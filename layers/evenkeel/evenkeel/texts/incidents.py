@@ -94,6 +94,11 @@ def cause_todo(cause: Cause) -> str:
     return str(texts()["causes"]["zone"]["todo"]) if cause.kind is CauseKind.ZONE else todo(cause.worst)
 
 
+def zone_todo_of_alert() -> str:
+    """Return what an operator can do about a zone, for alerts. They know its name, which two accounts may share."""
+    return str(texts()["causes"]["zone"]["alert"])
+
+
 def cause_command(cause: Cause, stack: str) -> str:
     """Return the command to run; for what is no zone, the command for the worst cluster."""
     if cause.kind is not CauseKind.ZONE:
