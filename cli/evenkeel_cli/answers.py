@@ -61,7 +61,7 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
     """Print the answer of any action, one cluster after the other."""
     console = console or terminal()
     action = answer["action"]
-    if "counts" in answer:
+    if "counts" in answer and action != "explain":
         _overview(console, answer)
         return
     if action == "history":

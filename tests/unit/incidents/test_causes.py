@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from typer.testing import CliRunner
 
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
@@ -18,8 +19,11 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.incidents import Incident, IncidentKind, Severity
 from evenkeel.domain.model.offerings import Offering
 from evenkeel.texts.incidents import cause_command, cause_text, cause_todo
+from evenkeel_cli import stack_client
 from evenkeel_cli.answers import print_answer
+from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW
+from tests.fakes import plenty
 from tests.house import House
 from tests.pages import fleet_house, told_fleet
 from tests.unit.page.test_page import Seen
@@ -181,6 +185,27 @@ def test_explain_without_a_cluster_explains_each_open_incident_once() -> None:
     assert len([line for line in lines if "API server runs" in line]) == 1
     assert "name the cluster" in house.refused("explain", cluster=None, pool="workers")
     assert answer["message"] == "clusters: 40; 10 with incidents, 1 not checked yet, 2 paused, 27 well"
+
+
+def test_explain_of_many_clusters_quotes_three_of_a_cause_and_names_the_others() -> None:
+    lines = fleet_house(200, 100).ask("explain", None)["sentences"]
+    unreachable = next(number for number, line in enumerate(lines) if "unreachable: 30 clusters" in line)
+    assert [line.partition(":")[0] for line in lines[unreachable + 1 : unreachable + 4]] == [
+        *("prod-eu-05", "prod-eu-06", "prod-eu-07")
+    ]
+    assert lines[unreachable + 4].startswith("The same in prod-eu-15, prod-eu-16, ")
+    assert lines[unreachable + 4].endswith(" and 15 more.")
+    assert lines[unreachable + 5].startswith("What to do: ")
+    assert len(lines) < 60
+
+
+@pytest.mark.parametrize(("selector", "code"), [("team=web", 0), ("team=wbe", 2)])
+def test_explain_finds_clusters_by_label(selector: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House(labels={"team": "web"})
+    monkeypatch.setattr(stack_client, "ask", lambda _, event: house.operate(event, plenty))
+    ran = CliRunner().invoke(app, ["explain", "--stack", "s", "-l", selector])
+    assert ran.exit_code == code, ran.output
+    assert ("1 well" in ran.output or "not checked yet" in ran.output) is (code == 0)
 
 
 def test_a_fenced_group_is_not_said_to_need_no_change() -> None:
