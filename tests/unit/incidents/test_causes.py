@@ -22,7 +22,7 @@ from evenkeel.texts.incidents import cause_command, cause_text, cause_todo
 from evenkeel_cli import stack_client
 from evenkeel_cli.answers import print_answer
 from evenkeel_cli.main import app
-from tests.builders import MINUTE, NOW
+from tests.builders import MINUTE, NOW, key
 from tests.fakes import plenty
 from tests.house import House
 from tests.pages import fleet_house, told_fleet
@@ -51,6 +51,9 @@ def of_kind(cluster: str, kind: IncidentKind, **fields: Any) -> ClusterIncident:
     return ClusterIncident(cluster=cluster, incident=Incident(kind=kind, since=NOW - 9 * MINUTE, **fields))
 
 
+ZONE_A = (missing("a"), missing("b"), missing("c"))
+
+
 def found(*incidents: ClusterIncident) -> dict[str, tuple[str, ...]]:
     return {f"{cause.kind} {cause.subject}": cause.clusters for cause in causes_of(incidents)}
 
@@ -74,7 +77,7 @@ def test_an_offering_is_named_rather_than_its_zone_if_all_lack_it() -> None:
     lacking = [missing(name, offerings=(M5,)) for name in "abc"]
     (cause,) = causes_of(lacking)
     assert cause_text(cause, NOW).startswith("m5.xlarge in euc1-az2 (a): 3 clusters, 6 nodes missing")
-    assert "add a machine type or a zone" in cause_todo(cause)
+    assert "add a machine type or a zone" in cause_todo(cause, NOW)
     assert found(*lacking, missing("d")) == {"zone euc1-az2": ("a", "b", "c", "d")}
 
 
@@ -133,6 +136,30 @@ def printed(answer: dict[str, Any]) -> list[str]:
 
 
 FLEET = told_fleet(40)
+
+
+def test_a_zone_is_told_to_be_fenced_once_it_is_in_each_cluster() -> None:
+    fenced = [replace(each.incident, fenced_until=NOW + number * MINUTE) for number, each in enumerate(ZONE_A, 30)]
+    (cause,) = causes_of(replace(each, incident=one) for each, one in zip(ZONE_A, fenced, strict=True))
+    assert cause_todo(cause, NOW).startswith("The zone is fenced until 2026-01-15T12:30:00Z, so no group grows there.")
+    assert cause_todo(cause, NOW + 31 * MINUTE).endswith(
+        "To stop scale-up there in every cluster that has the zone, fence it"
+    )
+    (cause,) = causes_of([ZONE_A[0], *(replace(each, incident=fenced[1]) for each in ZONE_A[1:])])
+    assert cause_todo(cause, NOW).endswith("fence it")
+
+
+def test_an_incident_knows_when_its_zones_are_fenced_by_hand() -> None:
+    house = House()
+    ends = []
+    for zone in "abc":
+        house.cluster.change(key(zone), requested=4, running=2, machines=())
+        house.fail(zone)
+        house.rebalance("demo", "schedule", plenty)
+        house.ask("fence-zone", zone=zone, **{"for": "2h"})
+        house.rebalance("demo", "zone", plenty)
+        ends += [incident.fenced_until for incident in house.store.load("demo").cluster_health.incidents]
+    assert ends[-1] == house.clock.at + timedelta(hours=2)
 
 
 def test_status_begins_with_causes_and_folds_their_clusters() -> None:

@@ -89,9 +89,13 @@ def cause_text(cause: Cause, now: datetime) -> str:
     return fill(texts()["causes"]["text"], facts)
 
 
-def cause_todo(cause: Cause) -> str:
+def cause_todo(cause: Cause, now: datetime) -> str:
     """Return what an operator can do about a cause, without a full stop."""
-    return str(texts()["causes"]["zone"]["todo"]) if cause.kind is CauseKind.ZONE else todo(cause.worst)
+    if cause.kind is not CauseKind.ZONE:
+        return todo(cause.worst)
+    until = cause.fenced_until
+    is_fenced = until is not None and now < until
+    return fill(texts()["causes"]["zone"]["fenced" if is_fenced else "todo"], {"until": until or now})
 
 
 def zone_todo_of_alert() -> str:

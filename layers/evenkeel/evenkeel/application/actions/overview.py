@@ -233,7 +233,7 @@ def _cause(cause: Cause, call: Call) -> CauseSummary:
         zones=list(cause.zone_names),
         classes=list(cause.classes),
         message=cause_text(cause, call.now),
-        todo=cause_todo(cause),
+        todo=cause_todo(cause, call.now),
         command=cause_command(cause, call.ports.stack),
         runbook=runbook(cause.worst, call.ports.runbooks),
     )

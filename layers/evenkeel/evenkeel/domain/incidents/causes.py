@@ -63,6 +63,12 @@ class Cause:
         return sum(each.incident.missing for each in self.incidents)
 
     @property
+    def fenced_until(self) -> datetime | None:
+        """Return the first end of the fences in all of the clusters; None: a cluster has no fence there."""
+        ends = [each.incident.fenced_until for each in self.incidents]
+        return None if None in ends else min(end for end in ends if end is not None)
+
+    @property
     def classes(self) -> tuple[str, ...]:
         """Return the classes of the failures."""
         found = {each.incident.failure_class for each in self.incidents}
