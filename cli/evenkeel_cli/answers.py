@@ -1,6 +1,5 @@
 """Print plans and the answers of a stack. Pools are printed as tables, other answers as their messages."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -17,7 +16,7 @@ from evenkeel.domain.model.incidents import Severity
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.values import printable
-from evenkeel.texts.english import ago, counted, rfc3339
+from evenkeel.texts.english import ago, counted, rfc3339, without_request_ids
 from evenkeel.texts.pool_numbers import some_names
 from evenkeel_cli.terminal import Output, cell, say_document, say_lines, shortened, table, terminal
 
@@ -29,7 +28,6 @@ _SEVERITIES: Mapping[str, str] = {Severity.CRITICAL: "bold red", Severity.WARNIN
 # The most healthy pools that a status prints one by one, and the most pools that it prints as a table each.
 _MOST_HEALTHY, _MOST_TABLES = 3, 10
 _MOST_TEXTS = 10  # the most texts about one pool each that a status of more pools prints
-_REQUEST_ID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
 _SEVERITY_WIDTH = max(map(len, Severity))
 _OUTCOMES: Mapping[str, str] = {Result.WRITTEN: "changed", Result.PLANNED: "would change"}
 
@@ -262,8 +260,7 @@ def _texts(pool: _Json) -> list[str]:
     zones: dict[str, list[str]] = {}
     for group in pool["groups"]:
         failure = group.get("failure") if group["state"] != State.HEALTHY else None
-        # A request id differs in each message, so that alike messages would not be printed once.
-        message = _REQUEST_ID.sub("…", failure["message"]) if failure else ""
+        message = without_request_ids(failure["message"]) if failure else ""
         said = [f"the cloud says: {message}"] if message else []
         for text in dict.fromkeys((*group.get("held", ()), *said)):
             zones.setdefault(text, []).append(group["zone"] or "?")

@@ -101,6 +101,28 @@ def test_missing_nodes_messages_and_remedies_of_many_pools_are_told_once(house: 
     assert "  4 more notes: --pool NAME prints those of a pool" in lines
 
 
+def test_the_page_sums_up_alike_incidents_and_lists_the_pool_with_most_missing_nodes_first(house: House) -> None:
+    house.ask("fence-zone", zone="a", **{"for": "2h"})
+    answer = house.ask("status")
+    incident = {"severity": "critical", "kind": "missing", "class": "capacity", "zones": ["a"], "todo": "Fix it"}
+    answer["incidents"] = [
+        {
+            **incident,
+            "pool": f"ns/{name(number)}",
+            "groups": [str(key("a", pool=name(number)))],
+            "missing": missing,
+            "since": f"2026-01-15T11:{number}:00Z",
+            "headline": f"{name(number)} lacks nodes",
+        }
+        for number, missing in ((11, 2), (12, 4))
+    ]
+    text = Seen(page(answer, house)).text
+    title = "2 pools: 6 nodes missing: capacity in a"
+    assert text[text.index(title) + len(title) :].strip().startswith("since 11:11:00 UTC")
+    assert text.index("team-12 6 of 10 running, 4 missing") < text.index("team-11 6 of 8 running, 2 missing")
+    assert text.index("team-11 6 of 8") < text.index("team-00 6 of 6")
+
+
 def test_the_page_folds_healthy_pools_and_shows_a_shared_text_once(house: House) -> None:
     html = page(house.ask("status"), house)
     (folded,) = (part for part in html.split("<details") if "12 healthy pools, 72 nodes" in part)
