@@ -75,7 +75,7 @@ class Member:
     maximum: int = 12
     record: Mapping[str, Any] = field(default_factory=dict)
     timing: Timing = field(default_factory=Timing)
-    account: int = 1  # euc1-az2 is eu-central-1a in the first, eu-central-1b in the second
+    account: int = 1  # euc1-az2 is eu-central-1a in the first, eu-central-1c in the second
     #: what happens in it, by the minute
     acts: Mapping[int, Callable[[Member], None]] = field(default_factory=dict)
     #: what happens in it every minute

@@ -120,6 +120,8 @@ def _overview(console: Console, answer: _Json) -> None:
         line.append(f"  {printable(cluster['message'])}", style="not bold default")
         line.truncate(console.width, overflow="ellipsis")
         console.print(line, no_wrap=True)
+    if failing:
+        _line(console, "evenkeel explain prints each of these messages, and what to do", "dim")
     counts, rest = answer["counts"], answer["counts"]["clusters"] - len(incidents)
     states = {"well": "well", "paused": "paused", "unseen": "not checked yet"}
     of_rest = [f"{counts[state]} {words}" for state, words in states.items() if counts[state]]

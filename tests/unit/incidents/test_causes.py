@@ -138,6 +138,16 @@ def printed(answer: dict[str, Any]) -> list[str]:
 FLEET = told_fleet(40)
 
 
+def test_a_cluster_without_capacity_in_any_zone_counts_to_no_zone() -> None:
+    outage = replace(missing("d").incident, zones=("a", "b"), is_outage=True)
+    assert found(*ZONE_A, replace(missing("d"), incident=outage)) == {"zone euc1-az2": ("a", "b", "c")}
+
+
+def test_the_fence_that_a_status_proposes_has_its_selector() -> None:
+    answer = fleet_house(40).ask("status", None, selector="!team")
+    assert answer["causes"][0]["command"].endswith("--zone eu-central-1a --selector '!team' --for 2h")
+
+
 def test_a_zone_is_told_to_be_fenced_once_it_is_in_each_cluster() -> None:
     fenced = [replace(each.incident, fenced_until=NOW + number * MINUTE) for number, each in enumerate(ZONE_A, 30)]
     (cause,) = causes_of(replace(each, incident=one) for each, one in zip(ZONE_A, fenced, strict=True))
@@ -171,7 +181,8 @@ def test_status_begins_with_causes_and_folds_their_clusters() -> None:
     assert "What to do: Check the provider's status of this zone." in lines[2]
     assert lines[2].endswith("evenkeel fence-zone --stack NAME --zone eu-central-1a --all --for 2h")
     assert lines[3].startswith("warning   unreachable: 3 clusters for 34 min")
-    rows = [line.split()[:2] for line in lines[6:-1]]
+    assert lines[-2] == "evenkeel explain prints each of these messages, and what to do"
+    rows = [line.split()[:2] for line in lines[6:-2]]
     assert rows == [
         ["prod-eu-02", "critical"],
         ["prod-eu-08", "warning"],

@@ -103,14 +103,15 @@ def zone_todo_of_alert() -> str:
     return str(texts()["causes"]["zone"]["alert"])
 
 
-def cause_command(cause: Cause, stack: str) -> str:
-    """Return the command to run; for what is no zone, the command for the worst cluster."""
+def cause_command(cause: Cause, stack: str, selector: str = "") -> str:
+    """Return the command to run, for the clusters of the selector; for what is no zone, for the worst cluster."""
     if cause.kind is not CauseKind.ZONE:
         return command_line(cause.worst, cause.clusters[0], stack)
     name = cause.subject.rpartition("/")[2]
     form = "name" if name in cause.zone_names else "id"
     action, *options = fill(texts()["causes"]["zone"][form], {"place": name}).split()
-    return shlex.join(["evenkeel", action, "--stack", stack, *options])
+    scope = ["--selector", selector] if selector else ["--all"]
+    return shlex.join(["evenkeel", action, "--stack", stack, *options[:2], *scope, *options[2:]])
 
 
 def runbook(incident: Incident, runbooks: str) -> str:

@@ -234,7 +234,7 @@ def _cause(cause: Cause, call: Call) -> CauseSummary:
         classes=list(cause.classes),
         message=cause_text(cause, call.now),
         todo=cause_todo(cause, call.now),
-        command=cause_command(cause, call.ports.stack),
+        command=cause_command(cause, call.ports.stack, call.selector.text if call.selector else ""),
         runbook=runbook(cause.worst, call.ports.runbooks),
     )
 

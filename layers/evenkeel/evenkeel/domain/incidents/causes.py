@@ -129,8 +129,8 @@ def _bought_or_placed(each: ClusterIncident) -> Iterator[_Key]:
     incident = each.incident
     if incident.kind is not IncidentKind.MISSING or incident.failure_class in _NOT_OF_A_ZONE:
         return
-    if incident.failure_class is not FailureClass.CAPACITY and len(incident.zones) > 1:
-        return  # machines that join in no zone have another cause, such as their image
+    if len(incident.zones) > 1 and (incident.is_outage or incident.failure_class is not FailureClass.CAPACITY):
+        return  # machines that come in no zone have another cause than a zone, such as their type or image
     places = {_place(each, zone) for zone in incident.zones}
     if incident.failure_class is FailureClass.CAPACITY:
         for offering in each.offerings:
