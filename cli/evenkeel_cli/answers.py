@@ -69,8 +69,9 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
         _history(console, answer.get("clusters", [answer]))
         return
     answers, groups = answer.get("clusters", [answer]), alike(answer.get("clusters", ()))
-    for line in groups.values():
-        _line(console, line)
+    shared = Counter(of_cluster.get("alike") for of_cluster in answers if of_cluster.get("ok"))
+    for text in groups:  # without the clusters' names, which the confirmation lists
+        _line(console, f"{text}: {counted(shared[text], 'cluster')}")
     for of_cluster in answers:
         if of_cluster.get("alike") in groups:
             continue
@@ -121,7 +122,7 @@ def _overview(console: Console, answer: _Json) -> None:
         line.truncate(console.width, overflow="ellipsis")
         console.print(line, no_wrap=True)
     if failing:
-        _line(console, "evenkeel explain prints each of these messages, and what to do", "dim")
+        _line(console, "evenkeel explain prints each message and what to do", "dim")
     counts, rest = answer["counts"], answer["counts"]["clusters"] - len(incidents)
     states = {"well": "well", "paused": "paused", "unseen": "not checked yet"}
     of_rest = [f"{counts[state]} {words}" for state, words in states.items() if counts[state]]

@@ -62,8 +62,8 @@ def test_fence_zone_says_that_a_cluster_is_paused_or_does_not_answer() -> None:
     fields = {"zone": "a", "until": (NOW + 9 * MINUTE).isoformat()}
     (listed,) = house.ask("fence-zone", None, clusters=["demo"], list=True, **fields)["clusters"]
     assert "; paused: nothing happens before it is resumed" in listed["alike"]
-    assert listed["alike"].endswith("; it does not answer: nothing changes there before it does")
-    assert "it does not answer" in house.ask("fence-zone", **fields)["alike"]
+    assert listed["alike"].endswith("; unreachable: takes effect when it answers")
+    assert "unreachable" in house.ask("fence-zone", **fields)["alike"]
 
 
 @pytest.fixture

@@ -82,6 +82,7 @@ def cause_text(cause: Cause, now: datetime) -> str:
         "title": cause_title(cause),
         "clusters": len(cause.clusters),
         "missing": cause.missing,
+        "several": cause.missing_in_several,
         "lasting": lasting(now - cause.since),
         "since": cause.since,
         "classes": classes,

@@ -66,7 +66,7 @@ def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
 
 
 def _silence(stored: StoredCluster) -> str:
-    return "; it does not answer: nothing changes there before it does" if stored.is_unreachable else ""
+    return "; unreachable: takes effect when it answers" if stored.is_unreachable else ""
 
 
 def _fenced(call: Call, zone: str, end: str, doubt: str) -> tuple[Answer, Answer]:

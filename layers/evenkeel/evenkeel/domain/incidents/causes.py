@@ -63,6 +63,13 @@ class Cause:
         return sum(each.incident.missing for each in self.incidents)
 
     @property
+    def missing_in_several(self) -> int:
+        """Return how many of the missing nodes are missing in several zones, and not only in the zone of the cause."""
+        if self.kind is CauseKind.INCIDENT:
+            return 0
+        return sum(each.incident.missing for each in self.incidents if len(each.incident.zones) > 1)
+
+    @property
     def fenced_until(self) -> datetime | None:
         """Return the first end of the fences in all of the clusters; None: a cluster has no fence there."""
         ends = [each.incident.fenced_until for each in self.incidents]
@@ -129,8 +136,8 @@ def _bought_or_placed(each: ClusterIncident) -> Iterator[_Key]:
     incident = each.incident
     if incident.kind is not IncidentKind.MISSING or incident.failure_class in _NOT_OF_A_ZONE:
         return
-    if len(incident.zones) > 1 and (incident.is_outage or incident.failure_class is not FailureClass.CAPACITY):
-        return  # machines that come in no zone have another cause than a zone, such as their type or image
+    if incident.failure_class is not FailureClass.CAPACITY and len(incident.zones) > 1:
+        return  # machines that join in no zone have another cause, such as their image
     places = {_place(each, zone) for zone in incident.zones}
     if incident.failure_class is FailureClass.CAPACITY:
         for offering in each.offerings:
