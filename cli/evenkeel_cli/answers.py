@@ -114,14 +114,16 @@ def _overview(console: Console, answer: _Json) -> None:
     width = max((len(printable(cluster["cluster"])) for cluster in failing), default=0)
     width = min(width, console.width // 3)
     names = shortened([printable(cluster["cluster"]) for cluster in failing], width)
+    is_cut = False
     for cluster, name in zip(failing, names, strict=True):
         line = cell(name.ljust(width), "bold")
         severity = printable(cluster.get("severity", ""))
         line.append(f"  {severity:{_SEVERITY_WIDTH}}", style=_SEVERITIES.get(severity, ""))
         line.append(f"  {printable(cluster['message'])}", style="not bold default")
+        is_cut |= line.cell_len > console.width
         line.truncate(console.width, overflow="ellipsis")
         console.print(line, no_wrap=True)
-    if failing:
+    if is_cut:
         _line(console, "evenkeel explain prints each message and what to do", "dim")
     counts, rest = answer["counts"], answer["counts"]["clusters"] - len(incidents)
     states = {"well": "well", "paused": "paused", "unseen": "not checked yet"}

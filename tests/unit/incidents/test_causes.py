@@ -198,7 +198,7 @@ def test_the_page_begins_with_causes_before_any_cluster() -> None:
     html = document(page_of_status(FLEET, "x", NOW + timedelta(minutes=1)))
     text = Seen(html).text
     assert text.index("zone eu-central-1a: 3 clusters") < text.index("Clusters with incidents")
-    assert "since 11:37:00 UTC (24 min), 11 nodes missing: capacity" in text
+    assert "since 11:37:00 UTC (24 min), 11 nodes missing (8 of them in several zones): capacity" in text
     assert '<span class="severity critical">critical</span> zone eu-central-1a' in html
     assert '<span class="severity warning">warning</span>' in html
     assert '<span class="severity info">info</span>' in html

@@ -189,6 +189,7 @@ class CauseView(Answer):
     clusters: tuple[str, ...]
     since: Moment
     missing: Number = 0
+    missing_in_several: Number = Field(default=0, alias="missingInSeveral")
     classes: tuple[str, ...] = ()
     todo: str
     command: str
