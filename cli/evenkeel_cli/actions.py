@@ -173,7 +173,7 @@ def _act(
     ``is_all``: False if a cluster had already failed when the clusters were listed.
     """
     answer = ask_of_all(action, stack, {"cluster": cluster, **fields})
-    fail_without_clusters(fields.get("selector"), answer.get("clusters"))
+    fail_without_clusters(fields.get("selector"), answer.get("counts", answer).get("clusters"))
     print_in_form(output, answer, answer)
     answers = answer.get("clusters", [answer])
     if not is_all or not all(answer.get("ok") for answer in answers):

@@ -16,7 +16,7 @@ from evenkeel.domain.model.incidents import Severity
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.values import printable
-from evenkeel.texts.english import ago, counted, rfc3339
+from evenkeel.texts.english import ago, counted, rfc3339, without_request_ids
 from evenkeel.texts.pool_numbers import some_names
 from evenkeel_cli.terminal import Output, cell, say_document, say_lines, shortened, table, terminal
 
@@ -27,6 +27,7 @@ _NUMBERS = ("running", "requested", "min", "max")
 _SEVERITIES: Mapping[str, str] = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 # The most healthy pools that a status prints one by one, and the most pools that it prints as a table each.
 _MOST_HEALTHY, _MOST_TABLES = 3, 10
+_MOST_TEXTS = 10  # the most texts about one pool each that a status of more pools prints
 _SEVERITY_WIDTH = max(map(len, Severity))
 _OUTCOMES: Mapping[str, str] = {Result.WRITTEN: "changed", Result.PLANNED: "would change"}
 
@@ -61,15 +62,16 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
     """Print the answer of any action, one cluster after the other."""
     console = console or terminal()
     action = answer["action"]
-    if "counts" in answer:
+    if "counts" in answer and action != "explain":
         _overview(console, answer)
         return
     if action == "history":
         _history(console, answer.get("clusters", [answer]))
         return
     answers, groups = answer.get("clusters", [answer]), alike(answer.get("clusters", ()))
-    for line in groups.values():
-        _line(console, line)
+    shared = Counter(of_cluster.get("alike") for of_cluster in answers if of_cluster.get("ok"))
+    for text in groups:  # without the clusters' names, which the confirmation lists
+        _line(console, f"{text}: {counted(shared[text], 'cluster')}")
     for of_cluster in answers:
         if of_cluster.get("alike") in groups:
             continue
@@ -112,13 +114,17 @@ def _overview(console: Console, answer: _Json) -> None:
     width = max((len(printable(cluster["cluster"])) for cluster in failing), default=0)
     width = min(width, console.width // 3)
     names = shortened([printable(cluster["cluster"]) for cluster in failing], width)
+    is_cut = False
     for cluster, name in zip(failing, names, strict=True):
         line = cell(name.ljust(width), "bold")
         severity = printable(cluster.get("severity", ""))
         line.append(f"  {severity:{_SEVERITY_WIDTH}}", style=_SEVERITIES.get(severity, ""))
         line.append(f"  {printable(cluster['message'])}", style="not bold default")
+        is_cut |= line.cell_len > console.width
         line.truncate(console.width, overflow="ellipsis")
         console.print(line, no_wrap=True)
+    if is_cut:
+        _line(console, "evenkeel explain prints each message and what to do", "dim")
     counts, rest = answer["counts"], answer["counts"]["clusters"] - len(incidents)
     states = {"well": "well", "paused": "paused", "unseen": "not checked yet"}
     of_rest = [f"{counts[state]} {words}" for state, words in states.items() if counts[state]]
@@ -141,7 +147,8 @@ def _cause(console: Console, cause: _Json) -> None:
 
 def _status(console: Console, answer: _Json) -> None:
     now = datetime.fromisoformat(answer["now"])
-    _pools_of_status(console, answer["pools"], answer.get("healthy") or {}, now)
+    _remedies(console, answer["incidents"])
+    _pools_of_status(console, answer, now)
     _summary(console, answer, "demand")
     for decision in read_decisions(answer["decisions"], "status"):
         age = ago(now - decision.at)
@@ -150,6 +157,22 @@ def _status(console: Console, answer: _Json) -> None:
     for action in answer["actions"]:
         age = ago(now - datetime.fromisoformat(action["at"]))
         _line(console, f"{action['at']} ({age}) {_action(action)}", "dim")
+
+
+def _remedies(console: Console, incidents: Iterable[_Json]) -> None:
+    """Print what to do, once for all incidents with the same remedy, with their pools and missing nodes."""
+    groups: dict[tuple[str, ...], list[_Json]] = {}
+    for incident in incidents:
+        remedy = tuple(incident[name] for name in ("severity", "kind", "todo", "runbook"))
+        groups.setdefault(remedy, []).append(incident)
+    for (severity, kind, todo, runbook), alike in groups.items():
+        missing = sum(incident["missing"] for incident in alike)
+        pools = some_names([incident["pool"].rpartition("/")[2] for incident in alike if incident["pool"]])
+        what = f"{counted(missing)} missing" if missing else kind.replace("-", " ")
+        line = cell(f"{severity:{_SEVERITY_WIDTH}}", _SEVERITIES.get(severity, ""))
+        line.append(printable(f"  {what}{f': {pools}' if pools else ''}"), style="not bold default")
+        console.print(line, soft_wrap=True)
+        _line(console, f"  What to do: {todo}: {alike[0]['command']} ({runbook})")
 
 
 def _history(console: Console, answers: Iterable[_Json]) -> None:
@@ -209,22 +232,24 @@ def _skipped(console: Console, plan: _Json) -> None:
         _line(console, f"skipped {name}: {skipped['reason']}", "dim")
 
 
-def _pools_of_status(console: Console, pools: Sequence[_Json], left_out: _Json, now: datetime) -> None:
+def _pools_of_status(console: Console, answer: _Json, now: datetime) -> None:
     """Print pools; many healthy ones as one line, many others as one table. A text of several pools is printed once."""
+    pools, left_out = answer["pools"], answer.get("healthy") or {}
     healthy = [pool for pool in pools if pool.get("healthy")]
     folded = healthy if len(healthy) > _MOST_HEALTHY else []
     shown = [pool for pool in pools if pool not in folded]
     texts = [_texts(pool) for pool in shown]
     counts = Counter(text for of_pool in texts for text in of_pool)
+    own = [[text for text in of_pool if counts[text] == 1] for of_pool in texts]
     if len(shown) > _MOST_TABLES:
-        _one_line_each(console, shown)
-    for pool, of_pool in zip(shown, texts, strict=True):
-        if len(shown) <= _MOST_TABLES:
+        _one_line_each(console, shown, answer["incidents"])
+        _own_texts(console, shown, own)
+    else:
+        for pool, of_pool in zip(shown, own, strict=True):
             _table_of_status(console, pool, now)
-        for text in of_pool:
-            if counts[text] == 1:
-                _line(console, f"  {text}" if len(shown) <= _MOST_TABLES else f"  {pool['name']}: {text}")
-        _summaries_and_problems(console, pool)
+            for text in of_pool:
+                _line(console, f"  {text}")
+            _summaries_and_problems(console, pool)
     for text, count in counts.items():
         if count > 1:
             names = [pool["name"] for pool, of_pool in zip(shown, texts, strict=True) if text in of_pool]
@@ -240,7 +265,8 @@ def _texts(pool: _Json) -> list[str]:
     zones: dict[str, list[str]] = {}
     for group in pool["groups"]:
         failure = group.get("failure") if group["state"] != State.HEALTHY else None
-        said = [f"the cloud says: {failure['message']}"] if failure and failure["message"] else []
+        message = without_request_ids(failure["message"]) if failure else ""
+        said = [f"the cloud says: {message}"] if message else []
         for text in dict.fromkeys((*group.get("held", ()), *said)):
             zones.setdefault(text, []).append(group["zone"] or "?")
     notes = [f"note: {note}" for note in pool.get("notes", ())]
@@ -258,22 +284,42 @@ def _table_of_status(console: Console, pool: _Json, now: datetime) -> None:
     _numbers(console, pool)
 
 
-def _one_line_each(console: Console, pools: Iterable[_Json]) -> None:
-    """Print a table with one row for each pool."""
+def _own_texts(console: Console, pools: Sequence[_Json], texts: Sequence[Sequence[str]]) -> None:
+    """Print the first texts of pools that are about one pool each, the number of further texts, and all problems."""
+    lines = [f"  {pool['name']}: {text}" for pool, of_pool in zip(pools, texts, strict=True) for text in of_pool]
+    for line in lines[:_MOST_TEXTS]:
+        _line(console, line)
+    if more := lines[_MOST_TEXTS:]:
+        _line(console, f"  {counted(len(more), 'more note')}: --pool NAME prints those of a pool", "dim")
+    for pool in pools:
+        _summaries_and_problems(console, pool)
+
+
+def _one_line_each(console: Console, pools: Iterable[_Json], incidents: Iterable[_Json]) -> None:
+    """Print a table with one row for each pool, first the pools with the most missing nodes."""
+    missing = {key: incident["missing"] for incident in incidents for key in incident["groups"] if incident["missing"]}
+
+    def lacking(pool: _Json) -> int:
+        return max((missing.get(_key(group), 0) for group in pool["groups"]), default=0)
+
     rows = table("")
     for heading in ("pool", "nodes", "min", "max", "not healthy"):
         rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
-    for pool in pools:
-        groups = pool["groups"]
+    for pool in sorted(pools, key=lacking, reverse=True):
+        groups, lacks = pool["groups"], lacking(pool)
         running, requested = (sum(numbers) for numbers in zip(*map(_nodes, groups), strict=True)) if groups else (0, 0)
         states = [f"{group['zone'] or '?'} {group['state']}" for group in groups if group["state"] != State.HEALTHY]
         rows.add_row(
             cell(pool["name"]),
-            Text(f"{running} of {requested}"),
+            Text(f"{running} of {max(requested, running + lacks)}{f', {lacks} missing' if lacks else ''}"),
             *(Text(_number(pool[name])) for name in ("min", "max")),
             cell(", ".join(states) or ("" if pool["valid"] else "invalid"), "yellow"),
         )
     console.print(rows)
+
+
+def _key(group: _Json) -> str:
+    return f"{group['flavour']}/{group['namespace']}/{group['name']}"
 
 
 def _nodes(group: _Json) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from rich.console import Console
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
 from evenkeel_cli.answers import print_answer
-from tests.builders import zones
+from tests.builders import key, zones
 from tests.house import House
 from tests.unit.page.test_page import Seen
 
@@ -76,6 +76,51 @@ def test_many_unhealthy_pools_are_one_row_each(house: House) -> None:
     html = page(answer, house)
     assert html.count('<details class="one">') == COUNT
     assert Seen(html).text.count("zone a is impaired") == 1
+
+
+def test_missing_nodes_messages_and_remedies_of_many_pools_are_told_once(house: House) -> None:
+    house.ask("fence-zone", zone="a", **{"for": "2h"})
+    answer = house.ask("status")
+    for number, pool in enumerate(answer["pools"]):
+        said = f"no room, request id: {number:08}-0000-4000-8000-000000000040"
+        pool["groups"][0]["failure"] = {"message": said}
+        pool["groups"][1]["held"] = [f"held {number} times"]
+    incident = {"severity": "critical", "kind": "missing", "todo": "Fix it", "command": "evenkeel x", "runbook": "url"}
+    pools = [answer["pools"][number] for number in (7, 9)]
+    answer["incidents"] = [
+        {**incident, "pool": f"ns/{pool['name']}", "groups": [str(key("a", pool=pool["name"]))], "missing": 2 + n}
+        for n, pool in enumerate(pools)
+    ]
+    lines = printed(answer)
+    assert lines[1] == "critical  5 nodes missing: team-07, team-09"
+    assert lines[2] == "  What to do: Fix it: evenkeel x (url)"
+    rows = [line.split() for line in lines if line.startswith("team-")]
+    assert rows[0][:6] == ["team-09", "6", "of", "9,", "3", "missing"]
+    assert rows[1][:6] == ["team-07", "6", "of", "8,", "2", "missing"]
+    assert len([line for line in lines if "request id: …" in line]) == 1
+    assert "  4 more notes: --pool NAME prints those of a pool" in lines
+
+
+def test_the_page_sums_up_alike_incidents_and_lists_the_pool_with_most_missing_nodes_first(house: House) -> None:
+    house.ask("fence-zone", zone="a", **{"for": "2h"})
+    answer = house.ask("status")
+    incident = {"severity": "critical", "kind": "missing", "class": "capacity", "zones": ["a"], "todo": "Fix it"}
+    answer["incidents"] = [
+        {
+            **incident,
+            "pool": f"ns/{name(number)}",
+            "groups": [str(key("a", pool=name(number)))],
+            "missing": missing,
+            "since": f"2026-01-15T11:{number}:00Z",
+            "headline": f"{name(number)} lacks nodes",
+        }
+        for number, missing in ((11, 2), (12, 4))
+    ]
+    text = Seen(page(answer, house)).text
+    title = "2 pools: 6 nodes missing: capacity in a"
+    assert text[text.index(title) + len(title) :].strip().startswith("since 11:11:00 UTC")
+    assert text.index("team-12 6 of 10 running, 4 missing") < text.index("team-11 6 of 8 running, 2 missing")
+    assert text.index("team-11 6 of 8") < text.index("team-00 6 of 6")
 
 
 def test_the_page_folds_healthy_pools_and_shows_a_shared_text_once(house: House) -> None:

@@ -346,12 +346,37 @@ def test_the_page_and_the_runbook_stay_links() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 20, 21, 500])
 def test_a_message_fits_into_what_each_chat_takes(count: int) -> None:
-    alerts = [alert(key=f"{n}/missing", cluster=f"{'c' * 60}{n}", message="m" * 10_000) for n in range(count)]
+    kinds = {"kind": "writes-refused", "pool": "", "message": "m" * 10_000}
+    alerts = [alert(key=f"{n}/x", cluster=f"{'c' * 60}{n % 2}", **kinds) for n in range(count)]
     _, slack, _ = sent_by(Slack, *alerts, url_secret="s")
     assert len(slack["text"]) < 5_000
     _, teams, _ = sent_by(Teams, *alerts, url_secret="t", page="https://page.example/" + "x" * 480)
     assert len(json.dumps(teams)) < 28_000
     assert ("more: evenkeel status" in slack["text"]) is (count > 20)
+
+
+def test_what_many_clusters_share_is_told_once_with_its_severity_and_remedy() -> None:
+    runbook = "https://docs.example/runbooks#"
+    alerts = [
+        *(alert(key=f"c{n}/missing", cluster=f"c{n}", runbook=f"{runbook}capacity") for n in range(300)),
+        *(alert(key=f"d{n}/access", cluster=f"d{n}", kind="access", pool="", missing=0, zones=()) for n in range(3)),
+        alert(key="e/access", cluster="e", kind="stopped", pool="", message="not checked for 13 min"),
+        *(alert(Change.CLOSED, key=f"f{n}/missing", cluster=f"f{n}") for n in range(30)),
+    ]
+    _, slack, _ = sent_by(Slack, *alerts, url_secret="s")
+    lines = slack["text"].splitlines()
+    assert lines[0] == "*304 incidents (300 critical, 4 warning), 30 over in 334 clusters*"
+    assert lines[1] == (
+        "critical: zone eu-central-1a: 300 clusters, 900 nodes missing for 5 min, since 2026-01-31T11:55:00Z: capacity"
+    )
+    assert lines[2].endswith("and 288 more")
+    assert lines[3].endswith("run the fence-zone command that status shows: evenkeel status")
+    assert lines[4] == f"Runbook: {runbook}capacity"
+    assert lines[5].startswith("warning: access refused: capacity: 3 clusters for 5 min")
+    assert lines[7] == "What to do: The cloud has no such machines there: evenkeel explain --stack NAME --cluster blue"
+    assert lines[9] == "Incident (warning): e: not checked for 13 min"
+    assert lines[10].startswith("Over: zone eu-central-1a: f0, f1, ")
+    assert len(lines) == 11
 
 
 def test_chatbot_gets_its_custom_notification_and_one_thread_per_incident() -> None:
@@ -475,7 +500,7 @@ def test_the_alert_of_a_halted_rollout_closes_with_its_abort_or_the_next_one(end
 
 def test_a_rollout_beside_incidents_is_not_counted_as_one() -> None:
     _, chat, _ = sent_by(Slack, alert(), alert(key="x"), read_alert(DONE), url_secret="url")
-    assert chat["text"].splitlines()[0] == "*2 incidents in 1 clusters; Rollout done*"
+    assert chat["text"].splitlines()[0] == "*2 incidents (2 critical) in 1 cluster; Rollout done*"
 
 
 @pytest.mark.parametrize(

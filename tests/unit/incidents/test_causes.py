@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from typer.testing import CliRunner
 
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
@@ -18,8 +19,11 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.incidents import Incident, IncidentKind, Severity
 from evenkeel.domain.model.offerings import Offering
 from evenkeel.texts.incidents import cause_command, cause_text, cause_todo
+from evenkeel_cli import stack_client
 from evenkeel_cli.answers import print_answer
-from tests.builders import MINUTE, NOW
+from evenkeel_cli.main import app
+from tests.builders import MINUTE, NOW, key
+from tests.fakes import plenty
 from tests.house import House
 from tests.pages import fleet_house, told_fleet
 from tests.unit.page.test_page import Seen
@@ -47,6 +51,9 @@ def of_kind(cluster: str, kind: IncidentKind, **fields: Any) -> ClusterIncident:
     return ClusterIncident(cluster=cluster, incident=Incident(kind=kind, since=NOW - 9 * MINUTE, **fields))
 
 
+ZONE_A = (missing("a"), missing("b"), missing("c"))
+
+
 def found(*incidents: ClusterIncident) -> dict[str, tuple[str, ...]]:
     return {f"{cause.kind} {cause.subject}": cause.clusters for cause in causes_of(incidents)}
 
@@ -70,7 +77,7 @@ def test_an_offering_is_named_rather_than_its_zone_if_all_lack_it() -> None:
     lacking = [missing(name, offerings=(M5,)) for name in "abc"]
     (cause,) = causes_of(lacking)
     assert cause_text(cause, NOW).startswith("m5.xlarge in euc1-az2 (a): 3 clusters, 6 nodes missing")
-    assert "add a machine type or a zone" in cause_todo(cause)
+    assert "add a machine type or a zone" in cause_todo(cause, NOW)
     assert found(*lacking, missing("d")) == {"zone euc1-az2": ("a", "b", "c", "d")}
 
 
@@ -131,16 +138,52 @@ def printed(answer: dict[str, Any]) -> list[str]:
 FLEET = told_fleet(40)
 
 
+def test_nodes_that_are_missing_in_several_zones_do_not_count_to_one() -> None:
+    outage = replace(missing("d").incident, zones=("a", "b"), is_outage=True)
+    (cause,) = causes_of([*ZONE_A, replace(missing("d"), incident=outage)])
+    assert "4 clusters, 8 nodes missing (2 of them in several zones) for " in cause_text(cause, NOW)
+
+
+def test_the_fence_that_a_status_proposes_has_its_selector() -> None:
+    answer = fleet_house(40).ask("status", None, selector="!team")
+    assert answer["causes"][0]["command"].endswith("--zone eu-central-1a --selector '!team' --for 2h")
+
+
+def test_a_zone_is_told_to_be_fenced_once_it_is_in_each_cluster() -> None:
+    fenced = [replace(each.incident, fenced_until=NOW + number * MINUTE) for number, each in enumerate(ZONE_A, 30)]
+    (cause,) = causes_of(replace(each, incident=one) for each, one in zip(ZONE_A, fenced, strict=True))
+    assert cause_todo(cause, NOW).startswith("The zone is fenced until 2026-01-15T12:30:00Z, so no group grows there.")
+    assert cause_todo(cause, NOW + 31 * MINUTE).endswith(
+        "To stop scale-up there in every cluster that has the zone, fence it"
+    )
+    (cause,) = causes_of([ZONE_A[0], *(replace(each, incident=fenced[1]) for each in ZONE_A[1:])])
+    assert cause_todo(cause, NOW).endswith("fence it")
+
+
+def test_an_incident_knows_when_its_zones_are_fenced_by_hand() -> None:
+    house = House()
+    ends = []
+    for zone in "abc":
+        house.cluster.change(key(zone), requested=4, running=2, machines=())
+        house.fail(zone)
+        house.rebalance("demo", "schedule", plenty)
+        house.ask("fence-zone", zone=zone, **{"for": "2h"})
+        house.rebalance("demo", "zone", plenty)
+        ends += [incident.fenced_until for incident in house.store.load("demo").cluster_health.incidents]
+    assert ends[-1] == house.clock.at + timedelta(hours=2)
+
+
 def test_status_begins_with_causes_and_folds_their_clusters() -> None:
     lines = printed(FLEET)
     assert lines[0].startswith(
-        "critical  zone eu-central-1a: 3 clusters, 11 nodes missing for 23 min, since 2026-01-15T11:"
+        "critical  zone eu-central-1a: 3 clusters, 11 nodes missing (8 of them in several zones) for 23 min, since 2026"
     )
     assert lines[1] == "  prod-eu-01, prod-eu-03, prod-eu-04"
     assert "What to do: Check the provider's status of this zone." in lines[2]
     assert lines[2].endswith("evenkeel fence-zone --stack NAME --zone eu-central-1a --all --for 2h")
     assert lines[3].startswith("warning   unreachable: 3 clusters for 34 min")
-    rows = [line.split()[:2] for line in lines[6:-1]]
+    assert lines[-2] == "evenkeel explain prints each message and what to do"
+    rows = [line.split()[:2] for line in lines[6:-2]]
     assert rows == [
         ["prod-eu-02", "critical"],
         ["prod-eu-08", "warning"],
@@ -155,7 +198,7 @@ def test_the_page_begins_with_causes_before_any_cluster() -> None:
     html = document(page_of_status(FLEET, "x", NOW + timedelta(minutes=1)))
     text = Seen(html).text
     assert text.index("zone eu-central-1a: 3 clusters") < text.index("Clusters with incidents")
-    assert "since 11:37:00 UTC (24 min), 11 nodes missing: capacity" in text
+    assert "since 11:37:00 UTC (24 min), 11 nodes missing (8 of them in several zones): capacity" in text
     assert '<span class="severity critical">critical</span> zone eu-central-1a' in html
     assert '<span class="severity warning">warning</span>' in html
     assert '<span class="severity info">info</span>' in html
@@ -166,7 +209,7 @@ def test_explain_without_a_cluster_explains_each_open_incident_once() -> None:
     answer = house.ask("explain", None)
     lines = answer["sentences"]
     assert lines[0].startswith(
-        "critical: zone eu-central-1a: 3 clusters, 11 nodes missing for 23 min, since 2026-01-15T11:37"
+        "critical: zone eu-central-1a: 3 clusters, 11 nodes missing (8 of them in several zones) for 23 min, since 2026"
     )
     assert lines[1].startswith("prod-eu-01: since 2026-01-15T11:37:00Z: workers: 8 of 20 nodes missing for 23 min")
     assert "evenkeel fence-zone --stack NAME --zone eu-central-1a --all --for 2h" in lines[4]
@@ -181,6 +224,27 @@ def test_explain_without_a_cluster_explains_each_open_incident_once() -> None:
     assert len([line for line in lines if "API server runs" in line]) == 1
     assert "name the cluster" in house.refused("explain", cluster=None, pool="workers")
     assert answer["message"] == "clusters: 40; 10 with incidents, 1 not checked yet, 2 paused, 27 well"
+
+
+def test_explain_of_many_clusters_quotes_three_of_a_cause_and_names_the_others() -> None:
+    lines = fleet_house(200, 100).ask("explain", None)["sentences"]
+    unreachable = next(number for number, line in enumerate(lines) if "unreachable: 30 clusters" in line)
+    assert [line.partition(":")[0] for line in lines[unreachable + 1 : unreachable + 4]] == [
+        *("prod-eu-05", "prod-eu-06", "prod-eu-07")
+    ]
+    assert lines[unreachable + 4].startswith("The same in prod-eu-15, prod-eu-16, ")
+    assert lines[unreachable + 4].endswith(" and 15 more.")
+    assert lines[unreachable + 5].startswith("What to do: ")
+    assert len(lines) < 60
+
+
+@pytest.mark.parametrize(("selector", "code"), [("team=web", 0), ("team=wbe", 2)])
+def test_explain_finds_clusters_by_label(selector: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House(labels={"team": "web"})
+    monkeypatch.setattr(stack_client, "ask", lambda _, event: house.operate(event, plenty))
+    ran = CliRunner().invoke(app, ["explain", "--stack", "s", "-l", selector])
+    assert ran.exit_code == code, ran.output
+    assert ("1 well" in ran.output or "not checked yet" in ran.output) is (code == 0)
 
 
 def test_a_fenced_group_is_not_said_to_need_no_change() -> None:

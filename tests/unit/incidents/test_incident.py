@@ -723,13 +723,14 @@ class TestStatusOfAll:
     def test_the_worst_cluster_is_first_and_the_healthy_ones_share_a_line(self) -> None:
         answer = self.fleet().ask("status", None)
         lines = printed(answer)
-        assert [len(line) <= 80 for line in lines] == [True] * 4
+        assert [len(line) <= 80 for line in lines] == [True] * 5
         assert lines[0].startswith("demo ")
         assert "critical  workers: 3 of 9 nodes missing for 7 min:" in lines[0]
         assert "warning   unreachable for 7 min: demo does" in lines[1]
         assert lines[2].startswith("bare ")
         assert "invalid record" in lines[2]
-        assert lines[3] == "2 others: 1 well, 1 paused"
+        assert lines[3] == "evenkeel explain prints each message and what to do"
+        assert lines[4] == "2 others: 1 well, 1 paused"
         assert "We currently do not have sufficient m5.large capacity" in printed(answer, 200)[0]
 
     def test_an_answer_that_is_too_large_still_names_every_cluster(self, monkeypatch: pytest.MonkeyPatch) -> None:

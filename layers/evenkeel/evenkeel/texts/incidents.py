@@ -82,6 +82,7 @@ def cause_text(cause: Cause, now: datetime) -> str:
         "title": cause_title(cause),
         "clusters": len(cause.clusters),
         "missing": cause.missing,
+        "several": cause.missing_in_several,
         "lasting": lasting(now - cause.since),
         "since": cause.since,
         "classes": classes,
@@ -89,19 +90,29 @@ def cause_text(cause: Cause, now: datetime) -> str:
     return fill(texts()["causes"]["text"], facts)
 
 
-def cause_todo(cause: Cause) -> str:
+def cause_todo(cause: Cause, now: datetime) -> str:
     """Return what an operator can do about a cause, without a full stop."""
-    return str(texts()["causes"]["zone"]["todo"]) if cause.kind is CauseKind.ZONE else todo(cause.worst)
+    if cause.kind is not CauseKind.ZONE:
+        return todo(cause.worst)
+    until = cause.fenced_until
+    is_fenced = until is not None and now < until
+    return fill(texts()["causes"]["zone"]["fenced" if is_fenced else "todo"], {"until": until or now})
 
 
-def cause_command(cause: Cause, stack: str) -> str:
-    """Return the command to run; for what is no zone, the command for the worst cluster."""
+def zone_todo_of_alert() -> str:
+    """Return what an operator can do about a zone, for alerts. They know its name, which two accounts may share."""
+    return str(texts()["causes"]["zone"]["alert"])
+
+
+def cause_command(cause: Cause, stack: str, selector: str = "") -> str:
+    """Return the command to run, for the clusters of the selector; for what is no zone, for the worst cluster."""
     if cause.kind is not CauseKind.ZONE:
         return command_line(cause.worst, cause.clusters[0], stack)
     name = cause.subject.rpartition("/")[2]
     form = "name" if name in cause.zone_names else "id"
     action, *options = fill(texts()["causes"]["zone"][form], {"place": name}).split()
-    return shlex.join(["evenkeel", action, "--stack", stack, *options])
+    scope = ["--selector", selector] if selector else ["--all"]
+    return shlex.join(["evenkeel", action, "--stack", stack, *options[:2], *scope, *options[2:]])
 
 
 def runbook(incident: Incident, runbooks: str) -> str:

@@ -1,11 +1,6 @@
-"""The chats and paging services that receive notifications. Each class names the documentation of its fields.
-
-A message from a cloud or an API server may contain any text. So it is shortened to one line without control characters,
-and its links and mentions are disabled.
-"""
+"""The chats and paging services that receive notifications. Each class names the documentation of its fields."""
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,33 +8,19 @@ from typing import Any, ClassVar
 from urllib.parse import quote as url_quote
 
 from evenkeel.adapters.alerts.https import HttpsPost
+from evenkeel.adapters.alerts.wording import LONGEST_LINE, LONGEST_TEXT, about, message, one_line, plain, subject
 from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
 from evenkeel.application.errors import AccessError, AccessUnavailableError
 from evenkeel.application.incidents.alerting import Alert, ChannelError
-from evenkeel.domain.model.incidents import Change, Severity
-from evenkeel.domain.model.values import printable
+from evenkeel.domain.model.incidents import Severity
 from evenkeel.texts.english import rfc3339
 
-# The largest number of incidents that one message lists; the status page shows all of them.
-_LINES = 20
-# The largest length of a line in a list, and of a line about a single alert, in characters. Twenty lines of a list fit
-# the limits of the services: Teams accepts 28 KB, and Slack shows 4,000 characters in full.
-_LONGEST_LINE = 180
-_LONGEST_TEXT = 600
 _LONGEST_HEADER = 4096
-_TITLES = {Change.OPENED: "Incident", Change.CHANGED: "Changed", Change.CLOSED: "Over"}
 # Each severity as PagerDuty and as Opsgenie name it.
 _PAGERDUTY = {Severity.CRITICAL: "critical", Severity.WARNING: "error", Severity.INFO: "warning"}
 _PRIORITIES = {Severity.CRITICAL: "P1", Severity.WARNING: "P2", Severity.INFO: "P3"}
 _LONGEST_INCIDENT = timedelta(days=365)
 _PAGE = "All of the fleet"
-
-# Matches the scheme of a URL, or text that browsers read as a scheme, together with the host. Browsers read a backslash
-# as a slash. A host without a scheme, such as host.example/path, does not match, because machine types and versions
-# look the same.
-_ADDRESS = re.compile(
-    r"((?<![^\W_])(?:www\.|(?:https?|ftp|mailto|tel):(?=\S)[/\\]*)|:?[/\\]{2,})([\w.@:+-]*)", re.IGNORECASE
-)
 
 # Returns the text of a secret by its name. Raises AccessError.
 ReadSecret = Callable[[str], str]
@@ -94,7 +75,7 @@ class Slack(_Service):
     url_secret: str
 
     def _request(self, alerts: Sequence[Alert]) -> _Request:
-        title, lines = _message(alerts)
+        title, lines = message(alerts)
         page = [f"<{_escaped(self.shared.page)}|{_PAGE}>"] if self.shared.page else []
         text = "\n".join([f"*{_escaped(title)}*", *map(_escaped, lines), *page])
         return _Request(url=_secret(self.shared, self.url_secret), body={"text": text})
@@ -114,7 +95,7 @@ class Teams(_Service):
     url_secret: str
 
     def _request(self, alerts: Sequence[Alert]) -> _Request:
-        title, lines = _message(alerts)
+        title, lines = message(alerts)
         colour = "Good" if all(alert.is_over for alert in alerts) else "Attention"
         heading = {"text": title, "weight": "Bolder", "size": "Medium", "color": colour}
         card: dict[str, Any] = {
@@ -155,7 +136,7 @@ class PagerDuty(_Service):
         }
         if not alert.is_over:
             event["payload"] = {
-                "summary": _line(_subject(alert), 1024),
+                "summary": one_line(subject(alert), 1024),
                 "source": _name(alert.cluster),
                 "severity": _PAGERDUTY[alert.severity],
                 "timestamp": alert.since,
@@ -199,9 +180,9 @@ class Opsgenie(_Service):
             url=self.url,
             headers=headers,
             body={
-                "message": _line(_subject(alert), 130),
+                "message": one_line(subject(alert), 130),
                 "alias": alert.dedup,
-                "description": "\n".join(_about(alert)),
+                "description": "\n".join(about(alert)),
                 "priority": _PRIORITIES[alert.severity],
                 "entity": _name(alert.cluster),
                 "source": "evenkeel",
@@ -239,13 +220,13 @@ def _postable(alert: Alert) -> dict[str, Any]:
     labels = {
         "alertname": f"Evenkeel{_name(words)}",
         "severity": alert.severity.value,
-        "cluster": _plain(alert.cluster),
-        "pool": _plain(alert.pool),
+        "cluster": plain(alert.cluster),
+        "pool": plain(alert.pool),
         "incident": alert.dedup,
     }
     annotations = {
-        "summary": _line(_subject(alert), _LONGEST_TEXT),
-        "description": "\n".join(_about(alert)),
+        "summary": one_line(subject(alert), LONGEST_TEXT),
+        "description": "\n".join(about(alert)),
         "runbook_url": alert.runbook,
     }
     annotations |= {name.replace(" ", "_"): text for name, text in _details(alert).items() if name != "runbook"}
@@ -276,34 +257,20 @@ class ChatTopic:
 
     def send(self, alerts: Sequence[Alert]) -> None:
         """Publish the alerts. Raises ChannelError."""
-        title, lines = _message(alerts)
-        message: dict[str, Any] = {
+        title, lines = message(alerts)
+        notification: dict[str, Any] = {
             "version": "1.0",
             "source": "custom",
             "content": {"textType": "client-markdown", "title": title, "description": "\n".join(lines)},
         }
         if self.page:
-            message["content"]["nextSteps"] = [f"{_PAGE}: {self.page}"]
+            notification["content"]["nextSteps"] = [f"{_PAGE}: {self.page}"]
         if len(alerts) == 1:  # so that later notifications of the incident appear in the same thread
-            message["metadata"] = {"threadId": alerts[0].dedup, "summary": title}
+            notification["metadata"] = {"threadId": alerts[0].dedup, "summary": title}
         try:
-            self.client.publish(TopicArn=self.topic, Message=json.dumps(message))
+            self.client.publish(TopicArn=self.topic, Message=json.dumps(notification))
         except AWS_ERRORS as error:
             raise ChannelError(f"topic {self.topic}: {text_of(error)}") from None
-
-
-def _message(alerts: Sequence[Alert]) -> tuple[str, list[str]]:
-    """Return a title and lines: all details of a single alert, or one line for each of the worst alerts."""
-    if len(alerts) == 1:
-        return _titled(alerts[0]), _about(alerts[0])
-    incidents = [alert for alert in alerts if not alert.heading]
-    over = sum(alert.is_over for alert in incidents)
-    counts = [f"{number} {noun}" for number, noun in ((len(incidents) - over, "incidents"), (over, "over")) if number]
-    clusters = len({alert.cluster for alert in incidents})
-    titles = [f"{', '.join(counts)} in {clusters} clusters"] if incidents else []
-    titles += sorted({alert.heading for alert in alerts if alert.heading})
-    more = [f"and {len(alerts) - _LINES} more: evenkeel status"] if len(alerts) > _LINES else []
-    return "; ".join(titles), [*map(_titled, alerts[:_LINES]), *more]
 
 
 def _links(alerts: Sequence[Alert], page: str) -> list[tuple[str, str]]:
@@ -313,47 +280,20 @@ def _links(alerts: Sequence[Alert], page: str) -> list[tuple[str, str]]:
     return runbook + ([(_PAGE, page)] if page else [])
 
 
-def _titled(alert: Alert) -> str:
-    return _line(f"{alert.heading or _TITLES[alert.change]}: {_subject(alert)}", _LONGEST_LINE)
-
-
-def _subject(alert: Alert) -> str:
-    return _plain(f"{alert.cluster}: {alert.message}" if alert.cluster else alert.message)
-
-
-def _about(alert: Alert) -> list[str]:
-    """Return the lines below the title of one alert."""
-    lines = [_subject(alert)]
-    if not alert.is_over:
-        lines += [_plain(alert.todo), _plain(alert.command), f"Runbook: {alert.runbook}" if alert.runbook else ""]
-    return [_line(line, _LONGEST_TEXT) for line in lines if line]
-
-
 def _details(alert: Alert) -> dict[str, str]:
     details = {
-        "pool": _plain(alert.pool),
-        "zones": _plain(", ".join(alert.zones)),
+        "pool": plain(alert.pool),
+        "zones": plain(", ".join(alert.zones)),
         "missing": str(alert.missing) if alert.missing else "",
-        "what to do": _plain(alert.todo),
-        "command": _plain(alert.command),
+        "what to do": plain(alert.todo),
+        "command": plain(alert.command),
         "runbook": alert.runbook,
     }
-    return {name: _line(text, _LONGEST_TEXT) for name, text in details.items() if text}
+    return {name: one_line(text, LONGEST_TEXT) for name, text in details.items() if text}
 
 
 def _name(text: str) -> str:
-    return _line(_plain(text), _LONGEST_LINE) or "evenkeel"
-
-
-def _line(text: str, longest: int) -> str:
-    text = " ".join(printable(text).split())
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def _plain(text: str) -> str:
-    """Return the text with links and mentions disabled. Evenkeel's own links are never passed to this function."""
-    text = _ADDRESS.sub(lambda match: f"{match[1].replace(':', '[:]')}{match[2]}".replace(".", "[.]"), printable(text))
-    return text.translate(str.maketrans("<>[]", "‹›()"))
+    return one_line(plain(text), LONGEST_LINE) or "evenkeel"
 
 
 def _escaped(text: str) -> str:

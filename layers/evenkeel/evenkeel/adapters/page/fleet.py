@@ -84,7 +84,7 @@ def _worst(section: Section, at: datetime, cause: str = "") -> tuple[str, str, s
     more = len(section.incidents) - 1
     return (
         worst.label + (f" (+{more})" if more else ""),
-        f"{worst.missing} of {worst.requested} missing" if worst.missing else "",
+        f"{worst.missing} of {worst.requested} missing" if worst.requested else "",
         duration(max(0.0, (at - worst.since).total_seconds())),
     )
 

@@ -84,6 +84,7 @@ def _nodes(running: int | None, requested: Span, missing: int) -> str:
     if running is None or wanted is None:
         text = f"{_number(wanted)} requested"
     else:
+        wanted = max(wanted, running + missing)  # no group requests released replicas that are missing
         coming = wanted - running - missing
         text = f"{running} of {wanted} running"
         text += (f", {missing} missing" if missing else "") + (f", {coming} on their way" if coming > 0 else "")
@@ -146,7 +147,7 @@ def _listed(pools: Sequence[PoolView]) -> _Pools:
     is_many = len(shown) > _MOST_CARDS
     return _Pools(
         open=[] if is_many else shown,
-        rows=shown if is_many else [],
+        rows=sorted(shown, key=lambda pool: -pool.missing) if is_many else [],
         healthy=folded,
         shared=_notes_of_pools(shown),
     )
@@ -168,6 +169,19 @@ def _alike(incidents: Sequence[IncidentView]) -> list[list[IncidentView]]:
     for incident in incidents:
         groups[incident.severity, incident.todo, incident.runbook].append(incident)
     return list(groups.values())
+
+
+def _alike_title(incidents: Sequence[IncidentView]) -> str:
+    """Return the title of incidents that need the same remedy: their pools, missing nodes, failures and zones."""
+    if len(incidents) == 1:
+        return incidents[0].headline
+    missing = sum(incident.missing for incident in incidents)
+    failures = dict.fromkeys((incident.failure_class or incident.kind).replace("-", " ") for incident in incidents)
+    zones = sorted({zone for incident in incidents for zone in incident.zones})
+    title = (
+        f"{counted(len(incidents), 'pool')}: {f'{counted(missing)} missing: ' if missing else ''}{', '.join(failures)}"
+    )
+    return title + (f" in {', '.join(zones)}" if zones else "")
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:
@@ -200,4 +214,5 @@ VIEWS: Mapping[str, Callable[..., Any]] = {
     "healthy_text": _healthy_text,
     "unhealthy_states": _states,
     "alike": _alike,
+    "alike_title": _alike_title,
 }

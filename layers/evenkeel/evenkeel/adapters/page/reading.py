@@ -36,7 +36,7 @@ from evenkeel.application.plan_documents import (
     ReplicaChange,
 )
 from evenkeel.domain.model.groups import State
-from evenkeel.texts.english import duration
+from evenkeel.texts.english import duration, without_request_ids
 from evenkeel.validation import Moment, read_json, read_model
 
 _Value = TypeVar("_Value")
@@ -242,7 +242,7 @@ def _shown(number: int | None) -> str:
 
 
 def _failure(failure: _Failure | _Known) -> str:
-    message = f": {failure.message}" if failure.message else ""
+    message = f": {without_request_ids(failure.message)}" if failure.message else ""
     return f"failure {failure.failures} in a row, {failure.kind}{message}"
 
 

@@ -11,6 +11,7 @@ from evenkeel.application.plan_documents import Number
 from evenkeel.domain.model.groups import State, is_outage
 from evenkeel.validation import Moment
 
+_NAMES = {"stopped": "not checked"}  # kinds of incident that people know by another name
 Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 
 
@@ -57,7 +58,7 @@ class IncidentView(Answer):
     @property
     def label(self) -> str:
         """Return the pool and the failure in two or three words."""
-        text = (self.failure_class or self.kind).replace("-", " ")
+        text = (self.failure_class or _NAMES.get(self.kind, self.kind)).replace("-", " ")
         return f"{self.pool}: {text}" if self.pool else text
 
 
@@ -188,6 +189,7 @@ class CauseView(Answer):
     clusters: tuple[str, ...]
     since: Moment
     missing: Number = 0
+    missing_in_several: Number = Field(default=0, alias="missingInSeveral")
     classes: tuple[str, ...] = ()
     todo: str
     command: str

@@ -35,10 +35,11 @@ from evenkeel.domain.model.pools import AnyPool, rule_of
 from evenkeel.domain.model.reasons import KEEPING, Reason, Rule, Topic
 from evenkeel.texts.english import ago, problem_text, rfc3339, sentence
 from evenkeel.texts.incidents import command_line, explains, incident_text, runbook, todo
-from evenkeel.texts.pool_numbers import chain_text, origin_text
+from evenkeel.texts.pool_numbers import chain_text, origin_text, some_names
 from evenkeel.validation import ConfigError
 
 _DECISIONS_TOLD = 3
+_INCIDENTS_TOLD = 3  # of each cause that clusters share
 _DECISIONS_READ = 50  # more than are shown, because most decisions are about other pools
 
 
@@ -75,7 +76,11 @@ def _explain_fleet(call: Call, fields: ExplainFields) -> Answer:
     open_incidents = [(cluster, each) for cluster in fleet["clusters"] for each in cluster.get("incidents", ())]
     for cause in fleet["causes"]:
         lines.append(f"{cause['severity']}: {_ended(cause['message'])}")
-        lines += [_told(cluster, each) for cluster, each in open_incidents if each.get("cause") == cause["title"]]
+        told = [(cluster, each) for cluster, each in open_incidents if each.get("cause") == cause["title"]]
+        lines += [_told(cluster, each) for cluster, each in told[:_INCIDENTS_TOLD]]
+        shown = {cluster["cluster"] for cluster, _ in told[:_INCIDENTS_TOLD]}
+        if alike := [cluster for cluster in cause["clusters"] if cluster not in shown]:
+            lines.append(f"The same in {some_names(alike)}.")
         lines.append(_remedy(cause))
     for cluster, incident in open_incidents:
         if "cause" not in incident:
@@ -85,9 +90,9 @@ def _explain_fleet(call: Call, fields: ExplainFields) -> Answer:
             command = f"evenkeel explain --stack {call.ports.stack} --cluster {cluster['cluster']}"
             lines.append(f"{cluster['cluster']}: {cluster['message']}; the answer had no room for more: {command}")
     lines.append(f"{fleet['message']}.")
-    return {"sentences": lines, "groups": {}, "history": [], "causes": fleet["causes"], "message": fleet["message"]} | {
-        "incidents": [{"cluster": cluster["cluster"], **incident} for cluster, incident in open_incidents]
-    }
+    texts = {"sentences": lines, "groups": {}, "history": [], "message": fleet["message"]}
+    incidents = [{"cluster": cluster["cluster"], **incident} for cluster, incident in open_incidents]
+    return {**texts, "causes": fleet["causes"], "incidents": incidents, "counts": fleet["counts"]}
 
 
 def _told(cluster: Mapping[str, Any], incident: Mapping[str, Any]) -> str:

@@ -61,6 +61,7 @@ class CauseSummary(Document):
     since: Timestamp
     seconds: int
     missing: int
+    missing_in_several: Annotated[int, ONLY_WHEN_SET] = 0  # zones; a part of ``missing``
     zones: list[str]
     classes: list[str]
     message: str
@@ -230,11 +231,12 @@ def _cause(cause: Cause, call: Call) -> CauseSummary:
         since=cause.since,
         seconds=max(0, int((call.now - cause.since).total_seconds())),
         missing=cause.missing,
+        missing_in_several=cause.missing_in_several,
         zones=list(cause.zone_names),
         classes=list(cause.classes),
         message=cause_text(cause, call.now),
-        todo=cause_todo(cause),
-        command=cause_command(cause, call.ports.stack),
+        todo=cause_todo(cause, call.now),
+        command=cause_command(cause, call.ports.stack, call.selector.text if call.selector else ""),
         runbook=runbook(cause.worst, call.ports.runbooks),
     )
 

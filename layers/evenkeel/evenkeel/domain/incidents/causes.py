@@ -63,6 +63,19 @@ class Cause:
         return sum(each.incident.missing for each in self.incidents)
 
     @property
+    def missing_in_several(self) -> int:
+        """Return how many of the missing nodes are missing in several zones, and not only in the zone of the cause."""
+        if self.kind is CauseKind.INCIDENT:
+            return 0
+        return sum(each.incident.missing for each in self.incidents if len(each.incident.zones) > 1)
+
+    @property
+    def fenced_until(self) -> datetime | None:
+        """Return the first end of the fences in all of the clusters; None: a cluster has no fence there."""
+        ends = [each.incident.fenced_until for each in self.incidents]
+        return None if None in ends else min(end for end in ends if end is not None)
+
+    @property
     def classes(self) -> tuple[str, ...]:
         """Return the classes of the failures."""
         found = {each.incident.failure_class for each in self.incidents}
