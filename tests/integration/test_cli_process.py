@@ -109,6 +109,22 @@ def test_an_interrupted_command_ends_in_one_line(when: str) -> None:
     assert (end.returncode, end.stdout, end.stderr) == (130, b"", b"evenkeel: interrupted\n")
 
 
+def _with_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def test_the_first_lines_import_nothing_that_python_has_not_imported_itself() -> None:
+    program = (
+        "import _signal, sys; wrong = []\n"
+        "class Guard:\n"
+        "  def find_spec(self, name, *_):\n"
+        "    if not name.startswith('evenkeel_cli') and _signal.getsignal(2).__name__ != '_end': wrong.append(name)\n"
+        "sys.meta_path.insert(0, Guard())\n"
+        "from evenkeel_cli import start; print(wrong)"
+    )
+    assert python(program, preexec_fn=_with_interrupts).stdout == b"[]\n"
+
+
 @pytest.mark.parametrize("milliseconds", [0, 20, 50, 100, 200, 400, 800])
 def test_an_interrupt_while_evenkeel_is_imported_is_one_line(milliseconds: int) -> None:
     """Python reports an interrupt itself until Evenkeel's first line has run, which is what ``begun`` says."""
@@ -117,7 +133,8 @@ def test_an_interrupt_while_evenkeel_is_imported_is_one_line(milliseconds: int) 
         "sys.argv = ['evenkeel', 'plan', '-f', '-']; start.main()"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", program], **pipes) as process:
+    # If the tests run in the background, their processes ignore interrupts, and Evenkeel would ignore them, too.
+    with subprocess.Popen([sys.executable, "-c", program], **pipes, preexec_fn=_with_interrupts) as process:
         assert process.stdout is not None
         process.stdout.readline()
         time.sleep(milliseconds / 1000)
