@@ -6,6 +6,7 @@ halted, or the action is only planned (dry run); 130 interrupted.
 """
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -19,6 +20,9 @@ from typer.core import TyperGroup
 from evenkeel import __version__
 from evenkeel_cli.commands import PANELS, app
 from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, CommandError, Output, error_document, say, say_document
+
+# The option -o and its value, if the same word has it. Short options without a value may be before it: -Ao json.
+_FORM = re.compile(r"--output(?:=(.*))?|-[^-flno]*o=?(.*)", re.DOTALL)
 
 
 class _Commands(TyperGroup):
@@ -68,7 +72,7 @@ def _expected(error: Exception) -> CommandError | None:
 
 def _usage_fault(error: typer.TyperException) -> str:
     """Return one line about a wrong command, option or argument, with the command that lists the right ones."""
-    text = " ".join(error.format_message().split()).rstrip(".?")
+    text = " ".join(error.format_message().split()).rstrip(".?").replace(" Value error,", "")  # pydantic's prefix
     context = getattr(error, "ctx", None)
     return f"{text[:1].lower()}{text[1:]}: see {context.command_path if context else 'evenkeel'} -h"
 
@@ -77,15 +81,9 @@ def _form(words: Sequence[str]) -> Output:
     """Return the output form that these arguments ask for. They may be too wrong for typer to read."""
     form = Output.TABLE
     for word, after in zip(words, [*words[1:], ""], strict=True):
-        name, sign, value = word.partition("=")
-        if word in ("-o", "--output"):
-            value = after
-        elif name == "--output" and sign:
-            pass
-        elif word.startswith("-o") and not word.startswith("--"):
-            value = word[2:].removeprefix("=")
-        else:
+        if (match := _FORM.fullmatch(word)) is None:
             continue
+        value = match[1] or match[2] or after
         form = next((choice for choice in Output if choice == value), form)
     return form
 
