@@ -6,6 +6,7 @@ from datetime import datetime
 
 import typer
 
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.objects import Object
 from evenkeel.application.errors import NoMachineApiError
 from evenkeel.application.rebalancing.decisions import plan_json
@@ -38,6 +39,7 @@ from evenkeel_cli.terminal import (
 _NO_POOL = 4
 # The default record. With it, a plan proposes a pool for similar node groups that have no label with a pool's name.
 _WITHOUT = {"pools": {"discover": "similar"}}
+_DISCOVERY = ["pools: {discover: similar}"]
 
 
 def plan_command(  # noqa: PLR0913  one parameter per option
@@ -83,11 +85,25 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     if now is None:
         moment += observation.clock_skew
     _, planned = with_pods(lambda seen: plan(seen, known, policy.policy(), moment), observation, see_pods)
-    proposals: Sequence[Proposal] = ()
-    if not planned.pools:
-        proposals = propose_marks(observation.groups, planned.skipped, policy.policy().similarity)
-        proposals = proposals or propose_places(() if observation.groups else _clues(texts, target))
-    _print_and_exit(planned, before, output, _proposed(proposals, target))
+    advice = () if planned.pools else _advice(observation, planned, policy, texts, target)
+    _print_and_exit(planned, before, output, advice)
+
+
+def _advice(
+    observation: Observation, planned: Plan, policy: ClusterFile, texts: Sequence[tuple[str, str]], target: Target
+) -> Sequence[str]:
+    """Return what to do where a plan has no pool: a heading, then the lines to paste."""
+    if observation.groups and policy.pools == ():
+        return ["to get a pool, add to the record (a plan without a record has this line):", *_DISCOVERY]
+    if marks := propose_marks(observation.groups, planned.skipped, policy.policy().similarity):
+        return _proposed(marks, target)
+    if observation.groups or any(skipped.namespace for skipped in planned.skipped):
+        return ()
+    kinds = (kind for name in policy.flavours for kind in FLAVOURS[name].scalables)
+    sought = ", ".join(f"{kind.plural}.{kind.group}" for kind in kinds)
+    where = f"context {target.context}" if target.context else target.kubeconfig or "the files"
+    nothing = f"no node group in {where}: looked for {sought}: name the API server or file that has them"
+    return _proposed(propose_places(_clues(texts, target)), target) or [nothing]
 
 
 def _proposed(proposals: Sequence[Proposal], target: Target) -> Sequence[str]:
@@ -109,6 +125,8 @@ def _print_and_exit(planned: Plan, before: StateFile, output: Output, proposed: 
         say_document({**document, **proposals, "state": before.after(planned), **failure}, output)
     elif output is Output.NAME:
         say_lines("\n".join(group_names(document["pools"])))
+        for line in proposed:
+            say(line, err=True)
     else:
         print_plan(planned, terminal(output))
         for line in proposed:

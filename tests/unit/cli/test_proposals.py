@@ -124,3 +124,24 @@ def test_names_from_a_file_cannot_be_commands(tmp_path: Path) -> None:
     (line,) = proposed(tmp_path, *(deployment(f"x; rm -rf /; \n-{zone[-1]}", zone) for zone in ZONES))
     assert len(shlex.split(line)) == 9
     assert "\n" not in line
+
+
+def test_a_record_that_names_no_pools_gets_the_line_that_discovers_them(tmp_path: Path) -> None:
+    file, record = tmp_path / "objects.json", tmp_path / "record.yaml"
+    file.write_text(json.dumps(deployment("web-a", ZONES[0])), encoding="utf-8")
+    record.write_text("level: converge", encoding="utf-8")
+    arguments = ["plan", "-f", str(file), "--record", str(record)]
+    named = CliRunner().invoke(app, [*arguments, "-o", "name"])
+    assert (named.exit_code, named.stdout) == (4, "")
+    heading = "to get a pool, add to the record (a plan without a record has this line):"
+    assert named.stderr.splitlines() == [heading, "pools: {discover: similar}"]
+    document = json.loads(CliRunner().invoke(app, [*arguments, "-o", "json"]).stdout)
+    assert document["proposals"] == ["pools: {discover: similar}"]
+
+
+def test_without_node_groups_a_plan_says_what_it_looked_for(tmp_path: Path) -> None:
+    file = tmp_path / "objects.yaml"
+    file.write_text("{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}}", encoding="utf-8")
+    ran = CliRunner().invoke(app, ["plan", "-f", str(file)])
+    last = ran.stdout.splitlines()[-1]
+    assert last.startswith("no node group in the files: looked for machinedeployments.machine.sapcloud.io, ")
