@@ -36,11 +36,18 @@ class _Commands(TyperGroup):
             code = super().main(words or ["--help"], *others, **settings)
         except typer.Abort:
             code = BAD_INPUT
+        except SystemExit as end:
+            if not isinstance(end.__context__, BrokenPipeError):
+                raise
+            code = 0  # the reader of a pipe has closed it: typer would exit with 1
         except Exception as error:
             if (failure := _expected(error)) is None:
                 raise
-            _print_failure(failure, _form(words))
             code = failure.code
+            try:
+                _print_failure(failure, _form(words))
+            except OSError:  # nobody reads the failure: its exit code remains
+                _discard_output()
         sys.exit(code or 0)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 (typer's signature)
@@ -142,7 +149,11 @@ def main() -> None:
 
 def _discard_output() -> None:
     """Discard buffered output. Otherwise, the interpreter would write it when it ends, and fail with a traceback."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

@@ -62,13 +62,20 @@ class Interrupted(SystemExit):
     """An interrupt whose message is already printed."""
 
 
+class _Console(Console):
+    """A console that raises BrokenPipeError for a closed pipe. rich would exit with 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # rich calls it while it handles the error
+
+
 def terminal(form: Output = Output.TABLE) -> Console:
     """Return a console for standard output, 80 columns wide if the reported width is implausible.
 
     For the form ``wide``, no line is too long for it.
     """
-    console = Console(width=_UNLIMITED) if form is Output.WIDE else Console()
-    return console if console.width >= _NARROWEST else Console(width=_USUAL)
+    console = _Console(width=_UNLIMITED) if form is Output.WIDE else _Console()
+    return console if console.width >= _NARROWEST else _Console(width=_USUAL)
 
 
 def cell(text: str, style: str = "") -> Text:

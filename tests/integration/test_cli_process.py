@@ -143,10 +143,19 @@ def test_an_interrupt_while_evenkeel_is_imported_is_one_line(milliseconds: int) 
     assert (process.returncode, error) == (130, b"evenkeel: interrupted\n")
 
 
-@pytest.mark.parametrize("command", ["--help", "status -h", "simulate scenarios/hold-or-release.yaml -o json"])
-def test_a_reader_that_closes_the_pipe_causes_no_line(command: str) -> None:
-    end = shell(f"{command} | head -1", cwd=ROOT)
-    assert (end.returncode, end.stderr) == (0, b"")
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("--help", 0),
+        ("status -h", 0),
+        ("simulate scenarios/hold-or-release.yaml", 0),
+        ("simulate scenarios/hold-or-release.yaml -o json", 0),
+        ("plan -f missing -o json", 2),
+    ],
+)
+def test_a_reader_that_closes_the_pipe_causes_no_line(command: str, code: int) -> None:
+    end = shell(f"{command} | true; exit ${{PIPESTATUS[0]}}", cwd=ROOT)
+    assert (end.returncode, end.stderr) == (code, b"")
 
 
 @pytest.mark.parametrize("name", ["evenkeel", "kubectl-evenkeel"])
@@ -226,6 +235,10 @@ def test_an_interrupted_request_to_a_stack_says_that_it_goes_on(action: str, mor
     )
     end = python(program)
     assert (end.returncode, end.stderr) == (130, b"evenkeel: interrupted" + more + b"\n")
+
+
+def test_a_failure_keeps_its_code_on_a_full_disk() -> None:
+    assert shell("nope 2>/dev/full").returncode == 2
 
 
 @pytest.mark.parametrize(
