@@ -32,7 +32,6 @@ from evenkeel_cli.terminal import (
     fail,
     say,
     say_document,
-    say_lines,
     terminal,
 )
 
@@ -66,6 +65,8 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     if cluster is not None and record is not None:
         fail(["--cluster and --record both name the cluster's record: leave one out"])
     record = cluster if record is None else record
+    if [*file, record, state].count("-") > 1:
+        fail(["standard input is named more than once: it can be read only once"])
     policy = read_model(ClusterFile, _WITHOUT if record is None else read_yaml(record), file_name(record or "record"))
     if namespace is not None:
         if file:
@@ -124,7 +125,8 @@ def _print_and_exit(planned: Plan, before: StateFile, output: Output, proposed: 
         failure = error_document(waiting, code) if waiting else {}
         say_document({**document, **proposals, "state": before.after(planned), **failure}, output)
     elif output is Output.NAME:
-        say_lines("\n".join(group_names(document["pools"])))
+        for name in group_names(document["pools"]):
+            say(name)
         for line in proposed:
             say(line, err=True)
     else:
