@@ -178,10 +178,15 @@ def test_a_shell_completes_commands_and_options(name: str) -> None:
     ],
 )
 def test_zsh_and_fish_complete(shell: str, asks: dict[str, str], answer: str) -> None:
-    program = "import sys; sys.argv = ['evenkeel']; from evenkeel_cli.start import main; main()"
+    program = (
+        "import atexit, sys; sys.argv = ['evenkeel']; from evenkeel_cli.start import main\n"
+        "atexit.register(lambda: print('rich.markdown' in sys.modules, file=sys.stderr)); main()"
+    )
 
     def said(**variables: str) -> str:
-        return python(program, env=os.environ | variables).stdout.decode()
+        end = python(program, env=os.environ | variables)
+        assert end.stderr == b"False\n"  # it takes 0.05 s
+        return end.stdout.decode()
 
     script = said(_EVENKEEL_COMPLETE=f"source_{shell}")
     asks = {**asks, "_EVENKEEL_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "evenkeel fen"}
