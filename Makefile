@@ -24,6 +24,10 @@ interruptible = trap 'sleep 0.1; exit 130' INT
 # Run a command and show its errors after its end.
 quietly = $(interruptible); { errors=$$({ $(1); } 2>&1 >&3); } 3>&1 || { code=$$?; echo "$$errors" >&2; exit $$code; }
 
+# Print how many packages are installed, every 10 seconds until the recipe's shell ends: pip prints nothing meanwhile.
+installed = while sleep 10 >/dev/null && kill -0 $$$$ 2>/dev/null; do \
+  n=$$(ls -d .venv/lib/python3*/site-packages/*.dist-info | wc -l); [ $$n -lt 5 ] || echo "  $$((n)) installed"; done
+
 # pyproject.toml is a prerequisite because it defines the editable install and the console script.
 .venv/.ready: requirements/dev.txt pyproject.toml cli/pyproject.toml
 	@$(interruptible); $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -32,8 +36,8 @@ quietly = $(interruptible); { errors=$$({ $(1); } 2>&1 >&3); } 3>&1 || { code=$$
 	@$(call quietly,$(PYTHON) -m venv .venv \
 	  || { echo "$(PYTHON) cannot create a virtual environment: install its venv package (Debian: python3-venv)" >&2; exit 1; })
 	@echo "Step 2: about 80 pinned packages (1 to 2 minutes)"
-	@$(call quietly,$(BIN)/pip install --progress-bar off --require-hashes --no-deps -r requirements/dev.txt \
-	  | awk '/^Collecting/ && ++n % 20 == 0 {print "  " n " fetched"; fflush()} /^Installing/ {print "  installing"}')
+	@$(installed) & $(call quietly,$(BIN)/pip install --progress-bar off --require-hashes --no-deps -r requirements/dev.txt \
+	  | awk '/^Collecting/ && ++n % 20 == 0 {print "  " n " fetched"; fflush()} /^Installing/ {print "  installing"; fflush()}')
 	@echo "Step 3: the command line (about 5 seconds)"
 	@$(call quietly,$(BIN)/pip install -qq --no-deps --no-build-isolation -e . -e ./cli)
 	@touch $@

@@ -185,5 +185,5 @@ def export_command(stack: str, cluster: str, selector: str | None, out: str) -> 
 def fleet_yaml(records: Iterable[_Json], comments: Iterable[str] = ()) -> str:
     """Return the text of a fleet file for `evenkeel apply`."""
     lines = "".join(f"# {' '.join(line.split())}\n" for line in comments)
-    document = {"clusters": list(records)}
+    document = json.loads(json.dumps({"clusters": list(records)}))  # only types that YAML represents
     return _HEADER + lines + yaml.safe_dump(document, sort_keys=False, allow_unicode=False, width=100)

@@ -6,6 +6,7 @@ halted, or the action is only planned (dry run); 130 interrupted.
 """
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -14,11 +15,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import _completion_classes
 from typer.core import TyperGroup
 
 from evenkeel import __version__
 from evenkeel_cli.commands import PANELS, app
 from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, CommandError, Output, error_document, say, say_document
+
+_COMPLETION = "_EVENKEEL_COMPLETE"
+# The option -o and its value, if the same word has it. Short options without a value may be before it: -Ao json.
+_FORM = re.compile(r"--output(?:=(.*))?|-[^-flno]*o=?(.*)", re.DOTALL)
 
 
 class _Commands(TyperGroup):
@@ -32,11 +38,18 @@ class _Commands(TyperGroup):
             code = super().main(words or ["--help"], *others, **settings)
         except typer.Abort:
             code = BAD_INPUT
+        except SystemExit as end:
+            if not isinstance(end.__context__, BrokenPipeError):
+                raise
+            code = 0  # the reader of a pipe has closed it: typer would exit with 1
         except Exception as error:
             if (failure := _expected(error)) is None:
                 raise
-            _print_failure(failure, _form(words))
             code = failure.code
+            try:
+                _print_failure(failure, _form(words))
+            except OSError:  # nobody reads the failure: its exit code remains
+                _discard_output()
         sys.exit(code or 0)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 (typer's signature)
@@ -68,7 +81,7 @@ def _expected(error: Exception) -> CommandError | None:
 
 def _usage_fault(error: typer.TyperException) -> str:
     """Return one line about a wrong command, option or argument, with the command that lists the right ones."""
-    text = " ".join(error.format_message().split()).rstrip(".?")
+    text = " ".join(error.format_message().split()).rstrip(".?").replace(" Value error,", "")  # pydantic's prefix
     context = getattr(error, "ctx", None)
     return f"{text[:1].lower()}{text[1:]}: see {context.command_path if context else 'evenkeel'} -h"
 
@@ -77,15 +90,9 @@ def _form(words: Sequence[str]) -> Output:
     """Return the output form that these arguments ask for. They may be too wrong for typer to read."""
     form = Output.TABLE
     for word, after in zip(words, [*words[1:], ""], strict=True):
-        name, sign, value = word.partition("=")
-        if word in ("-o", "--output"):
-            value = after
-        elif name == "--output" and sign:
-            pass
-        elif word.startswith("-o") and not word.startswith("--"):
-            value = word[2:].removeprefix("=")
-        else:
+        if (match := _FORM.fullmatch(word)) is None:
             continue
+        value = match[1] or match[2] or after
         form = next((choice for choice in Output if choice == value), form)
     return form
 
@@ -130,7 +137,10 @@ def main() -> None:
                 # The completion of the two words `kubectl evenkeel` would replace kubectl's own completion.
                 say("evenkeel: kubectl completes its own lines: completion is for the command evenkeel alone", err=True)
                 sys.exit(BAD_INPUT)
-            app(prog_name=called, complete_var="_EVENKEEL_COMPLETE")
+            if _COMPLETION in os.environ:
+                # typer would let rich remove markup from the help of each word. There is none, and rich takes 0.05 s.
+                _completion_classes._sanitize_help_text = lambda text: text
+            app(prog_name=called, complete_var=_COMPLETION)
         finally:
             sys.stdout.flush()  # a full disk is reported here in one line, not when the interpreter ends
     except BrokenPipeError:
@@ -144,7 +154,11 @@ def main() -> None:
 
 def _discard_output() -> None:
     """Discard buffered output. Otherwise, the interpreter would write it when it ends, and fail with a traceback."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

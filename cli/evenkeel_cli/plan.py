@@ -6,6 +6,7 @@ from datetime import datetime
 
 import typer
 
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.objects import Object
 from evenkeel.application.errors import NoMachineApiError
 from evenkeel.application.rebalancing.decisions import plan_json
@@ -31,13 +32,13 @@ from evenkeel_cli.terminal import (
     fail,
     say,
     say_document,
-    say_lines,
     terminal,
 )
 
 _NO_POOL = 4
 # The default record. With it, a plan proposes a pool for similar node groups that have no label with a pool's name.
 _WITHOUT = {"pools": {"discover": "similar"}}
+_DISCOVERY = ["pools: {discover: similar}"]
 
 
 def plan_command(  # noqa: PLR0913  one parameter per option
@@ -64,6 +65,8 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     if cluster is not None and record is not None:
         fail(["--cluster and --record both name the cluster's record: leave one out"])
     record = cluster if record is None else record
+    if [*file, record, state].count("-") > 1:
+        fail(["standard input is named more than once: it can be read only once"])
     policy = read_model(ClusterFile, _WITHOUT if record is None else read_yaml(record), file_name(record or "record"))
     if namespace is not None:
         if file:
@@ -83,11 +86,25 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     if now is None:
         moment += observation.clock_skew
     _, planned = with_pods(lambda seen: plan(seen, known, policy.policy(), moment), observation, see_pods)
-    proposals: Sequence[Proposal] = ()
-    if not planned.pools:
-        proposals = propose_marks(observation.groups, planned.skipped, policy.policy().similarity)
-        proposals = proposals or propose_places(() if observation.groups else _clues(texts, target))
-    _print_and_exit(planned, before, output, _proposed(proposals, target))
+    advice = () if planned.pools else _advice(observation, planned, policy, texts, target)
+    _print_and_exit(planned, before, output, advice)
+
+
+def _advice(
+    observation: Observation, planned: Plan, policy: ClusterFile, texts: Sequence[tuple[str, str]], target: Target
+) -> Sequence[str]:
+    """Return what to do where a plan has no pool: a heading, then the lines to paste."""
+    if observation.groups and policy.pools == ():
+        return ["to get a pool, add to the record (a plan without a record has this line):", *_DISCOVERY]
+    if marks := propose_marks(observation.groups, planned.skipped, policy.policy().similarity):
+        return _proposed(marks, target)
+    if observation.groups or any(skipped.namespace for skipped in planned.skipped):
+        return ()
+    kinds = (kind for name in policy.flavours for kind in FLAVOURS[name].scalables)
+    sought = ", ".join(f"{kind.plural}.{kind.group}" for kind in kinds)
+    where = f"context {target.context}" if target.context else target.kubeconfig or "the files"
+    nothing = f"no node group in {where}: looked for {sought}: name the API server or file that has them"
+    return _proposed(propose_places(_clues(texts, target)), target) or [nothing]
 
 
 def _proposed(proposals: Sequence[Proposal], target: Target) -> Sequence[str]:
@@ -108,7 +125,10 @@ def _print_and_exit(planned: Plan, before: StateFile, output: Output, proposed: 
         failure = error_document(waiting, code) if waiting else {}
         say_document({**document, **proposals, "state": before.after(planned), **failure}, output)
     elif output is Output.NAME:
-        say_lines("\n".join(group_names(document["pools"])))
+        for name in group_names(document["pools"]):
+            say(name)
+        for line in proposed:
+            say(line, err=True)
     else:
         print_plan(planned, terminal(output))
         for line in proposed:

@@ -1,11 +1,11 @@
-"""Propose what to do where a plan has no pool: at most three lines to paste, made from what was found."""
+"""Propose what to do where a plan has no pool: a few lines to paste, made from what was found."""
 
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import chain, islice, takewhile
+from itertools import takewhile
 
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.objects import (
@@ -28,7 +28,8 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.similarity import IGNORED_LABELS, Similarity
 from evenkeel.domain.model.values import printable
 
-_MOST = 3
+_MOST = 3  # or as many as one pool needs: with fewer lines, it would be no pool
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")  # other names are no names of objects, and could be options
 # Zones of AWS and of Google Cloud.
 _ENDS_IN_ZONE = re.compile(r"(.+)-([a-z]{2}-(?:gov-|isob?-)?[a-z]+-[0-9][a-z]|[a-z]+-[a-z]+[0-9]+-[a-z])")
 _LONGEST_VALUE = 63  # of a label
@@ -53,6 +54,7 @@ class Mark:
     names: tuple[str, ...]
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    overwrites: bool = False  # True: an object has another value, such as 0
 
 
 @dataclass(frozen=True)
@@ -82,15 +84,23 @@ class Target:
 def propose_marks(
     groups: Iterable[NodeGroup], skipped: Sequence[Skipped], similarity: Similarity | None
 ) -> Sequence[Proposal]:
-    """Return marks by which groups in no pool form pools, for the largest sets of groups that look alike."""
+    """Return marks by which groups in no pool form pools, for the largest sets of groups that look alike.
+
+    The marks of one set stay together.
+    """
     reasons = {(one.namespace, one.name): _innermost(one.reason) for one in skipped}
     candidates = [
         group for group in groups if reasons.get((group.key.namespace, group.key.name), Rule.SAID) not in _HOPELESS
     ]
     sets = sorted(_sets(candidates).items(), key=lambda entry: (-len(entry[1]), entry[0]))
-    marks = (mark for (*_, name), members in sets for mark in _marks(name, members, similarity))
-    zoneless = (_zone_mark(one) for one in skipped if one.reason.rule is Rule.NAMES_NO_ZONE)
-    return list(islice(chain(marks, zoneless), _MOST))
+    marks = [[*_marks(name, members, similarity)] for (*_, name), members in sets]
+    marks += [[_zone_mark(one)] for one in skipped if one.reason.rule is Rule.NAMES_NO_ZONE]
+    chosen: list[Mark] = []
+    for of_set in marks:
+        is_safe = all(_NAME.fullmatch(name) for mark in of_set for name in (*mark.names, mark.namespace or "none"))
+        if is_safe and (not chosen or len(chosen) + len(of_set) <= _MOST):
+            chosen += of_set
+    return chosen
 
 
 def propose_places(objects: Iterable[Object]) -> Sequence[Proposal]:
@@ -105,11 +115,10 @@ def propose_places(objects: Iterable[Object]) -> Sequence[Proposal]:
 def heading(proposals: Iterable[Proposal]) -> str:
     """Return the line above the lines to paste. It says which of their values are assumptions."""
     marks = [proposal for proposal in proposals if isinstance(proposal, Mark)]
-    if any(mark.annotations for mark in marks):
-        return "to get a pool, run (the numbers are today's nodes: write those that you want):"
-    if any(ZONE_LABEL in mark.labels for mark in marks):
-        return "to get a pool, run (the zones are parts of names: check them):"
-    return "to get a pool, run:"
+    numbers = ["the numbers are today's nodes"] if any(mark.annotations for mark in marks) else []
+    zones = ["the zones are parts of names"] if any(ZONE_LABEL in mark.labels for mark in marks) else []
+    assumed = f" ({', '.join((*numbers, *zones))}: check them)" if numbers or zones else ""
+    return f"to get a pool, run{assumed}:"
 
 
 def lines(proposals: Iterable[Proposal], target: Target) -> list[str]:
@@ -128,7 +137,8 @@ def _line(proposal: Proposal, target: Target) -> str:
     values = [f"{key}={value}" for key, value in (proposal.labels or proposal.annotations).items()]
     verb, resource = "label" if proposal.labels else "annotate", f"{proposal.kind.plural}.{proposal.kind.group}"
     where = ["-n", proposal.namespace] if proposal.namespace else []
-    return shlex.join(["kubectl", *given, verb, resource, *where, *proposal.names, *values])
+    overwrite = ["--overwrite"] if proposal.overwrites else []
+    return shlex.join(["kubectl", *given, verb, resource, *where, *overwrite, *proposal.names, *values])
 
 
 def _innermost(reason: Reason) -> Rule:
@@ -186,6 +196,12 @@ def _split(name: str) -> tuple[str, str]:
     return pool or name, zone
 
 
+def _zone_in(name: str) -> str | None:
+    """Return the part of a name that may be its zone: with a digit, or one letter. None: it has no such part."""
+    pool, zone = _split(name)
+    return zone if pool != name and re.search(r"[0-9]|^[a-z]$", zone) else None
+
+
 def _zone_mark(skipped: Skipped) -> Mark:
     """Return the mark that gives a MachinePool its zone."""
     kind = next(kind for kind in FLAVOURS["cluster-api"].scalables if kind.kind == "MachinePool")
@@ -210,18 +226,36 @@ def _marks(pool: str, members: Sequence[NodeGroup], similarity: Similarity | Non
     first = members[0]
     kind = next(kind for kind in FLAVOURS[first.key.flavour].scalables if kind.kind == first.identity.kind)
     names, is_labelled = tuple(group.key.name for group in members), first.identity.pool_label is not None
-    sized = any(group.bounds is not None and group.bounds.max for group in members)
+    sized = any((group.bounds is not None and group.bounds.max) or group.annotations.pool_max for group in members)
     if not all(group.identity.zone for group in members):
-        for name in names:
+        zones = [None if group.identity.zone else _zone_in(group.key.name) for group in members]
+        if any(zone is None and not group.identity.zone for zone, group in zip(zones, members, strict=True)):
+            return
+        for zone, group in zip(zones, members, strict=True):
             labels = {} if is_labelled else {POOL_LABEL: pool}
-            labels[ZONE_LABEL] = _split(name)[1]
-            yield Mark(kind=kind, namespace=first.key.namespace, names=(name,), labels=labels)
+            labels |= {} if zone is None else {ZONE_LABEL: zone}
+            if labels:
+                yield _mark(kind, [group], labels)
     elif not is_labelled and (sized or not _are_similar(members, similarity)):
         yield _label(pool, members, kind)
     if not sized:
         nodes = sum(group.requested for group in members)
-        numbers = {POOL_MIN: str(nodes), POOL_MAX: str(max(nodes, len(members)))}
-        yield Mark(kind=kind, namespace=first.key.namespace, names=names, annotations=numbers)
+        low = next((one.annotations.pool_min for one in members if one.annotations.pool_min is not None), None)
+        numbers = {POOL_MIN: str(nodes)} if low is None else {}
+        numbers[POOL_MAX] = str(max(nodes, len(members), low or 0))
+        has_value = any(group.annotations.pool_max is not None for group in members)
+        yield Mark(kind=kind, namespace=first.key.namespace, names=names, annotations=numbers, overwrites=has_value)
+
+
+def _mark(kind: Kind, members: Sequence[NodeGroup], labels: Mapping[str, str]) -> Mark:
+    """Return the mark that labels these groups."""
+    return Mark(
+        kind=kind,
+        namespace=members[0].key.namespace,
+        names=tuple(group.key.name for group in members),
+        labels=labels,
+        overwrites=any(not labels.keys().isdisjoint(group.identity.labels) for group in members),
+    )
 
 
 def _label(pool: str, members: Sequence[NodeGroup], kind: Kind) -> Mark:
@@ -230,8 +264,7 @@ def _label(pool: str, members: Sequence[NodeGroup], kind: Kind) -> Mark:
     if NodePool.kind.kind in {owner.kind for owner in owners}:
         names = tuple(owner.name for owner in owners)
         return Mark(kind=NodePool.kind, namespace=owners[0].namespace, names=names, labels={POOL_LABEL: pool})
-    names = tuple(group.key.name for group in members)
-    return Mark(kind=kind, namespace=members[0].key.namespace, names=names, labels={POOL_LABEL: pool})
+    return _mark(kind, members, {POOL_LABEL: pool})
 
 
 def _are_similar(members: Sequence[NodeGroup], similarity: Similarity | None) -> bool:

@@ -8,7 +8,7 @@ its own rights, not with those of the caller.
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from botocore import exceptions as botocore
 from botocore.config import Config
@@ -46,6 +46,13 @@ class CannotAskError(CommandError):
         super().__init__([message], code)
 
 
+class _Fields(dict[str, Any]):
+    """An object in a stack's answer. A missing field raises CannotAskError: another program or release answered."""
+
+    def __missing__(self, field: str) -> NoReturn:
+        raise CannotAskError(f"the stack's answer has no {field}: use the command line of the stack's release")
+
+
 def session() -> Any:
     """Return a session with the caller's credentials, in the region of the variables or of the profile."""
     import boto3  # slow (a quarter of a second), and not needed by commands without a stack
@@ -76,15 +83,20 @@ def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
         answer = aws.client("lambda", config=_CONFIG).invoke(
             FunctionName=resource["StackResourceDetail"]["PhysicalResourceId"], Payload=json.dumps(event).encode()
         )
-        payload = json.loads(answer["Payload"].read())
+        payload = json.loads(answer["Payload"].read(), object_hook=_Fields)
     except (*AWS_ERRORS, OSError, ValueError, KeyError) as error:
         raise _error(error, stack, function, service, action) from None
     if "FunctionError" in answer:
         failure = payload.get("errorMessage") if isinstance(payload, Mapping) else payload
         raise CannotAskError(f"{function} of stack {stack} failed: {failure}: see its log")
-    if not isinstance(payload, dict) or not isinstance(payload.get("message"), str):
+    if not isinstance(payload, dict) or not isinstance(payload.get("message"), str) or not _has_objects(payload):
         raise CannotAskError(f"{function} of stack {stack} answered {quote(payload)}: that is none of Evenkeel's")
     return payload
+
+
+def _has_objects(answer: Mapping[str, Any]) -> bool:
+    clusters = answer.get("clusters", [])
+    return isinstance(clusters, list) and all(isinstance(cluster, dict) for cluster in clusters)
 
 
 def ask_quickly(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from threading import Timer
 from typing import Any, NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -62,13 +62,20 @@ class Interrupted(SystemExit):
     """An interrupt whose message is already printed."""
 
 
+class _Console(Console):
+    """A console that raises BrokenPipeError for a closed pipe. rich would exit with 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # rich calls it while it handles the error
+
+
 def terminal(form: Output = Output.TABLE) -> Console:
     """Return a console for standard output, 80 columns wide if the reported width is implausible.
 
     For the form ``wide``, no line is too long for it.
     """
-    console = Console(width=_UNLIMITED) if form is Output.WIDE else Console()
-    return console if console.width >= _NARROWEST else Console(width=_USUAL)
+    console = _Console(width=_UNLIMITED) if form is Output.WIDE else _Console()
+    return console if console.width >= _NARROWEST else _Console(width=_USUAL)
 
 
 def cell(text: str, style: str = "") -> Text:
@@ -76,9 +83,22 @@ def cell(text: str, style: str = "") -> Text:
     return Text(printable(text), style=style)
 
 
+class _Table(Table):
+    """A table with a heading that has the width of the console. A title of rich has only the table's width."""
+
+    heading = Text()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.heading:
+            yield self.heading
+        yield from super().__rich_console__(console, options)
+
+
 def table(title: str) -> Table:
     """Return an empty table without a frame, which would take space from names and is noise in a pipe."""
-    return Table(title=cell(title), title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    empty = _Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    empty.heading = cell(title, "italic")
+    return empty
 
 
 def shortened(names: Sequence[str], width: int) -> list[str]:

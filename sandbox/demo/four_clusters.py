@@ -80,7 +80,7 @@ class FourClusters(Stage):
             self.print_row("", Text(self.operator("status", name)["message"], "bold"))
             self.print_row("  ", Text(KINDS[name].description))
             self.print_row("  ", Text(f"pods waited {waited}; nodes {nodes}; patches {patches}; PoolMaximum {maximum}"))
-        self.print_row("\nnext: ", Text(NEXT))
+        self.print_row("\nnext, read-only: ", Text(NEXT))
 
     # -- what the acts do -----------------------------------------------------------------------------------------
 

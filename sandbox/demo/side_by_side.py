@@ -54,7 +54,7 @@ class SideBySide(Stage):
         labels = ("pods waited", "nodes", "patches", f"PoolMaximum {POOL.maximum}")
         for label, *texts in zip(labels, self.without.texts(), self.evenkeel.texts(), strict=True):
             self.print_row(label.ljust(16), *(padded(Text(text), SIDE - 4) for text in texts))
-        self.print_row("next".ljust(16), Text(NEXT))
+        self.print_row("next, read-only".ljust(16), Text(NEXT))
 
 
 ACTS = (

@@ -40,8 +40,8 @@ TIMING = Timing(provision=timedelta(seconds=45))
 LOOP = 10  # seconds: cluster-autoscaler's scan interval
 POOL = Pool(name="workers", minimum=3, maximum=12)
 SHARE = POOL.maximum // len(POOL.zones)  # the maximum of a zone, as its owner divides the pool
-LEGEND = "# is a node, . is a requested node."
-NEXT = ".venv/bin/evenkeel plan --context <context>   # read-only"
+LEGEND = "# is a node, . is a requested node. A fenced zone gets no new nodes, a probing zone one, as a test."
+NEXT = ".venv/bin/evenkeel plan --context <cluster-of-machine-objects>"  # at most 64 columns
 _CELL = 9  # columns of a zone
 _BARS = _CELL * len(POOL.zones)
 SIDE = _BARS + 9  # columns of a cluster

@@ -400,7 +400,7 @@ class TestExplain:
 
     def test_numbers_from_annotations_and_sums_name_their_source(self) -> None:
         text = self.text(House(pools=[]), pool="workers")
-        assert "PoolMaximum is 27: the sum of its members' bounds as they were at adoption." in text
+        assert "PoolMaximum is 27: the sum of its members' bounds without Evenkeel's changes." in text
         text = self.text(House(zones((1, 1), pool_max=9)), pool="workers")
         assert "PoolMaximum is 9: annotation evenkeel.dev/pool-max on MachineDeployment default/workers-a, " in text
 

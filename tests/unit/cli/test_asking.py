@@ -8,7 +8,9 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import packages_distributions
+from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,6 +47,21 @@ def type_(monkeypatch: pytest.MonkeyPatch, stack: Stack, command: str, answer: s
 
 
 MIXED = {"a": "a: zone z", "b": None, "c": "c: zone z", "d": None}
+
+
+@pytest.mark.parametrize("answer", [{}, {"clusters": [{}]}, {"clusters": [1]}, {"clusters": 1}])
+@pytest.mark.parametrize("command", ["status", "explain", "readiness", "export", "record --cluster blue --out -"])
+def test_an_answer_without_its_fields_is_one_line(
+    command: str, answer: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payload = json.dumps({"ok": True, "message": "x", **answer}).encode()
+    aws = SimpleNamespace(
+        describe_stack_resource=lambda **_: {"StackResourceDetail": {"PhysicalResourceId": "f"}},
+        invoke=lambda **_: {"Payload": BytesIO(payload)},
+    )
+    monkeypatch.setattr(stack_client, "session", lambda: SimpleNamespace(client=lambda *_, **__: aws))
+    ran = CliRunner().invoke(app, [*command.split(), "--stack", "s"])
+    assert (ran.exit_code, ran.stdout, ran.stderr.count("\n"), ran.stderr[:10]) == (1, "", 1, "evenkeel: "), ran.output
 
 
 def test_unchanged_clusters_are_counted_over_all_answers(monkeypatch: pytest.MonkeyPatch) -> None:

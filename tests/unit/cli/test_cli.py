@@ -496,6 +496,16 @@ class TestBadInput:
     def test_empty_standard_input_is_an_error(self, files: Files) -> None:
         assert files.faults("-f", "-", stdin="") == ["evenkeel: standard input: it holds no object"]
 
+    @pytest.mark.parametrize("option", ["-f", "--record", "--state"])
+    def test_standard_input_is_read_once(self, files: Files, option: str) -> None:
+        (line,) = files.faults("-f", "-", option, "-", stdin="{}")
+        assert line == "evenkeel: standard input is named more than once: it can be read only once"
+
+    def test_a_name_is_one_line(self, files: Files) -> None:
+        (item, *_) = pool_of(1, 1, 1)
+        named = files.run("-f", files.listed(with_field(item, "a\nb", "metadata", "name")), "-o", "name")
+        assert named.stdout == "demo/a b\n"
+
     @pytest.mark.parametrize("none", ["[]", "false", "0", "''"])
     def test_only_an_empty_record_is_an_empty_object(self, files: Files, none: str) -> None:
         (line,) = files.faults("-f", files.listed(*pool_of(1, 1, 1)), "--record", files.write("record.yaml", none))

@@ -112,10 +112,16 @@ def test_a_failure_is_a_document_if_the_answer_would_be_one(command: str, fault:
     assert (plain.exit_code, plain.stdout, plain.stderr) == (2, "", f"evenkeel: {fault}\n")
 
 
+@pytest.mark.parametrize("options", ["-Ao json", "-Aojson", "-wAo json"])
+def test_the_form_may_stand_behind_other_short_options(options: str) -> None:
+    assert json.loads(run(f"status --nope {options}").stdout)["error"]["code"] == 2
+
+
 @pytest.mark.parametrize("command", ["nope", "statu", "status --watchh", "status -o csv", "discover", "simulate"])
 def test_a_wrong_command_or_option_is_one_line(command: str) -> None:
     ran = run(command)
     assert (ran.exit_code, ran.stdout, ran.stderr.count("\n"), ran.stderr[:10]) == (2, "", 1, "evenkeel: ")
+    assert "Value error" not in ran.stderr
 
 
 def test_help_has_a_short_option_and_shows_the_variables() -> None:

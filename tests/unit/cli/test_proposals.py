@@ -120,7 +120,55 @@ def test_objects_without_node_groups_show_where_these_are(item: Object, line: st
     assert proposed(tmp_path, item) == ([] if line is None else [line])
 
 
-def test_names_from_a_file_cannot_be_commands(tmp_path: Path) -> None:
-    (line,) = proposed(tmp_path, *(deployment(f"x; rm -rf /; \n-{zone[-1]}", zone) for zone in ZONES))
-    assert len(shlex.split(line)) == 9
-    assert "\n" not in line
+@pytest.mark.parametrize("name", ["x; rm -rf /; \n-", "--overwrite-", "evenkeel.dev/x=1-"])
+def test_names_from_a_file_cannot_be_commands_or_options(name: str, tmp_path: Path) -> None:
+    assert proposed(tmp_path, *(deployment(f"{name}{zone[-1]}", zone) for zone in ZONES)) == []
+
+
+def test_the_lines_for_one_pool_are_complete(tmp_path: Path) -> None:
+    groups = [deployment(f"web-{zone[-1]}", None, bounds=False) for zone in ZONES]
+    lines = proposed(tmp_path, *groups)
+    assert len(lines) == 4
+    shown = CliRunner().invoke(app, ["plan", "-f", str(tmp_path / "objects.json")]).stdout
+    assert "(the numbers are today's nodes, the zones are parts of names: check them)" in shown
+    for group, line in zip(groups, lines, strict=False):
+        group["metadata"]["labels"] = dict(pair.split("=") for pair in shlex.split(line)[-2:])
+    assert proposed(tmp_path, *groups) == lines[3:]
+    groups[0]["metadata"]["annotations"] = dict(pair.split("=") for pair in shlex.split(lines[3])[-2:])
+    file = tmp_path / "objects.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": groups}), encoding="utf-8")
+    assert CliRunner().invoke(app, ["plan", "-f", str(file)]).exit_code == 0
+
+
+def test_a_value_that_is_there_is_overwritten(tmp_path: Path) -> None:
+    labelled = [deployment(f"web-{zone[-1]}", zone, bounds=False, **{"evenkeel.dev/pool": ""}) for zone in ZONES]
+    labelled[0]["metadata"]["annotations"] = {"evenkeel.dev/pool-max": "0", "evenkeel.dev/pool-min": "2"}
+    assert [line.partition("prod ")[2] for line in proposed(tmp_path, *labelled)] == [
+        "--overwrite web-a web-b web-c evenkeel.dev/pool=web",
+        "--overwrite web-a web-b web-c evenkeel.dev/pool-max=6",
+    ]
+
+
+def test_names_without_a_zone_get_no_zone(tmp_path: Path) -> None:
+    assert proposed(tmp_path, *(deployment(name, None) for name in ("web", "db", "my-cache"))) == []
+
+
+def test_a_record_that_names_no_pools_gets_the_line_that_discovers_them(tmp_path: Path) -> None:
+    file, record = tmp_path / "objects.json", tmp_path / "record.yaml"
+    file.write_text(json.dumps(deployment("web-a", ZONES[0])), encoding="utf-8")
+    record.write_text("level: converge", encoding="utf-8")
+    arguments = ["plan", "-f", str(file), "--record", str(record)]
+    named = CliRunner().invoke(app, [*arguments, "-o", "name"])
+    assert (named.exit_code, named.stdout) == (4, "")
+    heading = "to get a pool, add to the record (a plan without a record has this line):"
+    assert named.stderr.splitlines() == [heading, "pools: {discover: similar}"]
+    document = json.loads(CliRunner().invoke(app, [*arguments, "-o", "json"]).stdout)
+    assert document["proposals"] == ["pools: {discover: similar}"]
+
+
+def test_without_node_groups_a_plan_says_what_it_looked_for(tmp_path: Path) -> None:
+    file = tmp_path / "objects.yaml"
+    file.write_text("{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}}", encoding="utf-8")
+    ran = CliRunner().invoke(app, ["plan", "-f", str(file)])
+    last = ran.stdout.splitlines()[-1]
+    assert last.startswith("no node group in the files: looked for machinedeployments.machine.sapcloud.io, ")

@@ -19,7 +19,10 @@ from tests.house import House
 from tests.parts import replace
 from tests.unit.page.test_page import Seen
 
-SAYS = "zones differ by 6 nodes, from 1 to 7: level: {} leaves it so; set level: converge to even them out"
+SAYS = (
+    "zones differ by 6 nodes, from 1 to 7: level: {} leaves it so; to even them out, set level: converge in the record, "
+    "or annotation evenkeel.dev/level"
+)
 
 
 def notes(groups: Any, policy: Policy | None = None, state: ClusterState | None = None) -> list[str]:
