@@ -20,8 +20,8 @@ from tests.parts import replace
 from tests.unit.page.test_page import Seen
 
 SAYS = (
-    "zones differ by 6 nodes, from 1 to 7: level: {} leaves it so; to even them out, set level: converge in the record, "
-    "or annotation evenkeel.dev/level"
+    "zones differ by 6 nodes, from 1 to 7: level: {} leaves it so; to even them out, set level: converge in the record,"
+    " or annotation evenkeel.dev/level"
 )
 
 
