@@ -69,9 +69,8 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
         _history(console, answer.get("clusters", [answer]))
         return
     answers, groups = answer.get("clusters", [answer]), alike(answer.get("clusters", ()))
-    shared = Counter(of_cluster.get("alike") for of_cluster in answers if of_cluster.get("ok"))
-    for text in groups:  # without the clusters' names, which the confirmation lists
-        _line(console, f"{text}: {counted(shared[text], 'cluster')}")
+    for line in groups.values():
+        _line(console, line)
     for of_cluster in answers:
         if of_cluster.get("alike") in groups:
             continue
