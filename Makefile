@@ -12,21 +12,34 @@ unexport AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN
 export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo test test-deep quick check build package build-host bench chromium test-localstack lock clean
+.PHONY: help setup demo demo-all test test-deep quick check build package build-host bench chromium test-localstack lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.ready ## create .venv with all pinned dependencies; the command line is .venv/bin/evenkeel
 
+# An interrupt ends a recipe without a traceback of a starting interpreter. make must see it before it sees the recipe's end.
+interruptible = trap 'sleep 0.1; exit 130' INT
+# Run a command and show its errors after its end.
+quietly = $(interruptible); { errors=$$({ $(1); } 2>&1 >&3); } 3>&1 || { code=$$?; echo "$$errors" >&2; exit $$code; }
+
+# Print how many packages are installed, every 10 seconds until the recipe's shell ends: pip prints nothing meanwhile.
+installed = while sleep 10 >/dev/null && kill -0 $$$$ 2>/dev/null; do \
+  n=$$(ls -d .venv/lib/python3*/site-packages/*.dist-info | wc -l); [ $$n -lt 5 ] || echo "  $$((n)) installed"; done
+
 # pyproject.toml is a prerequisite because it defines the editable install and the console script.
 .venv/.ready: requirements/dev.txt pyproject.toml cli/pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	@$(interruptible); $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	  || { echo "$(PYTHON) is $$($(PYTHON) --version 2>&1 || true): Evenkeel needs Python 3.11 or newer; name one with make PYTHON=/path/to/python3.11"; exit 1; }
-	@$(PYTHON) -m venv .venv || { echo "$(PYTHON) cannot create a virtual environment: install its venv package (Debian: python3-venv)"; exit 1; }
-	@echo "setting up .venv (about a minute, once)"
-	@$(BIN)/pip install -qq --require-hashes --no-deps -r requirements/dev.txt
-	@$(BIN)/pip install -qq --no-deps --no-build-isolation -e . -e ./cli
+	@echo "Setting up .venv, once, in three steps. Step 1: the environment (about 5 seconds)"
+	@$(call quietly,$(PYTHON) -m venv .venv \
+	  || { echo "$(PYTHON) cannot create a virtual environment: install its venv package (Debian: python3-venv)" >&2; exit 1; })
+	@echo "Step 2: about 80 pinned packages (1 to 2 minutes)"
+	@$(installed) & $(call quietly,$(BIN)/pip install --progress-bar off --require-hashes --no-deps -r requirements/dev.txt \
+	  | awk '/^Collecting/ && ++n % 20 == 0 {print "  " n " fetched"; fflush()} /^Installing/ {print "  installing"; fflush()}')
+	@echo "Step 3: the command line (about 5 seconds)"
+	@$(call quietly,$(BIN)/pip install -qq --no-deps --no-build-isolation -e . -e ./cli)
 	@touch $@
 
 # The SAM CLI pins versions that conflict with Evenkeel's, so it has its own environment.
@@ -36,8 +49,11 @@ setup: .venv/.ready ## create .venv with all pinned dependencies; the command li
 	@.venv-sam/bin/pip install -qq --require-hashes --no-deps -r requirements/sam.txt
 	@touch $@
 
-demo: setup ## simulate a zone outage and recovery on Gardener, HyperShift and Cluster API, and nodes for pending pods (under a minute)
-	@$(BIN)/python -m sandbox.demo
+demo: setup ## simulate a zone outage without and with Evenkeel, side by side (25 seconds)
+	@$(call quietly,$(BIN)/python -m sandbox.demo)
+
+demo-all: setup ## the same outage on Gardener, HyperShift, Cluster API, and a cluster without an autoscaler (a minute)
+	@$(call quietly,$(BIN)/python -m sandbox.demo all)
 
 # Keep the order of the files. By default, xdist sorts them by their number of tests, so files with one long test run last and
 # one worker is idle. A crashed worker ends the run, because xdist would wait for it forever.
@@ -73,9 +89,12 @@ build: .venv-sam/.ready ## build the stack for `sam deploy` in .aws-sam/build: a
 RELEASE_URL ?= https://releases.example.com/evenkeel
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' layers/evenkeel/evenkeel/__init__.py)
 
-package: build ## write a release to dist/: zips, template, kubectl plugin, checksums; each build has the same bytes
-	@$(BIN)/python deploy/package.py .aws-sam/build dist/evenkeel-$(VERSION) $(RELEASE_URL)
-	@echo "dist/evenkeel-$(VERSION): $$(wc -l <dist/evenkeel-$(VERSION)/SHA256SUMS) files"
+# A key of ssh-keygen that signs the checksums, for example ~/.ssh/id_ed25519, or its .pub file if the key is in an agent.
+SIGNING_KEY ?=
+
+package: build ## write a release to dist/: zips, template, wheels, SBOM, checksums; each build has the same bytes. SIGNING_KEY=FILE signs it
+	@$(BIN)/python -m deploy.package .aws-sam/build dist/evenkeel-$(VERSION) $(RELEASE_URL) $(SIGNING_KEY)
+	@echo "dist/evenkeel-$(VERSION): $$(wc -l <dist/evenkeel-$(VERSION)/SHA256SUMS) files, $(if $(SIGNING_KEY),signed by $(SIGNING_KEY),not signed: set SIGNING_KEY=FILE)"
 
 # The layers for tests and benchmarks: built by the same recipes, for this machine's processor, with Python 3.13 if available.
 # `runtime` holds the packages of Lambda's image.
@@ -171,9 +190,9 @@ NOT_SHIPPED = $(FOR_TWIN) \
 
 lock: ## update the pinned versions (needs uv)
 	$(LOCK) --universal --python-version 3.11 pyproject.toml cli/pyproject.toml --extra plot --group dev \
-	  --no-emit-package evenkeel -o requirements/dev.txt
+	  --no-emit-package evenkeel-core -o requirements/dev.txt
 	$(LOCK) --universal --python-version 3.11 -c requirements/dev.txt pyproject.toml cli/pyproject.toml \
-	  $(foreach package,evenkeel $(FOR_TWIN),--no-emit-package $(package)) -o requirements/cli.txt
+	  $(foreach package,evenkeel-core $(FOR_TWIN),--no-emit-package $(package)) -o requirements/cli.txt
 	$(LOCK) --universal --python-version 3.11 -c requirements/dev.txt requirements/runtime.in -o requirements/runtime.txt
 	$(LOCK) --universal --python-version 3.11 requirements/sam.in -o requirements/sam.txt
 	$(LOCK) --python-platform linux --python-version 3.13 requirements/localstack.in -o requirements/localstack.txt

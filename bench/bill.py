@@ -21,7 +21,7 @@ from evenkeel.adapters.aws.metrics import HEARTBEAT
 from evenkeel.domain.fleet.check_times import SECOND_CHECKS, is_full_check
 from sandbox.template import Template
 
-GROUPS = (3, 30, 300)
+GROUPS = (3, 300)
 CLUSTERS = (1, 40, 100, 1_000, 10_000)
 CHECKS = 43_200  # one a minute
 _MILLION, _GB = 1e6, 1e9
@@ -254,7 +254,7 @@ _ROWS = (
 
 
 def bill(measured: str = str(Path(__file__).with_name("figures.json"))) -> Rows:
-    """Calculate the bill from measured figures, for 3, 30 and 300 groups (docs/operate/cost.md)."""
+    """Calculate the bill from measured figures, for 3 and 300 groups (docs/operate/cost.md)."""
     figures = Figures(json.loads(Path(measured).read_text()))
     for groups in GROUPS:
         yield f"{groups} groups, $ per cluster and month"

@@ -158,11 +158,13 @@ def _option(command: str, param: Parameter) -> _Row:
     argument = isinstance(info, ArgumentInfo)
     shown = ", ".join(f"`{name}`" for name in names[:-1]) + ", " * (len(names) > 1)
     shown += f"`{names[-1]}{'' if argument else _values(form)}`"
-    help = info.help or ("Form of the answer." if "--output" in names else "")
+    help = info.help or ""
     default = _option_default(command, param, names[-1])
+    if info.envvar:
+        default = f"{default.rstrip('.')}{', or' if default else 'Or'} `{info.envvar}`."
     if "--cluster" in names and default in ("", _REQUIRED) and help == _CLUSTER:
         default = _REQUIRED.replace(".", ", unless --all or --selector is given.")
-    return shown, f"{help} {default}".strip() if "default:" not in help else help
+    return shown, f"{help} {default}".strip() if "default:" not in help or info.envvar else help
 
 
 def _values(form: Any) -> str:

@@ -31,7 +31,7 @@ for name in ("NO_PROXY", "no_proxy"):
 # Derandomized, so that only a change makes a run red. `make test` tries few examples, `make test-deep` more.
 # `pytest tests/property --hypothesis-profile=explore` tries new examples each time.
 settings.register_profile("quick", derandomize=True, deadline=None, max_examples=30)
-settings.register_profile("deep", derandomize=True, deadline=None, max_examples=120)
+settings.register_profile("deep", derandomize=True, deadline=None, max_examples=100)
 settings.register_profile(
     "explore", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )

@@ -75,7 +75,7 @@ class Member:
     maximum: int = 12
     record: Mapping[str, Any] = field(default_factory=dict)
     timing: Timing = field(default_factory=Timing)
-    account: int = 1  # euc1-az2 is eu-central-1a in the first, eu-central-1b in the second
+    account: int = 1  # euc1-az2 is eu-central-1a in the first, eu-central-1c in the second
     #: what happens in it, by the minute
     acts: Mapping[int, Callable[[Member], None]] = field(default_factory=dict)
     #: what happens in it every minute
@@ -441,38 +441,38 @@ STEPS = (
     Step(
         "03:00: which clusters",
         [
-            "`status` tells the whole fleet from what is remembered, and asks no cluster: dark ones cost nothing.",
-            "Nodes that pods wait for come first, then clusters that nobody can see, then what can wait for the day.",
+            "`status` shows the whole fleet from stored data, so no cluster can delay it.",
+            "A cause that three or more clusters share comes first, with its fix. Then missing nodes, then the rest.",
         ],
         [_STATUS],
     ),
     Step(
         "Why, and what to do",
         [
-            "`explain` has the cloud's own words, what to do, and why the numbers are what they are.",
-            "Whoever cannot be read is never said to be well: what was tried, and what to type, stands in its place.",
+            "`explain` prints the cloud's message, the steps to take, and the reason for each number.",
+            "Of an unreadable cluster it prints the error and the next command.",
         ],
-        [f"evenkeel explain --stack {STACK} --cluster {name}" for name in ("web-5", "pay-1", "ml-6")],
+        [f"evenkeel explain --stack {STACK} --cluster {name}" for name in ("web-5", "pay-1")],
     ),
     Step(
         "03:00: fence the zone",
         [
-            f"AWS says that {_OUT} has trouble; two accounts have two names for it, so the id is what one types.",
-            "Production's groups there get no growth for two hours: what wants a node goes elsewhere at once.",
+            f"AWS reports a problem in {_OUT}. Accounts name this zone differently, so the command takes its id.",
+            "Production's groups there get no growth for two hours. Other zones take over at once.",
         ],
         [f"{_FENCE} --for 2h --reason 'AWS: capacity in {_OUT}' --yes"],
     ),
     Step(
         "03:05: what that does",
-        ["The status of one cluster has which zone is held, until when, and who did it.", "What runs goes on running."],
+        ["The status of one cluster shows which zone is fenced, until when, and by whom."],
         [f"evenkeel status --stack {STACK} --cluster web-5"],
         minutes=5,
     ),
     Step(
         "03:10: the zone is back",
         [
-            "AWS says that it is over: the same command for no time lifts the fence.",
-            "A zone that had failed is tried with one machine, and is one of three again once that has come.",
+            "The same command with `--for 0m` lifts the fence.",
+            "Evenkeel probes a zone that had failed with one machine. When its node joins, the zone takes part again.",
         ],
         [f"{_FENCE} --for 0m --reason 'AWS: over' --yes"],
         minutes=5,
@@ -481,8 +481,8 @@ STEPS = (
     Step(
         "03:30: watch it heal",
         [
-            "What the zone had to do with is well again; the rest waits for somebody, each with its own command.",
-            "`history` says what was done tonight, by whom and why; `report` writes the page for the morning.",
+            "The incidents of this zone are closed. The others wait for an operator, each with its command.",
+            "`history` lists each action of the night with its operator and reason. `report` writes the page.",
         ],
         [
             _STATUS,
@@ -519,14 +519,14 @@ def _starts(line: str) -> range:
 
 _HEAD = """# A night with forty clusters
 
-After this page you know what the commands show when many clusters fail at once, and which one to use next.
+After this page you know what each command shows while many clusters fail, and which to use next.
 Forty simulated clusters run on one stack. Twenty-one have incidents, of all fourteen kinds, and three do not answer.
 Every screen is real output in a terminal of 80 columns. `python -m tests.night` writes this page; a test compares it.
 [Runbooks](runbooks.md) explain each kind of incident.
 
 ![The status page of that night](../pictures/night.png)
 
-The [status page](status.md) at 03:00, and [the widget](../pictures/night-widget.png)."""
+The [status page](status.md), and [its widget](../pictures/night-widget.png)."""
 
 
 def draw(answer: Mapping[str, Any], at: datetime) -> None:

@@ -80,7 +80,12 @@ def _incidents() -> tuple[tuple[Incident, ...], ...]:
 
 
 def told_fleet(clusters: int, troubled: int | None = None) -> dict[str, Any]:
-    """What `status` of all says: so many clusters, ten or ``troubled`` of them in trouble, two paused, one new."""
+    """What `status` of all says of such a fleet."""
+    return fleet_house(clusters, troubled).operate({"action": "status"}, plenty)
+
+
+def fleet_house(clusters: int, troubled: int | None = None) -> House:
+    """So many clusters, ten or ``troubled`` of them with incidents, two paused, one new."""
     store = House().store
     store.remove_record("demo", store.load("demo").versions)
     names = [f"prod-eu-{number:02}" for number in range(1, clusters + 1)]
@@ -103,7 +108,7 @@ def told_fleet(clusters: int, troubled: int | None = None) -> dict[str, Any]:
         )
     house = House(store=store)
     house.clock.at = NOW
-    return house.operate({"action": "status"}, plenty)
+    return house
 
 
 def told_quota() -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Print plans and the answers of a stack. Pools are printed as tables, other answers as their messages."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
@@ -11,24 +12,57 @@ from rich.text import Text
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
 from evenkeel.application.rebalancing.decisions import plan_json
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.incidents import Severity
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.values import printable
-from evenkeel.texts.english import ago, counted, rfc3339
-from evenkeel_cli.terminal import cell, table, terminal
+from evenkeel.texts.english import ago, counted, rfc3339, without_request_ids
+from evenkeel.texts.pool_numbers import some_names
+from evenkeel_cli.terminal import Output, cell, say_document, say_lines, shortened, table, terminal
 
 _Json = Mapping[str, Any]
-_WIDE = 100  # the width of a console, in columns, from which tables have frames
+_SHORTEST = 20  # no name is cut to fewer characters
 _STYLES = {State.HEALTHY: "green", State.FENCED: "red", State.PROBING: "yellow", State.FROZEN: "blue"}
 _NUMBERS = ("running", "requested", "min", "max")
+_SEVERITIES: Mapping[str, str] = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+# The most healthy pools that a status prints one by one, and the most pools that it prints as a table each.
+_MOST_HEALTHY, _MOST_TABLES = 3, 10
+_MOST_TEXTS = 10  # the most texts about one pool each that a status of more pools prints
+_SEVERITY_WIDTH = max(map(len, Severity))
 _OUTCOMES: Mapping[str, str] = {Result.WRITTEN: "changed", Result.PLANNED: "would change"}
+
+
+def print_in_form(form: Output, answer: _Json, document: _Json) -> None:
+    """Print an answer as ``-o`` says. The document is what programs get of it."""
+    if form.is_document:
+        say_document(document, form)
+    elif form is Output.NAME:
+        say_lines("\n".join(_names(answer)))
+    else:
+        print_answer(answer, terminal(form))
+
+
+def _names(answer: _Json) -> Iterator[str]:
+    """Yield the ids of an answer's clusters; for the status or plan of one cluster, the names of its node groups."""
+    if "clusters" in answer:
+        yield from (cluster["cluster"] for cluster in answer["clusters"])
+        yield from chain.from_iterable((answer.get("others") or {}).values())
+    elif pools := (answer.get("plan") or answer).get("pools"):
+        yield from group_names(pools)
+    elif "cluster" in answer:
+        yield answer["cluster"]
+
+
+def group_names(pools: Iterable[_Json]) -> Iterator[str]:
+    """Yield the namespace and name of each node group."""
+    yield from (f"{group['namespace']}/{group['name']}" for pool in pools for group in pool.get("groups", ()))
 
 
 def print_answer(answer: _Json, console: Console | None = None) -> None:
     """Print the answer of any action, one cluster after the other."""
     console = console or terminal()
     action = answer["action"]
-    if "counts" in answer:
+    if "counts" in answer and action != "explain":
         _overview(console, answer)
         return
     if action == "history":
@@ -47,7 +81,7 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
             case "plan":
                 plan = of_cluster["plan"]
                 for pool in plan["pools"]:
-                    _pool(console, pool, reasons=True)
+                    _pool(console, pool)
                 _summary(console, plan, "demand")
                 _skipped(console, plan)
             case "explain":
@@ -71,31 +105,49 @@ def alike(answers: Iterable[_Json]) -> dict[str, str]:
 
 
 def _overview(console: Console, answer: _Json) -> None:
-    """Print one line per cluster with an incident, the worst first, and one line for all others. No line wraps."""
-    failing = [cluster for cluster in answer["clusters"] if cluster["state"] == "incident"]
+    """Print the causes, then one line per other cluster with an incident, and one line for all others."""
+    for cause in answer.get("causes", ()):
+        _cause(console, cause)
+    incidents = [cluster for cluster in answer["clusters"] if cluster["state"] == "incident"]
+    failing = [cluster for cluster in incidents if not cluster.get("folded")]
     width = max((len(printable(cluster["cluster"])) for cluster in failing), default=0)
     width = min(width, console.width // 3)
-    for cluster in failing:
-        line = cell(cluster["cluster"], "bold red")
-        line.truncate(width, overflow="ellipsis", pad=True)
+    names = shortened([printable(cluster["cluster"]) for cluster in failing], width)
+    is_cut = False
+    for cluster, name in zip(failing, names, strict=True):
+        line = cell(name.ljust(width), "bold")
+        severity = printable(cluster.get("severity", ""))
+        line.append(f"  {severity:{_SEVERITY_WIDTH}}", style=_SEVERITIES.get(severity, ""))
         line.append(f"  {printable(cluster['message'])}", style="not bold default")
+        is_cut |= line.cell_len > console.width
         line.truncate(console.width, overflow="ellipsis")
         console.print(line, no_wrap=True)
-    counts, rest = answer["counts"], answer["counts"]["clusters"] - len(failing)
+    if is_cut:
+        _line(console, "evenkeel explain prints each message and what to do", "dim")
+    counts, rest = answer["counts"], answer["counts"]["clusters"] - len(incidents)
     states = {"well": "well", "paused": "paused", "unseen": "not checked yet"}
     of_rest = [f"{counts[state]} {words}" for state, words in states.items() if counts[state]]
     dry = f"; {counts['dryRun']} of {counts['clusters']} in dry run" if counts["dryRun"] else ""
     if not counts["clusters"]:
         _line(console, "no cluster is registered")
         return
-    whose = "other" if failing else "cluster"
+    whose = "other" if incidents else "cluster"
     _line(console, f"{counted(rest, whose)}: {', '.join(of_rest)}{dry}" if rest else f"no others{dry}")
+
+
+def _cause(console: Console, cause: _Json) -> None:
+    """Print what several clusters share, these clusters, and what to do. The line of the cause wraps."""
+    line = cell(f"{cause['severity']:{_SEVERITY_WIDTH}}", _SEVERITIES.get(cause["severity"], ""))
+    line.append(f"  {printable(cause['message'])}", style="bold default")
+    console.print(line, soft_wrap=True)
+    _line(console, f"  {some_names(cause['clusters'])}", "dim")
+    _line(console, f"  What to do: {cause['todo']}: {cause['command']}")
 
 
 def _status(console: Console, answer: _Json) -> None:
     now = datetime.fromisoformat(answer["now"])
-    for pool in answer["pools"]:
-        _pool(console, pool, now=now)
+    _remedies(console, answer["incidents"])
+    _pools_of_status(console, answer, now)
     _summary(console, answer, "demand")
     for decision in read_decisions(answer["decisions"], "status"):
         age = ago(now - decision.at)
@@ -104,6 +156,22 @@ def _status(console: Console, answer: _Json) -> None:
     for action in answer["actions"]:
         age = ago(now - datetime.fromisoformat(action["at"]))
         _line(console, f"{action['at']} ({age}) {_action(action)}", "dim")
+
+
+def _remedies(console: Console, incidents: Iterable[_Json]) -> None:
+    """Print what to do, once for all incidents with the same remedy, with their pools and missing nodes."""
+    groups: dict[tuple[str, ...], list[_Json]] = {}
+    for incident in incidents:
+        remedy = tuple(incident[name] for name in ("severity", "kind", "todo", "runbook"))
+        groups.setdefault(remedy, []).append(incident)
+    for (severity, kind, todo, runbook), alike in groups.items():
+        missing = sum(incident["missing"] for incident in alike)
+        pools = some_names([incident["pool"].rpartition("/")[2] for incident in alike if incident["pool"]])
+        what = f"{counted(missing)} missing" if missing else kind.replace("-", " ")
+        line = cell(f"{severity:{_SEVERITY_WIDTH}}", _SEVERITIES.get(severity, ""))
+        line.append(printable(f"  {what}{f': {pools}' if pools else ''}"), style="not bold default")
+        console.print(line, soft_wrap=True)
+        _line(console, f"  What to do: {todo}: {alike[0]['command']} ({runbook})")
 
 
 def _history(console: Console, answers: Iterable[_Json]) -> None:
@@ -144,7 +212,7 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
     document = plan_json(plan)
     for planned, pool in zip(plan.pools, document["pools"], strict=True):
         running = [group.group.running for group in planned.groups]
-        _table(console, pool, str(planned.id), {"running": [Text(str(number)) for number in running]}, frames=True)
+        _table(console, pool, str(planned.id), {"running": [Text(str(number)) for number in running]})
         _numbers_and_notes(console, pool)
         for group in pool["groups"]:
             _line(console, f"  {group['zone'] or '?'}: {'; '.join(group['reasons'])}")
@@ -159,37 +227,124 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
 
 def _skipped(console: Console, plan: _Json) -> None:
     for skipped in plan["skipped"]:
-        name = f"{skipped['namespace']}/{skipped['name'] or '(no name)'}"
+        name = "/".join(filter(None, (skipped["namespace"], skipped["name"] or "(no name)")))  # a kind has no namespace
         _line(console, f"skipped {name}: {skipped['reason']}", "dim")
 
 
-def _pool(console: Console, pool: _Json, *, now: datetime | None = None, reasons: bool = False) -> None:
-    """Print a pool of an answer. If ``now`` is given, also print running nodes and the age of each group's state."""
+def _pools_of_status(console: Console, answer: _Json, now: datetime) -> None:
+    """Print pools; many healthy ones as one line, many others as one table. A text of several pools is printed once."""
+    pools, left_out = answer["pools"], answer.get("healthy") or {}
+    healthy = [pool for pool in pools if pool.get("healthy")]
+    folded = healthy if len(healthy) > _MOST_HEALTHY else []
+    shown = [pool for pool in pools if pool not in folded]
+    texts = [_texts(pool) for pool in shown]
+    counts = Counter(text for of_pool in texts for text in of_pool)
+    own = [[text for text in of_pool if counts[text] == 1] for of_pool in texts]
+    if len(shown) > _MOST_TABLES:
+        _one_line_each(console, shown, answer["incidents"])
+        _own_texts(console, shown, own)
+    else:
+        for pool, of_pool in zip(shown, own, strict=True):
+            _table_of_status(console, pool, now)
+            for text in of_pool:
+                _line(console, f"  {text}")
+            _summaries_and_problems(console, pool)
+    for text, count in counts.items():
+        if count > 1:
+            names = [pool["name"] for pool, of_pool in zip(shown, texts, strict=True) if text in of_pool]
+            _line(console, f"  {some_names(names)}: {text}")
+    count = len(folded) + left_out.get("pools", 0)
+    nodes = sum(group["running"] for pool in folded for group in pool["groups"]) + left_out.get("nodes", 0)
+    if count:
+        _line(console, f"{counted(count, 'healthy pool')}, {counted(nodes)}", "green")
+
+
+def _texts(pool: _Json) -> list[str]:
+    """Return the notes of a pool, what holds its groups, and the cloud's messages; a text of several zones once."""
+    zones: dict[str, list[str]] = {}
+    for group in pool["groups"]:
+        failure = group.get("failure") if group["state"] != State.HEALTHY else None
+        message = without_request_ids(failure["message"]) if failure else ""
+        said = [f"the cloud says: {message}"] if message else []
+        for text in dict.fromkeys((*group.get("held", ()), *said)):
+            zones.setdefault(text, []).append(group["zone"] or "?")
+    notes = [f"note: {note}" for note in pool.get("notes", ())]
+    return [*notes, *(f"{', '.join(dict.fromkeys(named))}: {text}" for text, named in zones.items())]
+
+
+def _table_of_status(console: Console, pool: _Json, now: datetime) -> None:
     groups = pool["groups"]
-    columns = {}
-    if now is not None:
-        since = [group["since"] and ago(now - datetime.fromisoformat(group["since"])) for group in groups]
-        columns["since"] = [Text(age or "") for age in since]
-        columns["running"] = [Text(str(group["running"])) for group in groups]
-    _table(console, pool, pool["name"], columns, frames=console.width >= _WIDE)
+    since = [group["since"] and ago(now - datetime.fromisoformat(group["since"])) for group in groups]
+    columns = {
+        "since": [Text(age or "") for age in since],
+        "running": [Text(str(group["running"])) for group in groups],
+    }
+    _table(console, pool, pool["name"], columns)
+    _numbers(console, pool)
+
+
+def _own_texts(console: Console, pools: Sequence[_Json], texts: Sequence[Sequence[str]]) -> None:
+    """Print the first texts of pools that are about one pool each, the number of further texts, and all problems."""
+    lines = [f"  {pool['name']}: {text}" for pool, of_pool in zip(pools, texts, strict=True) for text in of_pool]
+    for line in lines[:_MOST_TEXTS]:
+        _line(console, line)
+    if more := lines[_MOST_TEXTS:]:
+        _line(console, f"  {counted(len(more), 'more note')}: --pool NAME prints those of a pool", "dim")
+    for pool in pools:
+        _summaries_and_problems(console, pool)
+
+
+def _one_line_each(console: Console, pools: Iterable[_Json], incidents: Iterable[_Json]) -> None:
+    """Print a table with one row for each pool, first the pools with the most missing nodes."""
+    missing = {key: incident["missing"] for incident in incidents for key in incident["groups"] if incident["missing"]}
+
+    def lacking(pool: _Json) -> int:
+        return max((missing.get(_key(group), 0) for group in pool["groups"]), default=0)
+
+    rows = table("")
+    for heading in ("pool", "nodes", "min", "max", "not healthy"):
+        rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
+    for pool in sorted(pools, key=lacking, reverse=True):
+        groups, lacks = pool["groups"], lacking(pool)
+        running, requested = (sum(numbers) for numbers in zip(*map(_nodes, groups), strict=True)) if groups else (0, 0)
+        states = [f"{group['zone'] or '?'} {group['state']}" for group in groups if group["state"] != State.HEALTHY]
+        rows.add_row(
+            cell(pool["name"]),
+            Text(f"{running} of {max(requested, running + lacks)}{f', {lacks} missing' if lacks else ''}"),
+            *(Text(_number(pool[name])) for name in ("min", "max")),
+            cell(", ".join(states) or ("" if pool["valid"] else "invalid"), "yellow"),
+        )
+    console.print(rows)
+
+
+def _key(group: _Json) -> str:
+    return f"{group['flavour']}/{group['namespace']}/{group['name']}"
+
+
+def _nodes(group: _Json) -> tuple[int, int]:
+    return group["running"], group["requested"]["from"] or 0
+
+
+def _pool(console: Console, pool: _Json) -> None:
+    """Print a pool of a plan, with the reasons of each group."""
+    _table(console, pool, pool["name"], {})
     _numbers_and_notes(console, pool)
-    for group in groups:
-        for text in group["reasons"] if reasons else group.get("held", []):
+    for group in pool["groups"]:
+        for text in group["reasons"]:
             _line(console, f"  {group['zone'] or '?'}: {text}")
-        if (failure := group.get("failure")) and failure["message"] and group["state"] != State.HEALTHY:
-            _line(console, f"  {group['zone'] or '?'}: the cloud says: {failure['message']}")
     _summaries_and_problems(console, pool)
 
 
-def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Sequence[Text]], *, frames: bool) -> None:
+def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Sequence[Text]]) -> None:
     numbers = f"min {_number(pool['min'])}, max {_number(pool['max'])}"
-    rows = table(f"{name}: {pool['strategy']}, {numbers}", frames=frames)
+    rows = table(f"{name}: {pool['strategy']}, {numbers}")
     for heading in ("zone", "node group", "state", *columns, "requested", "min", "max"):
         rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
+    names = shortened([*group_names([pool])], max(console.width // 3, _SHORTEST))
     for number, group in enumerate(pool["groups"]):
         rows.add_row(
             cell(group["zone"] or "?"),
-            cell(f"{group['namespace']}/{group['name']}"),
+            cell(names[number]),
             Text(group["state"], style=_STYLES[State(group["state"])]),
             *(texts[number] for texts in columns.values()),
             *(_change(group[name]["from"], group[name]["to"]) for name in ("requested", "min", "max")),
@@ -198,11 +353,15 @@ def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Seque
 
 
 def _numbers_and_notes(console: Console, pool: _Json) -> None:
+    _numbers(console, pool)
+    for note in pool.get("notes", ()):
+        _line(console, f"  note: {note}")
+
+
+def _numbers(console: Console, pool: _Json) -> None:
     for name, origin in (pool.get("numbersFrom") or {}).items():
         if origin is not None:
             _line(console, f"  {name} {_number(pool[name])}: {origin['says']}")
-    for note in pool.get("notes", ()):
-        _line(console, f"  note: {note}")
 
 
 def _summaries_and_problems(console: Console, pool: _Json) -> None:

@@ -3,12 +3,10 @@
 Every proposed record has dry run enabled.
 """
 
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any, NamedTuple
 
-import typer
 from botocore.exceptions import ClientError
 
 from evenkeel.adapters.aws.zone_names import ZoneNames
@@ -18,8 +16,7 @@ from evenkeel.application.errors import AccessError
 from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
 from evenkeel.texts.english import counted
 from evenkeel_cli.fleet import fleet_yaml
-from evenkeel_cli.options import Yes
-from evenkeel_cli.stack_client import CannotAskError, credentials_error, role_arns
+from evenkeel_cli.stack_client import CannotAskError, credentials_error, role_arns, session
 from evenkeel_cli.terminal import CANNOT_READ, confirm, fail, say, say_lines
 
 Json = dict[str, Any]
@@ -28,45 +25,33 @@ _READERS = "evenkeel-readers"
 _GROUPS = {"RebalanceRole": "evenkeel", "CheckRole": _READERS, "OperatorRole": _READERS, "WidgetRole": _READERS}
 _AWS_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]+")
 _NOT_OF_AN_ID = re.compile(r"[^a-z0-9._-]")
-discover_app = typer.Typer(
-    help="Propose records for existing clusters, as a file of a fleet. Stores nothing.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-_Kubeconfig = Annotated[
-    str | None, typer.Option("--kubeconfig", help="The kubeconfig of the management or garden cluster.")
-]
-_Context = Annotated[str | None, typer.Option("--context", help="The context; default: the kubeconfig's current one.")]
-_LabelSelector = Annotated[str | None, typer.Option("--selector", help="Labels of the objects, as for kubectl.")]
 
 
-@discover_app.command("eks")
-def discover_eks(
-    tag: Annotated[list[str], typer.Option("--tag", help="KEY=VALUE of the clusters; of several, all must match.")],
-    region: Annotated[str | None, typer.Option(help="The region; default: that of the profile.")] = None,
-    stack: Annotated[
-        str | None, typer.Option(help="Print, as comments, the commands that give this stack's roles access.")
-    ] = None,
-    grant: Annotated[bool, typer.Option("--grant", help="With --stack: create these access entries now.")] = False,
-    yes: Yes = False,
-) -> None:
+class Kinds(NamedTuple):
+    """Where to list objects: the kubeconfig and context, and the namespace and labels of the objects."""
+
+    kubeconfig: str | None
+    context: str | None
+    namespace: str | None
+    selector: str | None
+
+
+def eks(tag: Sequence[str], stack: str | None, *, grant: bool, yes: bool) -> None:
     """Propose a record for each EKS cluster that has the given tags. Each record contains the account's zone ids."""
-    import boto3
-
     tags = dict(_pair(text) for text in tag)
     if grant and stack is None:
         fail(["--grant goes with --stack: it says whom to let in"])
     try:
-        session = boto3.Session(region_name=region or os.environ.get("AWS_REGION"))
-        eks = session.client("eks")
+        aws = session()
+        eks = aws.client("eks")
         names = [name for page in eks.get_paginator("list_clusters").paginate() for name in page["clusters"]]
         clusters = [eks.describe_cluster(name=name)["cluster"] for name in names]
         clusters = [cluster for cluster in clusters if tags.items() <= (cluster.get("tags") or {}).items()]
-        zone_ids = _zone_ids(session, eks.meta.region_name) if clusters else {}
+        zone_ids = _zone_ids(aws, eks.meta.region_name) if clusters else {}
         arns = role_arns(stack, _GROUPS) if stack is not None else {}
     except AWS_ERRORS as error:
         raise credentials_error(error) or CannotAskError(f"AWS: {text_of(error)}") from None
-    region = eks.meta.region_name
+    region: str = eks.meta.region_name
     labels = {key: value for key, value in tags.items() if _is_label(key, value)}
     records = [
         _record(
@@ -94,10 +79,10 @@ def _pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _zone_ids(session: Any, region: str) -> Mapping[str, str]:
+def _zone_ids(aws: Any, region: str) -> Mapping[str, str]:
     """Return the account's zone names by zone id; empty if the caller lacks permission to read them."""
     try:
-        return ZoneNames(lambda name: session.client("ec2", region_name=name))(region)
+        return ZoneNames(lambda name: aws.client("ec2", region_name=name))(region)
     except AccessError:
         return {}
 
@@ -137,17 +122,9 @@ def _grant(eks: Any, entries: Iterable[tuple[str, str, str]]) -> None:
         fail(refused, CANNOT_READ)
 
 
-@discover_app.command("cluster-api")
-def discover_cluster_api(
-    kubeconfig: _Kubeconfig = None,
-    context: _Context = None,
-    selector: _LabelSelector = None,
-    secret: Annotated[
-        str | None, typer.Option(help="The secret in Secrets Manager with the management cluster's kubeconfig.")
-    ] = None,
-) -> None:
+def cluster_api(kinds: Kinds, secret: str | None) -> None:
     """Propose a record for each Cluster of a management cluster. The record covers only this Cluster's node groups."""
-    clusters = _listed(kubeconfig, context, "cluster.x-k8s.io", "clusters", selector)
+    clusters = _listed(kinds, "cluster.x-k8s.io", "clusters")
     names = [name_of(item) for item in clusters]
     records = []
     for item in clusters:
@@ -166,21 +143,9 @@ def discover_cluster_api(
     _print(records)
 
 
-@discover_app.command("gardener")
-def discover_gardener(
-    kubeconfig: _Kubeconfig = None,
-    context: _Context = None,
-    selector: _LabelSelector = None,
-    seeds: Annotated[
-        bool, typer.Option("--seeds", help="Propose a record for each Seed, with all its Shoots.")
-    ] = False,
-    secret: Annotated[
-        str | None,
-        typer.Option(help="The secret in Secrets Manager with the seed's kubeconfig; {seed} is replaced by its name."),
-    ] = None,
-) -> None:
+def gardener(kinds: Kinds, secret: str | None, *, seeds: bool) -> None:
     """Propose a record for each Shoot of a garden cluster. The record names the Shoot's namespace on the seed."""
-    objects = _listed(kubeconfig, context, "core.gardener.cloud", "seeds" if seeds else "shoots", selector)
+    objects = _listed(kinds, "core.gardener.cloud", "seeds" if seeds else "shoots")
     records, skipped = [], []
     for item in objects:
         seed: Any = name_of(item)[1]
@@ -207,12 +172,12 @@ def discover_gardener(
     _print(records, skipped)
 
 
-def _listed(
-    kubeconfig: str | None, context: str | None, group: str, plural: str, selector: str | None
-) -> Sequence[Mapping[str, Any]]:
-    from evenkeel_cli.live import list_objects  # takes half a second; other commands do not need it
+def _listed(kinds: Kinds, group: str, plural: str) -> Sequence[Mapping[str, Any]]:
+    from evenkeel_cli.live import list_objects  # takes half a second; `discover eks` does not need it
 
-    return sorted(list_objects(kubeconfig, context, group, plural, selector), key=name_of)
+    listed = list_objects(kinds.kubeconfig, kinds.context, group, plural, kinds.selector)
+    inside = (item for item in listed if kinds.namespace in (None, name_of(item)[0]))
+    return sorted(inside, key=name_of)
 
 
 def _access(secret: str | None, seed: str = "{seed}") -> Json | None:

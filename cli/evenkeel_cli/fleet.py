@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 import yaml
@@ -13,8 +13,7 @@ from evenkeel.application.fleet.records import fleet_schema, read_fleet
 from evenkeel.texts.english import counted
 from evenkeel.validation import ConfigError
 from evenkeel_cli.inputs import read_yaml, refuse_empty
-from evenkeel_cli.options import ClusterIdOrAll, Reason, StackName, Yes
-from evenkeel_cli.stack_client import ask_of_all, in_parts, pages, unchanged_since
+from evenkeel_cli.stack_client import ask_of_all, pages, unchanged_since
 from evenkeel_cli.terminal import CANNOT_READ, confirm, fail, fail_without_clusters, say, say_lines, write_text
 
 _ENDINGS = (".yaml", ".yml", ".json")
@@ -24,32 +23,23 @@ _MARKS = {"added": "+", "changed": "~"}
 _Json = Mapping[str, Any]
 
 
-def apply_command(  # noqa: PLR0913 (one parameter per option)
-    stack: StackName,
-    file: Annotated[str, typer.Option("--file", "-f", help="A file of a fleet, or a folder of such files.")],
-    prune: Annotated[bool, typer.Option("--prune", help="Unregister clusters that no file names.")] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="With --prune: also clusters that still have Evenkeel's bounds.")
-    ] = False,
-    selector: Annotated[
-        str | None, typer.Option("--selector", help="With --prune: only these registered clusters.")
-    ] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Read each cluster before its record is stored.")
-    ] = True,
-    diff: Annotated[bool, typer.Option("--diff", help="Show the differences; change nothing.")] = False,
-    yes: Yes = False,
-    reason: Reason = None,
+def apply_command(  # noqa: PLR0913  one parameter per option
+    stack: str,
+    file: str,
+    *,
+    prune: bool,
+    force: bool,
+    selector: str | None,
+    verify: bool,
+    diff: bool,
+    yes: bool,
+    reason: str | None,
 ) -> None:
     """Store the records of a file or folder; with ``--prune``, unregister clusters that no file names."""
     records = read_files(file)
     if not records:
         fail([f"{file}: there is no cluster in it: nothing is done"])
-    listed = [
-        cluster
-        for part in in_parts(records)
-        for cluster in ask_of_all("apply", stack, {"records": part, "list": True, "verify": verify})["clusters"]
-    ]
+    listed = ask_of_all("apply", stack, {"records": records, "list": True, "verify": verify})["clusters"]
     missing = [id for id in _registered(stack, selector) if id not in records]
     removed = ask_of_all("unregister", stack, {"clusters": missing, "list": True})["clusters"] if missing else []
     to_store = [cluster["cluster"] for cluster in listed if cluster.get("change") in _MARKS]
@@ -61,7 +51,8 @@ def apply_command(  # noqa: PLR0913 (one parameter per option)
     confirm(f"store {counted(len(to_store), 'record')}{unregistering}", yes=yes)
     before = {cluster["cluster"]: cluster["before"] for cluster in listed if cluster["cluster"] in to_store}
     chosen = {id: records[id] for id in to_store}
-    done = _stored(stack, chosen, before, {"verify": verify, "reason": reason})
+    fields = {"records": chosen, "before": before, "verify": verify, "reason": reason}
+    done = ask_of_all("apply", stack, fields)["clusters"] if chosen else []
     is_stored = all(cluster["ok"] for cluster in done)
     if removed and prune and is_stored:
         done += _unregistered(stack, removed, {"force": force, "reason": reason})
@@ -72,15 +63,6 @@ def apply_command(  # noqa: PLR0913 (one parameter per option)
         say("nothing is unregistered while a record is not stored: apply once more", err=True)
     if not all(cluster["ok"] for cluster in done):
         raise typer.Exit(CANNOT_READ)
-
-
-def _stored(stack: str, records: Mapping[str, Any], before: Mapping[str, Any], fields: _Json) -> list[_Json]:
-    """Store the records, and return the answers. A record is replaced only if it is still as in ``before``."""
-    done: list[_Json] = []
-    for part in in_parts(records):
-        shown = {id: before[id] for id in part}
-        done += ask_of_all("apply", stack, {"records": part, "before": shown, **fields})["clusters"]
-    return done
 
 
 def _unregistered(stack: str, removed: Sequence[_Json], fields: _Json) -> list[_Json]:
@@ -183,16 +165,9 @@ def _registered(stack: str, selector: str | None) -> list[str]:
     return [id for page in exported for id in (*(record["id"] for record in page["records"]), *page["unread"])]
 
 
-def export_command(
-    stack: StackName,
-    cluster: ClusterIdOrAll = "*",
-    selector: Annotated[str | None, typer.Option("--selector", help="Clusters by labels: env=prod,tier!=test.")] = None,
-    out: Annotated[
-        str, typer.Option("--out", help="The file to write, together with its schema; - is standard output.")
-    ] = "-",
-) -> None:
+def export_command(stack: str, cluster: str, selector: str | None, out: str) -> None:
     """Print the records as a fleet file, or write them to a file and their schema to the same folder."""
-    exported = list(pages("export", stack, cluster, {"selector": selector}))
+    exported = pages("export", stack, cluster, {"selector": selector})
     unread = [line for page in exported for line in page["unread"].values()]
     records = [record for page in exported for record in page["records"]]
     fail_without_clusters(selector, records)
@@ -210,5 +185,5 @@ def export_command(
 def fleet_yaml(records: Iterable[_Json], comments: Iterable[str] = ()) -> str:
     """Return the text of a fleet file for `evenkeel apply`."""
     lines = "".join(f"# {' '.join(line.split())}\n" for line in comments)
-    document = {"clusters": list(records)}
+    document = json.loads(json.dumps({"clusters": list(records)}))  # only types that YAML represents
     return _HEADER + lines + yaml.safe_dump(document, sort_keys=False, allow_unicode=False, width=100)

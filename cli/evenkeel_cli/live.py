@@ -13,7 +13,9 @@ from evenkeel.adapters.documents import UnreadableError, read_document
 from evenkeel.adapters.kubernetes.access.kubeconfig import IMPERSONATION
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
-from evenkeel.adapters.kubernetes.objects import Object
+from evenkeel.adapters.kubernetes.objects import NODE, Object
+from evenkeel.adapters.kubernetes.owners.worker import SHOOT
+from evenkeel.adapters.kubernetes.read.lister import ObjectLister
 from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
 from evenkeel.application.errors import AccessError, ClusterUnavailableError
 from evenkeel.application.ports import Remaining
@@ -43,20 +45,20 @@ def observe(
         ConfigError: the kubeconfig cannot be used.
         AccessError, ClusterUnavailableError: the cluster cannot be read.
     """
-    api, remaining = _opened(kubeconfig, context)
+    api, remaining = opened(kubeconfig, context)
     stage, cluster = policy.demand_stage, KubernetesCluster(api, policy, remaining)
     observation = read_cluster(api.name, cluster, state)
     if stage is DemandStage.OFF and policy.workload is None:
         return observation, lambda observed: observed
     entry = read_model(WorkloadEntry, policy.workload or {"access": {"kind": "same"}}, "record: workload")
 
-    def opened() -> KubernetesWorkload:
+    def open_workload() -> KubernetesWorkload:
         if not isinstance(entry.access, SameAccess):
             raise AccessError("the record's workload is not the API that the kubeconfig leads to: let the stack plan")
         return KubernetesWorkload(api, entry, remaining, flavours=policy.flavours)
 
     def see(observed: Observation, *, judges_nodes: bool = True) -> Observation:
-        return with_workload(api.name, opened, cluster, observed, judges_nodes=judges_nodes)
+        return with_workload(api.name, open_workload, cluster, observed, judges_nodes=judges_nodes)
 
     if stage is not DemandStage.OFF:
         observation = see(observation, judges_nodes=stage.judges_nodes)
@@ -71,14 +73,21 @@ def list_objects(
     The function uses the first version of the API group that serves the kind. The server lists its preferred version
     first.
     """
-    api, remaining = _opened(kubeconfig, context)
+    api, remaining = opened(kubeconfig, context)
     for version in api.served(group, remaining):
         if (received := api.list_all(f"/apis/{group}/{version}/{plural}", remaining, selector)) is not None:
             return received.objects()
     raise ClusterUnavailableError(f"{api.name} does not serve {plural} of {group}")
 
 
-def _opened(kubeconfig: str | None, context: str | None) -> tuple[KubernetesApi, Remaining]:
+def clues(kubeconfig: str | None, context: str | None) -> Sequence[Object]:
+    """Return the Shoots and nodes of an API server, that the caller may list. Raises as ``observe``."""
+    api, remaining = opened(kubeconfig, context)
+    lister = ObjectLister(api, (), remaining, None)
+    return [item for kind in (SHOOT, NODE) for item in lister.list_if_allowed(kind) or ()]
+
+
+def opened(kubeconfig: str | None, context: str | None) -> tuple[KubernetesApi, Remaining]:
     """Return a kubeconfig's API, and a function that returns the remaining seconds. Raises ConfigError."""
     where, clock = kubeconfig or "kubeconfig", SystemClock()
     client = ApiClient(_configuration(kubeconfig, context, where))

@@ -1,53 +1,111 @@
 """The command `evenkeel`, with one module per subcommand.
 
 Exit codes: 0 done; 1 a cluster or a stack did not answer; 2 bad input, one line per fault; 3 some pool is invalid;
-4 a cluster has an incident or is not checked yet; 5 a cluster is not ready, a rollout was halted, or the action is
-only planned (dry run); 130 interrupted.
+4 a cluster has an incident or is not checked yet, or a plan has no pool; 5 a cluster is not ready, a rollout was
+halted, or the action is only planned (dry run); 130 interrupted.
 """
 
 import os
+import re
 import sys
+from collections.abc import Sequence
 from io import TextIOWrapper
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import _completion_classes
 from typer.core import TyperGroup
 
 from evenkeel import __version__
-from evenkeel.application.errors import EvenkeelError
-from evenkeel.validation import ConfigError
-from evenkeel_cli.actions import commands
-from evenkeel_cli.discover import discover_app
-from evenkeel_cli.plan import plan_command
-from evenkeel_cli.report import report_command
-from evenkeel_cli.simulate import simulate_command
-from evenkeel_cli.stack_client import CannotAskError
-from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, fail, say
+from evenkeel_cli.commands import PANELS, app
+from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, CommandError, Output, error_document, say, say_document
+
+_COMPLETION = "_EVENKEEL_COMPLETE"
+# The option -o and its value, if the same word has it. Short options without a value may be before it: -Ao json.
+_FORM = re.compile(r"--output(?:=(.*))?|-[^-flno]*o=?(.*)", re.DOTALL)
 
 
 class _Commands(TyperGroup):
-    """The group of all commands. For an expected error, print the lines of the error and exit with its code."""
+    """The group of all commands. An expected error is one line per fault, or a document if ``-o`` asks for one."""
 
-    def invoke(self, ctx: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, *others: Any, **settings: Any) -> Any:
+        """Run a command, and exit with its code."""
+        words = sys.argv[1:] if args is None else [*args]
+        settings["standalone_mode"] = False  # with it, typer would print errors itself, with usage and a box
         try:
-            return super().invoke(ctx)
-        except ConfigError as error:
-            fail(error.faults)
-        except CannotAskError as error:
-            fail([str(error)], error.code)
-        except EvenkeelError as error:
-            fail([str(error)], CANNOT_READ)
+            code = super().main(words or ["--help"], *others, **settings)
+        except typer.Abort:
+            code = BAD_INPUT
+        except SystemExit as end:
+            if not isinstance(end.__context__, BrokenPipeError):
+                raise
+            code = 0  # the reader of a pipe has closed it: typer would exit with 1
+        except Exception as error:
+            if (failure := _expected(error)) is None:
+                raise
+            code = failure.code
+            try:
+                _print_failure(failure, _form(words))
+            except OSError:  # nobody reads the failure: its exit code remains
+                _discard_output()
+        sys.exit(code or 0)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 (typer's signature)
+        """Write the commands in panels, without the boxes that typer draws around them."""
+        commands = sorted(self.commands.items(), key=lambda item: PANELS.index(_panel(item[1])))
+        for panel, members in groupby(commands, key=lambda item: _panel(item[1])):
+            with formatter.section(panel):
+                formatter.write_dl([(name, command.get_short_help_str(100)) for name, command in members])
 
 
-app = typer.Typer(
-    name="evenkeel",
-    cls=_Commands,
-    help="Keeps the zones of Kubernetes node pools even and whole.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # so that errors are plain lines
-)
+def _panel(command: Any) -> str:
+    return str(command.rich_help_panel)
+
+
+def _expected(error: Exception) -> CommandError | None:
+    """Return the failure to print for an error; None for an error that no command expects."""
+    if isinstance(error, CommandError):
+        return error
+    if isinstance(error, typer.TyperException):
+        return CommandError([_usage_fault(error)], BAD_INPUT)
+    # Help and completion need none of these modules. If one of their errors was raised, they are imported already.
+    from evenkeel.application.errors import EvenkeelError
+    from evenkeel.validation import ConfigError
+
+    if isinstance(error, ConfigError):
+        return CommandError(error.faults, BAD_INPUT)
+    return CommandError([str(error)], CANNOT_READ) if isinstance(error, EvenkeelError) else None
+
+
+def _usage_fault(error: typer.TyperException) -> str:
+    """Return one line about a wrong command, option or argument, with the command that lists the right ones."""
+    text = " ".join(error.format_message().split()).rstrip(".?").replace(" Value error,", "")  # pydantic's prefix
+    context = getattr(error, "ctx", None)
+    return f"{text[:1].lower()}{text[1:]}: see {context.command_path if context else 'evenkeel'} -h"
+
+
+def _form(words: Sequence[str]) -> Output:
+    """Return the output form that these arguments ask for. They may be too wrong for typer to read."""
+    form = Output.TABLE
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if (match := _FORM.fullmatch(word)) is None:
+            continue
+        value = match[1] or match[2] or after
+        form = next((choice for choice in Output if choice == value), form)
+    return form
+
+
+def _print_failure(failure: CommandError, form: Output) -> None:
+    if form.is_document:
+        proposals = {"proposals": failure.proposed[1:]} if failure.proposed else {}
+        say_document({**proposals, **error_document(failure.faults, failure.code)}, form)
+        return
+    for fault in failure.faults:
+        say(f"evenkeel: {' '.join(fault.split())}", err=True)
+    for line in failure.proposed:
+        say(line, err=True)
 
 
 def _print_version(requested: bool) -> None:
@@ -56,7 +114,7 @@ def _print_version(requested: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(cls=_Commands)
 def evenkeel(
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
@@ -66,14 +124,6 @@ def evenkeel(
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a character that the encoding lacks must not cause an error
             stream.reconfigure(errors="backslashreplace")
-
-
-app.command("plan")(plan_command)
-for name, command in commands().items():
-    app.command(name)(command)
-app.add_typer(discover_app, name="discover")
-app.command("simulate")(simulate_command)
-app.command("report")(report_command)
 
 
 def main() -> None:
@@ -87,7 +137,10 @@ def main() -> None:
                 # The completion of the two words `kubectl evenkeel` would replace kubectl's own completion.
                 say("evenkeel: kubectl completes its own lines: completion is for the command evenkeel alone", err=True)
                 sys.exit(BAD_INPUT)
-            app(prog_name=called, complete_var="_EVENKEEL_COMPLETE")
+            if _COMPLETION in os.environ:
+                # typer would let rich remove markup from the help of each word. There is none, and rich takes 0.05 s.
+                _completion_classes._sanitize_help_text = lambda text: text
+            app(prog_name=called, complete_var=_COMPLETION)
         finally:
             sys.stdout.flush()  # a full disk is reported here in one line, not when the interpreter ends
     except BrokenPipeError:
@@ -101,7 +154,11 @@ def main() -> None:
 
 def _discard_output() -> None:
     """Discard buffered output. Otherwise, the interpreter would write it when it ends, and fail with a traceback."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

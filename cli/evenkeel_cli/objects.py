@@ -13,12 +13,25 @@ from evenkeel.adapters.documents import UnreadableError, read_documents
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.garden import shoots_in
-from evenkeel.adapters.kubernetes.objects import NODE, get_path, name_of
+from evenkeel.adapters.kubernetes.objects import NODE, controller_of, get_path, name_of
 from evenkeel.adapters.kubernetes.owners.worker import SHOOT
 from evenkeel.adapters.kubernetes.read.dedupe import counted_once
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
-from evenkeel.adapters.kubernetes.read.machines import by_scalable, nodes_of, read_machine, scalable_of, with_machines
-from evenkeel.adapters.kubernetes.read.node_templates import NodeSources, described, is_template, running_nodes
+from evenkeel.adapters.kubernetes.read.machines import (
+    by_scalable,
+    nodes_of,
+    read_machine,
+    scalable_of,
+    scalables_of,
+    with_machines,
+)
+from evenkeel.adapters.kubernetes.read.node_templates import (
+    NodeSources,
+    described,
+    is_template,
+    running_nodes,
+    template_of,
+)
 from evenkeel.adapters.kubernetes.read.pods import Pods, PodShape, Shape
 from evenkeel.adapters.kubernetes.read.workload_objects import (
     AttachmentShape,
@@ -119,6 +132,18 @@ class _Sorted:
     nodes: list[Mapping[str, Any]] = field(default_factory=list)
     workload: _WorkloadFiles | None = None  # None: the record has neither demand nor workload
     skipped: list[Skipped] = field(default_factory=list)
+    # The objects that are skipped because of their kind, by apiVersion and kind: their number, and the rule.
+    unused: dict[tuple[str, str], tuple[int, Reason]] = field(default_factory=dict)
+
+    def skip_kind(self, item: Mapping[str, Any], reason: Reason) -> None:
+        """Count an object that is skipped because of its kind."""
+        key = (str(item["apiVersion"]), str(item["kind"]))
+        self.unused[key] = (self.unused.get(key, (0, reason))[0] + 1, reason)
+
+    def skipped_kinds(self) -> Iterable[Skipped]:
+        """Yield each skipped kind once, with the number of its objects."""
+        for (_, kind), (count, reason) in sorted(self.unused.items(), key=lambda entry: entry[0]):
+            yield Skipped(namespace="", name=kind, reason=Reason.of(reason.rule, **{**reason.facts, "count": count}))
 
 
 def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: datetime) -> Observation:
@@ -132,26 +157,11 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: dat
     objects = _Sorted(listings={name: Listing(flavour=FLAVOURS[name]) for name in policy.flavours})
     if policy.demand_stage is not DemandStage.OFF or policy.workload is not None:
         objects.workload = _WorkloadFiles(needs_pods=policy.demand_stage is DemandStage.OFF)
-    faults: list[str] = []
-    seen: set[tuple[str, str, str, str]] = set()
-    for file, text in files:
-        for where, item in _objects(file, text, faults):
-            group, kind = str(item["apiVersion"]).partition("/")[0], item["kind"]
-            namespace, name = name_of(item)
-            identity = (group, kind, namespace, name)
-            reason: Reason | None = None
-            if name and identity in seen:
-                reason = Reason.of(Rule.SECOND_COPY, kind=kind)
-            else:
-                try:
-                    reason = _sort(item, identity, objects, by_node)
-                except ConfigError as error:
-                    faults += [f"{file}: {where}: {fault}" for fault in error.faults]
-            seen.add(identity)
-            if reason is not None:
-                objects.skipped.append(Skipped(namespace=namespace, name=name or where, reason=reason))
-    if faults:
-        raise ConfigError(faults)
+    _read_files(files, objects, by_node)
+    for listing in objects.listings.values():
+        for item in _alone(listing, objects):
+            objects.skip_kind(item, Reason.of(Rule.KIND_ALONE))
+    objects.skipped += objects.skipped_kinds()
     members_read: list[GroupObjects] = []
     for listing in objects.listings.values():
         members, others = read_groups(listing, policy.discoveries)
@@ -169,6 +179,34 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: dat
             shoots |= shoots_in(listing.of("Cluster"), listing.of(SHOOT.kind))
     workload = objects.workload.read(nodes) if objects.workload else None
     return Observation(groups=tuple(groups), skipped=tuple(objects.skipped), shoots=shoots, workload=workload)
+
+
+def _read_files(files: Iterable[tuple[str, str]], objects: _Sorted, by_node: bool) -> None:
+    """Add the objects of the files to ``objects``. Raises ConfigError, as ``read_objects``."""
+    faults: list[str] = []
+    seen: set[tuple[str, str, str, str]] = set()
+    for file, text in files:
+        for where, item in objects_of(file, text, faults):
+            group, kind = str(item["apiVersion"]).partition("/")[0], item["kind"]
+            namespace, name = name_of(item)
+            identity = (group, kind, namespace, name)
+            reason: Reason | None = None
+            if name and identity in seen:
+                reason = Reason.of(Rule.SECOND_COPY, kind=kind)
+            else:
+                try:
+                    reason = _sort(item, identity, objects, by_node)
+                except ConfigError as error:
+                    faults += [f"{file}: {where}: {fault}" for fault in error.faults]
+            seen.add(identity)
+            if reason is None:
+                continue
+            if reason.rule is Rule.SECOND_COPY:
+                objects.skipped.append(Skipped(namespace=namespace, name=name or where, reason=reason))
+            else:
+                objects.skip_kind(item, reason)
+    if faults:
+        raise ConfigError(faults)
 
 
 def _sort(
@@ -201,6 +239,39 @@ def _sort(
     return None
 
 
+def _alone(listing: Listing, objects: _Sorted) -> Iterable[Mapping[str, Any]]:
+    """Yield the objects of each kind of which no object belongs to a node group, and MachineSets without their owner.
+
+    A file often has machines and templates of control planes, too. So a kind of which one object is used is not named.
+    """
+    flavour = listing.flavour
+    deployments = {name_of(item) for item in listing.of("MachineDeployment")}
+    scalables: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+    for kind in flavour.scalables:
+        for item in listing.of(kind.kind):
+            (namespace, name), controller = name_of(item), controller_of(item)
+            if (
+                controller
+                and controller.kind == "MachineDeployment"
+                and (namespace, controller.name) not in deployments
+            ):
+                yield item
+            else:
+                scalables[namespace, kind.kind, name] = item
+    if not scalables:
+        for kind in (*flavour.companions, *flavour.copies):
+            yield from listing.of(kind.kind)
+    machines = objects.machines.get(flavour.name, ())
+    if not any(scalable in scalables for item in machines for scalable in scalables_of(flavour, item)):
+        yield from machines
+    references = (template_of(flavour, item) for item in scalables.values())
+    used = {(reference.kind.group, reference.kind.kind) for reference in references if reference is not None}
+    for (group, of_kind, _, _), item in objects.templates.items():
+        version = str(item["apiVersion"]).partition("/")[2]
+        if (group, of_kind) not in used and is_template(flavour, group, version, of_kind):
+            yield item
+
+
 def _complete(
     members: list[GroupObjects],
     flavour: Flavour,
@@ -229,7 +300,7 @@ def _knows(flavour: Flavour, group: str, version: str, kind: str) -> bool:
     )
 
 
-def _objects(file: str, text: str, faults: list[str]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+def objects_of(file: str, text: str, faults: list[str]) -> Iterable[tuple[str, Mapping[str, Any]]]:
     """Yield each object with its place in the file. Add a fault to ``faults`` for anything that is no object."""
     try:
         documents = [document for document in read_documents(text) if document is not None]

@@ -1,23 +1,60 @@
-"""Options that several commands share."""
+"""Options that several commands share. The module imports nothing of the product: help and completion are quick."""
 
-from enum import StrEnum
+import os
 from typing import Annotated
 
 import typer
 
-
-class Output(StrEnum):
-    """The output format of an answer."""
-
-    TABLE = "table"
-    JSON = "json"
+from evenkeel_cli.completion import clusters, pools, zones
+from evenkeel_cli.terminal import Output
 
 
-OutputForm = Annotated[Output, typer.Option("-o", "--output")]
-StackName = Annotated[str, typer.Option("--stack", help="Name of the CloudFormation stack.")]
-ClusterId = Annotated[str, typer.Option("--cluster", help="The cluster's id in its record.")]
-OneCluster = Annotated[str | None, typer.Option("--cluster", help="The cluster's id in its record.")]
-ClusterIdOrAll = Annotated[str, typer.Option("--cluster", help="The cluster's id; default: all registered clusters.")]
-AllClusters = Annotated[bool, typer.Option("--all", help="All registered clusters, instead of --cluster.")]
+def _use_region(region: str | None) -> None:
+    """Let the clients of AWS use this region. They read the variable, because each command creates its own clients."""
+    if region is not None:
+        os.environ["EVENKEEL_REGION"] = region
+
+
+_SEVERAL = "Clusters by labels: env=prod,tier!=test; instead of --cluster."
+OutputForm = Annotated[
+    Output,
+    typer.Option("-o", "--output", help="Form of the answer; wide: full names; name: only names, one per line."),
+]
+StackName = Annotated[str, typer.Option("--stack", envvar="EVENKEEL_STACK", help="Name of the CloudFormation stack.")]
+Region = Annotated[
+    str | None,
+    typer.Option(
+        "--region", envvar="EVENKEEL_REGION", callback=_use_region, help="The AWS region; default: the profile's."
+    ),
+]
+ClusterId = Annotated[str, typer.Option("--cluster", help="The cluster's id in its record.", autocompletion=clusters)]
+OneCluster = Annotated[
+    str | None, typer.Option("--cluster", help="The cluster's id in its record.", autocompletion=clusters)
+]
+ClusterIdOrAll = Annotated[
+    str,
+    typer.Option("--cluster", help="The cluster's id; default: all registered clusters.", autocompletion=clusters),
+]
+AllClusters = Annotated[bool, typer.Option("-A", "--all", help="All registered clusters, instead of --cluster.")]
+Selector = Annotated[str | None, typer.Option("-l", "--selector", help=_SEVERAL)]
+Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Only objects in this namespace.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="The reason, stored with the action.")]
+Pool = Annotated[str | None, typer.Option("--pool", help="One pool, by name or id.", autocompletion=pools)]
+Group = Annotated[str | None, typer.Option("--group", help="One node group, by name or key.")]
+Until = Annotated[str | None, typer.Option("--until", help="The end, in RFC 3339.")]
+Lasting = Annotated[str | None, typer.Option("--for", help="How long: 2h, 90m, 1d.")]
+Nodes = Annotated[int, typer.Option("--nodes", help="How many nodes.")]
+Only = Annotated[
+    list[str] | None, typer.Option("--only", help="A group that the pods fit; may be given more than once.")
+]
+RequestId = Annotated[str | None, typer.Option("--id", help="Requests with the same id are carried out once.")]
+Zone = Annotated[
+    str | None,
+    typer.Option("--zone", help="The zone's name or id, as the cluster has it.", autocompletion=zones),
+]
+Kubeconfig = Annotated[
+    str | None, typer.Option("--kubeconfig", help="The kubeconfig of the management or garden cluster.")
+]
+Context = Annotated[str | None, typer.Option("--context", help="The context; default: the kubeconfig's current one.")]
+ObjectSelector = Annotated[str | None, typer.Option("-l", "--selector", help="Labels of the objects, as for kubectl.")]

@@ -1,11 +1,14 @@
 """`evenkeel plan`: print a plan from files, from a cluster (read-only), or from a stack."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated
 
 import typer
 
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.objects import Object
+from evenkeel.application.errors import NoMachineApiError
 from evenkeel.application.rebalancing.decisions import plan_json
 from evenkeel.application.rebalancing.plan import SeePods, with_pods
 from evenkeel.domain.model.observations import Observation
@@ -16,96 +19,147 @@ from evenkeel.record import ClusterFile
 from evenkeel.texts.english import problem_text
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.actions import plan_of_stack
-from evenkeel_cli.answers import print_plan
+from evenkeel_cli.answers import group_names, print_plan
 from evenkeel_cli.inputs import file_name, read_growths, read_moment, read_text, read_yaml
-from evenkeel_cli.objects import read_objects
-from evenkeel_cli.options import Output, OutputForm
+from evenkeel_cli.objects import objects_of, read_objects
+from evenkeel_cli.proposals import Proposal, Target, heading, lines, propose_marks, propose_places
 from evenkeel_cli.state_file import StateFile
-from evenkeel_cli.terminal import BAD_INPUT, INVALID_POOL, fail, say_json
+from evenkeel_cli.terminal import (
+    BAD_INPUT,
+    INVALID_POOL,
+    Output,
+    error_document,
+    fail,
+    say,
+    say_document,
+    terminal,
+)
 
+_NO_POOL = 4
 # The default record. With it, a plan proposes a pool for similar node groups that have no label with a pool's name.
 _WITHOUT = {"pools": {"discover": "similar"}}
+_DISCOVERY = ["pools: {discover: similar}"]
 
 
 def plan_command(  # noqa: PLR0913  one parameter per option
-    file: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-f", "--objects", help="Objects as `kubectl get -o yaml|json` prints them; - reads standard input."
-        ),
-    ] = None,
-    state: Annotated[
-        str | None, typer.Option(help="The stored state, JSON: `state` of an earlier plan, or written by hand.")
-    ] = None,
-    now: Annotated[str | None, typer.Option(help="The time to plan for, RFC 3339; default: now.")] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="With --stack: the cluster's id. Without: a file, as --record.")
-    ] = None,
-    record: Annotated[
-        str | None,
-        typer.Option(help="The cluster's record, YAML or JSON: pools, strategy, discovery; - reads standard input."),
-    ] = None,
-    grow: Annotated[
-        list[str] | None, typer.Option(help="Split K more nodes over a pool: pool=K or pool=K,only=group,group.")
-    ] = None,
-    shrink: Annotated[
-        list[str] | None, typer.Option(help="Remove K nodes from a pool: pool=K or pool=K,only=group,group.")
-    ] = None,
-    output: OutputForm = Output.TABLE,
-    kubeconfig: Annotated[str | None, typer.Option(help="Read the cluster itself, with this kubeconfig.")] = None,
-    context: Annotated[str | None, typer.Option(help="Read the cluster itself, with this context.")] = None,
-    stack: Annotated[str | None, typer.Option(help="Let this stack plan, for a registered cluster.")] = None,
+    *,
+    file: list[str],
+    state: str | None,
+    now: str | None,
+    cluster: str | None,
+    record: str | None,
+    namespace: str | None,
+    grow: list[str],
+    shrink: list[str],
+    output: Output,
+    kubeconfig: str | None,
+    context: str | None,
+    stack: str | None,
 ) -> None:
-    """Show the changes that Evenkeel would make, with reasons. Read-only. Exit code 3 means that a pool is invalid."""
+    """Print a plan, and exit with the code for it."""
     if stack is not None:
-        if cluster is None or any((file, record, state, now, grow, shrink, kubeconfig, context)):
-            fail(["--stack plans for a registered cluster: give --cluster with its id, and nothing else but -o"])
+        if cluster is None or any((file, record, state, now, namespace, grow, shrink, kubeconfig, context)):
+            fail(["--stack plans for a registered cluster: give --cluster with its id, and no other input"])
         plan_of_stack(stack, cluster, output)
         return
     if cluster is not None and record is not None:
         fail(["--cluster and --record both name the cluster's record: leave one out"])
     record = cluster if record is None else record
+    if [*file, record, state].count("-") > 1:
+        fail(["standard input is named more than once: it can be read only once"])
     policy = read_model(ClusterFile, _WITHOUT if record is None else read_yaml(record), file_name(record or "record"))
+    if namespace is not None:
+        if file:
+            fail(["--namespace reads one namespace of a cluster: leave it out with -f"])
+        of_namespace = read_model(ClusterFile, {"namespaces": [namespace]}, "--namespace")
+        policy = policy.model_copy(update={"namespaces": of_namespace.namespaces})
     before = StateFile.read(read_text(state), file_name(state)) if state is not None else StateFile()
     moment = read_moment(now)
-    requests = (*read_growths("--grow", grow or [], 1, moment), *read_growths("--shrink", shrink or [], -1, moment))
+    requests = (*read_growths("--grow", grow, 1, moment), *read_growths("--shrink", shrink, -1, moment))
     known = replace(before.state(), scale_requests=requests)
-    observation, see_pods = _observe(file or [], policy, known, moment, (kubeconfig, context))
+    target = Target(kubeconfig=kubeconfig, context=context)
+    texts = _texts(file, target)
+    try:
+        observation, see_pods = _observe(texts, policy, known, moment, target)
+    except NoMachineApiError as error:
+        fail([str(error)], _NO_POOL, _proposed(propose_places(_clues(texts, target)), target))
     if now is None:
         moment += observation.clock_skew
     _, planned = with_pods(lambda seen: plan(seen, known, policy.policy(), moment), observation, see_pods)
-    _print_and_exit(planned, before, output)
+    advice = () if planned.pools else _advice(observation, planned, policy, texts, target)
+    _print_and_exit(planned, before, output, advice)
 
 
-def _print_and_exit(planned: Plan, before: StateFile, output: Output) -> None:
-    """Print a plan. Exit with an error code if a pool is invalid or a request is refused."""
+def _advice(
+    observation: Observation, planned: Plan, policy: ClusterFile, texts: Sequence[tuple[str, str]], target: Target
+) -> Sequence[str]:
+    """Return what to do where a plan has no pool: a heading, then the lines to paste."""
+    if observation.groups and policy.pools == ():
+        return ["to get a pool, add to the record (a plan without a record has this line):", *_DISCOVERY]
+    if marks := propose_marks(observation.groups, planned.skipped, policy.policy().similarity):
+        return _proposed(marks, target)
+    if observation.groups or any(skipped.namespace for skipped in planned.skipped):
+        return ()
+    kinds = (kind for name in policy.flavours for kind in FLAVOURS[name].scalables)
+    sought = ", ".join(f"{kind.plural}.{kind.group}" for kind in kinds)
+    where = f"context {target.context}" if target.context else target.kubeconfig or "the files"
+    nothing = f"no node group in {where}: looked for {sought}: name the API server or file that has them"
+    return _proposed(propose_places(_clues(texts, target)), target) or [nothing]
+
+
+def _proposed(proposals: Sequence[Proposal], target: Target) -> Sequence[str]:
+    return [heading(proposals), *lines(proposals, target)] if proposals else []
+
+
+def _print_and_exit(planned: Plan, before: StateFile, output: Output, proposed: Sequence[str]) -> None:
+    """Print a plan. Exit with an error code if there is no pool, a pool is invalid, or a request is refused."""
     if refused := [problem_text(refusal.problem) for refusal in planned.refusals if not refusal.waits]:
         fail(refused)
-    if output is Output.JSON:
-        say_json({**plan_json(planned), "state": before.after(planned)}, indent=2)
+    # The other requests wait, because their pool is invalid or has another request.
+    waiting = [problem_text(refusal.problem) for refusal in planned.refusals]
+    is_invalid = any(not pool.mode.valid for pool in planned.pools)
+    code = INVALID_POOL if is_invalid else _NO_POOL if not planned.pools else BAD_INPUT if waiting else 0
+    document = plan_json(planned)
+    if output.is_document:
+        proposals = {} if planned.pools else {"proposals": proposed[1:]}
+        failure = error_document(waiting, code) if waiting else {}
+        say_document({**document, **proposals, "state": before.after(planned), **failure}, output)
+    elif output is Output.NAME:
+        for name in group_names(document["pools"]):
+            say(name)
+        for line in proposed:
+            say(line, err=True)
     else:
-        print_plan(planned)
-    code = INVALID_POOL if any(not pool.mode.valid for pool in planned.pools) else 0
-    if planned.refusals:  # these requests wait, because their pool is invalid or has another request
-        fail([problem_text(refusal.problem) for refusal in planned.refusals], code or BAD_INPUT)
+        print_plan(planned, terminal(output))
+        for line in proposed:
+            say(line)
+    if waiting and not output.is_document:
+        fail(waiting, code)
     if code:
         raise typer.Exit(code)
 
 
-def _observe(
-    files: list[str],
-    policy: ClusterFile,
-    state: ClusterState,
-    now: datetime,
-    at_cluster: tuple[str | None, str | None],
-) -> tuple[Observation, SeePods]:
-    kubeconfig, context = at_cluster
-    live = kubeconfig is not None or context is not None
-    if bool(files) == live:
+def _texts(files: Sequence[str], target: Target) -> list[tuple[str, str]]:
+    """Return (name, text) pairs of the files. Raises ConfigError, also where both files and a cluster are given."""
+    if bool(files) == target.is_live:
         raise ConfigError(["give either -f with objects, or --kubeconfig or --context to read a cluster"])
-    if live:
+    return [(file_name(name), read_text(name)) for name in files]
+
+
+def _observe(
+    texts: Sequence[tuple[str, str]], policy: ClusterFile, state: ClusterState, now: datetime, target: Target
+) -> tuple[Observation, SeePods]:
+    if target.is_live:
         from evenkeel_cli.live import observe
 
-        return observe(policy, state, kubeconfig, context)
-    texts = [(file_name(name), read_text(name)) for name in files]
+        return observe(policy, state, target.kubeconfig, target.context)
     return read_objects(texts, policy, now), lambda observed: observed
+
+
+def _clues(texts: Sequence[tuple[str, str]], target: Target) -> Sequence[Object]:
+    """Return objects that may show where the machine objects are, from a cluster without them or from files."""
+    if target.is_live:
+        from evenkeel_cli.live import clues
+
+        return clues(target.kubeconfig, target.context)
+    return [item for file, text in texts for _, item in objects_of(file, text, [])]

@@ -2,23 +2,17 @@
 
 import shlex
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.text import Text
 
 from evenkeel.domain.model.values import BadValueError, near, quote
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from evenkeel.validation import parse_json
 from evenkeel_cli.inputs import file_name, read_text, read_yaml
-from evenkeel_cli.options import Output, OutputForm
 from evenkeel_cli.simulation.engine import (
     ALONE,
     SERVERLESS,
@@ -33,9 +27,8 @@ from evenkeel_cli.simulation.history import is_history, scenario_of
 from evenkeel_cli.simulation.measures import measure, simulation_json
 from evenkeel_cli.simulation.plot import draw
 from evenkeel_cli.simulation.scenario import Scenario, read_scenario, write_duration
-from evenkeel_cli.terminal import cell, fail, say_json, table, terminal
+from evenkeel_cli.terminal import Output, cell, fail, progress, say_document, say_json, say_lines, table, terminal
 
-_PROGRESS_AFTER_SECONDS = 2.0
 _PICTURES = (".png", ".svg")
 _HEADINGS = ("met in", "waiting", "over", "skew", "after", "moved", "failed", "hours", "patches")
 _HEADINGS_OF_PODS = ("met in", "waiting", "ordered", "over", "skew", "after", "moved", "hours", "evicted", "patches")
@@ -59,35 +52,30 @@ _LEGEND_OF_PODS = (
 )
 
 
-def simulate_command(
-    file: Annotated[
-        str, typer.Argument(help="A scenario, YAML, or a file of `evenkeel record`; - reads standard input.")
-    ],
-    strategy: Annotated[
-        str,
-        typer.Option(
-            help=f"own: that of the scenario; all: compare all; or a strategy, {STATIC}, {ALONE} or {SERVERLESS}."
-        ),
-    ] = "own",
-    output: OutputForm = Output.TABLE,
-    plot: Annotated[str | None, typer.Option(help="Also draw the runs into this file, .png or .svg.")] = None,
-) -> None:
+def simulate_command(file: str, strategy: Sequence[str], output: Output, plot: str | None) -> None:
     """Play a scenario in virtual time. The same scenario and seed give the same output."""
     if plot is not None and Path(plot).suffix.lower() not in _PICTURES:
         fail([f"--plot is {quote(plot)}: name a file that ends in {' or '.join(_PICTURES)}"])
     if plot is not None and find_spec("matplotlib") is None:  # the kubectl plugin does not contain matplotlib
         fail([f"--plot needs matplotlib: {shlex.quote(sys.executable)} -m pip install matplotlib"])
     scenario = _read(file)
-    records = list(_run_all(scenario, _variants(scenario, strategy)))
+    variants = [variant for name in strategy or ["own"] for variant in _variants(scenario, name)]
+    variants.sort(key=lambda variant: not variant.evenkeel)  # the baseline is last
+    records = list(_run_all(scenario, variants))
     if plot is not None:
         try:
             draw(records, Path(plot))
         except OSError as error:
             fail([f"{plot}: cannot be written: {error.strerror or error}"])
-    if output is Output.JSON:
-        say_json(simulation_json(records))
-    else:
-        print_measures(scenario, records)
+    match output:
+        case Output.JSON:
+            say_json(simulation_json(records))
+        case Output.YAML:
+            say_document(simulation_json(records), output)
+        case Output.NAME:
+            say_lines("\n".join(record.variant.name for record in records))
+        case _:
+            print_measures(scenario, records, terminal(output))
 
 
 def _read(file: str) -> Scenario:
@@ -112,39 +100,21 @@ def _variants(scenario: Scenario, strategy: str) -> list[Variant]:
 
 
 def _run_all(scenario: Scenario, variants: Sequence[Variant]) -> Iterator[Record]:
-    with _progress(len(variants) * scenario.duration) as report:
+    with progress("simulate", "minutes", len(variants) * scenario.duration // 60) as report:
         for index, variant in enumerate(variants):
             before = index * scenario.duration
 
             def report_all(second: int, before: int = before) -> None:
-                report(before + second)
+                report((before + second) // 60)
 
             yield from play(runs_of(scenario, variant), report_all)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar if standard error is a terminal and the run takes longer than two seconds."""
-    console = Console(stderr=True)
-    started = time.monotonic()
-    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
-    task = bar.add_task("simulating", total=total)
-
-    def report(second: int) -> None:
-        if time.monotonic() - started > _PROGRESS_AFTER_SECONDS:
-            bar.start()
-            bar.update(task, completed=second)
-
-    try:
-        yield report
-    finally:
-        bar.stop()
+            report((index + 1) * scenario.duration // 60)
 
 
 def print_measures(scenario: Scenario, records: Sequence[Record], console: Console | None = None) -> None:
     """Print one row per run, and a legend."""
     console = console or terminal()
-    runs = table(f"{scenario.name}, {write_duration(scenario.duration)}", frames=False)
+    runs = table(f"{scenario.name}, {write_duration(scenario.duration)}")
     runs.add_column("strategy", overflow="ellipsis")  # the only column that may be cut
     headings = _HEADINGS_OF_PODS if scenario.pods else _HEADINGS
     rows = [_cells(record) for record in records]

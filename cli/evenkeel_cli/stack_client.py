@@ -8,26 +8,25 @@ its own rights, not with those of the caller.
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from botocore import exceptions as botocore
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from evenkeel.adapters.aws_faults import AWS_ERRORS, code_of, text_of
-from evenkeel.application.actions.call import Right
-from evenkeel.application.actions.table import right_needed
 from evenkeel.domain.model.values import quote
-from evenkeel.texts.pool_numbers import unknown_text
-from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INTERRUPTED, Interrupted, fail, say
+from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INTERRUPTED, CommandError, Interrupted, fail, progress, say
 
 # The size of the largest event in characters of JSON, enough for several hundred records. Lambda accepts 6 MB, but the
 # DynamoDB transactions for so many records would take too long.
 _LARGEST_EVENT = 200_000
-# Logical ids of functions in template.yaml. The function with the most rights is first.
-_FUNCTIONS = {Right.ADMINISTER: "AdminFunction", Right.WRITE: "OperatorFunction", Right.READ: "WidgetFunction"}
+# Logical ids of functions in template.yaml, by ``Right``. The function with the most rights is first.
+_FUNCTIONS = {"administer": "AdminFunction", "write": "OperatorFunction", "read": "WidgetFunction"}
 # The function's timeout is 60 s. There are no retries: after a lost answer, a retry would request nodes twice.
 _CONFIG = Config(connect_timeout=5, read_timeout=75, retries={"total_max_attempts": 1})
+# For completion of names: a shell waits for the answer.
+_QUICK_CONFIG = Config(connect_timeout=1, read_timeout=2, retries={"total_max_attempts": 1})
 _IDENTITY_CONFIG = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 1})
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 _UNKNOWN_CALLER = {"InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "AuthFailure"}
@@ -40,12 +39,26 @@ _EXPIRED_LOGIN = (
 )
 
 
-class CannotAskError(Exception):
+class CannotAskError(CommandError):
     """A stack did not answer. The message is the reason in one sentence; ``code`` is the exit code."""
 
     def __init__(self, message: str, code: int = CANNOT_READ) -> None:
-        super().__init__(message)
-        self.code = code
+        super().__init__([message], code)
+
+
+class _Fields(dict[str, Any]):
+    """An object in a stack's answer. A missing field raises CannotAskError: another program or release answered."""
+
+    def __missing__(self, field: str) -> NoReturn:
+        raise CannotAskError(f"the stack's answer has no {field}: use the command line of the stack's release")
+
+
+def session() -> Any:
+    """Return a session with the caller's credentials, in the region of the variables or of the profile."""
+    import boto3  # slow (a quarter of a second), and not needed by commands without a stack
+
+    # boto3 reads only AWS_DEFAULT_REGION. Other AWS tools also read AWS_REGION.
+    return boto3.Session(region_name=os.environ.get("EVENKEEL_REGION") or os.environ.get("AWS_REGION"))
 
 
 def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,40 +67,54 @@ def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         CannotAskError: no stack of that name, no credentials or rights, no answer, or the function failed.
     """
-    import boto3  # slow (a quarter of a second), and not needed by commands without a stack
+    from evenkeel.application.actions.call import Right
+    from evenkeel.application.actions.table import right_needed
 
     service, action = "CloudFormation", "cloudformation:DescribeStackResource"
     right = right_needed(event)
     function = _FUNCTIONS[right]
     try:
-        # boto3 reads only AWS_DEFAULT_REGION. Other AWS tools also read AWS_REGION.
-        session = boto3.Session(region_name=os.environ.get("AWS_REGION"))
-        stacks = session.client("cloudformation", config=_CONFIG)
+        aws = session()
+        stacks = aws.client("cloudformation", config=_CONFIG)
         resource = stacks.describe_stack_resource(StackName=stack, LogicalResourceId=function)
         if right is not Right.READ:
-            event = {**event, **_caller(session)}
+            event = {**event, **_caller(aws)}
         service, action = "Lambda", "lambda:InvokeFunction"
-        answer = session.client("lambda", config=_CONFIG).invoke(
+        answer = aws.client("lambda", config=_CONFIG).invoke(
             FunctionName=resource["StackResourceDetail"]["PhysicalResourceId"], Payload=json.dumps(event).encode()
         )
-        payload = json.loads(answer["Payload"].read())
+        payload = json.loads(answer["Payload"].read(), object_hook=_Fields)
     except (*AWS_ERRORS, OSError, ValueError, KeyError) as error:
         raise _error(error, stack, function, service, action) from None
     if "FunctionError" in answer:
         failure = payload.get("errorMessage") if isinstance(payload, Mapping) else payload
         raise CannotAskError(f"{function} of stack {stack} failed: {failure}: see its log")
-    if not isinstance(payload, dict) or not isinstance(payload.get("message"), str):
+    if not isinstance(payload, dict) or not isinstance(payload.get("message"), str) or not _has_objects(payload):
         raise CannotAskError(f"{function} of stack {stack} answered {quote(payload)}: that is none of Evenkeel's")
     return payload
 
 
+def _has_objects(answer: Mapping[str, Any]) -> bool:
+    clusters = answer.get("clusters", [])
+    return isinstance(clusters, list) and all(isinstance(cluster, dict) for cluster in clusters)
+
+
+def ask_quickly(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer to an event that only reads, for completion. Raises whatever goes wrong."""
+    aws, function = session(), _FUNCTIONS["read"]
+    stacks = aws.client("cloudformation", config=_QUICK_CONFIG)
+    name = stacks.describe_stack_resource(StackName=stack, LogicalResourceId=function)["StackResourceDetail"]
+    functions = aws.client("lambda", config=_QUICK_CONFIG)
+    answer = functions.invoke(FunctionName=name["PhysicalResourceId"], Payload=json.dumps(event).encode())
+    payload = json.loads(answer["Payload"].read())
+    return payload if isinstance(payload, dict) else {}
+
+
 def role_arns(stack: str, roles: Iterable[str]) -> dict[str, str]:
     """Return the ARNs of a stack's roles by logical id. Raises CannotAskError."""
-    import boto3
-
     arns = {}
     try:
-        client = boto3.Session(region_name=os.environ.get("AWS_REGION")).client("cloudformation", config=_CONFIG)
+        client = session().client("cloudformation", config=_CONFIG)
         for role in roles:
             detail = client.describe_stack_resource(StackName=stack, LogicalResourceId=role)["StackResourceDetail"]
             _, partition, _, _, account, _ = detail["StackId"].split(":", 5)
@@ -97,10 +124,10 @@ def role_arns(stack: str, roles: Iterable[str]) -> dict[str, str]:
     return arns
 
 
-def _caller(session: Any) -> dict[str, str]:
+def _caller(aws: Any) -> dict[str, str]:
     """Return the event field with the caller's ARN; empty if STS does not answer. CloudTrail has the ARN, too."""
     try:
-        return {"by": str(session.client("sts", config=_IDENTITY_CONFIG).get_caller_identity()["Arn"])}
+        return {"by": str(aws.client("sts", config=_IDENTITY_CONFIG).get_caller_identity()["Arn"])}
     except (*AWS_ERRORS, OSError, KeyError):
         return {}
 
@@ -131,7 +158,7 @@ def _error(error: Exception, stack: str, function: str, service: str, action: st
         return fault
     text = " ".join(text_of(error).split())
     if not isinstance(error, ClientError):
-        return CannotAskError(f"{service} does not answer: {text}")
+        return CannotAskError(f"{service} does not answer: {_connection_fault(error)}")
     code = code_of(error)
     if code in _DENIED:
         return CannotAskError(f"missing permission {action} for stack {stack}: {_message(error)}")
@@ -142,13 +169,35 @@ def _error(error: Exception, stack: str, function: str, service: str, action: st
 
 
 def _message(error: ClientError) -> str:
-    return str(error.response.get("Error", {}).get("Message", ""))
+    """Return AWS's message. A proxy may answer in its place, with a page that no terminal shows well."""
+    text = str(error.response.get("Error", {}).get("Message", ""))
+    if "<html" not in text.lower():
+        return text
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", "unknown")
+    return f"an HTML page with status {status}: check the proxy between here and AWS"
+
+
+def _connection_fault(error: Exception) -> str:
+    """Return what to do about a connection that failed, instead of botocore's text with its URLs."""
+    match error:
+        case botocore.ProxyConnectionError():
+            return "the proxy cannot be reached: check HTTPS_PROXY"
+        case botocore.SSLError():
+            return "its certificate is not trusted: check AWS_CA_BUNDLE, and the proxy"
+        case botocore.ReadTimeoutError():
+            return "it took too long: ask again"
+        case botocore.EndpointConnectionError() | botocore.ConnectTimeoutError() | botocore.ConnectionClosedError():
+            return "no connection: check the network and the region"
+    return " ".join(text_of(error).split())
 
 
 def ask_or_fail(
     action: str, stack: str, cluster: str | None, fields: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return the stack's answer. Exit if there is no answer, or if the answer reports a failure."""
+    from evenkeel.application.actions.call import Right
+    from evenkeel.application.actions.table import right_needed
+
     values = {name: value for name, value in (fields or {}).items() if value not in (None, [])}
     if values.get("selector") is not None and cluster == "*":
         cluster = None
@@ -164,30 +213,54 @@ def ask_or_fail(
     if not answer.get("ok"):
         fail([answer["message"]], CANNOT_READ if answer.get("retry") else BAD_INPUT)
     if answer.get("unknown") and "after" not in values:  # only for the first page
+        from evenkeel.texts.pool_numbers import unknown_text
+
         say(f"evenkeel: {unknown_text(answer['unknown'])}", err=True)
     return answer
 
 
 def pages(
     action: str, stack: str, cluster: str | None, fields: Mapping[str, Any] | None = None
-) -> Iterator[dict[str, Any]]:
-    """Yield all pages of an answer."""
-    after: str | None = None
-    while True:
-        page = ask_or_fail(action, stack, cluster, {**(fields or {}), "after": after})
-        yield page
-        after = page["next"]
-        if after is None:
-            return
+) -> list[dict[str, Any]]:
+    """Return all pages of an answer."""
+    read: list[dict[str, Any]] = []
+    with progress(action, "pages") as report:
+        while not read or read[-1]["next"] is not None:
+            after = read[-1]["next"] if read else None
+            read.append(ask_or_fail(action, stack, cluster, {**(fields or {}), "after": after}))
+            report(len(read))
+    return read
 
 
 def ask_of_all(action: str, stack: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one answer for all clusters.
+    """Return one answer for all clusters. Records are sent in parts, each small enough for one event.
 
     Repeat the action for the clusters that an answer lists as ``left``, until no cluster is left or their number no
     longer falls.
     """
-    event = dict(fields)
+    named = fields.get("records") or fields.get("clusters")
+    answers: list[dict[str, Any]] = []
+    with progress(action, "clusters", None if named is None else len(named)) as report:
+        for event in _events(fields):
+            answers.append(_ask_until_done(action, stack, event))
+            report(sum(len(answer.get("clusters", ())) for answer in answers))
+    if len(answers) == 1:
+        return answers[0]
+    clusters = [cluster for answer in answers for cluster in answer["clusters"]]
+    return {**answers[0], "clusters": clusters}
+
+
+def _events(fields: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the fields of each event: the same, but for the records."""
+    if "records" not in fields:
+        yield dict(fields)
+        return
+    for part in in_parts(fields["records"]):
+        before = {"before": {id: fields["before"][id] for id in part}} if "before" in fields else {}
+        yield {**fields, "records": part, **before}
+
+
+def _ask_until_done(action: str, stack: str, event: dict[str, Any]) -> dict[str, Any]:
     answer = ask_or_fail(action, stack, event.pop("cluster", None), event)
     left = answer.get("left") or []
     while left:

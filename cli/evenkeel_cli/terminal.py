@@ -5,30 +5,77 @@ Use these functions for every text from a cluster, a stack or a file: they remov
 
 import json
 import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from itertools import takewhile
+from threading import Timer
 from typing import Any, NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from evenkeel.domain.model.values import printable, quote
-from evenkeel.validation import ConfigError
 
 CANNOT_READ, BAD_INPUT, INVALID_POOL, IN_TROUBLE, NOT_READY, INTERRUPTED = 1, 2, 3, 4, 5, 130
 _BEYOND_ASCII = re.compile(r"[^\n -~]")
 # Widths in columns. A console narrower than the first gets the second. Many containers and CI runs report 0 columns.
-_NARROWEST, _USUAL = 10, 80
+_NARROWEST, _USUAL, _UNLIMITED = 10, 80, 10_000
+
+
+_PROGRESS_AFTER_SECONDS = 2.0
+
+
+class Output(StrEnum):
+    """The output format of an answer."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    NAME = "name"
+    JSON = "json"
+    YAML = "yaml"
+
+    @property
+    def is_document(self) -> bool:
+        """Return True if the answer is one document for programs."""
+        return self in (Output.JSON, Output.YAML)
+
+    @property
+    def is_piped(self) -> bool:
+        """Return True if the answer is for programs, so that everything else goes to standard error."""
+        return self.is_document or self is Output.NAME
+
+
+class CommandError(Exception):
+    """A failure of a command: one text per fault, the exit code, and a heading with lines to paste."""
+
+    def __init__(self, faults: Sequence[str], code: int = BAD_INPUT, proposed: Sequence[str] = ()) -> None:
+        super().__init__(*faults)
+        self.faults, self.code, self.proposed = [*faults], code, [*proposed]
 
 
 class Interrupted(SystemExit):
     """An interrupt whose message is already printed."""
 
 
-def terminal() -> Console:
-    """Return a console for standard output, 80 columns wide if the reported width is implausible."""
-    console = Console()
-    return console if console.width >= _NARROWEST else Console(width=_USUAL)
+class _Console(Console):
+    """A console that raises BrokenPipeError for a closed pipe. rich would exit with 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # rich calls it while it handles the error
+
+
+def terminal(form: Output = Output.TABLE) -> Console:
+    """Return a console for standard output, 80 columns wide if the reported width is implausible.
+
+    For the form ``wide``, no line is too long for it.
+    """
+    console = _Console(width=_UNLIMITED) if form is Output.WIDE else _Console()
+    return console if console.width >= _NARROWEST else _Console(width=_USUAL)
 
 
 def cell(text: str, style: str = "") -> Text:
@@ -36,10 +83,41 @@ def cell(text: str, style: str = "") -> Text:
     return Text(printable(text), style=style)
 
 
-def table(title: str, *, frames: bool) -> Table:
-    """Return an empty table. Without ``frames``, the columns have more space for long names."""
-    plain: dict[str, Any] = {} if frames else {"box": None, "padding": (0, 1, 0, 0), "pad_edge": False}
-    return Table(title=cell(title), title_justify="left", **plain)
+class _Table(Table):
+    """A table with a heading that has the width of the console. A title of rich has only the table's width."""
+
+    heading = Text()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.heading:
+            yield self.heading
+        yield from super().__rich_console__(console, options)
+
+
+def table(title: str) -> Table:
+    """Return an empty table without a frame, which would take space from names and is noise in a pipe."""
+    empty = _Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    empty.heading = cell(title, "italic")
+    return empty
+
+
+def shortened(names: Sequence[str], width: int) -> list[str]:
+    """Return the names in this width. What they have in common at their beginning is cut, not where they differ."""
+    if max(map(len, names), default=0) <= width:
+        return [*names]
+    # The first and the last in order have in common what all have.
+    pairs = zip(min(names), max(names), strict=False)
+    common = "".join(first for first, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    # The last word that all have stays if there is space for it.
+    starts = [max(part.rfind(mark) for mark in "-./_") + 1 for part in (common[:-1], common)]
+    if len({*names}) == 1:
+        starts = [0]
+    longest = max(map(len, names))
+    start = next((at for at in starts if at and longest - at < width), starts[-1])
+    cut = [f"…{name[start:]}" if start else name for name in names]
+    # A name that is still too long loses its middle: names of node groups differ at their end, by the zone.
+    half = (width - 1) // 2
+    return [name if len(name) <= width else f"{name[: width - 1 - half]}…{name[-half:]}" for name in cut]
 
 
 def say(text: str, *, err: bool = False) -> None:
@@ -59,26 +137,72 @@ def say_json(value: Any, indent: int | None = None) -> None:
     typer.echo(_BEYOND_ASCII.sub(_as_json, text))
 
 
+def say_document(value: Any, form: Output) -> None:
+    """Print a value as JSON or YAML."""
+    if form is not Output.YAML:
+        say_json(value, indent=2)
+        return
+    import yaml  # slow, and few commands print it
+
+    say_lines(yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False, allow_unicode=False, width=100))
+
+
 def _as_json(match: re.Match[str]) -> str:
     character = match[0]
     return character if character.isprintable() else json.dumps(character)[1:-1]
 
 
 def write_text(name: str, text: str) -> None:
-    """Write a file. Raises ConfigError."""
+    """Write a file. Raises CommandError."""
     try:
         # JSON may contain half a surrogate pair, which UTF-8 cannot encode. A question mark replaces it.
         with open(name, "w", encoding="utf-8", errors="replace") as target:  # noqa: PTH123 (the name exactly as given)
             target.write(text)
     except OSError as error:
-        raise ConfigError([f"{name}: cannot be written: {error.strerror or error}"]) from None
+        raise CommandError([f"{name}: cannot be written: {error.strerror or error}"]) from None
 
 
-def fail(faults: list[str], code: int = BAD_INPUT) -> NoReturn:
-    """Print one line per fault on standard error and exit with the code."""
-    for fault in faults:
-        say(f"evenkeel: {' '.join(fault.split())}", err=True)
-    raise typer.Exit(code)
+def fail(faults: Sequence[str], code: int = BAD_INPUT, proposed: Sequence[str] = ()) -> NoReturn:
+    """Exit with the code, after a line per fault and the proposed lines, or a document.
+
+    Raises CommandError, which ``main`` prints.
+    """
+    raise CommandError(faults, code, proposed)
+
+
+def error_document(faults: Iterable[str], code: int) -> dict[str, Any]:
+    """Return what ``-o json`` prints for a failure."""
+    return {"error": {"code": code, "messages": [printable(fault) for fault in faults]}}
+
+
+@contextmanager
+def progress(title: str, unit: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar and then a summary, if standard error is a terminal and this takes more than two seconds.
+
+    Yields a function that takes the units that are done by now. ``total`` is None if it is not known.
+    """
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _done: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    bar = Progress(*columns, console=console, transient=True)
+    task, started = bar.add_task(title, total=total), time.monotonic()
+    timer = Timer(_PROGRESS_AFTER_SECONDS, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda done: bar.update(task, completed=done)
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.stop()
+    seconds = time.monotonic() - started
+    if seconds > _PROGRESS_AFTER_SECONDS:
+        of_total = "" if total is None else f" of {total}"
+        say(f"{title}: {bar.tasks[0].completed:g}{of_total} {unit} in {seconds:.0f} s", err=True)
 
 
 def fail_without_clusters(selector: str | None, clusters: object) -> None:
@@ -87,14 +211,21 @@ def fail_without_clusters(selector: str | None, clusters: object) -> None:
         fail([f"selector is {quote(selector)}: no registered cluster has such labels"])
 
 
+def has_terminal() -> bool:
+    """Return True if the user can answer a question."""
+    return sys.stdin.isatty()
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Exit unless the user agrees, by ``--yes`` or at the prompt."""
     if yes:
         return
+    if not has_terminal():
+        fail([f"{question}: not confirmed, nothing is done: say --yes"])
     try:
         agreed = typer.confirm(f"{question}. Go on?", err=True)
     except typer.Abort:
+        agreed = False
         say("", err=True)  # ends the line of the prompt
-        fail([f"{question}: not confirmed, nothing is done: say --yes"])
     if not agreed:
         fail(["nothing is done"])

@@ -52,7 +52,7 @@ def test_a_cluster_is_registered_explained_validated_and_left_from_a_laptop(
         assert asked("validate", "--fix", "-o", "json")["diff"] == []
         assert asked("pause", "--pool", "workers", "-o", "json")["ok"]
         assert asked("resume", "--pool", "workers", "-o", "json")["ok"]
-        assert asked("restore", "--pool", "workers", "-o", "json")["ok"]
+        assert asked("restore", "--pool", "workers", "--yes", "-o", "json")["ok"]
         history = asked("record")
         told = [(decision["cause"], decision["by"]) for decision in history["decisions"]]
         assert told == [(action, CALLER) for action in ("register", "pause", "resume", "restore")]

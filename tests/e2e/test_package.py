@@ -1,9 +1,11 @@
 """What `make package` writes is deployed without a build, and is the same bytes each time."""
 
+import json
 import os
 import shutil
 import stat
 import subprocess
+import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -13,7 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy.package import PLUGIN, SUMS, package
+from deploy.package import NAMESPACE, PLUGIN, SBOM, SUMS, distributions, package, sign
+from deploy.sbom import sbom
 from evenkeel import __version__
 from sandbox.aws import AwsEndpoints
 from sandbox.lambda_runtime import HostBuild
@@ -27,6 +30,13 @@ def dist(deployable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("dist") / "evenkeel"
     package(deployable, target, URL)
     return target
+
+
+@pytest.fixture(scope="session")
+def pypi(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pypi") / "made"
+    distributions(folder)
+    return folder
 
 
 def sums(folder: Path) -> dict[str, str]:
@@ -122,6 +132,87 @@ def test_sams_linter_passes_it(dist: Path, sam: Path) -> None:
     environment = os.environ | {"SAM_CLI_TELEMETRY": "0"}
     checked = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_bill_of_materials_is_part_of_it(dist: Path) -> None:
+    assert json.loads((dist / SBOM).read_text(encoding="utf-8")) == sbom(__version__)
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="there is no ssh-keygen here")
+class TestSignature:
+    def signed(self, folder: Path, key: Path) -> Path:
+        release = folder / "release"
+        release.mkdir()
+        (release / SUMS).write_text(f"{'0' * 64}  template.yaml\n")
+        sign(release, str(key))
+        return release
+
+    @pytest.fixture
+    def key(self, tmp_path: Path) -> Path:
+        key = tmp_path / "key"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key], check=True)
+        return key
+
+    def verified(self, release: Path, key: Path) -> bool:
+        """As docs/operate/upgrade.md shows it."""
+        signers = release.parent / "allowed_signers"
+        signers.write_text(f"evenkeel {key.with_suffix('.pub').read_text()}")
+        command = ["ssh-keygen", "-Y", "verify", "-f", signers, "-I", "evenkeel", "-n", NAMESPACE]
+        with (release / SUMS).open("rb") as sums:
+            done = subprocess.run(
+                [*command, "-s", release / f"{SUMS}.sig"], stdin=sums, capture_output=True, check=False
+            )
+        return done.returncode == 0
+
+    def test_it_holds_for_these_sums_by_this_key_alone(self, tmp_path: Path, key: Path) -> None:
+        release = self.signed(tmp_path, key)
+        assert self.verified(release, key)
+        other = tmp_path / "other"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other], check=True)
+        assert not self.verified(release, other)
+        (release / SUMS).write_text(f"{'1' * 64}  template.yaml\n")
+        assert not self.verified(release, key)
+
+    def test_a_key_that_is_not_there_is_named_on_one_line(self, tmp_path: Path) -> None:
+        with pytest.raises(SystemExit, match=r"^SIGNING_KEY: /nowhere/key: ssh-keygen does not sign: [^\n]+$"):
+            self.signed(tmp_path, Path("/nowhere/key"))
+
+
+class TestDistributions:
+    """What PyPI would get. Its `evenkeel` is another project, so none of ours may ask for that name."""
+
+    def test_there_is_a_wheel_and_a_source_of_each_and_both_hold_every_file(self, pypi: Path) -> None:
+        packages = {"evenkeel_core": ROOT / "layers/evenkeel/evenkeel", "evenkeel_cli": ROOT / "cli/evenkeel_cli"}
+        stems = {f"{name}-{__version__}{end}" for name in packages for end in ("-py3-none-any.whl", ".tar.gz")}
+        assert {file.name for file in pypi.iterdir()} == stems
+        for name, package_ in packages.items():
+            ours = {
+                str(file.relative_to(package_.parent))
+                for file in package_.rglob("*")
+                if file.is_file() and file.parent.name != "__pycache__"
+            }
+            with zipfile.ZipFile(pypi / f"{name}-{__version__}-py3-none-any.whl") as wheel:
+                assert {one for one in wheel.namelist() if ".dist-info/" not in one} == ours
+                (metadata,) = (one for one in wheel.namelist() if one.endswith("METADATA"))
+                fields = wheel.read(metadata).decode()
+            assert "Requires-Dist: evenkeel\n" not in fields
+            assert "License" not in fields  # the owner has not chosen one yet
+            with tarfile.open(pypi / f"{name}-{__version__}.tar.gz") as source:
+                assert all(any(one.endswith(f"/{file}") for one in source.getnames()) for file in ours)
+
+    def test_the_wheels_install_without_network_and_run(self, pypi: Path, tmp_path: Path) -> None:
+        """Into a folder: what they import is in this environment, as the lock pins it."""
+        command = [sys.executable, "-m", "pip", "install", "-qq", "--no-index", "--no-deps", "--target", tmp_path]
+        subprocess.run([*command, *pypi.glob("*.whl")], check=True, timeout=120)
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+
+        def run(*words: str | Path) -> str:
+            return subprocess.check_output(words, env=environment, cwd=tmp_path, text=True, timeout=60)
+
+        where = "import evenkeel, evenkeel_cli; print(evenkeel.__file__, evenkeel_cli.__file__)"
+        assert all(Path(file).is_relative_to(tmp_path) for file in run(sys.executable, "-c", where).split())
+        for name in ("evenkeel", "kubectl-evenkeel"):
+            assert run(sys.executable, tmp_path / "bin" / name, "--version") == f"evenkeel {__version__}\n"
 
 
 class TestPlugin:

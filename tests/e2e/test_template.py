@@ -4,6 +4,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Set
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ ALERTS = {
     "TeamsSecret": "alerts/teams",
     "PagerDutySecret": "alerts/pagerduty",
     "OpsgenieSecret": "alerts/opsgenie",
+    "AlertmanagerSecret": "alerts/alertmanager",
 }
 ALL = {**ALERTS, "PageBucket": "pages"}  # with these, every function is there
 
@@ -55,6 +57,10 @@ ALLOWED: dict[str, dict[str, Set[str]]] = {
         **dict.fromkeys(("ChecksQueue", "RebalanceQueue", "RebalanceDeadLetters", "EventDeadLetters"), SENDS),
         "RecheckQueue": {SEND, *TAKE},
         "ScanLogGroup": LOGS,
+    },
+    "ScheduleRole": {
+        **{name: {"lambda:InvokeFunction"} for name in ("ScanFunction", "StatusPageFunction")},
+        "EventDeadLetters": {SEND},
     },
     "CheckRole": {
         "Table": {QUERY, "dynamodb:BatchGetItem", PUT},  # puts when it has checked, and nothing else: under a condition
@@ -127,7 +133,7 @@ def test_a_role_allows_exactly_what_its_function_does(role: str, tracing: str) -
     for statement in statements(ROLES[role]["Policies"], Template(parameters={"Tracing": tracing, **ALL})):
         for resource in statement["Resource"]:
             granted.setdefault(resource, set()).update(as_list(statement["Action"]))
-    traces = TRACES if tracing == "true" else set()
+    traces = TRACES if tracing == "true" and role != "ScheduleRole" else set()
     tokens = TOKENS if ALLOWED[role].items() >= OPEN_CLUSTERS.items() else set()
     zones = {"ec2:DescribeAvailabilityZones"} if role == "OperatorRole" else set()
     assert granted.pop("*", set()) == traces | tokens | zones
@@ -150,9 +156,10 @@ def test_a_role_names_the_keys_of_the_table_that_it_reads_and_writes(role: str) 
 def test_every_function_has_a_role_of_its_own_and_no_managed_policy_beyond_the_vpcs() -> None:
     functions = TEMPLATE.of_type("AWS::Serverless::Function")
     roles = {name: properties["Role"]["Fn::GetAtt"][0] for name, properties in functions.items()}
-    assert set(roles.values()) == set(ROLES) == set(ALLOWED)
+    assert set(ROLES) == set(ALLOWED)
+    assert set(roles.values()) == set(ROLES) - {"ScheduleRole"}
     for name, role in ROLES.items():
-        managed = TEMPLATE.resolve(role["ManagedPolicyArns"], lambda *_: "x")
+        managed = TEMPLATE.resolve(role.get("ManagedPolicyArns", []), lambda *_: "x")
         assert managed == [], f"{name} has {managed} without a VPC"
         assert "PermissionsBoundary" in role
     assert all("Policies" not in properties for properties in functions.values())
@@ -180,6 +187,7 @@ def test_every_queue_that_a_function_reads_has_dead_letters_of_its_kind() -> Non
 
 def test_every_asynchronous_way_in_ends_in_the_dead_letters_too() -> None:
     tick = FUNCTIONS["ScanFunction"].events["Tick"]["Properties"]
+    assert tick["RoleArn"] == {"Fn::GetAtt": ["ScheduleRole", "Arn"]}
     assert json.loads(tick["Input"]) == {"source": "evenkeel.schedule", "time": "<aws.scheduler.scheduled-time>"}
     for function in FUNCTIONS.values():
         for event in function.events.values():
@@ -223,13 +231,70 @@ def test_the_rebalance_queue_keeps_one_cluster_in_order_and_the_others_free() ->
     assert TEMPLATE.resolve(message["ScalingConfig"], lambda *_: "x") == {"MaximumConcurrency": 10}
 
 
-def test_everything_at_rest_is_encrypted_and_the_table_survives() -> None:
-    assert all(queue["SqsManagedSseEnabled"] is True for queue in QUEUES.values())
+KEY = "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+
+
+@pytest.mark.parametrize("key", ["", KEY])
+def test_everything_at_rest_is_encrypted_and_the_table_survives(key: str) -> None:
+    template = Template(parameters={"KmsKeyArn": key})
+
+    def encrypted(properties: dict[str, Any], *names: str) -> dict[str, Any]:
+        there = {name: value for name, value in properties.items() if name in names}
+        return dict(template.resolve(there, lambda *_: "x"))
+
+    for queue in QUEUES.values():
+        own = {"KmsMasterKeyId": key, "SqsManagedSseEnabled": False} if key else {"SqsManagedSseEnabled": True}
+        assert encrypted(queue, "KmsMasterKeyId", "SqsManagedSseEnabled") == own
+    for group in TEMPLATE.of_type("AWS::Logs::LogGroup").values():
+        assert encrypted(group, "KmsKeyId") == ({"KmsKeyId": key} if key else {})
+    common = TEMPLATE.body["Globals"]["Function"]
+    assert encrypted(common, "KmsKeyArn") == ({"KmsKeyArn": key} if key else {})
     table = TEMPLATE.resources["Table"]
     assert table["DeletionPolicy"] == table["UpdateReplacePolicy"] == "Retain"
-    assert table["Properties"]["SSESpecification"] == {"SSEEnabled": True}
+    own = {"SSEEnabled": True, "SSEType": "KMS"} | ({"KMSMasterKeyId": key} if key else {})
+    assert encrypted(table["Properties"], "SSESpecification") == {"SSESpecification": own}
     assert table["Properties"]["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
     assert TEMPLATE.resolve(table["Properties"]["DeletionProtectionEnabled"], lambda *_: "x") == "true"
+
+
+@pytest.mark.parametrize("role", sorted(ALLOWED))
+def test_a_role_may_use_the_key_by_the_services_that_it_uses_and_by_no_other(role: str) -> None:
+    granted: dict[str, set[str]] = {}
+    for statement in statements(ROLES[role]["Policies"], Template(parameters={"KmsKeyArn": KEY, **ALL})):
+        if statement["Resource"] == [KEY]:
+            (condition,) = statement["Condition"].values()
+            ((name, value),) = condition.items()
+            service = value.partition(".")[0] if name == "kms:ViaService" else name.split(":")[3]
+            granted[service] = set(as_list(statement["Action"]))
+    used = {action.partition(":")[0] for actions in ALLOWED[role].values() for action in actions}
+    decrypt = {"kms:Decrypt"}
+    expected = {service: decrypt | {"kms:GenerateDataKey"} for service in used & {"sqs", "sns", "s3"}}
+    expected |= {"dynamodb": decrypt} if "dynamodb" in used else {}
+    expected |= {"lambda": decrypt} if role != "ScheduleRole" else {}
+    assert granted == expected
+
+
+def test_the_key_policy_shipped_covers_every_log_group_and_eventbridge() -> None:
+    policy = json.loads((ROOT / "deploy" / "kms-key-policy.json").read_text(encoding="utf-8"))
+    account, logs, events = policy["Statement"]
+    services = [one["Principal"]["Service"] for one in (logs, events)]
+    assert services == ["logs.REGION.amazonaws.com", "events.amazonaws.com"]
+    assert account["Principal"] == {"AWS": "arn:aws:iam::ACCOUNT:root"}
+    assert set(events["Action"]) == {"kms:Decrypt", "kms:GenerateDataKey"}  # what SQS requires of who sends
+    prefix = logs["Condition"]["ArnLike"]["kms:EncryptionContext:aws:logs:arn"].partition("log-group:")[2]
+    for group in TEMPLATE.of_type("AWS::Logs::LogGroup").values():
+        name = TEMPLATE.resolve(group["LogGroupName"], lambda *_: "STACK")
+        assert name.startswith(prefix.removesuffix("*"))
+
+
+def test_without_a_key_no_role_may_use_one() -> None:
+    for name, role in ROLES.items():
+        granted = {
+            action
+            for one in statements(role["Policies"], Template(parameters=ALL))
+            for action in as_list(one["Action"])
+        }
+        assert not {action for action in granted if action.startswith("kms:")}, name
 
 
 def test_the_functions_get_every_variable_that_the_settings_read_and_no_loopback() -> None:
@@ -384,6 +449,34 @@ def test_the_dashboard_is_made_on_request_and_shows_every_alarm_and_what_the_wid
     assert [properties["endpoint"] for properties in drawn] == ["WidgetFunction:Arn"]
 
 
+FROM_SAM = {
+    "AWS::Serverless::Function": {"Function", "EventSourceMapping", "EventInvokeConfig", "Permission"},
+    "AWS::Serverless::LayerVersion": {"LayerVersion"},
+}
+PARTS = {"AWS::SQS::QueuePolicy", "AWS::Lambda::EventInvokeConfig", "AWS::Lambda::Permission"}
+UNTAGGED = {
+    "AWS::Lambda::LayerVersion": "layers",
+    "AWS::IAM::ManagedPolicy": "managed policies",
+    "AWS::Scheduler::Schedule": "schedules",
+    "AWS::Logs::QueryDefinition": "saved queries",
+}
+
+
+def test_tags_of_the_stack_reach_all_that_can_have_tags(sam: Path) -> None:
+    """CloudFormation passes them on; the registry's schemas say which resources take them."""
+    schemas = next(sam.parents[1].glob("lib/python3*/site-packages/cfnlint/data/schemas"))
+    files = json.loads((schemas / "providers" / "eu-central-1.json").read_text(encoding="utf-8"))
+    written = {resource["Type"] for resource in TEMPLATE.resources.values()}
+    made = {f"AWS::Lambda::{name}" for kind in written & FROM_SAM.keys() for name in FROM_SAM[kind]}
+    without = set()
+    for kind in (written - FROM_SAM.keys()) | made | {"AWS::Scheduler::Schedule"}:
+        schema = json.loads((schemas / "resources" / f"{files[kind]}.json").read_text(encoding="utf-8"))
+        without |= {kind} if not schema["tagging"]["taggable"] else set()
+    assert without - PARTS == set(UNTAGGED)
+    page = (ROOT / "docs" / "start" / "install.md").read_text(encoding="utf-8")
+    assert all(word in page.partition("--tags")[2].partition("\n\n")[0].lower() for word in UNTAGGED.values())
+
+
 def test_every_reference_in_the_template_leads_somewhere() -> None:
     pseudo = {"AWS::Region", "AWS::AccountId", "AWS::Partition", "AWS::StackName", "AWS::URLSuffix"}
 
@@ -409,15 +502,15 @@ def test_secrets_are_read_by_the_stacks_own_prefix_or_by_the_one_that_is_given()
 
 
 def test_a_customer_key_decrypts_secrets_and_nothing_else() -> None:
-    key = "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
-    assert re.fullmatch(TEMPLATE.body["Parameters"]["SecretKmsKeyArn"]["AllowedPattern"], key)
-    template = Template(parameters={"SecretKmsKeyArn": key})
+    for name in ("SecretKmsKeyArn", "KmsKeyArn"):
+        assert re.fullmatch(TEMPLATE.body["Parameters"][name]["AllowedPattern"], KEY)
+    template = Template(parameters={"SecretKmsKeyArn": KEY})
     opening = {"NotifyRole", "CheckRole", "RebalanceRole", "OperatorRole", "WidgetRole"}
     for role in ROLES:
         found = [found for found in statements(ROLES[role]["Policies"], template) if found["Action"] == "kms:Decrypt"]
         assert len(found) == (role in opening)
         for statement in found:
-            assert statement["Resource"] == [key]
+            assert statement["Resource"] == [KEY]
             assert statement["Condition"] == {
                 "StringEquals": {"kms:ViaService": "secretsmanager.AWS::Region.AWS::URLSuffix"}
             }
@@ -426,6 +519,7 @@ def test_a_customer_key_decrypts_secrets_and_nothing_else() -> None:
 @pytest.mark.parametrize("wanted", ["false", "true"])
 def test_a_key_for_tokens_is_made_on_request_and_checks_decrypt_their_own_alone(wanted: str) -> None:
     assert TEMPLATE.resources["TokenKey"]["Condition"] == "HasTokenKey"
+    assert TEMPLATE.resources["TokenKey"]["Properties"]["EnableKeyRotation"] is True
     granted = {
         role: [(sorted(as_list(one["Action"])), one.get("Condition")) for one in found]
         for role, properties in ROLES.items()
@@ -505,7 +599,15 @@ def test_a_deployment_names_a_topic_for_alarms_or_nobody() -> None:
     assert not re.fullmatch(pattern, "somebody")
 
 
-OF_ALERTS = {"NotifyFunction", "NotifyRole", "IncidentRule", "AlertsQueue", "AlertsQueuePolicy", "NotifyLogGroup"}
+OF_ALERTS = {
+    "AlertsQuery",
+    "NotifyFunction",
+    "NotifyRole",
+    "IncidentRule",
+    "AlertsQueue",
+    "AlertsQueuePolicy",
+    "NotifyLogGroup",
+}
 
 
 def test_without_an_address_for_alerts_nothing_is_made_for_them() -> None:

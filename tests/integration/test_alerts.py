@@ -187,7 +187,7 @@ def test_an_incident_is_opened_and_closed_by_one_key_in_whatever_order_its_event
             assert stage.notify(news) == set()
     notified = [(body["event_action"], body["dedup_key"]) for body in pager.bodies]
     assert notified == [("trigger", alert().key), ("resolve", alert().key)]
-    assert [body["text"].split(":")[0] for body in chat.bodies] == ["*Incident", "*Over"]
+    assert [body["text"].split(":")[0] for body in chat.bodies] == ["*Incident (critical)", "*Over"]
 
 
 def test_while_the_pager_is_away_the_chat_is_notified_once_and_the_pager_later(deployment: Deployment) -> None:

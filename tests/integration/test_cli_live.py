@@ -103,7 +103,7 @@ def test_a_cluster_that_cannot_be_read_is_exit_one_and_one_line(
     api = world.clusters["cluster-api"].api
     if fault:
         api.faults.add(method="GET", path_contains="machinedeployments", **fault)
-    result = run(tmp_path, api, "-o", "json", **change)
+    result = run(tmp_path, api, **change)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("evenkeel: ")
     assert result.stderr.count("\n") == 1

@@ -2,8 +2,10 @@
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,55 @@ def test_an_interrupted_command_ends_in_one_line(when: str) -> None:
     assert (end.returncode, end.stdout, end.stderr) == (130, b"", b"evenkeel: interrupted\n")
 
 
+def _with_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def test_the_first_lines_import_nothing_that_python_has_not_imported_itself() -> None:
+    program = (
+        "import _signal, sys; wrong = []\n"
+        "class Guard:\n"
+        "  def find_spec(self, name, *_):\n"
+        "    if not name.startswith('evenkeel_cli') and _signal.getsignal(2).__name__ != '_end': wrong.append(name)\n"
+        "sys.meta_path.insert(0, Guard())\n"
+        "from evenkeel_cli import start; print(wrong)"
+    )
+    assert python(program, preexec_fn=_with_interrupts).stdout == b"[]\n"
+
+
+@pytest.mark.parametrize("milliseconds", [0, 20, 50, 100, 200, 400, 800])
+def test_an_interrupt_while_evenkeel_is_imported_is_one_line(milliseconds: int) -> None:
+    """Python reports an interrupt itself until Evenkeel's first line has run, which is what ``begun`` says."""
+    program = (
+        "import sys\nfrom evenkeel_cli import start\nprint('begun', flush=True)\n"
+        "sys.argv = ['evenkeel', 'plan', '-f', '-']; start.main()"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    # If the tests run in the background, their processes ignore interrupts, and Evenkeel would ignore them, too.
+    with subprocess.Popen([sys.executable, "-c", program], **pipes, preexec_fn=_with_interrupts) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(milliseconds / 1000)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (130, b"evenkeel: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("--help", 0),
+        ("status -h", 0),
+        ("simulate scenarios/hold-or-release.yaml", 0),
+        ("simulate scenarios/hold-or-release.yaml -o json", 0),
+        ("plan -f missing -o json", 2),
+    ],
+)
+def test_a_reader_that_closes_the_pipe_causes_no_line(command: str, code: int) -> None:
+    end = shell(f"{command} | true; exit ${{PIPESTATUS[0]}}", cwd=ROOT)
+    assert (end.returncode, end.stderr) == (code, b"")
+
+
 @pytest.mark.parametrize("name", ["evenkeel", "kubectl-evenkeel"])
 def test_a_shell_completes_commands_and_options(name: str) -> None:
     program = f"import sys; sys.argv[0] = {name!r}; from evenkeel_cli.start import main; main()"
@@ -127,10 +178,15 @@ def test_a_shell_completes_commands_and_options(name: str) -> None:
     ],
 )
 def test_zsh_and_fish_complete(shell: str, asks: dict[str, str], answer: str) -> None:
-    program = "import sys; sys.argv = ['evenkeel']; from evenkeel_cli.start import main; main()"
+    program = (
+        "import atexit, sys; sys.argv = ['evenkeel']; from evenkeel_cli.start import main\n"
+        "atexit.register(lambda: print('rich.markdown' in sys.modules, file=sys.stderr)); main()"
+    )
 
     def said(**variables: str) -> str:
-        return python(program, env=os.environ | variables).stdout.decode()
+        end = python(program, env=os.environ | variables)
+        assert end.stderr == b"False\n"  # it takes 0.05 s
+        return end.stdout.decode()
 
     script = said(_EVENKEEL_COMPLETE=f"source_{shell}")
     asks = {**asks, "_EVENKEEL_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "evenkeel fen"}
@@ -184,6 +240,10 @@ def test_an_interrupted_request_to_a_stack_says_that_it_goes_on(action: str, mor
     )
     end = python(program)
     assert (end.returncode, end.stderr) == (130, b"evenkeel: interrupted" + more + b"\n")
+
+
+def test_a_failure_keeps_its_code_on_a_full_disk() -> None:
+    assert shell("nope 2>/dev/full").returncode == 2
 
 
 @pytest.mark.parametrize(

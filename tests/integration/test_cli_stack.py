@@ -179,7 +179,7 @@ def test_a_pool_is_paused_resumed_and_restored_from_the_shell(laptop: Laptop) ->
     actions = [(action["cause"], action["by"]) for action in laptop.json("status")["actions"]]
     assert actions[:2] == [("resume", CALLER), ("pause", CALLER)]
     laptop.look()
-    assert "the pool is paused for good" in laptop.ask("restore", "--pool", "workers")
+    assert "the pool is paused for good" in laptop.ask("restore", "--pool", "workers", "--yes")
     laptop.look()
     laptop.triggers.tick()
     laptop.look()
@@ -188,7 +188,7 @@ def test_a_pool_is_paused_resumed_and_restored_from_the_shell(laptop: Laptop) ->
     for item in laptop.cluster.store.list(RESOURCE):
         assert not {"evenkeel.dev/decision", "evenkeel.dev/adopted-bounds"} & set(item["metadata"]["annotations"])
     before = laptop.patches()
-    laptop.ask("restore", "--pool", "workers")
+    laptop.ask("restore", "--pool", "workers", "--yes")
     laptop.look()
     assert laptop.patches() == before
 
@@ -235,7 +235,7 @@ ASKED = {
         "level --cluster blue --pool p",
     ),
     "AdminFunction": (
-        *("validate --apply", "restore --cluster blue", "unregister --cluster blue", "live --cluster blue --yes"),
+        *("validate --apply", "restore --cluster blue --yes", "unregister --cluster blue", "live --cluster blue --yes"),
     ),
 }
 
@@ -385,7 +385,7 @@ class TestFleet:
         pruned = laptop.run("apply", "-f", str(other), "--prune", "--yes")
         assert pruned.exit_code == 1
         assert "blue is not unregistered: Evenkeel's bounds are still set in pool workers" in pruned.stderr
-        laptop.ask("restore")
+        laptop.ask("restore", "--yes")
         for _ in range(3):
             laptop.look()
             laptop.clock.passed += timedelta(minutes=1)

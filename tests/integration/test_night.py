@@ -1,10 +1,10 @@
 """docs/operate/night.md is made by walking the night: forty clusters, the real commands, and the screens after each."""
 
-from evenkeel.domain.model.incidents import IncidentKind
+from evenkeel.domain.model.incidents import IncidentKind, Severity
 from sandbox.template import ROOT
 from tests.night import COLUMNS, STACK, Night, pages, walk
 
-_KINDS = list(IncidentKind)
+_KINDS, _SEVERITIES = list(IncidentKind), list(Severity)
 
 
 def test_the_night_is_as_the_docs_show_it() -> None:
@@ -14,7 +14,11 @@ def test_the_night_is_as_the_docs_show_it() -> None:
     is_failing = [cluster for cluster in told["clusters"] if cluster["state"] == "incident"]
     kinds = [IncidentKind(cluster["incidents"][0]["kind"]) for cluster in is_failing]
     assert set(kinds) == set(IncidentKind)
-    assert kinds == sorted(kinds, key=_KINDS.index), "the worst first"
+    folded = [cluster.get("folded", False) for cluster in is_failing]
+    assert folded == sorted(folded), "what no cause tells comes first"
+    rest = kinds[: folded.index(True)]
+    assert rest == sorted(rest, key=lambda kind: (_SEVERITIES.index(kind.severity), _KINDS.index(kind)))
+    assert {cause["title"] for cause in told["causes"]} >= {"unreachable"}
     assert kinds.count(IncidentKind.UNREACHABLE) == 3
     before = {cluster["cluster"] for cluster in is_failing}
     for cluster in is_failing:  # is said to be well nowhere else
@@ -28,7 +32,8 @@ def test_the_night_is_as_the_docs_show_it() -> None:
         assert text == (ROOT / "docs" / name).read_text(encoding="utf-8"), f"{name}: python -m tests.night writes it"
     for _, screen in screens:
         _, _, table = screen.partition("status --stack evenkeel\n")
-        assert all(len(line) <= COLUMNS for line in table.partition("\n$")[0].splitlines())
+        rows = [line for line in table.partition("\n$")[0].splitlines() if line.startswith(tuple(night.members))]
+        assert all(len(line) <= COLUMNS for line in rows)
 
     after = {cluster["cluster"] for cluster in night.status()["clusters"]}
     assert before - after == {"shop-3", "pay-4", "web-5"}, "what the zone had to do with"

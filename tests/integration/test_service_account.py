@@ -289,6 +289,12 @@ def test_the_functions_have_the_key_where_the_stack_has_one(
     assert Container(dry_deployment.environment("RebalanceFunction")).clusters._vault is None
 
 
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_function_that_only_reads_uses_the_other_identity(deployment: Deployment, writes: bool) -> None:
+    variables = deployment.environment("RebalanceFunction" if writes else "CheckFunction")
+    assert Container(variables, writes=writes).clusters._writes is writes
+
+
 @pytest.mark.parametrize(
     ("function", "operation", "writes", "allowed"),
     [

@@ -193,7 +193,7 @@ def rules(pool: PoolPlan) -> list[Rule]:
     return [
         why.rule if isinstance(why := note.facts.get("why"), Reason) else note.rule
         for note in pool.report.notes
-        if note.rule is not Rule.BOUNDS_UNREAD
+        if note.rule not in (Rule.BOUNDS_UNREAD, Rule.ZONES_DIFFER)
     ]
 
 

@@ -33,7 +33,7 @@ from evenkeel.adapters.aws.token_store import SealedTokens
 from evenkeel.adapters.kubernetes.access.aws_identity import MAKING
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.thread_pool import all_at_once, run_in_threads
-from evenkeel.application.ports import Clock, PageStore, Remaining
+from evenkeel.application.ports import RUNBOOKS, Clock, PageStore, Remaining
 from evenkeel.application.rebalancing.rebalance import Rebalance
 from evenkeel.settings import Settings
 
@@ -226,6 +226,7 @@ class Container:
             random_bytes=os.urandom,
             dry_run=self.settings.dry_run,
             stack=self.settings.stack,
+            runbooks=self.settings.runbook_url or RUNBOOKS,
             together=run_in_threads,
         )
 
@@ -242,6 +243,7 @@ class Container:
             random_bytes=os.urandom,
             dry_run=self.settings.dry_run,
             stack=self.settings.stack,
+            runbooks=self.settings.runbook_url or RUNBOOKS,
             together=run_in_threads,
         )
 
@@ -270,7 +272,7 @@ class Container:
     @cached_property
     def notify_channels(self) -> "NotifyChannels":
         """Return the use case of functions/notify."""
-        from evenkeel.adapters.alerts.channels import ChatTopic, Opsgenie, PagerDuty, Shared, Slack, Teams
+        from evenkeel.adapters.alerts.channels import Alertmanager, ChatTopic, Opsgenie, PagerDuty, Shared, Slack, Teams
         from evenkeel.adapters.alerts.https import HttpsPost
         from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
         from evenkeel.application.incidents.alerting import Channel, NotifyChannels
@@ -292,6 +294,8 @@ class Container:
             channels.append(PagerDuty(shared=shared, key_secret=settings.pagerduty_secret, url=settings.pagerduty_url))
         if settings.opsgenie_secret:
             channels.append(Opsgenie(shared=shared, key_secret=settings.opsgenie_secret, url=settings.opsgenie_url))
+        if url := settings.alertmanager_url:
+            channels.append(Alertmanager(shared=shared, url=url, header_secret=settings.alertmanager_secret))
         memory = DynamoAlertMemory(self._dynamodb, self.settings.table, self.clock.now)
         return NotifyChannels(channels=channels, memory=memory, clock=self.clock)
 
@@ -310,6 +314,7 @@ class Container:
             dry_run=self.settings.dry_run,
             zone_names=ZoneNames(lambda region: self._client("ec2", region)),
             stack=self.settings.stack,
+            runbooks=self.settings.runbook_url or RUNBOOKS,
             together=run_in_threads,
         )
 

@@ -29,6 +29,7 @@ from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
 from evenkeel.domain.model.groups import PROVISION_TIMEOUT, PoolId
 from evenkeel.domain.model.incidents import TROUBLE_AFTER
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule, PoolSettings
+from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.similarity import GARDENER, Similarity
 from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
@@ -380,6 +381,22 @@ class ClusterPolicy(StackFields, WriteFields, DemandFields, SizingFields):
     @classmethod
     def _as_others_say(cls, data: object) -> object:
         return _in_our_words(data)
+
+    def misfits(self) -> tuple[Problem, ...]:
+        """Return the settings that do not fit together: docs/guides/who-writes-what.md. Defaults fit."""
+        shrinks = Level.SHRINK in (self.level, *(pool.level for pool in self.pool_entries))
+        releases = OnFailure.RELEASE in (self.on_failure, *(pool.on_failure for pool in self.pool_entries))
+        stage, kinds = self.demand_stage, list[ProblemKind]()
+        if self.autoscaler == "none":
+            if releases and not stage.orders:
+                kinds.append(ProblemKind.RELEASE_WITHOUT_AUTOSCALER)
+            if shrinks:
+                kinds.append(ProblemKind.SHRINK_WITHOUT_AUTOSCALER)
+            if stage is DemandStage.ADVISE:
+                kinds.append(ProblemKind.ADVICE_WITHOUT_AUTOSCALER)
+        elif shrinks and stage is DemandStage.OFF:
+            kinds.append(ProblemKind.SHRINK_WITHOUT_PODS)
+        return tuple(map(Problem.of, kinds))
 
     def policy(self) -> Policy:
         """Return the domain's policy."""

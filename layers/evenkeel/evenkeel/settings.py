@@ -37,9 +37,10 @@ class Settings(_Environment):
     bus: str = Field(min_length=1)
     dry_run: bool
     stack: str = "NAME"  # the stack's name, for commands in error texts
-    token_key: str = ""  # ARN of the KMS key that encrypts tokens; empty: there is no key
-    page: str = ""  # s3://BUCKET/KEY of the status page; empty: no page is stored
-    all_metrics: bool = False  # True: metrics without an alarm are sent, too; CloudWatch bills each of them
+    runbook_url: str = ""  # empty: the public runbooks
+    token_key: str = ""  # ARN of the KMS key that encrypts tokens; empty: there is none
+    page: str = ""  # the object of the status page, s3://BUCKET/KEY; empty: no page
+    all_metrics: bool = False  # True: metrics without an alarm are sent, too; CloudWatch bills each
     allow_loopback: bool = False  # True: clusters may be on this machine; only the sandbox sets it
 
 
@@ -53,4 +54,6 @@ class AlertSettings(_Environment):
     pagerduty_url: str = ""
     opsgenie_secret: str = ""
     opsgenie_url: str = ""
+    alertmanager_url: str = ""
+    alertmanager_secret: str = ""
     page_url: str = ""  # the address of the status page

@@ -125,6 +125,7 @@ def test_a_simulation_is_deterministic(scenario: Scenario, name: str) -> None:
     assert first == second
 
 
+@settings(max_examples=settings().max_examples // 3)
 @given(scenarios(), names, st.integers(0, 8))
 def test_a_zone_never_runs_more_than_it_has_or_had_at_the_start(scenario: Scenario, name: str, room: int) -> None:
     zones = tuple(

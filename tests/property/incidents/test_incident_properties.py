@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import example, given
@@ -16,6 +15,7 @@ from evenkeel.adapters.aws.incident_events import read_alert
 from evenkeel.adapters.codec import dump_stored, read_stored
 from evenkeel.application.incidents.alerting import Alert, NotifyChannels, Received
 from evenkeel.application.incidents.notify import store_cluster_health
+from evenkeel.application.incidents.ports import HealthPorts
 from evenkeel.domain.incidents.health import evaluate
 from evenkeel.domain.model.demand import Advice, HangingDrain, NodeAdvice, PoolAdvice, PoolDemand
 from evenkeel.domain.model.failures import FailureClass
@@ -127,7 +127,8 @@ class Stack:
             )
             for pool, number in missing.items()
         ]
-        ports: Any = SimpleNamespace(store=self, bus=self, clock=self.clock, stack=self.stack)
+        this: Any = self  # the table and the bus, as far as this needs them
+        ports = HealthPorts(store=this, bus=this, clock=self.clock, stack=self.stack)
         with suppress(Killed):
             store_cluster_health(ports, "blue", self.cluster_health, self.cluster_health.with_incidents(incidents), {})
 

@@ -170,7 +170,7 @@ def test_balanced_leaves_every_healthy_zone_room(world: World) -> None:
     assume(headroom >= 2 * len(found.groups))
     assume(not found.moves)
     for planned in found.groups:
-        if planned.state is State.HEALTHY:
+        if planned.state is State.HEALTHY and not _may_grow_a_little(planned):
             assert planned.bounds.max > planned.requested
 
 

@@ -1,5 +1,6 @@
 """Commands for several clusters of one stack: what is listed, confirmed and left unchanged; and without credentials."""
 
+import json
 import os
 import re
 import shlex
@@ -7,7 +8,9 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import packages_distributions
+from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -44,6 +47,21 @@ def type_(monkeypatch: pytest.MonkeyPatch, stack: Stack, command: str, answer: s
 
 
 MIXED = {"a": "a: zone z", "b": None, "c": "c: zone z", "d": None}
+
+
+@pytest.mark.parametrize("answer", [{}, {"clusters": [{}]}, {"clusters": [1]}, {"clusters": 1}])
+@pytest.mark.parametrize("command", ["status", "explain", "readiness", "export", "record --cluster blue --out -"])
+def test_an_answer_without_its_fields_is_one_line(
+    command: str, answer: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payload = json.dumps({"ok": True, "message": "x", **answer}).encode()
+    aws = SimpleNamespace(
+        describe_stack_resource=lambda **_: {"StackResourceDetail": {"PhysicalResourceId": "f"}},
+        invoke=lambda **_: {"Payload": BytesIO(payload)},
+    )
+    monkeypatch.setattr(stack_client, "session", lambda: SimpleNamespace(client=lambda *_, **__: aws))
+    ran = CliRunner().invoke(app, [*command.split(), "--stack", "s"])
+    assert (ran.exit_code, ran.stdout, ran.stderr.count("\n"), ran.stderr[:10]) == (1, "", 1, "evenkeel: "), ran.output
 
 
 def test_unchanged_clusters_are_counted_over_all_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,8 +117,8 @@ _LEAVES = {
 _OF_AWS = {name: options for name, options in _LEAVES.items() if "--stack" in options}
 
 
-def test_three_commands_use_no_stack() -> None:
-    assert set(_LEAVES) - set(_OF_AWS) == {"simulate", "discover cluster-api", "discover gardener"}
+def test_four_commands_use_no_stack() -> None:
+    assert set(_LEAVES) - set(_OF_AWS) == {"simulate", "objects", "discover cluster-api", "discover gardener"}
 
 
 @pytest.mark.parametrize("name", _OF_AWS)
@@ -113,15 +131,19 @@ def test_commands_without_credentials_are_exit_one(name: str, tmp_path: Path, mo
     known |= {"--record": str(record), "--file": str(fleet), "--tag": "a=b", "--out": str(tmp_path / "out")}
     known |= {"--output": "json"} if name not in ("record", "report") else {}
     given = [word for option, value in known.items() if option in _OF_AWS[name] for word in (option, value)]
+    given += ["--yes"] if name == "restore" else []
     if name == "plan":
         given = ["--stack", "s", "--cluster", "blue", "-o", "json"]
     for variable in [each for each in os.environ if each.startswith("AWS_")]:
         monkeypatch.delenv(variable)
     nowhere = {"AWS_EC2_METADATA_DISABLED": "true", "AWS_REGION": "eu-central-1", "HOME": str(tmp_path)}
     ran = CliRunner().invoke(app, [*name.split(), *given], env=nowhere)
-    assert (ran.exit_code, ran.stdout) == (1, "")
-    assert ran.stderr.startswith("evenkeel: no AWS credentials: ")
-    assert ran.stderr.count("\n") == 1
+    assert ran.exit_code == 1
+    if "json" in given:
+        (fault,) = json.loads(ran.stdout)["error"]["messages"]
+        assert (fault[:20], ran.stderr) == ("no AWS credentials: ", "")
+    else:
+        assert (ran.stdout, ran.stderr[:30], ran.stderr.count("\n")) == ("", "evenkeel: no AWS credentials: ", 1)
     assert not (tmp_path / "out").exists()
 
 

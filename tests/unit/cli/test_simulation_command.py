@@ -6,13 +6,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from evenkeel.application.rebalancing.decisions import decision_json
@@ -23,8 +21,9 @@ from evenkeel.texts.english import rfc3339
 from evenkeel.validation import ConfigError
 from evenkeel_cli import simulate as command
 from evenkeel_cli.main import app
+from evenkeel_cli.simulation import plot
 from evenkeel_cli.simulation.history import scenario_of
-from evenkeel_cli.simulation.scenario import PodsSetup
+from evenkeel_cli.simulation.scenario import PodsSetup, read_scenario, write_duration
 from tests.builders import MINUTE, NOW, after_backoff, in_backoff, key, numbers, pool_plan, zones
 from tests.unit.project.test_docs import ROOT, block, blocks
 
@@ -125,14 +124,9 @@ def test_the_table_of_pods_has_its_own_columns() -> None:
 
 
 def test_a_picture_of_pods_shows_pending_pods(tmp_path: Path) -> None:
-    import matplotlib
-
-    file = tmp_path / "few.svg"
-    with matplotlib.rc_context({"svg.fonttype": "none"}):
-        simulate("-", "--strategy", "serverless", "--plot", str(file), stdin=PODS)
-    drawn = file.read_text(encoding="utf-8")
-    assert ">pods waiting<" in drawn
-    assert ">demand<" not in drawn
+    texts = drawn(tmp_path, "--strategy", "serverless", stdin=PODS)
+    assert {"pods waiting", "nodes and pods"} <= set(texts)
+    assert "demand" not in texts
 
 
 # Pictures
@@ -146,17 +140,99 @@ def test_the_same_run_draws_the_same_bytes(small: str, tmp_path: Path, ending: s
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_a_picture_names_its_axes_zones_and_fences(small: str, tmp_path: Path) -> None:
+def drawn(tmp_path: Path, *arguments: str, stdin: str) -> list[str]:
+    """The texts of a picture, from top to bottom of the file."""
     import matplotlib
 
-    file = tmp_path / "small.svg"
+    file = tmp_path / "drawn.svg"
     with matplotlib.rc_context({"svg.fonttype": "none"}):  # text as text
-        simulate(small, "--strategy", "balanced", "--plot", str(file))
-    drawn = file.read_text(encoding="utf-8")
-    for text in ("small", "Balanced", "nodes", "running in a", "running in b", "demand", "PoolMaximum", "b fenced"):
-        assert f">{text}<" in drawn, text
-    assert "(minutes)" in drawn
-    assert "<dc:date>" not in drawn
+        simulate("-", *arguments, "--plot", str(file), stdin=stdin)
+    text = file.read_text(encoding="utf-8")
+    assert "<dc:date>" not in text
+    return re.findall(r"<text[^>]*>([^<]+)</text>", text)
+
+
+def test_a_picture_names_its_axes_zones_outages_and_fences(tmp_path: Path) -> None:
+    texts = drawn(tmp_path, "--strategy", "balanced", stdin=SMALL)
+    legend = (
+        "running in a",
+        "running in b",
+        "limit of b",
+        "demand",
+        "unmet demand: pods wait",
+        "PoolMaximum",
+        "b fenced",
+    )
+    assert {"small", "nodes", *legend} <= set(texts)
+    assert any("(minutes)" in text for text in texts)
+
+
+def test_a_title_has_the_figures_of_its_row(tmp_path: Path) -> None:
+    (run,) = json.loads(simulate("-", "-o", "json", stdin=SMALL).stdout)["runs"]
+    found = run["measures"]
+    wait, skew, hours = (found[name] for name in ("worst_seconds", "skew_mean", "node_hours"))
+    title = f"Evenkeel (Balanced): wait {write_duration(wait)}, skew {skew:.2f}, {hours:.1f} nodes·h"
+    assert title in drawn(tmp_path, stdin=SMALL)
+    tight = SMALL.replace("max: 6", "max: 4")
+    assert any(text.startswith("Evenkeel (Balanced): wait never met, skew") for text in drawn(tmp_path, stdin=tight))
+
+
+def test_each_pool_has_its_own_figures(tmp_path: Path) -> None:
+    pools = "pools: [{name: workers, max: 6, start: 2}, {name: idle, max: 4, start: 4}]"
+    two = re.sub(r"pools: .*", pools, SMALL).replace("demand: [{", "demand: [{pool: workers, ")
+    titles = [text for text in drawn(tmp_path, stdin=two) if text.startswith("Evenkeel")]
+    assert titles[1].startswith("Evenkeel (Balanced), pool idle: wait 0s, skew 0.00, ")
+    assert titles[0].startswith("Evenkeel (Balanced), pool workers: wait 1m")
+
+
+def test_equal_runs_share_a_panel_and_the_baseline_is_last(tmp_path: Path) -> None:
+    texts = drawn(tmp_path, "--strategy", "static", "--strategy", "all", stdin=SMALL)
+    titles = [text for text in texts if re.match(r"(Evenkeel|cluster-autoscaler alone) \(", text)]
+    assert [title.partition(":")[0] for title in titles] == [
+        "Evenkeel (Lax-Greedy, Adaptive, Balanced)",
+        "Evenkeel (Backward-Compatible)",
+        "Evenkeel (no-autoscaler)",
+        "cluster-autoscaler alone (static)",
+    ]
+
+
+def test_unmet_demand_is_filled_above_the_running_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.axes import Axes
+
+    filled: list[tuple[float, int, int]] = []
+    fill = Axes.fill_between
+
+    def note(panel: Axes, times: Any, lower: Any, upper: Any, **looks: Any) -> Any:
+        if looks.get("label") == "unmet demand: pods wait":
+            filled.extend(zip(times, lower, upper, strict=True))
+        return fill(panel, times, lower, upper, **looks)
+
+    monkeypatch.setattr(Axes, "fill_between", note)
+    drawn(tmp_path, stdin=SMALL)
+    assert [span for span in filled if span[0] == 10] == [(10, 2, 5)]
+    assert all(lower == upper for minute, lower, upper in filled if minute < 10 or minute > 15)
+
+
+@pytest.mark.parametrize(
+    ("limits", "bands"),
+    [
+        ("zones: [{name: a, capacity: 3}]", []),  # as always
+        ("zones: [{name: a, capacity: 0}]", [("outage of a", 0, 1800)]),
+        (
+            "zones: [{name: a, capacity: [{at: 5m, nodes: 2}, {at: 10m, nodes: 0}, {at: 15m}]}]",
+            [("outage of a", 600, 900), ("limit of a", 300, 600)],
+        ),
+        (
+            "zones: [{name: a}]\nquota: {nodes: [{at: 0s, nodes: 9}, {at: 1m, nodes: 4}, {at: 2m, nodes: 9}]}",
+            [("limit of the region", 60, 120)],
+        ),
+    ],
+)
+def test_a_band_is_a_time_with_fewer_machines_than_at_another_time(limits: str, bands: list[Any]) -> None:
+    text = re.sub(r"zones: .*", limits, SMALL)
+    scenario = read_scenario(yaml.safe_load(text), "small.yaml")
+    found = plot.outages(scenario, ["a"])
+    assert [(label, start, until) for label, _, start, until in found] == bands
 
 
 # Bad input
@@ -195,22 +271,6 @@ def test_a_missing_or_malformed_file_is_one_line(tmp_path: Path) -> None:
     broken = tmp_path / "history.json"
     broken.write_text("{", encoding="utf-8")
     assert "history.json: not JSON" in faults(str(broken))[0]
-
-
-# Progress
-
-
-def test_a_long_run_shows_a_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    def quote(patience: float) -> str:
-        error = StringIO()
-        monkeypatch.setattr(command, "Console", lambda **_: Console(file=error, force_terminal=True))
-        monkeypatch.setattr(command, "_PROGRESS_AFTER_SECONDS", patience)
-        with command._progress(100) as tell:
-            tell(50)
-        return error.getvalue()
-
-    assert "50%" in quote(-1.0)
-    assert quote(3600.0) == ""
 
 
 # Histories

@@ -20,7 +20,8 @@ from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.values import printable
 from evenkeel.domain.plan import plan
 from evenkeel_cli.answers import print_answer, print_plan
-from evenkeel_cli.terminal import fail, say, say_json
+from evenkeel_cli.main import _print_failure
+from evenkeel_cli.terminal import CommandError, Output, say, say_json, table
 from tests.builders import NOW, group, key, numbers
 from tests.house import House
 
@@ -122,11 +123,18 @@ def test_no_fault_controls_a_terminal_and_each_is_one_line(evil: str) -> None:
     with pytest.MonkeyPatch.context() as patched:
         told: list[str] = []
         patched.setattr(typer, "echo", lambda text, err=False: told.append(text))
-        with pytest.raises(typer.Exit):
-            fail([f"field is {evil}", "another"])
+        for form in (Output.TABLE, Output.JSON):
+            _print_failure(CommandError([f"field is {evil}", "another"]), form)
         say(evil)
-    assert len(told) == 3
-    assert obeyed("".join(told)) == set()
+    assert len(told) == 4
+    assert obeyed("".join(told)) <= {"\n"}
+
+
+def test_a_heading_has_the_width_of_the_console_and_not_of_its_table() -> None:
+    rows, printed = table("workers-with-a-long-name: Balanced, min 3, max 12"), StringIO()
+    rows.add_column("zone")
+    Console(file=printed, width=60).print(rows)
+    assert printed.getvalue() == "workers-with-a-long-name: Balanced, min 3, max 12\nzone\n"
 
 
 @given(st.recursive(EVIL, lambda inner: st.lists(inner) | st.dictionaries(EVIL, inner), max_leaves=5))

@@ -206,7 +206,7 @@ class TestDemand:
         assert "demand" not in found
         assert "demand" not in found["pools"][0]
         (skipped,) = found["skipped"]
-        assert skipped["reason"] == "a Pod is read only if the record has demand or workload"
+        assert skipped["reason"] == "1 object: a Pod is read only if the record has demand or workload"
 
     def test_converge_uses_the_pods_where_the_record_has_workload_and_no_demand(self, command: Command) -> None:
         machines = [its_machine(number, ZONES[2]) for number in range(3)]

@@ -814,7 +814,7 @@ class TestCommands:
     )
     def test_live_of_an_unknown_cluster_is_a_one_line_error(self, laptop: Laptop, cluster: str, error: str) -> None:
         laptop.fleet.register_labelled()
-        ran = laptop.run("live", "--cluster", cluster, "--yes", "-o", "json")
+        ran = laptop.run("live", "--cluster", cluster, "--yes")
         assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
         assert ran.stderr.startswith(f"evenkeel: {error}")
 
@@ -825,11 +825,14 @@ class TestCommands:
         answers = {cluster["cluster"]: cluster["ok"] for cluster in json.loads(ran.stdout)["clusters"]}
         assert (ran.exit_code, answers) == (0, {"blue": True, "green": False})
 
-    def test_a_folder_is_applied_once_the_diff_is_confirmed(self, laptop: Laptop) -> None:
+    def test_a_folder_is_applied_once_the_diff_is_confirmed(
+        self, laptop: Laptop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         laptop.write("a.json", blue=given())
         laptop.write("b.yaml", green=given())
         refused = laptop.apply()
         assert (refused.exit_code, "say --yes" in refused.stderr) == (2, True)
+        monkeypatch.setattr("evenkeel_cli.terminal.has_terminal", lambda: True)
         assert laptop.apply(stdin="n\n").exit_code == 2
         assert laptop.fleet.registered == {}
         done = laptop.apply(stdin="y\n")
@@ -1033,7 +1036,10 @@ class TestCommands:
         monkeypatch.setenv("COLUMNS", columns)
         assert laptop.run("status").stdout == usual
 
-    def test_the_listed_clusters_and_no_others_are_fenced(self, laptop: Laptop) -> None:
+    def test_the_listed_clusters_and_no_others_are_fenced(
+        self, laptop: Laptop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("evenkeel_cli.terminal.has_terminal", lambda: True)
         laptop.fleet.register_labelled()
         asked = laptop.run("fence-zone", "--all", "--zone-id", "euc1-az2", "--for", "2h", stdin="y\n")
         assert asked.exit_code == 0

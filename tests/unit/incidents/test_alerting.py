@@ -1,6 +1,7 @@
 """Each channel is notified of an incident's change once, and every channel's message fits and is harmless."""
 
 import json
+import re
 import socket
 from collections.abc import Sequence
 from datetime import timedelta
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evenkeel.adapters.alerts.channels import ChatTopic, Opsgenie, PagerDuty, Shared, Slack, Teams
+from evenkeel.adapters.alerts.channels import Alertmanager, ChatTopic, Opsgenie, PagerDuty, Shared, Slack, Teams
 from evenkeel.adapters.alerts.https import HttpsPost
 from evenkeel.adapters.aws.incident_events import read_alert
 from evenkeel.application.errors import AccessError, BadRequestError
@@ -159,7 +160,9 @@ def test_a_storm_is_one_message_after_the_chat_was_away_for_an_hour() -> None:
 
 
 def sent_by(
-    channel: type[Slack] | type[Teams] | type[PagerDuty] | type[Opsgenie], *alerts: Alert, **fields: Any
+    channel: type[Slack] | type[Teams] | type[PagerDuty] | type[Opsgenie] | type[Alertmanager],
+    *alerts: Alert,
+    **fields: Any,
 ) -> Any:
     post = FakePost()
     page = fields.pop("page", "")
@@ -171,9 +174,12 @@ def sent_by(
 
 def test_pagerduty_gets_trigger_and_resolve_with_one_key() -> None:
     fields = {"key_secret": "pd", "url": "https://events.example/v2/enqueue", "page": "https://page.example/"}
-    url, body, _ = sent_by(PagerDuty, alert(), **fields)
+    url, body, _ = sent_by(PagerDuty, alert(runbook="https://docs.example/runbooks#capacity"), **fields)
     assert (url, body["routing_key"], body["event_action"]) == (fields["url"], "text-of-pd", "trigger")
-    assert body["links"] == [{"href": "https://page.example/", "text": "All of the fleet"}]
+    assert body["links"] == [
+        {"href": "https://docs.example/runbooks#capacity", "text": "Runbook"},
+        {"href": "https://page.example/", "text": "All of the fleet"},
+    ]
     keys = {body["dedup_key"]}
     for change, action in ((Change.CHANGED, "trigger"), (Change.CLOSED, "resolve")):
         _, body, _ = sent_by(PagerDuty, alert(change), **fields)
@@ -192,6 +198,49 @@ def test_opsgenie_alerts_are_opened_and_closed_by_alias() -> None:
     url, body, _ = sent_by(Opsgenie, alert(Change.CLOSED), **fields)
     quoted = "blue%2Fcluster-api%2Fprod%2Fworkers%2Fmissing"
     assert url == f"https://api.example/v2/alerts/{quoted}/close?identifierType=alias"
+
+
+def test_alertmanager_gets_one_list_and_an_incident_ends_by_its_labels() -> None:
+    fields = {"url": "https://am.example/prefix/", "header_secret": "am"}
+    one, other = alert(runbook="https://docs.example/r#capacity"), alert(key="green/access", kind="access", pool="")
+    url, body, headers = sent_by(Alertmanager, one, other, **fields)
+    assert (url, headers["Authorization"]) == ("https://am.example/prefix/api/v2/alerts", "text-of-am")
+    first, second = body
+    assert first["labels"] == {
+        "alertname": "EvenkeelMissing",
+        "severity": "critical",
+        "cluster": "blue",
+        "pool": "cluster-api/prod/workers",
+        "incident": one.key,
+    }
+    assert (first["startsAt"], first["endsAt"]) == (one.since, "2027-01-31T12:00:01Z")
+    assert first["generatorURL"] == first["annotations"]["runbook_url"] == one.runbook
+    assert first["annotations"]["summary"] == f"blue: {one.message}"
+    assert "pool" not in second["labels"]
+    assert "generatorURL" not in second
+    _, (closed,), headers = sent_by(
+        Alertmanager, alert(Change.CLOSED, message="it is over"), **{**fields, "header_secret": ""}
+    )
+    assert closed["labels"] == first["labels"]
+    assert (closed["endsAt"], headers) == ("2026-01-31T12:00:01Z", {})
+
+
+@pytest.mark.parametrize("kind", IncidentKind)
+def test_alertmanager_takes_every_kind(kind: IncidentKind) -> None:
+    """As its OpenAPI says: labels and annotations are texts, times are in RFC 3339, the end is not before the start."""
+    for news in Change:
+        _, (body,), _ = sent_by(Alertmanager, alert(news, kind=kind.value), url="https://am.example", header_secret="")
+        assert set(body) <= {"labels", "annotations", "startsAt", "endsAt", "generatorURL"}
+        assert all(isinstance(text, str) and text for part in ("labels", "annotations") for text in body[part].values())
+        assert re.fullmatch(r"Evenkeel[A-Za-z]+", body["labels"]["alertname"])
+        assert body["startsAt"] <= body["endsAt"]
+
+
+def test_a_header_that_cannot_be_sent_is_named_and_not_shown() -> None:
+    shared = Shared(secret=lambda _: "Bearer a\nb", post=FakePost())  # type: ignore[arg-type]
+    with pytest.raises(ChannelError, match="evenkeel/am") as caught:
+        Alertmanager(shared=shared, header_secret="evenkeel/am", url="https://am.example").send([alert()])
+    assert "Bearer a" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", IncidentKind)
@@ -243,6 +292,9 @@ def texts_told(name: str, alerts: Sequence[Alert]) -> list[str]:
         return texts_of({**message, "metadata": message.get("metadata", {}).get("summary")})
     channels: dict[str, Any] = {"slack": Slack, "teams": Teams, "pagerduty": PagerDuty, "opsgenie": Opsgenie}
     fields = {"url_secret": "s"} if name in ("slack", "teams") else {"key_secret": "k", "url": "https://x.example"}
+    if name == "alertmanager":
+        _, body, _ = sent_by(Alertmanager, *alerts, url="https://x.example", header_secret="")
+        return texts_of([one["annotations"] for one in body])
     _, body, _ = sent_by(channels[name], *alerts, **fields)
     return texts_of(body["attachments"][0]["content"]["body"] if name == "teams" else body)
 
@@ -258,7 +310,7 @@ def texts_of(value: Any) -> list[str]:
     return value.split("\n") if isinstance(value, str) else []
 
 
-@pytest.mark.parametrize("name", ["slack", "teams", "topic", "pagerduty", "opsgenie"])
+@pytest.mark.parametrize("name", ["slack", "teams", "topic", "pagerduty", "opsgenie", "alertmanager"])
 @pytest.mark.parametrize("change", [Change.OPENED, Change.CHANGED, Change.CLOSED])
 @pytest.mark.parametrize("count", [1, 3])
 def test_no_text_of_a_failure_is_a_link_or_a_command_in_any_channel(name: str, change: Change, count: int) -> None:
@@ -294,12 +346,37 @@ def test_the_page_and_the_runbook_stay_links() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 20, 21, 500])
 def test_a_message_fits_into_what_each_chat_takes(count: int) -> None:
-    alerts = [alert(key=f"{n}/missing", cluster=f"{'c' * 60}{n}", message="m" * 10_000) for n in range(count)]
+    kinds = {"kind": "writes-refused", "pool": "", "message": "m" * 10_000}
+    alerts = [alert(key=f"{n}/x", cluster=f"{'c' * 60}{n % 2}", **kinds) for n in range(count)]
     _, slack, _ = sent_by(Slack, *alerts, url_secret="s")
     assert len(slack["text"]) < 5_000
     _, teams, _ = sent_by(Teams, *alerts, url_secret="t", page="https://page.example/" + "x" * 480)
     assert len(json.dumps(teams)) < 28_000
     assert ("more: evenkeel status" in slack["text"]) is (count > 20)
+
+
+def test_what_many_clusters_share_is_told_once_with_its_severity_and_remedy() -> None:
+    runbook = "https://docs.example/runbooks#"
+    alerts = [
+        *(alert(key=f"c{n}/missing", cluster=f"c{n}", runbook=f"{runbook}capacity") for n in range(300)),
+        *(alert(key=f"d{n}/access", cluster=f"d{n}", kind="access", pool="", missing=0, zones=()) for n in range(3)),
+        alert(key="e/access", cluster="e", kind="stopped", pool="", message="not checked for 13 min"),
+        *(alert(Change.CLOSED, key=f"f{n}/missing", cluster=f"f{n}") for n in range(30)),
+    ]
+    _, slack, _ = sent_by(Slack, *alerts, url_secret="s")
+    lines = slack["text"].splitlines()
+    assert lines[0] == "*304 incidents (300 critical, 4 warning), 30 over in 334 clusters*"
+    assert lines[1] == (
+        "critical: zone eu-central-1a: 300 clusters, 900 nodes missing for 5 min, since 2026-01-31T11:55:00Z: capacity"
+    )
+    assert lines[2].endswith("and 288 more")
+    assert lines[3].endswith("run the fence-zone command that status shows: evenkeel status")
+    assert lines[4] == f"Runbook: {runbook}capacity"
+    assert lines[5].startswith("warning: access refused: capacity: 3 clusters for 5 min")
+    assert lines[7] == "What to do: The cloud has no such machines there: evenkeel explain --stack NAME --cluster blue"
+    assert lines[9] == "Incident (warning): e: not checked for 13 min"
+    assert lines[10].startswith("Over: zone eu-central-1a: f0, f1, ")
+    assert len(lines) == 11
 
 
 def test_chatbot_gets_its_custom_notification_and_one_thread_per_incident() -> None:
@@ -423,7 +500,7 @@ def test_the_alert_of_a_halted_rollout_closes_with_its_abort_or_the_next_one(end
 
 def test_a_rollout_beside_incidents_is_not_counted_as_one() -> None:
     _, chat, _ = sent_by(Slack, alert(), alert(key="x"), read_alert(DONE), url_secret="url")
-    assert chat["text"].splitlines()[0] == "*2 incidents in 1 clusters; Rollout done*"
+    assert chat["text"].splitlines()[0] == "*2 incidents (2 critical) in 1 cluster; Rollout done*"
 
 
 @pytest.mark.parametrize(

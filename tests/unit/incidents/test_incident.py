@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, RejectedError, TooLargeError
+from evenkeel.application.ports import RUNBOOKS
 from evenkeel.domain.fleet.check_times import RETRY_DELAYS
 from evenkeel.domain.incidents.health import (
     evaluate,
@@ -113,7 +114,7 @@ class TestMissingNodes:
         assert "2 of 8 nodes missing" in detail["headline"]
         assert "no autoscaler has ordered 2 released replicas" in detail["headline"]
         assert "If the record has workload, Evenkeel orders the replicas" in detail["todo"]
-        assert detail["runbook"] == "docs/operate/runbooks.md#missing"
+        assert detail["runbook"] == f"{RUNBOOKS}#missing"
         stuck(house, (2, 3, 3), (2, 3, 3))
         house.runs(12)
         assert (cluster_health(house), changes(house)[-1]) == ((), ("Closed", MISSING))
@@ -130,7 +131,7 @@ class TestMissingNodes:
         detail = house.bus.published[-1][1]
         assert "no autoscaler has ordered 1 released replica" in detail["headline"]
         assert "If the record has workload, Evenkeel orders the replicas" not in detail["todo"]
-        assert detail["runbook"] == "docs/operate/runbooks.md#quota"
+        assert detail["runbook"] == f"{RUNBOOKS}#quota"
 
     @pytest.mark.parametrize(("due_in", "missing"), [(MINUTE, 1), (0 * MINUTE, 3)])
     def test_released_nodes_are_missing_once_an_autoscaler_had_its_time(self, due_in: timedelta, missing: int) -> None:
@@ -481,7 +482,7 @@ class TestRollouts:
         (event,) = [detail for kind, detail in house.bus.published if kind == "Incident Opened"]
         assert event["rollout"]
         assert event["todo"].startswith("A rollout in this zone cannot finish and keeps Evenkeel from releasing")
-        assert event["runbook"] == "docs/operate/runbooks.md#a-rollout-in-a-zone-that-is-out"
+        assert event["runbook"] == f"{RUNBOOKS}#a-rollout-in-a-zone-that-is-out"
         house.runs(5)
         assert [what for what, _ in changes(house)] == ["Opened"]
         rolling(house, running=2, machines=tuple(replace(each, failure=None) for each in without))
@@ -722,13 +723,14 @@ class TestStatusOfAll:
     def test_the_worst_cluster_is_first_and_the_healthy_ones_share_a_line(self) -> None:
         answer = self.fleet().ask("status", None)
         lines = printed(answer)
-        assert [len(line) <= 80 for line in lines] == [True] * 4
+        assert [len(line) <= 80 for line in lines] == [True] * 5
         assert lines[0].startswith("demo ")
-        assert "workers: 3 of 9 nodes missing for 7 min: capacity i" in lines[0]
-        assert "unreachable for 7 min: demo does not answer" in lines[1]
+        assert "critical  workers: 3 of 9 nodes missing for 7 min:" in lines[0]
+        assert "warning   unreachable for 7 min: demo does" in lines[1]
         assert lines[2].startswith("bare ")
         assert "invalid record" in lines[2]
-        assert lines[3] == "2 others: 1 well, 1 paused"
+        assert lines[3] == "evenkeel explain prints each message and what to do"
+        assert lines[4] == "2 others: 1 well, 1 paused"
         assert "We currently do not have sufficient m5.large capacity" in printed(answer, 200)[0]
 
     def test_an_answer_that_is_too_large_still_names_every_cluster(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -739,7 +741,7 @@ class TestStatusOfAll:
         assert [found["state"] for found in clusters] == ["incident"] * 3
         assert "truncated" not in clusters[0]
         assert clusters[-1]["truncated"] is True
-        assert printed(answer)[2].split() == ["bare", "invalid", "record", "for", "0", "min"]
+        assert printed(answer)[2].split() == ["bare", "info", "invalid", "record", "for", "0", "min"]
         quote = document(page_of_status(answer, "a test", house.clock.at))
         assert "invalid record for 0 min; the answer had no room for more" in quote
 
@@ -782,7 +784,7 @@ class TestTheCommand:
         stuck(house, (4, 2, 2), (2, 2, 2))
         fail(house, "abc", words="InsufficientInstanceCapacity: no m5.large here")
         output = self.status(house, monkeypatch, "--cluster", "demo").output
-        assert "a: the cloud says: InsufficientInstanceCapacity: no m5.large here" in output
+        assert "a, b, c: the cloud says: InsufficientInstanceCapacity: no m5.large here" in output
 
 
 class TestOneCluster:
@@ -802,9 +804,7 @@ class TestOneCluster:
         text = answer["message"]
         assert "workers: 2 of 8 nodes missing for 0 min: capacity in a: no room." in text
         assert "What to do: The cloud is out of these machines" in text
-        assert "or a zone to the pool (docs/operate/runbooks.md#capacity)" in text, (
-            "and not to type what one has just typed"
-        )
+        assert f"or a zone to the pool ({RUNBOOKS}#capacity)" in text, "and not to type what one has just typed"
         assert "Its last failure was at" in text
         assert list(answer["groups"]) == [str(key("a"))]
         assert "other-a" not in text

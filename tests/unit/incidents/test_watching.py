@@ -1,8 +1,7 @@
-"""Grafana's dashboard and the queries of Logs Insights under deploy/ name metrics and fields that exist."""
+"""Grafana's dashboard and the template's queries of Logs Insights name metrics and fields that exist."""
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from evenkeel.application.rebalancing.run_state import RunSummary
 from sandbox.template import ROOT, Template
 
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "evenkeel.json").read_text(encoding="utf-8"))
-QUERIES = sorted((ROOT / "deploy" / "insights").glob("*.txt"))
+QUERIES = Template().of_type("AWS::Logs::QueryDefinition")
 CODE = "\n".join(
     path.read_text(encoding="utf-8") for top in ("functions", "layers/evenkeel") for path in (ROOT / top).rglob("*.py")
 )
@@ -98,15 +97,15 @@ def fields_of(query: str) -> set[str]:
     return found - named - COMMANDS - CALLS - WORDS - {"1h", "h"}
 
 
-@pytest.mark.parametrize("path", QUERIES, ids=lambda path: path.stem)
-def test_a_query_reads_logged_fields_of_existing_log_groups(path: Path) -> None:
-    what, groups, *lines = path.read_text(encoding="utf-8").splitlines()
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_reads_logged_fields_of_existing_log_groups(name: str) -> None:
+    what, query = QUERIES[name]["QueryString"].split("\n", 1)
     assert what.startswith("# ")
-    logged = {f"/aws/lambda/${{AWS::StackName}}-{name}" for name in groups.removeprefix("# Log groups: ").split(", ")}
     template = Template()
-    there = {group["LogGroupName"]["Fn::Sub"] for group in template.of_type("AWS::Logs::LogGroup").values()}
-    assert logged <= there
-    query = "\n".join(lines)
+    own = template.resources[name].get("Condition")
+    for reference in QUERIES[name]["LogGroupNames"]:
+        assert template.resources[reference["Ref"]].get("Condition") == own
+    assert QUERIES[name]["Name"]["Fn::Sub"].startswith("${AWS::StackName}/")
     assert all(step.split()[0] in COMMANDS for step in re.split(r"^\| ", query, flags=re.M))
     extra = set(re.findall(r'"(\w+)":', "".join(re.findall(r"extra=\{[^}]*\}", CODE))))
     assert extra >= FUNCTIONS, "the code logs all of them"
@@ -120,8 +119,8 @@ def test_a_query_reads_logged_fields_of_existing_log_groups(path: Path) -> None:
 
 
 def test_queries_compare_with_words_of_the_code() -> None:
-    texts = {path.stem: path.read_text(encoding="utf-8") for path in QUERIES}
-    assert 'message = "decision"' in texts["decisions"]
+    texts = {name: query["QueryString"] for name, query in QUERIES.items()}
+    assert 'message = "decision"' in texts["DecisionsQuery"]
     assert '_log.info("decision"' in CODE
-    assert 'result = "ignored"' in texts["events-ignored"]
+    assert 'result = "ignored"' in texts["EventsIgnoredQuery"]
     assert 'IGNORED = "ignored"' in CODE

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 import evenkeel
 from evenkeel.access_config import Access, EksAccess
 from evenkeel.adapters.codec import dump_stored, read_as, read_stored
-from evenkeel.domain.model.choices import OnFailure
+from evenkeel.domain.model.choices import Level, OnFailure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.policy import BackoffPolicy
@@ -33,6 +33,8 @@ from evenkeel.validation import ConfigError, read_json, read_model
 from evenkeel_cli.state_file import StateFile
 from tests.builders import json_values
 from tests.fakes import NOW
+from tests.fakes import record as record_with
+from tests.house import House
 
 ENVIRONMENT = {
     "EVENKEEL_TABLE": "t",
@@ -400,3 +402,34 @@ def test_every_model_can_be_built() -> None:
     for model in ours:
         model.model_rebuild()
         assert model.__pydantic_complete__, model
+
+
+_PODS = {"workload": {"access": {"kind": "same"}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "misfits"),
+    [
+        ({}, []),
+        ({"autoscaler": "none"}, []),
+        ({"demand": "advise", **_PODS}, []),
+        ({"demand": "advise", "level": "shrink", **_PODS}, []),
+        ({"autoscaler": "none", "demand": "full", **_PODS}, []),
+        ({"autoscaler": "none", "demand": "scale-up", "on_failure": "release", **_PODS}, []),
+        ({"on_failure": "hold"}, []),
+        ({"autoscaler": "none", "on_failure": "release"}, ["release-without-autoscaler"]),
+        ({"autoscaler": "none", "pools": [{"name": "a", "level": "shrink"}]}, ["shrink-without-autoscaler"]),
+        ({"level": "shrink"}, ["shrink-without-pods"]),
+        ({"autoscaler": "none", "demand": "advise", **_PODS}, ["advice-without-autoscaler"]),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_named(fields: dict[str, Any], misfits: list[str]) -> None:
+    assert [problem.kind.value for problem in record_with(**fields).misfits()] == misfits
+
+
+def test_register_apply_and_validate_name_settings_that_do_not_fit() -> None:
+    house, says = House(), "level is shrink and demand is off: without pods, shrink helps little"
+    given = house.record.model_copy(update={"level": Level.SHRINK}).model_dump(mode="json", exclude_unset=True)
+    assert says in house.ask("apply", None, records={"demo": given}, verify=False)["clusters"][0]["message"]
+    assert says in house.ask("register", record=given)["message"]
+    assert says in house.ask("validate")["message"]

@@ -18,7 +18,7 @@ from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
 from evenkeel.application.actions.table import ACTIONS
 from evenkeel.application.incidents.notify import incident_json
-from evenkeel.application.ports import DetailType
+from evenkeel.application.ports import RUNBOOKS, DetailType
 from evenkeel.application.rebalancing.check import CheckSummary
 from evenkeel.application.rebalancing.events import Failure
 from evenkeel.application.rebalancing.run_state import RunSummary
@@ -62,7 +62,7 @@ from tests.unit.rebalancing.test_safety import published
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
-PAGES = [*DOCS, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [*DOCS, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"))]
 SOURCES = [*(ROOT / "layers" / "evenkeel").rglob("*.py"), *(ROOT / "functions").rglob("*.py"), ROOT / "template.yaml"]
 CODE = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES)
 ALL_DOCS = "\n".join(path.read_text(encoding="utf-8") for path in DOCS)
@@ -196,6 +196,13 @@ def test_bounds_and_delete_marks_are_those_of_the_code(flavour: Any) -> None:
         assert name in text_of("guides/machine-apis.md")
 
 
+@pytest.mark.parametrize("flavour", FLAVOURS.values(), ids=lambda flavour: flavour.name)
+def test_kubectl_lists_every_kind_that_a_plan_reads(flavour: Any) -> None:
+    listed = re.findall(r"[\w.-]+", text_of("start/first-plan.md", "## Plan from a file", "```\n\n"))
+    for kind in (*flavour.kinds, flavour.machines.kind):
+        assert f"{kind.plural}.{kind.group}" in listed
+
+
 def test_metrics_are_those_that_the_code_counts() -> None:
     counted = set(RunSummary(cluster="blue").metrics()) | set(re.findall(r'add_metric\("([A-Za-z]+)"', CODE))
     counted |= set(CheckSummary(alone=True, offerings=None).metrics())
@@ -207,27 +214,14 @@ def test_metrics_are_those_that_the_code_counts() -> None:
     assert {name for name, alarm in alarms.items() if re.match(r"\w+$", alarm)} == ALARMED
 
 
-def test_the_readme_quotes_the_bill() -> None:
-    bill = text_of("operate/cost.md")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    *sums, own = re.findall(r"^\| \*\*sum\*\* \| (.+) \|$", bill, re.M)
-    for groups, line in zip((3, 30, 300), sums, strict=True):
-        first, *rest = map(float, line.split(" | "))
-        assert f"| {groups} | {first:.2f} | {' | '.join(f'{price:.3f}' for price in rest)} |" in readme
-    assert f"a share of the ${float(own):.2f} that the stack costs" in readme
-    (alarms, price) = re.findall(r"^\| (\d+ alarms with \d+ metrics) \| ([\d.]+) \|$", bill, re.M)[0]
-    assert re.search(rf"{alarms}\s{float(price):.2f}", readme)
-    ((metrics, page),) = re.findall(r"the dashboard and all (\d+) metrics, at most\* \| ([\d.]+) \|", bill)
-    assert f"at most {float(page):.2f} more, for the page and all {metrics} metrics" in readme
-
-
 def test_every_incident_kind_and_failure_class_has_a_runbook() -> None:
     anchors = headings(ROOT / "docs" / "operate/runbooks.md")
     of_kinds = [Incident(kind=kind, since=NOW) for kind in IncidentKind]
     of_classes = [Incident(kind=IncidentKind.MISSING, since=NOW, failure_class=each) for each in FailureClass]
     for incident in (*of_kinds, *of_classes):
-        page, _, place = runbook(incident).partition("#")
-        assert (page, place in anchors) == ("docs/operate/runbooks.md", True), place
+        page, _, place = runbook(incident, RUNBOOKS).partition("#")
+        assert (page, place in anchors) == (RUNBOOKS, True), place
+    assert "rollout" in anchors, "the section of a halted rollout"
     kinds = set(
         re.findall(r"`([a-z-]+)`", "".join(re.findall(r"^\| (`.*?) \| a ", text_of("operate/runbooks.md"), re.M)))
     )

@@ -41,12 +41,12 @@ INSTALLED = pytest.mark.parametrize("kind", ["gardener-plain", "hypershift", "op
 
 
 def plan_of_files(estate: Estate, folder: Path, *arguments: str, **dump: Any) -> Json:
-    """What `evenkeel plan -f` answers of all its objects."""
+    """What `evenkeel plan -f` answers of all its objects. Exit code 4 says that there is no pool."""
     path = estate.dump(folder / "objects.yaml", **dump)
     given = ["plan", "-f", path, *arguments, "--now", NOW, "-o", "json"]
     done = CliRunner().invoke(app, given, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
     answer: Json = json.loads(done.stdout)
+    assert done.exit_code == (0 if answer["pools"] else 4), done.output
     return answer
 
 
@@ -136,6 +136,8 @@ def test_groups_of_unknown_capacity_are_reported_and_need_a_label(tmp_path: Path
     plan = plan_of_files(estate, tmp_path)
     unknown = [one for one in plan["skipped"] if "the cpu and memory of a node are unknown" in one["reason"]]
     assert (plan["pools"], len(unknown)) == ([], len(ZONES))
+    (line,) = plan["proposals"]
+    assert line.startswith("kubectl label nodepools.hypershift.openshift.io -n clusters ")
     assert fields(origins(estate, tmp_path)["max"]) == {"NodePool spec.autoScaling.max"}
 
 

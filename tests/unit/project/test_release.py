@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from deploy.package import NAMESPACE, SBOM, SUMS
 from evenkeel import __version__
 from sandbox.template import ROOT, Template
 
@@ -30,6 +31,14 @@ def test_the_package_takes_its_version_from_the_code() -> None:
     assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "evenkeel.__version__"}
     command_line = tomllib.loads((ROOT / "cli" / "pyproject.toml").read_text(encoding="utf-8"))
     assert command_line["project"]["version"] == __version__
+    assert f"{project['project']['name']}=={__version__}" in command_line["project"]["dependencies"]
+
+
+def test_the_security_policy_is_short_and_names_the_files_of_a_release() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 400
+    assert {SUMS, f"{SUMS}.sig", SBOM} <= set(re.findall(r"`([\w.-]+)`", text))
+    assert f"-n {NAMESPACE} " in text
 
 
 def refused(manifest: dict[str, Any]) -> list[str]:

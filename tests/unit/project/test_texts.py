@@ -47,6 +47,7 @@ NEEDED = {
 MAKERS = ("of", "add_reason", "problem")
 # Where sentences stand in answers and decisions.
 SENTENCES = {
+    "notes",
     "reasons",
     "problems",
     "warnings",

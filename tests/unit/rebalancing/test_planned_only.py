@@ -228,7 +228,44 @@ class TestCommands:
         self.run(*words, "--cluster", "blue", code=5)
         self.run(*words, "--cluster", "demo", code=0)
 
-    @pytest.mark.parametrize("words", [("pause",), ("resume",), ("restore",), ("dry-run",)])
+    @pytest.mark.parametrize("words", [("pause",), ("resume",), ("restore", "--yes"), ("dry-run",)])
     def test_actions_that_dry_run_does_not_hold_succeed(self, fleet: House, words: tuple[str, ...]) -> None:
         fleet.ask("pause", "blue")
         self.run(*words, "--cluster", "blue", code=0)
+
+
+def _with_pools(dry_run: bool | None, **own: bool) -> House:
+    """A cluster whose record has an own setting for some pools."""
+    pools = [{**entry, **({"dry_run": own[entry["name"]]} if entry["name"] in own else {})} for entry in NUMBERS]
+    return House([*uneven("workers", None), *uneven("other", None)], dry_run=dry_run, pools=pools)
+
+
+def test_a_list_of_clusters_to_fence_says_which_are_in_dry_run() -> None:
+    for dry, says in ((True, "; in dry run: nothing is written"), (False, "")):
+        (listed,) = _with_pools(dry).ask("fence-zone", None, all=True, list=True, **FENCE)["clusters"]
+        assert (listed["message"], listed["alike"]) == (f"demo: zone a{says}", f"zone a{says}")
+
+
+@pytest.mark.parametrize(
+    ("action", "dry_run", "own", "says"),
+    [
+        ("resume", True, {}, "is resumed and checked now; in dry run: nothing is written"),
+        ("resume", True, {"other": False}, "; in dry run: nothing is written but to pool other"),
+        ("resume", False, {"other": True}, "is resumed and checked now; in dry run: pool other"),
+        ("resume", False, {}, "demo is resumed and checked now"),
+        ("dry-run", None, {"other": False}, "; still written: pool other, by its dry_run in the record"),
+        ("restore", True, {}, ". The cluster is in dry run: a restore is written all the same"),
+    ],
+)
+def test_every_answer_says_where_dry_run_keeps_it_from_writing(
+    action: str, dry_run: bool | None, own: dict[str, bool], says: str
+) -> None:
+    message = _with_pools(dry_run, **own).ask(action)["message"]
+    assert says in message
+    assert ("dry run" in message) is (action == "dry-run" or "dry run" in says)
+
+
+def test_a_cluster_that_goes_live_names_its_pools_in_dry_run() -> None:
+    house = _with_pools(None, other=True)
+    house.operate = replace(house.operate, dry_run=True)
+    assert "is live: it is checked now, and written; in dry run: pool other" in house.ask("live", force=True)["message"]

@@ -146,7 +146,7 @@ class Seed:
 
 def notes(pool: PoolPlan) -> list[Rule]:
     """Return the rules of relief's notes, and of the obstacle where there is one."""
-    reported = [note for note in pool.report.notes if note.rule is not Rule.BOUNDS_UNREAD]
+    reported = [note for note in pool.report.notes if note.rule not in (Rule.BOUNDS_UNREAD, Rule.ZONES_DIFFER)]
     assert all(sentence(note) for note in reported)
     return [why.rule if isinstance(why := note.facts.get("why"), Reason) else note.rule for note in reported]
 

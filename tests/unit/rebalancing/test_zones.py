@@ -17,6 +17,7 @@ from evenkeel.application.errors import (
 from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.events import EventOutcome, EventResult, ZoneShift
 from evenkeel.application.rebalancing.zones import LONGEST
+from evenkeel.domain.fleet.check_times import Unreachable
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.texts.english import sentences
@@ -52,6 +53,17 @@ class Zoned(House):
     def impaired(self, zone: str) -> bool:
         until = self.until(zone)
         return until is not None and self.clock.at < until
+
+
+def test_fence_zone_says_that_a_cluster_is_paused_or_does_not_answer() -> None:
+    house = House(paused=True)
+    silent = Unreachable(since=NOW, failed_checks=1, last_check=NOW, next_check=NOW + MINUTE)
+    house.store.save_unreachable("demo", silent, None)
+    fields = {"zone": "a", "until": (NOW + 9 * MINUTE).isoformat()}
+    (listed,) = house.ask("fence-zone", None, clusters=["demo"], list=True, **fields)["clusters"]
+    assert "; paused: nothing happens before it is resumed" in listed["alike"]
+    assert listed["alike"].endswith("; unreachable: takes effect when it answers")
+    assert "unreachable" in house.ask("fence-zone", **fields)["alike"]
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The errors that ports raise, and ``contained``, which converts other exceptions. An error's text is one line."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import PurePath
 from types import TracebackType
 from typing import TypeVar
@@ -54,6 +54,13 @@ class ClusterUnavailableError(EvenkeelError):
 
 class AccessRefusedError(ClusterUnavailableError):
     """The cluster's API server rejects Evenkeel's identity, or forbids this read."""
+
+
+class NoMachineApiError(ClusterUnavailableError):
+    """The cluster serves none of the machine APIs of these flavours."""
+
+    def __init__(self, cluster: str, flavours: Iterable[str]) -> None:
+        super().__init__(f"{cluster} serves none of the machine APIs {', '.join(flavours)}: see its flavours")
 
 
 class TooLargeError(ClusterUnavailableError):

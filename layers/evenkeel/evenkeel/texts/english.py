@@ -34,6 +34,7 @@ from evenkeel.domain.rebalancing.bounds import strategies
 
 Facts = Mapping[str, Fact]
 
+_REQUEST_ID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
 _OPTIONAL = re.compile(r"\[([^]|]*)(?:\|([^]]*))?\]")
 
 
@@ -82,6 +83,11 @@ def duration(seconds: float) -> str:
 def counted(number: int, noun: str = "node", plural: str = "") -> str:
     """Return a number without its sign, and the noun in the singular or plural."""
     return f"{abs(number)} {noun if abs(number) == 1 else plural or f'{noun}s'}"
+
+
+def without_request_ids(text: str) -> str:
+    """Return a cloud's message without request ids, so that alike messages are equal."""
+    return _REQUEST_ID.sub("…", text)
 
 
 def taken_off_text(taken: TakenOff) -> str:

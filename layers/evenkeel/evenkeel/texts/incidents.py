@@ -4,10 +4,11 @@ import shlex
 from dataclasses import replace
 from datetime import datetime
 
+from evenkeel.domain.incidents.causes import Cause, CauseKind
 from evenkeel.domain.model.incidents import Incident, IncidentKind
+from evenkeel.domain.model.offerings import OWN_ACCOUNT
+from evenkeel.domain.model.reasons import Fact
 from evenkeel.texts.english import counted, fill, lasting, problem_text, texts
-
-_RUNBOOK = "docs/operate/runbooks.md"
 
 
 def incident_text(incident: Incident, now: datetime) -> str:
@@ -58,13 +59,69 @@ def command_line(incident: Incident, cluster: str, stack: str) -> str:
     return shlex.join(["evenkeel", action, "--stack", stack, "--cluster", cluster, *options])
 
 
-def runbook(incident: Incident) -> str:
-    """Return the path and anchor of the incident's runbook in the repository."""
+def cause_title(cause: Cause) -> str:
+    """Return what the clusters share: the zone with its names, the offering, or the incident."""
+    template = texts()["causes"][cause.kind.value]["title"]
+    if cause.kind is CauseKind.INCIDENT:
+        name = fill(_text(cause.worst, "name"), {"said": cause.worst.message})
+        return fill(template, {"name": name, "class": ", ".join(cause.classes)})
+    bought = cause.offering
+    place, names = bought.zone if bought else cause.subject, cause.zone_names
+    account, _, name = place.rpartition("/")
+    facts = {"place": f"{name} of {account}" if account not in ("", OWN_ACCOUNT) else name}
+    facts["names"] = "" if name in names else ", ".join(names)
+    if bought is not None:
+        facts |= {"machine": bought.machine_type, "spot": "" if bought.capacity_type == "on-demand" else "spot"}
+    return fill(template, facts)
+
+
+def cause_text(cause: Cause, now: datetime) -> str:
+    """Return a cause in one line: what the clusters share, their number, since when."""
+    classes = "" if cause.kind is CauseKind.INCIDENT else ", ".join(cause.classes)
+    facts: dict[str, Fact] = {
+        "title": cause_title(cause),
+        "clusters": len(cause.clusters),
+        "missing": cause.missing,
+        "several": cause.missing_in_several,
+        "lasting": lasting(now - cause.since),
+        "since": cause.since,
+        "classes": classes,
+    }
+    return fill(texts()["causes"]["text"], facts)
+
+
+def cause_todo(cause: Cause, now: datetime) -> str:
+    """Return what an operator can do about a cause, without a full stop."""
+    if cause.kind is not CauseKind.ZONE:
+        return todo(cause.worst)
+    until = cause.fenced_until
+    is_fenced = until is not None and now < until
+    return fill(texts()["causes"]["zone"]["fenced" if is_fenced else "todo"], {"until": until or now})
+
+
+def zone_todo_of_alert() -> str:
+    """Return what an operator can do about a zone, for alerts. They know its name, which two accounts may share."""
+    return str(texts()["causes"]["zone"]["alert"])
+
+
+def cause_command(cause: Cause, stack: str, selector: str = "") -> str:
+    """Return the command to run, for the clusters of the selector; for what is no zone, for the worst cluster."""
+    if cause.kind is not CauseKind.ZONE:
+        return command_line(cause.worst, cause.clusters[0], stack)
+    name = cause.subject.rpartition("/")[2]
+    form = "name" if name in cause.zone_names else "id"
+    action, *options = fill(texts()["causes"]["zone"][form], {"place": name}).split()
+    scope = ["--selector", selector] if selector else ["--all"]
+    return shlex.join(["evenkeel", action, "--stack", stack, *options[:2], *scope, *options[2:]])
+
+
+def runbook(incident: Incident, runbooks: str) -> str:
+    """Return the URL of the incident's section. ``runbooks``: the URL of the runbooks."""
     if incident.is_rollout and not _waits_only_for_order(incident):
-        return "docs/operate/runbooks.md#a-rollout-in-a-zone-that-is-out"
+        return f"{runbooks}#a-rollout-in-a-zone-that-is-out"
     is_missing = incident.kind is IncidentKind.MISSING and not _waits_only_for_order(incident)
     kind = incident.failure_class.value if is_missing and incident.failure_class else ""
-    return f"{_RUNBOOK}#{kind or incident.kind.value}"
+    return f"{runbooks}#{kind or incident.kind.value}"
 
 
 def _text(incident: Incident, part: str) -> str:

@@ -25,12 +25,12 @@ def _source(origin: Origin) -> str:
     if origin.rule is not None:
         return f"the record's {'min' if origin.field == POOL_MIN else 'max'} for pool {origin.rule.name}"
     if origin.source is Source.ADOPTION:
-        return "the sum of its members' bounds as they were at adoption"
+        return "the sum of its members' bounds without Evenkeel's changes"
     if len(origin.owners) == 1 and not origin.groups:
         owner = origin.owners[0].owner
         return f"{_field(owner, origin)} of {owner.ref}"
     added = [f"{share.desired} ({share.owner.ref}{_entry(share.owner.ref)})" for share in origin.owners]
-    rest = ["what members without an owner had at adoption"] if origin.groups else []
+    rest = ["the bounds of members without an owner"] if origin.groups else []
     return f"the sum of {some_names([*added, *rest])}"
 
 

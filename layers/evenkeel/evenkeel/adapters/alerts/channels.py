@@ -1,48 +1,26 @@
-"""The chats and paging services that receive notifications. Each class names the documentation of its fields.
-
-A message from a cloud or an API server may contain any text. So it is shortened to one line without control characters,
-and its links and mentions are disabled.
-"""
+"""The chats and paging services that receive notifications. Each class names the documentation of its fields."""
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 from urllib.parse import quote as url_quote
 
 from evenkeel.adapters.alerts.https import HttpsPost
+from evenkeel.adapters.alerts.wording import LONGEST_LINE, LONGEST_TEXT, about, message, one_line, plain, subject
 from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
 from evenkeel.application.errors import AccessError, AccessUnavailableError
-from evenkeel.application.incidents.alerting import ROLLOUT, Alert, ChannelError
-from evenkeel.domain.model.incidents import Change, IncidentKind
-from evenkeel.domain.model.values import printable
+from evenkeel.application.incidents.alerting import Alert, ChannelError
+from evenkeel.domain.model.incidents import Severity
+from evenkeel.texts.english import rfc3339
 
-# The largest number of incidents that one message lists; the status page shows all of them.
-_LINES = 20
-# The largest length of a line in a list, and of a line about a single alert, in characters. Twenty lines of a list fit
-# the limits of the services: Teams accepts 28 KB, and Slack shows 4,000 characters in full.
-_LONGEST_LINE = 180
-_LONGEST_TEXT = 600
-_TITLES = {Change.OPENED: "Incident", Change.CHANGED: "Changed", Change.CLOSED: "Over"}
-# The severities of incident kinds, by PagerDuty's names. A kind that is not listed has the severity "error". Only
-# missing nodes are "critical", which pages the person on call, also at night.
-_SEVERITIES = {
-    IncidentKind.MISSING.value: "critical",
-    IncidentKind.CONTESTED.value: "warning",
-    IncidentKind.OVER_COMMITTED.value: "warning",
-    IncidentKind.INVALID.value: "warning",
-    ROLLOUT: "warning",  # the rollout's clusters are in dry run again
-}
-_PRIORITIES = {"critical": "P1", "error": "P2", "warning": "P3"}
+_LONGEST_HEADER = 4096
+# Each severity as PagerDuty and as Opsgenie name it.
+_PAGERDUTY = {Severity.CRITICAL: "critical", Severity.WARNING: "error", Severity.INFO: "warning"}
+_PRIORITIES = {Severity.CRITICAL: "P1", Severity.WARNING: "P2", Severity.INFO: "P3"}
+_LONGEST_INCIDENT = timedelta(days=365)
 _PAGE = "All of the fleet"
-
-# Matches the scheme of a URL, or text that browsers read as a scheme, together with the host. Browsers read a backslash
-# as a slash. A host without a scheme, such as host.example/path, does not match, because machine types and versions
-# look the same.
-_ADDRESS = re.compile(
-    r"((?<![^\W_])(?:www\.|(?:https?|ftp|mailto|tel):(?=\S)[/\\]*)|:?[/\\]{2,})([\w.@:+-]*)", re.IGNORECASE
-)
 
 # Returns the text of a secret by its name. Raises AccessError.
 ReadSecret = Callable[[str], str]
@@ -62,7 +40,7 @@ class _Request:
     """A POST request. ``accepted``: HTTP statuses outside 200 to 299 that do not count as errors."""
 
     url: str
-    body: Mapping[str, Any]
+    body: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     headers: Mapping[str, str] = field(default_factory=dict)
     accepted: frozenset[int] = frozenset()
 
@@ -97,7 +75,7 @@ class Slack(_Service):
     url_secret: str
 
     def _request(self, alerts: Sequence[Alert]) -> _Request:
-        title, lines = _message(alerts)
+        title, lines = message(alerts)
         page = [f"<{_escaped(self.shared.page)}|{_PAGE}>"] if self.shared.page else []
         text = "\n".join([f"*{_escaped(title)}*", *map(_escaped, lines), *page])
         return _Request(url=_secret(self.shared, self.url_secret), body={"text": text})
@@ -117,7 +95,7 @@ class Teams(_Service):
     url_secret: str
 
     def _request(self, alerts: Sequence[Alert]) -> _Request:
-        title, lines = _message(alerts)
+        title, lines = message(alerts)
         colour = "Good" if all(alert.is_over for alert in alerts) else "Attention"
         heading = {"text": title, "weight": "Bolder", "size": "Medium", "color": colour}
         card: dict[str, Any] = {
@@ -128,8 +106,8 @@ class Teams(_Service):
                 {"type": "TextBlock", "wrap": True, **block} for block in (heading, *({"text": line} for line in lines))
             ],
         }
-        if self.shared.page:
-            card["actions"] = [{"type": "Action.OpenUrl", "title": _PAGE, "url": self.shared.page}]
+        if links := _links(alerts, self.shared.page):
+            card["actions"] = [{"type": "Action.OpenUrl", "title": title, "url": url} for title, url in links]
         attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": None, "content": card}
         body = {"type": "message", "attachments": [attachment]}
         return _Request(url=_secret(self.shared, self.url_secret), body=body)
@@ -158,9 +136,9 @@ class PagerDuty(_Service):
         }
         if not alert.is_over:
             event["payload"] = {
-                "summary": _line(_subject(alert), 1024),
+                "summary": one_line(subject(alert), 1024),
                 "source": _name(alert.cluster),
-                "severity": _SEVERITIES.get(alert.kind, "error"),
+                "severity": _PAGERDUTY[alert.severity],
                 "timestamp": alert.since,
                 "component": _name(alert.pool or alert.cluster),
                 "group": _name(alert.cluster),
@@ -168,9 +146,10 @@ class PagerDuty(_Service):
                 "custom_details": _details(alert),
             }
             event["client"] = "Evenkeel"
+            if links := _links(alerts, self.shared.page):
+                event["links"] = [{"href": url, "text": text} for text, url in links]
             if self.shared.page:
                 event["client_url"] = self.shared.page
-                event["links"] = [{"href": self.shared.page, "text": _PAGE}]
         return _Request(url=self.url, body=event)
 
 
@@ -201,15 +180,64 @@ class Opsgenie(_Service):
             url=self.url,
             headers=headers,
             body={
-                "message": _line(_subject(alert), 130),
+                "message": one_line(subject(alert), 130),
                 "alias": alert.dedup,
-                "description": "\n".join(_about(alert)),
-                "priority": _PRIORITIES[_SEVERITIES.get(alert.kind, "error")],
+                "description": "\n".join(about(alert)),
+                "priority": _PRIORITIES[alert.severity],
                 "entity": _name(alert.cluster),
                 "source": "evenkeel",
                 "details": {**_details(alert), **({"page": self.shared.page} if self.shared.page else {})},
             },
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alertmanager(_Service):
+    """Prometheus Alertmanager: ``POST /api/v2/alerts`` accepts a list of alerts.
+
+    Source: Alertmanager's api/v2/openapi.yaml, *postableAlert*: ``labels``, ``annotations``, ``startsAt``, ``endsAt``,
+    ``generatorURL`` (a URI). Labels identify an alert, so they do not change while the incident is open. An alert
+    without ``endsAt`` ends after Alertmanager's resolve_timeout, because clients repeat alerts. Evenkeel sends each
+    change once, so an open incident ends in a year, and a closed one when it closed.
+    """
+
+    name = "alertmanager"
+    together = True
+    url: str  # without /api/v2/alerts
+    header_secret: str  # its text is the Authorization header; empty: there is none
+
+    def _request(self, alerts: Sequence[Alert]) -> _Request:
+        headers = {}
+        if self.header_secret:
+            headers["Authorization"] = _header(self.shared, self.header_secret)
+        body = [_postable(alert) for alert in alerts]
+        return _Request(url=f"{self.url.rstrip('/')}/api/v2/alerts", body=body, headers=headers)
+
+
+def _postable(alert: Alert) -> dict[str, Any]:
+    """Return the alert as Alertmanager accepts it. An empty label or annotation would be dropped there."""
+    words = alert.kind.replace("-", " ").title().replace(" ", "")
+    labels = {
+        "alertname": f"Evenkeel{_name(words)}",
+        "severity": alert.severity.value,
+        "cluster": plain(alert.cluster),
+        "pool": plain(alert.pool),
+        "incident": alert.dedup,
+    }
+    annotations = {
+        "summary": one_line(subject(alert), LONGEST_TEXT),
+        "description": "\n".join(about(alert)),
+        "runbook_url": alert.runbook,
+    }
+    annotations |= {name.replace(" ", "_"): text for name, text in _details(alert).items() if name != "runbook"}
+    at = max(datetime.fromisoformat(alert.at), datetime.fromisoformat(alert.since))
+    postable = {
+        "labels": {name: text for name, text in labels.items() if text},
+        "annotations": {name: text for name, text in annotations.items() if text},
+        "startsAt": alert.since,
+        "endsAt": rfc3339(at if alert.is_over else at + _LONGEST_INCIDENT),
+    }
+    return postable | ({"generatorURL": alert.runbook} if alert.runbook.startswith("https://") else {})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,77 +257,43 @@ class ChatTopic:
 
     def send(self, alerts: Sequence[Alert]) -> None:
         """Publish the alerts. Raises ChannelError."""
-        title, lines = _message(alerts)
-        message: dict[str, Any] = {
+        title, lines = message(alerts)
+        notification: dict[str, Any] = {
             "version": "1.0",
             "source": "custom",
             "content": {"textType": "client-markdown", "title": title, "description": "\n".join(lines)},
         }
         if self.page:
-            message["content"]["nextSteps"] = [f"{_PAGE}: {self.page}"]
+            notification["content"]["nextSteps"] = [f"{_PAGE}: {self.page}"]
         if len(alerts) == 1:  # so that later notifications of the incident appear in the same thread
-            message["metadata"] = {"threadId": alerts[0].dedup, "summary": title}
+            notification["metadata"] = {"threadId": alerts[0].dedup, "summary": title}
         try:
-            self.client.publish(TopicArn=self.topic, Message=json.dumps(message))
+            self.client.publish(TopicArn=self.topic, Message=json.dumps(notification))
         except AWS_ERRORS as error:
             raise ChannelError(f"topic {self.topic}: {text_of(error)}") from None
 
 
-def _message(alerts: Sequence[Alert]) -> tuple[str, list[str]]:
-    """Return a title and lines: all details of a single alert, or one line for each of the worst alerts."""
-    if len(alerts) == 1:
-        return _titled(alerts[0]), _about(alerts[0])
-    incidents = [alert for alert in alerts if not alert.heading]
-    over = sum(alert.is_over for alert in incidents)
-    counts = [f"{number} {noun}" for number, noun in ((len(incidents) - over, "incidents"), (over, "over")) if number]
-    clusters = len({alert.cluster for alert in incidents})
-    titles = [f"{', '.join(counts)} in {clusters} clusters"] if incidents else []
-    titles += sorted({alert.heading for alert in alerts if alert.heading})
-    more = [f"and {len(alerts) - _LINES} more: evenkeel status"] if len(alerts) > _LINES else []
-    return "; ".join(titles), [*map(_titled, alerts[:_LINES]), *more]
-
-
-def _titled(alert: Alert) -> str:
-    return _line(f"{alert.heading or _TITLES[alert.change]}: {_subject(alert)}", _LONGEST_LINE)
-
-
-def _subject(alert: Alert) -> str:
-    return _plain(f"{alert.cluster}: {alert.message}" if alert.cluster else alert.message)
-
-
-def _about(alert: Alert) -> list[str]:
-    """Return the lines below the title of one alert."""
-    lines = [_subject(alert)]
-    if not alert.is_over:
-        lines += [_plain(alert.todo), _plain(alert.command), f"Runbook: {alert.runbook}" if alert.runbook else ""]
-    return [_line(line, _LONGEST_TEXT) for line in lines if line]
+def _links(alerts: Sequence[Alert], page: str) -> list[tuple[str, str]]:
+    """Return the runbook of a single alert, and the published page."""
+    urls = [alert.runbook for alert in alerts if alert.runbook.startswith("https://")]
+    runbook = [("Runbook", url) for url in urls if len(alerts) == 1]
+    return runbook + ([(_PAGE, page)] if page else [])
 
 
 def _details(alert: Alert) -> dict[str, str]:
     details = {
-        "pool": _plain(alert.pool),
-        "zones": _plain(", ".join(alert.zones)),
+        "pool": plain(alert.pool),
+        "zones": plain(", ".join(alert.zones)),
         "missing": str(alert.missing) if alert.missing else "",
-        "what to do": _plain(alert.todo),
-        "command": _plain(alert.command),
+        "what to do": plain(alert.todo),
+        "command": plain(alert.command),
         "runbook": alert.runbook,
     }
-    return {name: _line(text, _LONGEST_TEXT) for name, text in details.items() if text}
+    return {name: one_line(text, LONGEST_TEXT) for name, text in details.items() if text}
 
 
 def _name(text: str) -> str:
-    return _line(_plain(text), _LONGEST_LINE) or "evenkeel"
-
-
-def _line(text: str, longest: int) -> str:
-    text = " ".join(printable(text).split())
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def _plain(text: str) -> str:
-    """Return the text with links and mentions disabled. Evenkeel's own links are never passed to this function."""
-    text = _ADDRESS.sub(lambda match: f"{match[1].replace(':', '[:]')}{match[2]}".replace(".", "[.]"), printable(text))
-    return text.translate(str.maketrans("<>[]", "‹›()"))
+    return one_line(plain(text), LONGEST_LINE) or "evenkeel"
 
 
 def _escaped(text: str) -> str:
@@ -312,6 +306,14 @@ def _secret(shared: Shared, name: str) -> str:
         return shared.secret(name).strip()
     except AccessError as error:
         raise ChannelError(str(error), is_away=isinstance(error, AccessUnavailableError)) from None
+
+
+def _header(shared: Shared, name: str) -> str:
+    """Return the header in a secret. Raises ChannelError where a header must not have its characters."""
+    header = _secret(shared, name)
+    if not (0 < len(header) <= _LONGEST_HEADER and header.isascii() and header.isprintable()):
+        raise ChannelError(f"secret {name} holds no header: store only its text, such as Bearer …", is_away=False)
+    return header
 
 
 def _key(shared: Shared, name: str) -> str:

@@ -42,6 +42,7 @@ class _RolloutEvent(Message):
     halts: int = 0  # the number of incidents that halted the rollout; 0: an operator halted it
     message: str
     command: str | None = None
+    runbook: str | None = None
 
 
 def read_alert(body: object) -> Alert:
@@ -73,6 +74,6 @@ def _of_rollout(event: _RolloutEvent) -> Alert:
         message=event.message,
         todo="Fix what has halted it and begin the rest again, or give it up with --abort" if pages else "",
         command=event.command or "",
-        runbook="docs/start/go-live.md",
+        runbook=event.runbook or "",
         heading=f"Rollout {event.phase}",
     )

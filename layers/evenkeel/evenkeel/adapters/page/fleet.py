@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from evenkeel.adapters.page.view import Fleet, OfferingView, Page, Section
-from evenkeel.application.offerings.sharing import OWN_ACCOUNT
+from evenkeel.adapters.page.view import CauseView, Fleet, OfferingView, Page, Section
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.incidents import Severity
+from evenkeel.domain.model.offerings import OWN_ACCOUNT
 from evenkeel.texts.english import counted, duration
 
 _STATES = {"unseen": "not checked yet", "paused": "paused", "well": "well"}
@@ -71,15 +72,19 @@ def _search_words(section: Section) -> str:
     return " ".join(dict.fromkeys(words)).lower()
 
 
-def _worst(section: Section, at: datetime) -> tuple[str, str, str]:
-    """Return three texts about a cluster's worst incident: its label, its missing nodes and its duration."""
+def _worst(section: Section, at: datetime, cause: str = "") -> tuple[str, str, str]:
+    """Return three texts about a cluster's worst incident: its label, its missing nodes and its duration.
+
+    ``cause``: the title of the cause whose incident is meant; empty: an incident that no cause tells.
+    """
     if not section.incidents:
         unknown = "not readable" if section.unread else f"{section.message}; the answer had no room for more"
         return _STATES.get(section.state, unknown), "", ""
-    worst, more = section.incidents[0], len(section.incidents) - 1
+    worst = next((each for each in section.incidents if each.cause == cause), section.incidents[0])
+    more = len(section.incidents) - 1
     return (
         worst.label + (f" (+{more})" if more else ""),
-        f"{worst.missing} of {worst.requested} missing" if worst.missing else "",
+        f"{worst.missing} of {worst.requested} missing" if worst.requested else "",
         duration(max(0.0, (at - worst.since).total_seconds())),
     )
 
@@ -138,6 +143,17 @@ def _added_up(zones: Sequence[_Zone]) -> str:
     return _ADDED_UP if any(not zone.is_known and len(zone.clusters) > 1 for zone in zones) else ""
 
 
+def _sections_of(cause: CauseView, sections: Iterable[Section]) -> list[Section]:
+    """Return the clusters that share a cause, the worst first."""
+    by_name = {section.name: section for section in sections}
+    return [by_name[cluster] for cluster in cause.clusters if cluster in by_name]
+
+
+def _severity(severity: str) -> str:
+    """Return the severity as a CSS class; an unknown one looks like a warning."""
+    return severity if severity in set(Severity) else Severity.WARNING.value
+
+
 def _offering_clusters(offering: OfferingView) -> list[str]:
     return [cluster or "one that is not named" for cluster in offering.clusters]
 
@@ -150,6 +166,8 @@ VIEWS: Mapping[str, Callable[..., Any]] = {
     "kinds": _kinds,
     "search_words": _search_words,
     "worst": _worst,
+    "sections_of": _sections_of,
+    "severity_class": _severity,
     "affected_zones": _affected_zones,
     "added_up": _added_up,
     "offering_clusters": _offering_clusters,

@@ -1,14 +1,18 @@
 """Describes the node counts of a pool in words, and computes the bars of its zones."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from evenkeel.adapters.page.view import GroupView, IncidentView, PoolView, Span
+from evenkeel.domain.model.groups import State
+from evenkeel.texts.english import counted
 
 # The width of the longest bar, in per cent of the row. The remaining width is for the number after the bar.
 _DRAWN = 70
+# The most healthy pools that a page shows one by one, and the most pools whose cards are open.
+_MOST_HEALTHY, _MOST_CARDS = 3, 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +84,7 @@ def _nodes(running: int | None, requested: Span, missing: int) -> str:
     if running is None or wanted is None:
         text = f"{_number(wanted)} requested"
     else:
+        wanted = max(wanted, running + missing)  # no group requests released replicas that are missing
         coming = wanted - running - missing
         text = f"{running} of {wanted} running"
         text += (f", {missing} missing" if missing else "") + (f", {coming} on their way" if coming > 0 else "")
@@ -96,15 +101,87 @@ def _pool_facts(pool: PoolView) -> list[tuple[str, str]]:
 
 def _shared_notes(pool: PoolView) -> dict[str, list[str]]:
     """Return each note that several zones share, with these zones. The page shows such a note once."""
-    zones: dict[str, list[str]] = defaultdict(list)
-    for group in pool.groups:
-        for note in group.notes:
-            zones[note].append(group.zone)
+    zones = _by_note((note, group.zone) for group in pool.groups for note in group.notes)
     return {
         note: ["all zones"] if len(named) == len(pool.groups) else named
         for note, named in zones.items()
         if len(named) > 1
     }
+
+
+def _notes_of_pools(pools: Sequence[PoolView]) -> dict[str, list[str]]:
+    """Return each note about blocked groups that several pools share, with these pools. The page shows it once."""
+    noted: list[tuple[str, str]] = []
+    for pool in pools:
+        held = [f"{group.zone}: {note}" for group in pool.groups for note in group.held]
+        noted += [(note, pool.name) for note in dict.fromkeys((*pool.notes, *held))]
+    return {note: named for note, named in _by_note(noted).items() if len(named) > 1}
+
+
+def _told_here(group: GroupView, of_zones: Collection[str], of_pools: Collection[str]) -> list[str]:
+    """Return the notes of a group that the page does not show once for several zones or pools."""
+    return [note for note in group.notes if note not in of_zones and f"{group.zone}: {note}" not in of_pools]
+
+
+def _by_note(noted: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    names: dict[str, list[str]] = defaultdict(list)
+    for note, name in noted:
+        names[note].append(name)
+    return names
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pools:
+    """The pools of a cluster, as the page lists them."""
+
+    open: Sequence[PoolView]  # one card each
+    rows: Sequence[PoolView]  # a folded card each, because there are many
+    healthy: Sequence[PoolView]  # folded together
+    shared: Mapping[str, list[str]]  # notes of several of the pools that are not healthy
+
+
+def _listed(pools: Sequence[PoolView]) -> _Pools:
+    healthy = [pool for pool in pools if pool.is_healthy]
+    folded = healthy if len(healthy) > _MOST_HEALTHY else []
+    shown = [pool for pool in pools if pool not in folded]
+    is_many = len(shown) > _MOST_CARDS
+    return _Pools(
+        open=[] if is_many else shown,
+        rows=sorted(shown, key=lambda pool: -pool.missing) if is_many else [],
+        healthy=folded,
+        shared=_notes_of_pools(shown),
+    )
+
+
+def _healthy_text(pools: Sequence[PoolView]) -> str:
+    nodes = _sum(group.running for pool in pools for group in pool.groups)
+    return counted(len(pools), "healthy pool") + (f", {counted(nodes)}" if nodes is not None else "")
+
+
+def _states(pool: PoolView) -> str:
+    """Return the zones of a pool that are not healthy, each with its state."""
+    return ", ".join(f"{group.zone} {group.state.value}" for group in pool.groups if group.state is not State.HEALTHY)
+
+
+def _alike(incidents: Sequence[IncidentView]) -> list[list[IncidentView]]:
+    """Return the incidents of a cluster in groups that need the same remedy."""
+    groups: dict[tuple[str, str, str], list[IncidentView]] = defaultdict(list)
+    for incident in incidents:
+        groups[incident.severity, incident.todo, incident.runbook].append(incident)
+    return list(groups.values())
+
+
+def _alike_title(incidents: Sequence[IncidentView]) -> str:
+    """Return the title of incidents that need the same remedy: their pools, missing nodes, failures and zones."""
+    if len(incidents) == 1:
+        return incidents[0].headline
+    missing = sum(incident.missing for incident in incidents)
+    failures = dict.fromkeys((incident.failure_class or incident.kind).replace("-", " ") for incident in incidents)
+    zones = sorted({zone for incident in incidents for zone in incident.zones})
+    title = (
+        f"{counted(len(incidents), 'pool')}: {f'{counted(missing)} missing: ' if missing else ''}{', '.join(failures)}"
+    )
+    return title + (f" in {', '.join(zones)}" if zones else "")
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:
@@ -132,4 +209,10 @@ VIEWS: Mapping[str, Callable[..., Any]] = {
     "pool_facts": _pool_facts,
     "pool_nodes": _pool_nodes,
     "shared_notes": _shared_notes,
+    "told_here": _told_here,
+    "listed": _listed,
+    "healthy_text": _healthy_text,
+    "unhealthy_states": _states,
+    "alike": _alike,
+    "alike_title": _alike_title,
 }

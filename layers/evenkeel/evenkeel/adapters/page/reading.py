@@ -10,6 +10,7 @@ from pydantic import Field, RootModel
 
 from evenkeel.adapters.page.view import (
     Answer,
+    CauseView,
     Decision,
     Fence,
     Fleet,
@@ -35,7 +36,7 @@ from evenkeel.application.plan_documents import (
     ReplicaChange,
 )
 from evenkeel.domain.model.groups import State
-from evenkeel.texts.english import duration
+from evenkeel.texts.english import duration, without_request_ids
 from evenkeel.validation import Moment, read_json, read_model
 
 _Value = TypeVar("_Value")
@@ -60,6 +61,7 @@ class _Group(GroupDocument):
 
 class _Pool(PlannedPoolDocument):
     groups: tuple[_Group, ...]
+    healthy: bool = False
 
 
 class _Plan(PlanDocument):
@@ -110,6 +112,8 @@ class _ClusterHealth(Answer):
 
     cluster: str
     state: str
+    severity: str = ""
+    folded: bool = False
     message: str = ""
     incidents: tuple[IncidentView, ...] = ()
     places: dict[str, str] = Field(default_factory=dict)
@@ -125,6 +129,7 @@ class _Counts(Answer):
 
 
 class _Overview(Answer):
+    causes: tuple[CauseView, ...] = ()
     clusters: tuple[_ClusterHealth, ...]
     others: _Others = _Others()
     counts: _Counts
@@ -237,7 +242,7 @@ def _shown(number: int | None) -> str:
 
 
 def _failure(failure: _Failure | _Known) -> str:
-    message = f": {failure.message}" if failure.message else ""
+    message = f": {without_request_ids(failure.message)}" if failure.message else ""
     return f"failure {failure.failures} in a row, {failure.kind}{message}"
 
 
@@ -259,6 +264,7 @@ def _group_view(group: _Group, shown: Collection[str]) -> GroupView:
         running=group.running,
         since=group.since,
         until=group.until,
+        held=(*failure, *group.held),
         notes=tuple(dict.fromkeys((*failure, *group.held, *group.reasons))),
     )
 
@@ -271,6 +277,7 @@ def _pool_view(pool: _Pool, incidents: Sequence[IncidentView] = ()) -> PoolView:
         min=pool.min,
         max=pool.max,
         valid=pool.valid,
+        is_healthy=pool.healthy,
         problems=tuple(pool.problems),
         groups=tuple(_group_view(group, {incident.said for incident in incidents}) for group in pool.groups),
         missing=sum(incident.missing for incident in incidents if not keys.isdisjoint(incident.groups)),
@@ -301,6 +308,8 @@ def _fleet(overview: _Overview) -> tuple[tuple[Section, ...], Fleet]:
         Section(
             name=cluster.cluster,
             state=cluster.state,
+            severity=cluster.severity,
+            is_folded=cluster.folded,
             incidents=cluster.incidents,
             is_read=False,
             message="" if cluster.incidents else cluster.message,
@@ -309,7 +318,14 @@ def _fleet(overview: _Overview) -> tuple[tuple[Section, ...], Fleet]:
         for cluster in overview.clusters
     )
     others, dry_run = overview.others, overview.counts.dry_run
-    return sections, Fleet(well=others.well, paused=others.paused, dry_run=dry_run, offerings=overview.offerings)
+    fleet = Fleet(
+        well=others.well,
+        paused=others.paused,
+        dry_run=dry_run,
+        offerings=overview.offerings,
+        causes=overview.causes,
+    )
+    return sections, fleet
 
 
 _ORDER = ("incident", "unseen", "paused", "well")
@@ -322,13 +338,15 @@ def _worst_first(section: Section) -> tuple[int, int]:
 
 def _status_section(cluster: _Status) -> Section:
     if not cluster.ok:
-        return Section(name=cluster.cluster or "Cluster", state="incident", is_read=False, unread=cluster.message)
+        name = cluster.cluster or "Cluster"
+        return Section(name=name, state="incident", severity="warning", is_read=False, unread=cluster.message)
     groups = () if cluster.pools else tuple(_remembered(key, group) for key, group in sorted(cluster.groups.items()))
     has_incident = bool(cluster.incidents or cluster.unread)
     return Section(
         name=cluster.cluster or "Cluster",
         message="" if cluster.mode == "on" else cluster.mode or cluster.message,
         state="paused" if cluster.paused else "incident" if has_incident else "well",
+        severity=cluster.incidents[0].severity if cluster.incidents else "warning" if has_incident else "",
         incidents=cluster.incidents,
         unread=""
         if any(incident.said in cluster.unread for incident in cluster.incidents if incident.said)

@@ -11,6 +11,7 @@ from evenkeel.application.plan_documents import Number
 from evenkeel.domain.model.groups import State, is_outage
 from evenkeel.validation import Moment
 
+_NAMES = {"stopped": "not checked"}  # kinds of incident that people know by another name
 Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 
 
@@ -32,6 +33,8 @@ class IncidentView(Answer):
     """One incident. Its counts are 0 if the incident is not about nodes."""
 
     kind: str
+    severity: str = "warning"  # critical, warning or info
+    cause: str = ""  # the title of the cause that several clusters share; empty: there is none
     pool_id: Text = Field(default="", alias="pool")
     since: Moment
     zones: tuple[str, ...] = ()
@@ -55,7 +58,7 @@ class IncidentView(Answer):
     @property
     def label(self) -> str:
         """Return the pool and the failure in two or three words."""
-        text = (self.failure_class or self.kind).replace("-", " ")
+        text = (self.failure_class or _NAMES.get(self.kind, self.kind)).replace("-", " ")
         return f"{self.pool}: {text}" if self.pool else text
 
 
@@ -72,6 +75,7 @@ class GroupView:
     running: int | None = None  # None: the source does not report the number
     since: datetime | None = None
     until: datetime | None = None  # when the backoff or the impairment ends
+    held: tuple[str, ...] = ()  # the notes about what blocks the group
     notes: tuple[str, ...] = ()  # texts: what blocks the group, and the reasons for its replicas and bounds
 
 
@@ -84,6 +88,7 @@ class PoolView:
     min: int | None = None
     max: int | None = None
     valid: bool = True
+    is_healthy: bool = False  # True: a status says that nothing holds the pool
     problems: tuple[str, ...] = ()
     groups: tuple[GroupView, ...] = ()
     # The number of missing nodes in the pool's incidents. Other replicas without a node are still starting.
@@ -145,6 +150,8 @@ class Section:
 
     name: str
     message: str = ""
+    severity: str = ""  # of its worst incident that no cause tells
+    is_folded: bool = False  # True: causes tell all of its incidents
     state: str = ""  # the cluster's state: incident, unseen, paused or well; empty: not a cluster
     incidents: tuple[IncidentView, ...] = ()  # the worst first
     places: Mapping[str, str] = field(default_factory=dict)  # by zone name: the zone's id or account/name, where known
@@ -173,6 +180,22 @@ class Section:
         return sum(incident.is_outage for incident in self.incidents)
 
 
+class CauseView(Answer):
+    """What the incidents of several clusters share."""
+
+    kind: str
+    title: str
+    severity: str
+    clusters: tuple[str, ...]
+    since: Moment
+    missing: Number = 0
+    missing_in_several: Number = Field(default=0, alias="missingInSeveral")
+    classes: tuple[str, ...] = ()
+    todo: str
+    command: str
+    runbook: str
+
+
 class OfferingView(Answer):
     """A machine type that clusters could not get in a zone."""
 
@@ -189,6 +212,7 @@ class Fleet:
     paused: tuple[str, ...] = ()
     dry_run: int = 0
     offerings: tuple[OfferingView, ...] = ()
+    causes: tuple[CauseView, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

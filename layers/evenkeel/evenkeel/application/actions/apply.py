@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field
 
 from evenkeel.access_config import ServiceAccountAccess
-from evenkeel.application.actions.call import Answer, Call, Digests, Fields, Flag, Right, action
+from evenkeel.application.actions.call import Answer, Call, Digests, Fields, Flag, Right, action, misfits_text
 from evenkeel.application.errors import (
     AccessError,
     AccessRefusedError,
@@ -45,6 +45,7 @@ def _apply_touches(call: Call, fields: ApplyFields) -> Answer:
     change = "added" if registered is None else "changed" if differences else "same"
     faults = _faults(call, record, registered) if fields.verify and change != "same" else ()
     message = f"{call.cluster}: {change}"
+    message += misfits_text(record) if change != "same" else ""
     return {
         "change": change,
         "changes": differences,
@@ -72,8 +73,11 @@ def apply(call: Call, fields: ApplyFields) -> Answer:
     call.request_run("applied")
     what = ", ".join(str(one["field"]) for one in differences)
     message = f"{call.cluster} is {'changed: ' + what if registered else 'registered'}"
-    dry = " in dry run" if call.is_dry(record, control) and registered is None else ""
-    return {"change": "changed" if registered else "added", "message": message + dry + call.still_held(control)}
+    dry = call.in_dry_run(record, control)
+    return {
+        "change": "changed" if registered else "added",
+        "message": message + dry + call.still_held(control) + misfits_text(record),
+    }
 
 
 _Before = ClusterRecord | str | None

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 
 from evenkeel.application.actions.ports import ActionPorts
 from evenkeel.application.errors import BadRequestError, EvenkeelError, contained
-from evenkeel.application.incidents.notify import kind_of
+from evenkeel.application.incidents.notify import incident_json, kind_of
 from evenkeel.application.offerings.sharing import read_offerings, with_reports
 from evenkeel.application.ports import Remaining, StoredCluster
 from evenkeel.application.rebalancing.observe import within_check
@@ -19,12 +19,12 @@ from evenkeel.application.rebalancing.preview import Preview, preview_of
 from evenkeel.domain.demand.advice import is_at_work
 from evenkeel.domain.incidents.health import evaluate, evaluate_unread, with_stopped
 from evenkeel.domain.model.fleet import Selector, read_length
-from evenkeel.domain.model.incidents import ClusterHealth
+from evenkeel.domain.model.incidents import ClusterHealth, Incident
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import BadValueError, quote
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
-from evenkeel.texts.english import rfc3339
+from evenkeel.texts.english import problem_text, rfc3339
 from evenkeel.validation import Moment, read_model
 
 _LONGEST_NAME = 600
@@ -193,6 +193,14 @@ class Call:
         """Return True if the cluster is in dry run."""
         return control.is_dry(record, self.ports.dry_run)
 
+    def in_dry_run(self, record: ClusterRecord, control: ControlRecord) -> str:
+        """Return the end of a message: that dry run keeps the action from writing, and which pools it does not."""
+        if not self.is_dry(record, control):
+            pools = own_pools(record, dry_run=True)
+            return f"; in dry run: pool {', '.join(pools)}" if pools else ""
+        live = own_pools(record, dry_run=False)
+        return "; in dry run: nothing is written" + (f" but to pool {', '.join(live)}" if live else "")
+
     def dry_pools(self, stored: StoredCluster, pools: Iterable[PoolPlan]) -> list[PoolPlan]:
         """Return the pools in dry run, except pools being restored. A pool's setting overrides its cluster's."""
         is_dry = stored.is_dry(self.ports.dry_run)
@@ -221,6 +229,10 @@ class Call:
         words: Answer = {name: f"{before}{answer[name]}{after}" for name in ("message", "alike") if name in answer}
         only = {"plannedOnly": names} if dry or everything else {}
         return {**answer, **words, "dryRun": everything, **only}
+
+    def incident_json(self, incident: Incident, now: datetime) -> Answer:
+        """Return an incident of the cluster for programs, with its texts for people."""
+        return incident_json(incident, self.cluster, now, self.ports.stack, self.ports.runbooks)
 
     def change_control(self, stored: StoredCluster, fields: Mapping[str, object]) -> ControlRecord:
         """Store the control record with these fields changed, and return it. Raises StateConflictError."""
@@ -260,6 +272,16 @@ class Call:
             notes = f"; it is still paused{f' until {rfc3339(until)}' if until else ''}"
         notes += f"; still paused: pool {', '.join(sorted(paused))}" if paused else ""
         return notes + (f"; still being restored: pool {', '.join(sorted(restoring))}" if restoring else "")
+
+
+def own_pools(record: ClusterRecord, *, dry_run: bool) -> list[str]:
+    """Return the pools whose entry in the record has this setting. Annotations of node groups may set it, too."""
+    return sorted({pool.name for pool in record.pool_entries if pool.dry_run is dry_run})
+
+
+def misfits_text(record: ClusterRecord) -> str:
+    """Return the end of a message: the settings of the record that do not fit together."""
+    return "".join(f"; {problem_text(problem)}" for problem in record.misfits())
 
 
 Handler = Callable[[Call, Any], Answer]

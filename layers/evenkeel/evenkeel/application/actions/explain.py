@@ -10,10 +10,10 @@ from itertools import islice
 from typing import Annotated, Any
 
 from evenkeel.application.actions.call import Answer, Call, Fields, GroupName, PoolName, Right, action
+from evenkeel.application.actions.overview import overview
 from evenkeel.application.convergence.summary import pool_level
 from evenkeel.application.demand.summary import cluster_demand, pool_demand
 from evenkeel.application.errors import BadRequestError
-from evenkeel.application.incidents.notify import incident_json
 from evenkeel.application.plan_documents import (
     ONLY_WHEN_KNOWN,
     DecisionDocument,
@@ -35,15 +35,16 @@ from evenkeel.domain.model.pools import AnyPool, rule_of
 from evenkeel.domain.model.reasons import KEEPING, Reason, Rule, Topic
 from evenkeel.texts.english import ago, problem_text, rfc3339, sentence
 from evenkeel.texts.incidents import command_line, explains, incident_text, runbook, todo
-from evenkeel.texts.pool_numbers import chain_text, origin_text
+from evenkeel.texts.pool_numbers import chain_text, origin_text, some_names
 from evenkeel.validation import ConfigError
 
 _DECISIONS_TOLD = 3
+_INCIDENTS_TOLD = 3  # of each cause that clusters share
 _DECISIONS_READ = 50  # more than are shown, because most decisions are about other pools
 
 
 class ExplainFields(Fields):
-    """A group or a pool to explain. Without either, all incidents are explained."""
+    """A group or a pool of a cluster. Without either, all incidents are explained."""
 
     group: GroupName = None
     pool: PoolName = None
@@ -66,9 +67,49 @@ class Explanation(Document):
         return document_json(self)
 
 
-@action(ExplainFields, Right.READ)
+def _explain_fleet(call: Call, fields: ExplainFields) -> Answer:
+    """Explain each open incident of all clusters, from stored items. What clusters share is explained once."""
+    if fields.group is not None or fields.pool is not None:
+        raise BadRequestError("a group or a pool goes with a cluster: name the cluster, too")
+    fleet = overview(call, Fields())
+    lines: list[str] = []
+    open_incidents = [(cluster, each) for cluster in fleet["clusters"] for each in cluster.get("incidents", ())]
+    for cause in fleet["causes"]:
+        lines.append(f"{cause['severity']}: {_ended(cause['message'])}")
+        told = [(cluster, each) for cluster, each in open_incidents if each.get("cause") == cause["title"]]
+        lines += [_told(cluster, each) for cluster, each in told[:_INCIDENTS_TOLD]]
+        shown = {cluster["cluster"] for cluster, _ in told[:_INCIDENTS_TOLD]}
+        if alike := [cluster for cluster in cause["clusters"] if cluster not in shown]:
+            lines.append(f"The same in {some_names(alike)}.")
+        lines.append(_remedy(cause))
+    for cluster, incident in open_incidents:
+        if "cause" not in incident:
+            lines += [f"{incident['severity']}: {_told(cluster, incident)}", _remedy(incident)]
+    for cluster in fleet["clusters"]:
+        if cluster.get("truncated"):
+            command = f"evenkeel explain --stack {call.ports.stack} --cluster {cluster['cluster']}"
+            lines.append(f"{cluster['cluster']}: {cluster['message']}; the answer had no room for more: {command}")
+    lines.append(f"{fleet['message']}.")
+    texts = {"sentences": lines, "groups": {}, "history": [], "message": fleet["message"]}
+    incidents = [{"cluster": cluster["cluster"], **incident} for cluster, incident in open_incidents]
+    return {**texts, "causes": fleet["causes"], "incidents": incidents, "counts": fleet["counts"]}
+
+
+def _told(cluster: Mapping[str, Any], incident: Mapping[str, Any]) -> str:
+    return f"{cluster['cluster']}: since {incident['since']}: {_ended(incident['message'])}"
+
+
+def _remedy(incident: Mapping[str, Any]) -> str:
+    return f"What to do: {incident['todo']}: {incident['command']} ({incident['runbook']})."
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith("…") else f"{text}."
+
+
+@action(ExplainFields, Right.READ, of_all=True, overview=_explain_fleet)
 def explain(call: Call, fields: ExplainFields) -> Answer:
-    """The incidents, and what to do; or the reasons for the bounds and replicas of a group or pool."""
+    """The incidents of all clusters or of one, and what to do; or the reasons for the numbers of a group or pool."""
     if fields.group is not None and fields.pool is not None:
         raise BadRequestError("explain takes a group or a pool: name one of them, or neither")
     if fields.group is None and fields.pool is None:
@@ -108,7 +149,7 @@ def _explain_incidents(call: Call) -> Answer:
             key: explain_group(preview, pool, plan) for pool, plan in members if (key := str(plan.group.key)) in keys
         }
     return Explanation(
-        incidents=[incident_json(incident, call.cluster, now, call.ports.stack) for incident in incidents],
+        incidents=[call.incident_json(incident, now) for incident in incidents],
         sentences=about,
         groups=groups,
         history=_history(call, groups, now),
@@ -120,7 +161,7 @@ def _explain_invalid_record(call: Call, fault: str) -> Answer:
     incident = next(incident for incident in health.incidents if incident.kind is IncidentKind.INVALID_RECORD)
     about = _what_to_do(call, incident)
     return Explanation(
-        incidents=[incident_json(incident, call.cluster, call.now, call.ports.stack)],
+        incidents=[call.incident_json(incident, call.now)],
         sentences=about,
         history=_history(call, (), call.now),
         message=" ".join(about),
@@ -130,10 +171,9 @@ def _explain_invalid_record(call: Call, fault: str) -> Answer:
 def _what_to_do(call: Call, incident: Incident) -> list[str]:
     """Return sentences about an incident and its remedy, without the remedy's command if that is `explain`."""
     command = "" if explains(incident) else f": {command_line(incident, call.cluster, call.ports.stack)}"
-    words = incident_text(incident, call.now)
     return [
-        words if words.endswith("…") else f"{words}.",
-        f"What to do: {todo(incident)}{command} ({runbook(incident)}).",
+        _ended(incident_text(incident, call.now)),
+        f"What to do: {todo(incident)}{command} ({runbook(incident, call.ports.runbooks)}).",
     ]
 
 
@@ -361,7 +401,7 @@ def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
     if more <= 0 or closed:
         return f"It cannot grow now: {'; '.join(closed + holds + obstacles) or _spent(plan)}."
     if holds:
-        return f"Its bounds leave room for {more} more, to {top}, and are left alone: {'; '.join(holds)}."
+        return f"Its bounds leave room for {more} more, to {top}; Evenkeel does not write them: {'; '.join(holds)}."
     probing = plan.state is State.PROBING and not plan.leaves
     probe = ", until a new node shows that the zone delivers" if probing else ""
     although = f", although {'; '.join(obstacles)}" if obstacles else ""

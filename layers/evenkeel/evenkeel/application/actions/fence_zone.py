@@ -43,7 +43,9 @@ def _fence_zone_touches(call: Call, fields: FenceZoneFields) -> Answer | None:
         zone, doubt = _zone(call, fields, stored)
     except BadRequestError:
         return None
-    return {"message": f"{call.cluster}: zone {zone}{doubt}", "alike": f"zone {zone}{doubt}"}
+    paused = "; paused: nothing happens before it is resumed" if stored.control.is_paused(call.now) else ""
+    text = f"zone {zone}{doubt}{call.in_dry_run(stored.record, stored.control)}{paused}{_silence(stored)}"
+    return {"message": f"{call.cluster}: {text}", "alike": text}
 
 
 @action(FenceZoneFields, Right.WRITE, touches=_fence_zone_touches, spares="no such zone")
@@ -58,8 +60,13 @@ def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
     zone_shifts = RecordZoneShift(store=call.ports.store, queue=call.ports.queue, clock=call.ports.clock)
     zone_shifts.record(call.cluster, zone, shift)
     others = () if impaired else zone_shifts.still_impaired(call.cluster, zone)
+    doubt += _silence(stored)
     done, planned = _fenced(call, zone, rfc3339(until), doubt) if impaired else _lifted(call, zone, others)
     return call.with_dry_run(done, stored, _pools_in(call, zone, stored), planned)
+
+
+def _silence(stored: StoredCluster) -> str:
+    return "; unreachable: takes effect when it answers" if stored.is_unreachable else ""
 
 
 def _fenced(call: Call, zone: str, end: str, doubt: str) -> tuple[Answer, Answer]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from evenkeel.application.actions.call import Answer, Call, Fields, Flag, Right, action, length
+from evenkeel.application.actions.call import Answer, Call, Fields, Flag, Right, action, length, own_pools
 from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rollout.readiness import KEPT, Known, LiveRead, Readiness, readiness_of
@@ -114,7 +114,8 @@ def live(call: Call, fields: LiveFields) -> Answer:
     _result(call, known, fields)
     control = call.change_control(stored, {"live": True, "rollout": ""})
     call.request_run("live")
-    return {"message": f"{call.cluster} is live: it is checked now, and written{call.still_held(control)}"}
+    dry = call.in_dry_run(stored.record, control)
+    return {"message": f"{call.cluster} is live: it is checked now, and written{dry}{call.still_held(control)}"}
 
 
 def _result(call: Call, known: Known, fields: LiveFields) -> str:
@@ -150,6 +151,9 @@ def dry_run(call: Call, _fields: Fields) -> Answer:
     if stored.control.live is False or stored.record.dry_run:
         return {"done": False, "message": f"{call.cluster} is in dry run already"}
     call.change_control(stored, {"live": False})
+    pools = own_pools(stored.record, dry_run=False)
+    still = f"; still written: pool {', '.join(pools)}, by its dry_run in the record" if pools else ""
     return {
-        "message": f"{call.cluster} is in dry run: Evenkeel no longer writes to it, and leaves its objects as they are"
+        "message": f"{call.cluster} is in dry run: Evenkeel no longer writes to it, and leaves its objects as they "
+        f'are{still}. Node groups with evenkeel.dev/dry-run "false" are still written'
     }

@@ -4,23 +4,28 @@ A cluster is ``well`` only if it was read within the last hours.
 """
 
 import json
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 from evenkeel.application.actions.call import Answer, Call, Fields
+from evenkeel.application.errors import BadRequestError
 from evenkeel.application.incidents.notify import incident_json
 from evenkeel.application.offerings.sharing import ZoneIds
-from evenkeel.application.plan_documents import Document, Timestamp, document_json
+from evenkeel.application.plan_documents import ONLY_WHEN_SET, Document, Timestamp, document_json
 from evenkeel.application.ports import Offerings
+from evenkeel.domain.incidents.causes import Cause, ClusterIncident, causes_of
 from evenkeel.domain.incidents.health import unreadable, with_stopped
 from evenkeel.domain.model.incidents import ClusterHealth, Incident
+from evenkeel.domain.model.offerings import Offering
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.offerings.reports import standing
 from evenkeel.record import Registration
 from evenkeel.texts.english import rfc3339
+from evenkeel.texts.incidents import cause_command, cause_text, cause_title, cause_todo, runbook
 
 # Bytes. Lambda limits answers to 6 MB. Beyond this size, further summaries are shortened. The shortened summaries of
 # 10,000 clusters have another 3 MB.
@@ -36,11 +41,33 @@ class ClusterSummary(Document):
     cluster: str
     ok: bool = True
     state: str
+    severity: Annotated[str, ONLY_WHEN_SET] = ""  # of its worst incident that no cause tells
     dry_run: bool
     checked_at: Timestamp | None
     message: str
     incidents: list[dict[str, Any]]
     places: dict[str, str]
+    folded: Annotated[bool, ONLY_WHEN_SET] = False  # True: causes tell all of its incidents
+
+
+class CauseSummary(Document):
+    """What three or more clusters share. ``clusters``: the worst first."""
+
+    kind: str
+    subject: str
+    title: str
+    severity: str
+    clusters: list[str]
+    since: Timestamp
+    seconds: int
+    missing: int
+    missing_in_several: Annotated[int, ONLY_WHEN_SET] = 0  # zones; a part of ``missing``
+    zones: list[str]
+    classes: list[str]
+    message: str
+    todo: str
+    command: str
+    runbook: str
 
 
 class OfferingSummary(Document):
@@ -52,10 +79,11 @@ class OfferingSummary(Document):
 
 
 class Overview(Document):
-    """The answer. It describes clusters with incidents, the worst first, and unseen clusters, and names all others."""
+    """The answer: causes that clusters share, unhealthy clusters, the worst first, and the names of all others."""
 
     now: Timestamp
     incident: bool
+    causes: list[CauseSummary]
     clusters: list[dict[str, Any]]
     others: dict[str, list[str]]
     counts: dict[str, int]
@@ -97,19 +125,39 @@ class _StoredCluster:
             return "incident"
         return "unseen" if self.checked_at is None else "well"
 
-    def summary(self) -> ClusterSummary:
-        incidents = [
-            incident_json(incident, self.cluster, self.call.now, self.call.ports.stack) for incident in self.incidents
+    def of_causes(self, offerings: Iterable[Offering]) -> list[ClusterIncident]:
+        """Return the incidents as their common causes are found: with the ids of zones, and with lacking offerings."""
+        places, lacking = self._places(), tuple(offerings)
+        return [
+            ClusterIncident(cluster=self.cluster, incident=incident, places=places, offerings=lacking)
+            for incident in self.incidents
         ]
+
+    def sort_key(self, titles: Mapping[str, str]) -> tuple[bool, tuple[int, int, int, str], str]:
+        """Return the sort key: the worst incident that no cause tells; clusters without such an incident are last."""
+        own = [incident for incident in self.incidents if incident.key not in titles]
+        return not own, (own or self.incidents)[0].urgency, self.cluster
+
+    def summary(self, titles: Mapping[str, str]) -> ClusterSummary:
+        """Return the cluster. ``titles``: the causes of its incidents, by the incident's key."""
+        incidents = [
+            incident_json(incident, self.cluster, self.call.now, self.call.ports.stack, self.call.ports.runbooks)
+            | ({"cause": titles[incident.key]} if incident.key in titles else {})
+            for incident in self.incidents
+        ]
+        own = [incident for incident in incidents if "cause" not in incident]
+        worst = (own or incidents)[:1]
         more = f" (+{len(incidents) - 1})" if len(incidents) > 1 else ""
         return ClusterSummary(
             cluster=self.cluster,
             state=self.state,
+            severity=worst[0]["severity"] if worst else "",
             dry_run=self.is_dry,
             checked_at=self.checked_at,
-            message=f"{incidents[0]['message']}{more}" if incidents else "not checked yet",
+            message=f"{worst[0]['message']}{more}" if worst else "not checked yet",
             incidents=incidents,
             places=self._places(),
+            folded=bool(incidents) and not own,
         )
 
     def _places(self) -> dict[str, str]:
@@ -120,8 +168,10 @@ class _StoredCluster:
         return {zone: place for zone in sorted(zones) if (place := self.places.place(record, zone)) is not None}
 
 
-def overview(call: Call, _fields: Fields) -> Answer:
-    """Return the state of all clusters."""
+def overview(call: Call, fields: Fields) -> Answer:
+    """Return the state of all clusters. Raises BadRequestError if the fields name a pool."""
+    if getattr(fields, "pool", None) is not None:
+        raise BadRequestError("pool goes with a cluster: name the cluster, too")
     cluster_healths, checked_at = call.ports.store.cluster_healths(), call.ports.store.checked_at()
     registrations = call.registrations()
     places = ZoneIds.of(registration for _, registration in registrations if not isinstance(registration, str))
@@ -136,18 +186,59 @@ def overview(call: Call, _fields: Fields) -> Answer:
             places=places,
         )
         by_state[stored.state].append(stored)
-    by_state["incident"].sort(key=lambda stored: (stored.incidents[0].severity, stored.cluster))
     counts = {"clusters": len(registrations), **{state: len(clusters) for state, clusters in by_state.items()}}
+    offerings = call.ports.store.offerings()
+    causes = _causes(by_state["incident"], offerings, call.now)
+    titles = _titles(causes)
+    by_state["incident"].sort(key=lambda stored: stored.sort_key(titles[stored.cluster]))
     answer = Overview(
         now=call.now,
+        causes=[_cause(cause, call) for cause in causes],
         incident=bool(by_state["incident"] or by_state["unseen"] or call.unknown()),
-        clusters=_fitting([*by_state["incident"], *by_state["unseen"]]),
+        clusters=_fitting([*by_state["incident"], *by_state["unseen"]], titles),
         others={state: [stored.cluster for stored in by_state[state]] for state in ("well", "paused")},
         counts={**counts, "dryRun": sum(stored.is_dry for clusters in by_state.values() for stored in clusters)},
-        offerings=_offerings(call.ports.store.offerings(), call.now),
+        offerings=_offerings(offerings, call.now),
         message=_headline(counts),
     )
     return document_json(answer)
+
+
+def _causes(clusters: Iterable[_StoredCluster], offerings: Offerings, now: datetime) -> tuple[Cause, ...]:
+    lacking: dict[str, list[Offering]] = {}
+    for offering, shared in offerings.items():
+        for report in standing(shared.state, now, BackoffPolicy()):
+            lacking.setdefault(report.cluster, []).append(offering)
+    return causes_of(each for stored in clusters for each in stored.of_causes(lacking.get(stored.cluster, ())))
+
+
+def _titles(causes: Iterable[Cause]) -> Mapping[str, Mapping[str, str]]:
+    """Return the titles of causes, by cluster and by the key of the incident."""
+    titles: dict[str, dict[str, str]] = defaultdict(dict)
+    for cause in causes:
+        for each in cause.incidents:
+            titles[each.cluster][each.incident.key] = cause_title(cause)
+    return titles
+
+
+def _cause(cause: Cause, call: Call) -> CauseSummary:
+    return CauseSummary(
+        kind=cause.kind.value,
+        subject=cause.subject,
+        title=cause_title(cause),
+        severity=cause.worst.kind.severity.value,
+        clusters=list(cause.clusters),
+        since=cause.since,
+        seconds=max(0, int((call.now - cause.since).total_seconds())),
+        missing=cause.missing,
+        missing_in_several=cause.missing_in_several,
+        zones=list(cause.zone_names),
+        classes=list(cause.classes),
+        message=cause_text(cause, call.now),
+        todo=cause_todo(cause, call.now),
+        command=cause_command(cause, call.ports.stack, call.selector.text if call.selector else ""),
+        runbook=runbook(cause.worst, call.ports.runbooks),
+    )
 
 
 def _offerings(offerings: Offerings, now: datetime) -> list[OfferingSummary]:
@@ -163,15 +254,18 @@ def _offerings(offerings: Offerings, now: datetime) -> list[OfferingSummary]:
     return sorted(summaries, key=lambda summary: (-len(summary.clusters), summary.offering))[:_MOST_OFFERINGS]
 
 
-def _fitting(clusters: list[_StoredCluster]) -> list[dict[str, Any]]:
-    """Return the summaries of clusters. Summaries beyond the size limit are shortened to their worst incident."""
+def _fitting(clusters: list[_StoredCluster], titles: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
+    """Return the summaries of clusters. Those beyond the size limit are shortened to the worst incident."""
     summaries, room = [], _LARGEST_ANSWER
     for stored in clusters:
-        summary = document_json(stored.summary())
+        summary = document_json(stored.summary(titles[stored.cluster]))
         size = len(json.dumps(summary))
         if size > room:
-            worst = summary["incidents"][0]["headline"] if summary["incidents"] else summary["message"]
-            named = {name: summary[name] for name in ("cluster", "ok", "state")}
+            own = [incident for incident in summary["incidents"] if "cause" not in incident]
+            worst = next((incident["headline"] for incident in own or summary["incidents"]), summary["message"])
+            named: dict[str, Any] = {
+                name: summary[name] for name in ("cluster", "ok", "state", "severity", "folded") if name in summary
+            }
             summary = {**named, "message": worst[:_FEW_WORDS], "truncated": True}
         room -= size
         summaries.append(summary)

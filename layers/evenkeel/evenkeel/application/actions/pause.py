@@ -127,7 +127,8 @@ def resume(call: Call, fields: ResumeFields) -> Answer:
         if group.contested_since is not None or group.bounds_applied_by or group.replicas_applied_by:
             call.ports.store.save_group(call.cluster, key, group.uncontested(), stored.versions)
     call.request_run("resumed")
-    return {"message": f"{_subject(call, pool)} is resumed and checked now{call.still_held(control)}"}
+    dry = "" if control.is_paused(call.now) else call.in_dry_run(stored.record, control)
+    return {"message": f"{_subject(call, pool)} is resumed and checked now{call.still_held(control)}{dry}"}
 
 
 def _resumed(call: Call, before: ControlRecord, fields: ResumeFields) -> Mapping[str, Any]:
@@ -175,9 +176,11 @@ def restore(call: Call, fields: RestoreFields) -> Answer:
         call.change_control(stored, {"restoring_pools": restoring_pools})
         scope, end = f"every group of pool {pool}", "the pool is paused for good"
     call.request_run("restore")
+    is_dry = call.is_dry(stored.record, stored.control)
     waits = pool is not None and stored.control.is_paused(call.now)
     return {
         "message": f"{call.cluster}: {scope} gets its bounds from before Evenkeel back and loses its annotations; "
         f"then {end}. Ask for its status to see it done; asking twice does no harm"
+        + (". The cluster is in dry run: a restore is written all the same" if is_dry else "")
         + (". The cluster is paused: that happens once it is resumed" if waits else "")
     }

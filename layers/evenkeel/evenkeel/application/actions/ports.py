@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from evenkeel.application.offerings.ports import OfferingStore
-from evenkeel.application.ports import NAMELESS, Clock, LeaseStore, Queue, Remaining, Versions
+from evenkeel.application.ports import NAMELESS, RUNBOOKS, Clock, LeaseStore, Queue, Remaining, Versions
 from evenkeel.application.rebalancing.ports import Clusters, EventStore
 from evenkeel.application.rollout.ports import RolloutStore
 from evenkeel.record import ClusterRecord
@@ -51,3 +51,4 @@ class ActionPorts:
     # Returns, for a region: zone id -> zone name in the stack's AWS account.
     zone_names: Callable[[str], Mapping[str, str]] = lambda _region: {}
     stack: str = NAMELESS
+    runbooks: str = RUNBOOKS  # a URL

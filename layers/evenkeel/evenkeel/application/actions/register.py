@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from evenkeel.application.actions.call import Answer, Call, Fields, Right, action
+from evenkeel.application.actions.call import Answer, Call, Fields, Right, action, misfits_text, own_pools
 from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.fleet.records import record_json
 from evenkeel.record import Registration
@@ -54,12 +54,14 @@ def register(call: Call, fields: RegisterFields) -> Answer:
         raise BadRequestError(f"{call.cluster} is not stored: {sentence(another)}")
     call.ports.store.save_record(record, control, before.versions if before else None)
     call.request_run("registered")
-    dry_run = call.is_dry(record, control)
+    dry_run, live = call.is_dry(record, control), own_pools(record, dry_run=False)
+    but = f" but to pool {', '.join(live)}" if live else ""
     return {
         "dryRun": dry_run,
         "message": f"{call.cluster} is {'updated' if before else 'registered'}"
-        + (" in dry run: nothing is written to it, decisions are recorded" if dry_run else " and switched on")
-        + call.still_held(control),
+        + (f" in dry run: nothing is written to it{but}, decisions are recorded" if dry_run else " and switched on")
+        + call.still_held(control)
+        + misfits_text(record),
     }
 
 

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from evenkeel.application.actions.call import Answer, Call, Evaluated, Fields, Flag, Right, action
+from evenkeel.application.actions.call import Answer, Call, Evaluated, Fields, Flag, PoolName, Right, action
 from evenkeel.application.actions.overview import overview
 from evenkeel.application.demand.summary import cluster_demand
-from evenkeel.application.incidents.notify import incident_json
 from evenkeel.application.plan_documents import (
     ONLY_WHEN_KNOWN,
     ONLY_WHEN_SET,
@@ -22,8 +21,9 @@ from evenkeel.application.plan_documents import (
 )
 from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.decisions import group_json, pool_json
-from evenkeel.application.rebalancing.preview import Preview
+from evenkeel.application.rebalancing.preview import Preview, find_pool
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.incidents import Incident
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.reasons import KEEPING, Topic
 from evenkeel.domain.model.states import GroupState
@@ -38,8 +38,10 @@ _REQUESTS_SHOWN = 10  # the newest requests
 
 
 class StatusFields(Fields):
-    """A status is always about the whole cluster."""
+    """Without a cluster, only ``live`` has an effect."""
 
+    pool: PoolName = None
+    unhealthy: Flag = Field(default=False, description="Only pools that are not healthy; the others as a count.")
     live: Flag = Field(default=False, description="Without a cluster: read each cluster now, not only stored items.")
 
 
@@ -106,6 +108,13 @@ class GroupStatus(Document):
     held: list[str]
 
 
+class HealthyPools(Document):
+    """The healthy pools that the answer leaves out."""
+
+    pools: int
+    nodes: int  # running
+
+
 class ModeStatus(Document):
     """The dry run, pauses and restores of a cluster."""
 
@@ -125,6 +134,7 @@ class StatusDocument(ModeStatus):
     zones: dict[str, ZoneStatus]
     requests: dict[str, RequestStatus]
     pools: list[dict[str, Any]]
+    healthy: Annotated[HealthyPools | None, ONLY_WHEN_KNOWN] = None
     incident: bool
     incidents: list[dict[str, Any]]
     unread: Annotated[str | None, ONLY_WHEN_KNOWN] = None
@@ -138,7 +148,7 @@ class StatusDocument(ModeStatus):
 
 
 @action(StatusFields, Right.READ, of_all=True, overview=overview, looks_with="live")
-def status(call: Call, _fields: StatusFields) -> Answer:
+def status(call: Call, fields: StatusFields) -> Answer:
     """The incidents of all clusters; or the pools and zones of one, why groups are held, and the last decisions."""
     evaluated = call.evaluate(with_demand=True)
     stored, preview, incidents = evaluated.stored, evaluated.preview, evaluated.cluster_health.incidents
@@ -148,6 +158,7 @@ def status(call: Call, _fields: StatusFields) -> Answer:
     mode = _mode(control, dry_run, call.now) + _exceptions(preview, dry_run)
     headline = f"{call.cluster}: {mode}, {_headline(call, evaluated, decisions)}"
     skew = preview.plan.clock_skew if preview else timedelta(0)
+    pools, healthy = _pools(preview, incidents, fields) if preview else ([], None)
     answer = StatusDocument(
         now=call.now,
         dry_run=dry_run,
@@ -159,9 +170,10 @@ def status(call: Call, _fields: StatusFields) -> Answer:
         groups={str(key): document for key, document in _groups(evaluated, call.now).items()},
         zones={zone: _zone(record, call.now) for zone, record in stored.zones.items()},
         requests=_requests(stored.scale_requests),
-        pools=[_pool(pool, preview) for pool in preview.plan.pools] if preview else [],
+        pools=pools,
+        healthy=healthy,
         incident=bool(incidents),
-        incidents=[incident_json(incident, call.cluster, evaluated.now, call.ports.stack) for incident in incidents],
+        incidents=[call.incident_json(incident, evaluated.now) for incident in incidents],
         unread=evaluated.unread,
         clock_skew_seconds=int(skew.total_seconds()),
         demand=cluster_demand(preview.plan.demand) if preview else None,
@@ -295,9 +307,29 @@ def _requests(requests: Mapping[str, ScaleRequestRecord]) -> dict[str, RequestSt
     }
 
 
-def _pool(pool: PoolPlan, preview: Preview) -> dict[str, Any]:
+def _pools(
+    preview: Preview, incidents: Sequence[Incident], fields: StatusFields
+) -> tuple[list[dict[str, Any]], HealthyPools | None]:
+    """Return the pools that the fields select, and the count of healthy pools that ``unhealthy`` leaves out."""
+    affected = {incident.pool for incident in incidents}
+    pools = preview.plan.pools if fields.pool is None else (find_pool(preview, fields.pool),)
+    states = [(pool, _is_healthy(pool) and str(pool.id) not in affected) for pool in pools]
+    shown = [_pool(pool, preview, healthy) for pool, healthy in states if not (healthy and fields.unhealthy)]
+    if not fields.unhealthy:
+        return shown, None
+    left_out = [pool for pool, healthy in states if healthy]
+    nodes = sum(plan.group.running for pool in left_out for plan in pool.groups)
+    return shown, HealthyPools(pools=len(left_out), nodes=nodes)
+
+
+def _is_healthy(pool: PoolPlan) -> bool:
+    is_unheld = all(plan.state is State.HEALTHY and not plan.is_throttled for plan in pool.groups)
+    return pool.mode.valid and not pool.report.problems and is_unheld
+
+
+def _pool(pool: PoolPlan, preview: Preview, is_healthy: bool) -> dict[str, Any]:
     groups = [{**group_json(plan), **document_json(_group(plan, pool, preview))} for plan in pool.groups]
-    return {**pool_json(pool), "groups": groups}
+    return {**pool_json(pool), "healthy": is_healthy, "groups": groups}
 
 
 def _group(plan: GroupPlan, pool: PoolPlan, preview: Preview) -> GroupStatus:

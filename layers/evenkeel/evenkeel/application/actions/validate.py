@@ -43,6 +43,7 @@ def validate(call: Call, fields: ValidateFields) -> Answer:
     ours = findings.ours(preview.record)
     order = preview.record.expander_order or ()
     unknown = [unknown_in_order(name) for name in unknown_in(order, [pool.id for pool in preview.pools])]
+    unknown += map(problem_text, preview.record.misfits())
     if unknown:
         message += f"; {'; '.join(unknown)}"
     planned_only: dict[str, Any] = {}

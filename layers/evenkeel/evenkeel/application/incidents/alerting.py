@@ -18,7 +18,7 @@ from typing import Protocol
 
 from evenkeel.application.errors import EvenkeelError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import Clock, Remaining
-from evenkeel.domain.model.incidents import Change, IncidentKind
+from evenkeel.domain.model.incidents import Change, IncidentKind, Severity
 
 _log = logging.getLogger("evenkeel.alerts")
 # How long a claim lasts: longer than the function may run, and shorter than the queue's visibility timeout, so that a
@@ -89,8 +89,15 @@ class Alert(Remedy):
         return self.change is Change.CLOSED
 
     @property
-    def severity(self) -> tuple[bool, int, int, str]:
-        """Return the sort key by severity. The worst change sorts first; changes of closed incidents sort last."""
+    def severity(self) -> Severity:
+        """Return how urgent the change is. A halted rollout can wait: its clusters are in dry run again."""
+        if self.kind in _KINDS:
+            return IncidentKind(self.kind).severity
+        return Severity.INFO if self.kind == ROLLOUT else Severity.WARNING
+
+    @property
+    def sort_key(self) -> tuple[bool, int, int, str]:
+        """Return the sort key: the worst first, closed incidents last."""
         rank = _KINDS.index(self.kind) if self.kind in _KINDS else len(_KINDS)
         return self.is_over, rank, -self.missing, self.key
 
@@ -175,7 +182,7 @@ class NotifyChannels:
         newest: dict[str, Received] = {}
         for each in sorted(received, key=lambda each: each.alert.moment):
             newest[each.alert.key] = each
-        worst_first = sorted(newest.values(), key=lambda each: each.alert.severity)
+        worst_first = sorted(newest.values(), key=lambda each: each.alert.sort_key)
         retries: set[str] = set()
         for channel in self.channels:
             retries |= _Notification(channel, self.memory, self.clock, remaining).send(worst_first)

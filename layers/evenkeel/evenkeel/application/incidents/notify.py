@@ -12,7 +12,7 @@ from typing import Any
 from evenkeel.application.errors import AccessError, AccessRefusedError, EvenkeelError, TooLargeError
 from evenkeel.application.incidents.ports import HealthPorts
 from evenkeel.application.plan_documents import problem_json
-from evenkeel.application.ports import NAMELESS, DetailType, Versions
+from evenkeel.application.ports import NAMELESS, RUNBOOKS, DetailType, Versions
 from evenkeel.domain.incidents.health import with_pending_changes
 from evenkeel.domain.model.incidents import Change, ClusterHealth, Incident, IncidentChange, IncidentKind
 from evenkeel.texts.english import problem_text, rfc3339
@@ -55,7 +55,7 @@ def store_cluster_health(
         # Changes of one incident are published in order. If the opening came after the end, the incident would remain
         # open.
         waits = any(each.key == change.key for each in unpublished)
-        event = _event(cluster, change, now, ports.stack)
+        event = _event(cluster, change, now, ports)
         if waits or not ports.bus.publish(_DETAIL_TYPES[change.change].value, event):
             unpublished = (*unpublished, change)
     if unpublished != health.outbox:
@@ -77,22 +77,25 @@ def _stamped(health: ClusterHealth, now: datetime) -> ClusterHealth:
     return replace(health, outbox=outbox)
 
 
-def _event(cluster: str, change: IncidentChange, now: datetime, stack: str) -> dict[str, Any]:
-    """Return the event for a change. ``key`` identifies the incident; ``order`` sorts the changes of one second."""
+def _event(cluster: str, change: IncidentChange, now: datetime, ports: HealthPorts) -> dict[str, Any]:
+    """Return the event of a change. ``key`` identifies the incident; ``order`` sorts the changes of one second."""
     return {
         "key": f"{cluster}/{change.key}",
         "news": change.change.value,
         "cluster": cluster,
         "at": rfc3339(change.at or now),
         "order": change.order,
-        **incident_json(change.incident, cluster, now, stack),
+        **incident_json(change.incident, cluster, now, ports.stack, ports.runbooks),
     }
 
 
-def incident_json(incident: Incident, cluster: str, now: datetime, stack: str = NAMELESS) -> dict[str, Any]:
-    """Return an incident as JSON, with its texts for people."""
+def incident_json(
+    incident: Incident, cluster: str, now: datetime, stack: str = NAMELESS, runbooks: str = RUNBOOKS
+) -> dict[str, Any]:
+    """Return an incident for programs, with its texts for people."""
     return {
         "kind": incident.kind.value,
+        "severity": incident.kind.severity.value,
         "pool": incident.pool or None,
         "since": rfc3339(incident.since),
         "seconds": max(0, int((now - incident.since).total_seconds())),
@@ -111,5 +114,5 @@ def incident_json(incident: Incident, cluster: str, now: datetime, stack: str = 
         "message": incident_text(incident, now),
         "todo": todo(incident),
         "command": command_line(incident, cluster, stack),
-        "runbook": runbook(incident),
+        "runbook": runbook(incident, runbooks),
     }

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from evenkeel.application.ports import NAMELESS, Bus, Clock, Versions
+from evenkeel.application.ports import NAMELESS, RUNBOOKS, Bus, Clock, Versions
 from evenkeel.domain.model.incidents import ClusterHealth
 
 
@@ -31,9 +31,10 @@ class FleetHealthStore(HealthStore, Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class HealthPorts:
-    """The ports to store cluster health and publish its changes. ``stack``: the stack's name in commands."""
+    """The ports that store and notify cluster health. ``stack``: the stack's name in commands; ``runbooks``: a URL."""
 
     store: HealthStore
     bus: Bus
     clock: Clock
     stack: str = NAMELESS
+    runbooks: str = RUNBOOKS

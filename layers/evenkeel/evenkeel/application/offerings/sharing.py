@@ -15,7 +15,15 @@ from evenkeel.access_config import EksAccess
 from evenkeel.application.errors import StateConflictError, StateUnavailableError
 from evenkeel.application.offerings.ports import OfferingStore
 from evenkeel.application.ports import Offerings, SharedOffering, StoredCluster
-from evenkeel.domain.model.offerings import Buyer, CapacityReport, Experience, Offering, OfferingState, has_region
+from evenkeel.domain.model.offerings import (
+    OWN_ACCOUNT,
+    Buyer,
+    CapacityReport,
+    Experience,
+    Offering,
+    OfferingState,
+    has_region,
+)
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.offerings.reports import changes
 from evenkeel.record import ClusterRecord
@@ -25,8 +33,6 @@ _log = logging.getLogger("evenkeel.rebalance")
 # The most attempts to publish a report. A conflict means that another cluster has published a report, and a few reports
 # are enough.
 _TRIES = 4
-# The name of the stack's own account. It buys the machines of all clusters whose record names no account.
-OWN_ACCOUNT = "own"
 
 
 def read_offerings(store: OfferingStore) -> Offerings | None:

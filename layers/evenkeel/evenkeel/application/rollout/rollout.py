@@ -15,6 +15,7 @@ from typing import Any
 from evenkeel.application.errors import StateConflictError, StateUnavailableError
 from evenkeel.application.ports import (
     NAMELESS,
+    RUNBOOKS,
     Bus,
     Clock,
     DetailType,
@@ -54,6 +55,7 @@ class AdvanceRollouts:
     dry_run: bool  # the stack's default
     together: Executor = sequentially
     stack: str = NAMELESS
+    runbooks: str = RUNBOOKS
 
     def __call__(self, remaining: Remaining) -> str:
         """Advance the rollout and return its state in one line.
@@ -258,9 +260,9 @@ class _Steps:
             for name, value in rollout_json(rollout, self.ports.stack).items()
         }
         command = shlex.join(["evenkeel", "rollout", "--stack", self.ports.stack])
-        # After a long wait, the rollout continues even if the bus does not accept the event.
-        is_taken = self.ports.bus.publish(detail_type.value, {**detail, "command": command})
-        return is_taken or self.rollout.waited_too_long(self._now)
+        runbook = f"{self.ports.runbooks}#rollout"
+        is_taken = self.ports.bus.publish(detail_type.value, {**detail, "command": command, "runbook": runbook})
+        return is_taken or self.rollout.waited_too_long(self._now)  # a rollout ends even without its event
 
 
 def _longest(trouble_after: Mapping[str, timedelta]) -> timedelta | None:

@@ -32,7 +32,7 @@ class Blocked:
 
     def of_pool(self, pool: PoolOffer) -> tuple[BlockedPods, ...]:
         """Return the pods that would fit a new node of a pool only without the node's DaemonSet pods."""
-        known = [offer.group for offer in pool.groups if offer.group in self._rejected]
+        known = sorted((offer.group for offer in pool.groups if offer.group in self._rejected), key=str)
         blocked = []
         for pod_group in self._fit_none:
             groups = [group for group in known if self._fits_without_daemons(pod_group, group)]

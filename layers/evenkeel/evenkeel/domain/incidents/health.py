@@ -273,6 +273,7 @@ class _PoolCheck:
             wanted=wanted,
             is_outage=is_outage(plan.state for plan in self.pool.groups),
             is_rollout=any(_rolls(plan) and self.fails(plan) for plan in concerned),
+            fenced_until=_fenced_until(concerned),
             calm_since=calm,
             failure_class=None if failing is None else failing.failure_class,
         )
@@ -456,6 +457,13 @@ _POOL_KINDS = (
     _PoolKind(IncidentKind.INEFFECTIVE_ORDER, _PoolCheck.find_ineffective_order, needs_pods=True),
     _PoolKind(IncidentKind.STEP_HANGS, _PoolCheck.find_step_hangs),
 )
+
+
+def _fenced_until(groups: Collection[GroupPlan]) -> datetime | None:
+    """Return when the first of these groups' zones is no longer impaired; None: the zone of a group is not impaired."""
+    reasons = [[reason for reason in plan.reasons if reason.rule is Rule.ZONE_IMPAIRED] for plan in groups]
+    ends = [until for (reason, *_) in filter(None, reasons) if isinstance(until := reason.facts["until"], datetime)]
+    return min(ends, default=None) if len(ends) == len(groups) else None
 
 
 def _rolls(plan: GroupPlan) -> bool:

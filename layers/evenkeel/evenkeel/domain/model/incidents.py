@@ -13,6 +13,14 @@ from evenkeel.domain.model.reasons import Reason
 TROUBLE_AFTER = timedelta(minutes=5)
 
 
+class Severity(StrEnum):
+    """How urgent an incident is, the worst first. The value is a JSON value and a word for people."""
+
+    CRITICAL = "critical"  # nodes are missing: this pages the person on call, also at night
+    WARNING = "warning"  # Evenkeel cannot do all of its work
+    INFO = "info"  # it can wait for the day
+
+
 class IncidentKind(StrEnum):
     """The kinds of incident, the worst first. The value is a JSON key."""
 
@@ -40,6 +48,13 @@ class IncidentKind(StrEnum):
         """Return True if the cluster could not be read or planned for."""
         return self in _OF_CLUSTER
 
+    @property
+    def severity(self) -> Severity:
+        """Return how urgent an incident of this kind is."""
+        if self is IncidentKind.MISSING:
+            return Severity.CRITICAL
+        return Severity.INFO if self in _CAN_WAIT else Severity.WARNING
+
 
 _OF_CLUSTER = frozenset(
     {
@@ -50,6 +65,10 @@ _OF_CLUSTER = frozenset(
         IncidentKind.STOPPED,
     }
 )
+_CAN_WAIT = frozenset(
+    {IncidentKind.INVALID_RECORD, IncidentKind.INVALID, IncidentKind.CONTESTED, IncidentKind.OVER_COMMITTED}
+)
+_SEVERITY_RANK = {severity: rank for rank, severity in enumerate(Severity)}
 _RANK = {kind: rank for rank, kind in enumerate(IncidentKind)}
 
 
@@ -75,6 +94,7 @@ class Incident(IncidentNodes):
     groups: tuple[str, ...] = ()  # keys of the affected node groups, sorted
     is_outage: bool = False  # True: no zone of the pool is known to deliver nodes
     is_rollout: bool = False  # True: Evenkeel does not release the missing replicas, because of a rolling update
+    fenced_until: datetime | None = None  # the end of the fences of all its zones; None: not all are impaired
     calm_since: datetime | None = None  # since when no node is missing, while the incident is still open
     failure_class: FailureClass | None = None  # None: unknown
     message: str = ""  # the message of the cloud or API server, or the name of a contesting controller
@@ -86,9 +106,14 @@ class Incident(IncidentNodes):
         return f"{self.pool}/{self.kind.value}" if self.pool else self.kind.value
 
     @property
-    def severity(self) -> tuple[int, int, str]:
+    def sort_key(self) -> tuple[int, int, str]:
         """Return the sort key. Ascending order puts the worst incident first."""
         return _RANK[self.kind], -self.missing, self.pool
+
+    @property
+    def urgency(self) -> tuple[int, int, int, str]:
+        """Return the sort key of clusters: first by severity, then as ``sort_key``."""
+        return _SEVERITY_RANK[self.kind.severity], *self.sort_key
 
     @property
     def matter(self) -> tuple[object, ...]:
@@ -178,5 +203,5 @@ class ClusterHealth:
 
     def with_incidents(self, incidents: Sequence[Incident]) -> "ClusterHealth":
         """Return the health with its incidents replaced by these. Notifications and the outbox do not change."""
-        worst_first = sorted(incidents, key=lambda incident: incident.severity)
+        worst_first = sorted(incidents, key=lambda incident: incident.sort_key)
         return replace(self, incidents=tuple(worst_first[:_MOST_INCIDENTS]))

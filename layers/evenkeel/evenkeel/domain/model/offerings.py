@@ -13,6 +13,8 @@ from typing import Self
 
 from evenkeel.domain.model.values import BadValueError, quote
 
+# The stack's account. It is the account of all clusters whose record names none.
+OWN_ACCOUNT = "own"
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _PARTS = 5  # the parts of an offering's name; there are six if the zone is written <account>/<zone>
 

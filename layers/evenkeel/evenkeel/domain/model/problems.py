@@ -23,6 +23,11 @@ class ProblemKind(StrEnum):
     AUTOSCALER_BESIDE_KARPENTER = "autoscaler-beside-karpenter"
     BOUNDS_HELD = "bounds-held"  # the record does not let Evenkeel write to the owner
     NEW_INTENT = "new-wish"  # an owner has new desired bounds, which Evenkeel follows
+    # Settings of a record that do not fit together. They are only reported.
+    RELEASE_WITHOUT_AUTOSCALER = "release-without-autoscaler"
+    SHRINK_WITHOUT_AUTOSCALER = "shrink-without-autoscaler"
+    SHRINK_WITHOUT_PODS = "shrink-without-pods"
+    ADVICE_WITHOUT_AUTOSCALER = "advice-without-autoscaler"
     # Problems of a plan.
     OVER_COMMITTED = "over-committed"
     OVER_OFFERED = "over-offered"

@@ -133,6 +133,7 @@ class Rule(StrEnum):
     SHORT_PROVISION = "short-provision", Topic.NOTE
     ROLLING_SHARE = "rolling-share", Topic.NOTE
     BOUNDS_UNREAD = "bounds-unread", Topic.NOTE  # about a whole pool
+    ZONES_DIFFER = "zones-differ", Topic.NOTE  # about a whole pool
     POOL_DRY_RUN = "pool-dry-run", Topic.NOTE  # about a pool whose own setting overrides the cluster's
     POOL_LIVE = "pool-live", Topic.NOTE
     POOL_INVALID = "pool-invalid", Topic.NOTE
@@ -233,6 +234,7 @@ class Rule(StrEnum):
     KIND_FORBIDDEN = "kind-forbidden", Topic.NOTE
     SECOND_COPY = "second-copy", Topic.NOTE
     NODES_NOT_READ = "nodes-not-read", Topic.NOTE
+    KIND_ALONE = "kind-alone", Topic.NOTE
     UNKNOWN_KIND = "unknown-kind", Topic.NOTE
     KIND_REFUSED = "kind-refused", Topic.NOTE
     FLAVOUR_NOT_LISTED = "flavour-not-listed", Topic.NOTE

@@ -52,9 +52,12 @@ def _printable(character: str) -> str:
 def near(unknown: object, names: Iterable[str]) -> str:
     """Return the end of an error text about an unknown name: a question with the nearest known name.
 
-    The result is empty if no known name is near.
+    The result is empty if no known name is near. A name with other numbers is another object, not a typing error.
     """
-    nearest = get_close_matches(str(unknown)[:100], [name for name in names if name], n=1)
+    text = str(unknown)[:100]
+    numbers = re.findall(r"\d+", text)
+    alike = [name for name in names if name and (not numbers or re.findall(r"\d+", name) == numbers)]
+    nearest = get_close_matches(text, alike, n=1)
     return f"; did you mean {nearest[0]}?" if nearest else ""
 
 

@@ -1,10 +1,12 @@
 """The plan of one pool: its draft, the steps that change the draft, and the result. Some pools are left unchanged."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache, partial
 
+from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.drafts import (
     BoundsDraft,
     ConvergenceDraft,
@@ -15,7 +17,7 @@ from evenkeel.domain.model.drafts import (
     ReplicasDraft,
     RequestDraft,
 )
-from evenkeel.domain.model.groups import PoolId
+from evenkeel.domain.model.groups import PoolId, State
 from evenkeel.domain.model.moves import FOR_PODS
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.past_orders import PastOrder
@@ -43,6 +45,8 @@ from evenkeel.domain.rebalancing.steps import opening_steps, steps_of
 # The delay of the next check after another controller has changed replicas. Cluster Autoscaler's loop takes 10 s. So a
 # /scale patch that was in progress has arrived after this delay.
 SECOND_CHECK = timedelta(seconds=15)
+# The difference between the largest and the smallest zone from which a plan speaks about it. One node may be odd.
+_UNEVEN = 2
 
 
 class PoolPlanner:
@@ -179,7 +183,34 @@ def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
         owners = {group.owner.numbers.ref.id for group in pool.groups if group.owner.numbers is not None}
         # ``shared`` is 1 if some zones share one owner, and 0 if each zone has its own owner.
         notes.append(Reason.of(Rule.BOUNDS_UNREAD, shared=int(len(owners) < pool.zones)))
+    if (uneven := _unevenness(draft)) is not None:
+        notes.append(uneven)
     return tuple(notes)
+
+
+def _unevenness(draft: PoolDraft) -> Reason | None:
+    """Return the difference between the zones if nothing levels them; None: they are level, or meant to differ.
+
+    In an outage, the zones differ because of it, and a zone at its own maximum cannot catch up.
+    """
+    settings = draft.pool.settings
+    is_levelled = settings.level is Level.CONVERGE or (settings.level is Level.SHRINK and settings.autoscaler)
+    groups = [each for each in draft.groups if each.state is not State.FROZEN]
+    notes = [each.group.annotations for each in groups]
+    is_meant = len({note.weight for note in notes}) > 1 or any(note.weight_percent is not None for note in notes)
+    if is_levelled or is_meant or draft.convergence.step is not None:
+        return None
+    if any(each.state is not State.HEALTHY for each in groups):
+        return None
+    zones: Counter[str] = Counter()
+    for each in groups:
+        zones[each.group.identity.zone or ""] += each.requested
+    full = {each.group.identity.zone for each in groups if each.requested == each.group.annotations.zone_max}
+    fewest = min((nodes for zone, nodes in zones.items() if zone not in full), default=0)
+    most = max(zones.values(), default=0)
+    if len(zones) == len(full) or most - fewest < _UNEVEN:
+        return None
+    return Reason.of(Rule.ZONES_DIFFER, nodes=most - fewest, fewest=fewest, most=most, level=settings.level.value)
 
 
 def _closes(draft: PoolDraft) -> bool:

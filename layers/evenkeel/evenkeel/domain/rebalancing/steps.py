@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.drafts import Draft, PoolDraft
+from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.states import STEPS_APART
@@ -79,7 +80,8 @@ def note(pool: PoolDraft) -> None:
         if draft.rolling is not None:
             surge, unavailable = draft.rolling.max_surge, draft.rolling.max_unavailable
             draft.add_reason(Rule.ROLLING_SHARE, surge=surge, unavailable=unavailable)
-        if (draft.requested, draft.bounds, draft.pins) == (group.requested, group.bounds, group.ours.pinned):
+        stays = (draft.requested, draft.bounds, draft.pins) == (group.requested, group.bounds, group.ours.pinned)
+        if stays and draft.state is State.HEALTHY:  # a fenced group is not as it should be
             draft.add_reason(Rule.AS_IT_SHOULD_BE)
 
 

@@ -260,7 +260,7 @@ def _secret_of(api: KubernetesApi, access: SecretAccess, remaining: Remaining) -
     secret = api.get(_SECRET.path("v1", access.namespace, access.name), remaining)
     where = f"{api.name}: {_secret_place(access)}"
     if secret is None:
-        problem = "it does not exist or may not be read: bind a Role for this name (docs/guides/demand.md)"
+        problem = "it does not exist or may not be read: bind a Role for this name"
         raise AccessError(f"{where}: {problem}")
     data = get_path(secret, ("data", access.key))
     if not isinstance(data, str):

@@ -31,7 +31,7 @@ _LIFE = timedelta(days=1)
 # How long a decrypted token is cached in memory, so that a check needs neither the table nor KMS.
 _KEPT = timedelta(hours=6)
 _EXPIRES = "expirationTimestamp"
-_REMEDY = "encrypt a new one and register the cluster again (docs/guides/access.md)"
+_REMEDY = "encrypt a new one and register the cluster again"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,7 +41,7 @@ from evenkeel.adapters.kubernetes.read.node_templates import (
     template_of,
     with_offerings,
 )
-from evenkeel.application.errors import ClusterUnavailableError
+from evenkeel.application.errors import NoMachineApiError
 from evenkeel.application.ports import Remaining
 from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.choices import DemandStage
@@ -119,8 +119,7 @@ class ClusterReader:
             groups = self._with_machines(flavour, groups, with_machines_of, machines)
             members += self._with_templates(flavour, groups, with_machines_of, buyer)
         if not served:
-            names = ", ".join(self._policy.flavours)
-            raise ClusterUnavailableError(f"{self._api.name} serves none of the machine APIs {names}: see its flavours")
+            raise NoMachineApiError(self._api.name, self._policy.flavours)
         counted, copies = counted_once(members)
         known = {place: text for place, text in fingerprints.items() if text is not None}
         return ClusterObjects(

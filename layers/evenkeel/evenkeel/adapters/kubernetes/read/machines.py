@@ -24,6 +24,8 @@ from evenkeel.domain.model.groups import GroupKey, Machine, MachineFailure, Node
 
 # The cloud's id of an instance: aws:///<zone>/<instance> (cloud-provider-aws), gce://<project>/<zone>/<instance>.
 _PROVIDER_ID = re.compile(r"(?:aws:///|gce://[^/]+/)(?P<zone>[^/]+)/[^/]+", re.ASCII)
+# OpenShift's machine controller sets this label on every platform. On vSphere, no other field has the zone.
+_ZONE_OF_OPENSHIFT = "machine.openshift.io/zone"
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 # The autoscaler reports this error code where it could not raise replicas, because the API server did not answer or
 # bounds forbade it (core/scaleup/orchestrator/executor.go, IncreaseSize). Such an error is no failure of the zone.
@@ -133,8 +135,8 @@ def with_machines(group: NodeGroup, machines: Iterable[Machine]) -> NodeGroup:
 
 
 def _zone_of(machine: Object) -> str | None:
-    """Return a machine's zone: from its failure domain, else from its provider id."""
-    for path in (("spec", "failureDomain"), ("status", "failureDomain")):
+    """Return a machine's zone: from its failure domain or OpenShift's label, else from its provider id."""
+    for path in (("spec", "failureDomain"), ("status", "failureDomain"), ("metadata", "labels", _ZONE_OF_OPENSHIFT)):
         if isinstance(domain := get_path(machine, path), str) and domain:
             return domain
     instance = _PROVIDER_ID.fullmatch(str(get_path(machine, ("spec", "providerID"))))

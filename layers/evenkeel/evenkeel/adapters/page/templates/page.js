@@ -35,7 +35,7 @@ if (find) {
       one.hidden = !(isKind && words.every(word => text.includes(word)));
       shown += !one.hidden && one.matches("section, li");
     }
-    for (const one of all("details.others")) one.open = Boolean(words[0] && one.querySelector("li:not([hidden])"));
+    for (const one of all("details.others")) one.open = Boolean(words[0] && one.querySelector("[data-find]:not([hidden])"));
     document.getElementById("found").textContent = words[0] || kind.value
       ? shown ? `${shown} cluster${shown > 1 ? "s" : ""} found` : "no cluster is like that" : "";
   };

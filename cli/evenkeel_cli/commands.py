@@ -1,0 +1,699 @@
+"""The commands and their options. Each command imports its module only when it runs, so that help and TAB are quick.
+
+The options of an operator action have the names of its fields. A test compares them with the table of actions.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
+import typer
+
+from evenkeel_cli.completion import pools, strategies
+from evenkeel_cli.options import (
+    AllClusters,
+    ClusterId,
+    ClusterIdOrAll,
+    Context,
+    Group,
+    Kubeconfig,
+    Lasting,
+    Namespace,
+    Nodes,
+    ObjectSelector,
+    OneCluster,
+    Only,
+    OutputForm,
+    Pool,
+    Reason,
+    Region,
+    RequestId,
+    Selector,
+    StackName,
+    Until,
+    Yes,
+    Zone,
+)
+from evenkeel_cli.terminal import Output
+
+_TRY, _SEE, _OPERATE = "Try without a stack", "Observe", "Operate"
+_CLUSTERS, _LIVE = "Register clusters", "Go live and leave"
+PANELS = (_TRY, _SEE, _OPERATE, _CLUSTERS, _LIVE)
+
+_Command = TypeVar("_Command", bound=Callable[..., None])
+
+app = typer.Typer(
+    name="evenkeel",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # so that help and errors are plain lines
+)
+discover = typer.Typer(
+    help="Propose records for existing clusters, as a file of a fleet. Stores nothing.",
+    rich_markup_mode=None,
+)
+
+
+def _command(
+    panel: str, *examples: str, name: str | None = None, group: typer.Typer = app
+) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds a command with these examples to a panel of the help."""
+    epilog = "\b\n" + "\n".join(["Examples:", *(f"  {example}" for example in examples)])
+    return group.command(name, rich_help_panel=panel, epilog=epilog)
+
+
+@_command(_TRY, "evenkeel plan --context prod", "evenkeel plan -f objects.yaml --grow workers=6 -o json")
+def plan(  # noqa: PLR0913  one parameter per option
+    file: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-f", "--objects", help="Objects as `kubectl get -o yaml|json` prints them; - reads standard input."
+        ),
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", help="The stored state, JSON: `state` of an earlier plan, or written by hand."),
+    ] = None,
+    now: Annotated[str | None, typer.Option("--now", help="The time to plan for, RFC 3339; default: now.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", help="With --stack: the cluster's id. Without: a file, as --record.")
+    ] = None,
+    record: Annotated[
+        str | None,
+        typer.Option(
+            "--record", help="The cluster's record, YAML or JSON: pools, strategy, discovery; - reads standard input."
+        ),
+    ] = None,
+    namespace: Namespace = None,
+    grow: Annotated[
+        list[str] | None,
+        typer.Option("--grow", help="Split K more nodes over a pool: pool=K or pool=K,only=group,group."),
+    ] = None,
+    shrink: Annotated[
+        list[str] | None,
+        typer.Option("--shrink", help="Remove K nodes from a pool: pool=K or pool=K,only=group,group."),
+    ] = None,
+    output: OutputForm = Output.TABLE,
+    kubeconfig: Annotated[
+        str | None, typer.Option("--kubeconfig", help="Read the cluster itself, with this kubeconfig.")
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option("--context", help="Read the cluster itself, with this context.")
+    ] = None,
+    stack: Annotated[str | None, typer.Option("--stack", help="Let this stack plan, for a registered cluster.")] = None,
+    _region: Region = None,
+) -> None:
+    """Show the changes that Evenkeel would make, with reasons. Read-only.
+
+    Exit code 3 means that a pool is invalid, and 4 that there is no pool; lines to paste then say what to do.
+    """
+    from evenkeel_cli.plan import plan_command
+
+    plan_command(
+        file=file or [],
+        state=state,
+        now=now,
+        cluster=cluster,
+        record=record,
+        namespace=namespace,
+        grow=grow or [],
+        shrink=shrink or [],
+        output=output,
+        kubeconfig=kubeconfig,
+        context=context,
+        stack=stack,
+    )
+
+
+@_command(_TRY, "evenkeel objects --context prod > objects.yaml")
+def objects(
+    context: Annotated[
+        str | None, typer.Option("--context", help="The context; default: the kubeconfig's current one.")
+    ] = None,
+    kubeconfig: Annotated[
+        str | None, typer.Option("--kubeconfig", help="The kubeconfig; default: as for kubectl.")
+    ] = None,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option("-n", "--namespace", help="Only this namespace; may be repeated. Default: all namespaces."),
+    ] = None,
+) -> None:
+    """Print the objects that `plan -f` reads: node groups, owners, machines and node templates. Never a Secret."""
+    from evenkeel_cli.collect import objects_command
+
+    objects_command(context, kubeconfig, namespace or [])
+
+
+@_command(_TRY, "evenkeel simulate scenarios/zone-outage.yaml --strategy all --plot outage.svg")
+def simulate(
+    file: Annotated[
+        str, typer.Argument(help="A scenario, YAML, or a file of `evenkeel record`; - reads standard input.")
+    ],
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--strategy",
+            help="own (default): that of the scenario; all: compare all; or a strategy, "
+            "static, no-autoscaler or serverless. May be repeated.",
+            autocompletion=strategies,
+        ),
+    ] = None,
+    output: OutputForm = Output.TABLE,
+    plot: Annotated[str | None, typer.Option("--plot", help="Also draw the runs into this file, .png or .svg.")] = None,
+) -> None:
+    """Play a scenario in virtual time. The same scenario and seed give the same output."""
+    from evenkeel_cli.simulate import simulate_command
+
+    simulate_command(file, strategy or [], output, plot)
+
+
+@_command(_SEE, "evenkeel status --stack evenkeel", "evenkeel status --cluster blue --watch")
+def status(  # noqa: PLR0913  one parameter per option
+    stack: StackName,
+    _region: Region = None,
+    cluster: ClusterIdOrAll = "*",
+    everything: AllClusters = False,
+    pool: Pool = None,
+    unhealthy: Annotated[
+        bool, typer.Option("--unhealthy", help="Only pools that are not healthy; the others as a count.")
+    ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Without a cluster: read each cluster now, not only stored items.")
+    ] = False,
+    selector: Selector = None,
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="Repeat every few seconds, until interrupted.")] = False,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """The incidents of all clusters; or the pools and zones of one, why groups are held, and the last decisions."""
+    from evenkeel_cli.actions import status_command
+
+    status_command(
+        stack,
+        cluster,
+        everything=everything,
+        pool=pool,
+        unhealthy=unhealthy,
+        live=live,
+        selector=selector,
+        watch=watch,
+        output=output,
+    )
+
+
+@_command(_SEE, "evenkeel explain --stack evenkeel", "evenkeel explain --cluster blue --pool workers")
+def explain(  # noqa: PLR0913  one parameter per option
+    stack: StackName,
+    _region: Region = None,
+    cluster: ClusterIdOrAll = "*",
+    group: Group = None,
+    pool: Pool = None,
+    everything: AllClusters = False,
+    selector: Selector = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """The incidents of all clusters or of one, and what to do; or the reasons for the numbers of a group or pool."""
+    from evenkeel_cli.actions import perform
+
+    fields = {"group": group, "pool": pool, "selector": selector}
+    perform("explain", stack, cluster, output, fields, everything=everything)
+
+
+@_command(_SEE, "evenkeel validate --all", "evenkeel validate --cluster blue --fix")
+def validate(  # noqa: PLR0913  one parameter per option
+    stack: StackName,
+    _region: Region = None,
+    cluster: ClusterIdOrAll = "*",
+    pool: Pool = None,
+    fix: Annotated[bool, typer.Option("--fix", help="Show numbers that would fix the pools.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Write the fix with the next check.")] = False,
+    everything: AllClusters = False,
+    selector: Selector = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Pools whose numbers break a rule; exit code 3 means that a pool is invalid."""
+    from evenkeel_cli.actions import perform
+
+    fields = {"pool": pool, "fix": fix, "apply": apply, "selector": selector}
+    perform("validate", stack, cluster, output, fields, everything=everything)
+
+
+@_command(_CLUSTERS, "evenkeel register --stack evenkeel --cluster blue --record blue.yaml")
+def register(
+    stack: StackName,
+    cluster: ClusterId,
+    record: Annotated[
+        str, typer.Option("--record", help="The cluster's record, YAML or JSON; - reads standard input.")
+    ],
+    _region: Region = None,
+    reason: Reason = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Store a cluster's record, and check the cluster now."""
+    from evenkeel_cli.actions import register_command
+
+    register_command(stack, cluster, record, reason, output)
+
+
+@_command(_CLUSTERS, "evenkeel apply -f fleet/ --diff", "evenkeel apply -f fleet/ --prune --yes")
+def apply(  # noqa: PLR0913  one parameter per option
+    stack: StackName,
+    file: Annotated[str, typer.Option("--file", "-f", help="A file of a fleet, or a folder of such files.")],
+    _region: Region = None,
+    prune: Annotated[bool, typer.Option("--prune", help="Unregister clusters that no file names.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --prune: also clusters that still have Evenkeel's bounds.")
+    ] = False,
+    selector: Annotated[
+        str | None, typer.Option("-l", "--selector", help="With --prune: only these registered clusters.")
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Read each cluster before its record is stored.")
+    ] = True,
+    diff: Annotated[bool, typer.Option("--diff", help="Show the differences; change nothing.")] = False,
+    yes: Yes = False,
+    reason: Reason = None,
+) -> None:
+    """Store the records of fleet files; the differences are shown first."""
+    from evenkeel_cli.fleet import apply_command
+
+    apply_command(
+        stack, file, prune=prune, force=force, selector=selector, verify=verify, diff=diff, yes=yes, reason=reason
+    )
+
+
+@_command(_CLUSTERS, "evenkeel unregister --cluster blue")
+def unregister(  # noqa: PLR0913  one parameter per option
+    stack: StackName,
+    _region: Region = None,
+    cluster: OneCluster = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Also while Evenkeel's bounds are still set. Nothing restores them afterwards."),
+    ] = False,
+    everything: AllClusters = False,
+    yes: Yes = False,
+    selector: Selector = None,
+    reason: Reason = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Delete a cluster's record; refused while Evenkeel's bounds are set in the cluster."""
+    from evenkeel_cli.actions import perform
+
+    fields = {"force": force, "selector": selector, "reason": reason}
+    perform("unregister", stack, cluster, output, fields, everything=everything, yes=yes)
+
+
+@_command(_CLUSTERS, "evenkeel export --out fleet.yaml", "evenkeel export -l env=prod")
+def export(
+    stack: StackName,
+    _region: Region = None,
+    cluster: ClusterIdOrAll = "*",
+    selector: Annotated[
+        str | None, typer.Option("-l", "--selector", help="Clusters by labels: env=prod,tier!=test.")
+    ] = None,
+    out: Annotated[
+        str, typer.Option("--out", help="The file to write, together with its schema; - is standard output.")
+    ] = "-",
+) -> None:
+    """Export the stored records, as files that apply reads."""
+    from evenkeel_cli.fleet import export_command
+
+    export_command(stack, cluster, selector, out)
+
+
+@_command(_OPERATE, "evenkeel pause --cluster blue --for 2h --reason 'node upgrade'", "evenkeel pause -l env=test")
+def pause(  # noqa: PLR0913  one parameter per option
+    stack: StackName,
+    _region: Region = None,
+    cluster: OneCluster = None,
+    until: Until = None,
+    lasting: Lasting = None,
+    pool: Pool = None,
+    everything: AllClusters = False,
+    yes: Yes = False,
+    selector: Selector = None,
+    reason: Reason = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Pause a cluster, or one of its pools."""
+    from evenkeel_cli.actions import perform
+
+    fields = {"until": until, "for": lasting, "pool": pool, "selector": selector, "reason": reason}
+    perform("pause", stack, cluster, output, fields, everything=everything, yes=yes)
+
+
+@_command(_OPERATE, "evenkeel resume --cluster blue")
+def resume(  # noqa: PLR0913  one parameter per option
+    stack: StackName,
+    _region: Region = None,
+    cluster: OneCluster = None,
+    pool: Pool = None,
+    restored: Annotated[
+        bool, typer.Option("--restored", help="Also end a restore, or the pause after it. For administrators.")
+    ] = False,
+    everything: AllClusters = False,
+    yes: Yes = False,
+    selector: Selector = None,
+    reason: Reason = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """End a pause; or, for administrators, a restore and the pause that follows it."""
+    from evenkeel_cli.actions import perform
+
+    fields = {"pool": pool, "restored": restored, "selector": selector, "reason": reason}
+    perform("resume", stack, cluster, output, fields, everything=everything, yes=yes)
+
+
+@_command(_LIVE, "evenkeel readiness --all --for 3d")
+def readiness(  # noqa: PLR0913  one parameter per option
+    stack: StackName,
+    _region: Region = None,
+    cluster: ClusterIdOrAll = "*",
+    lasting: Annotated[
+        str | None, typer.Option("--for", help="How long its dry run must have lasted: 3d, 12h.")
+    ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Also read the cluster now, for skipped objects and missing rights.")
+    ] = False,
+    everything: AllClusters = False,
+    selector: Selector = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Whether clusters in dry run may go live, or why not; exit code 5 means that one may not."""
+    from evenkeel_cli.actions import perform
+
+    fields = {"for": lasting, "live": live, "selector": selector}
+    perform("readiness", stack, cluster, output, fields, everything=everything)
+
+
+@_command(_LIVE, "evenkeel live --cluster blue", "evenkeel live -l env=prod --wave 5% --soak 1h")
+def live(  # noqa: PLR0913  one parameter per option
+    stack: StackName,
+    _region: Region = None,
+    cluster: OneCluster = None,
+    everything: AllClusters = False,
+    selector: Selector = None,
+    wave: Annotated[
+        str | None,
+        typer.Option("--wave", help="Clusters per wave, 5% or 3. The stack starts the next wave after the soak time."),
+    ] = None,
+    soak: Annotated[
+        str | None,
+        typer.Option(
+            "--soak",
+            help="How long a wave must run without an incident before the next starts: 15m, 1h. "
+            "It is extended if an incident of its clusters needs longer to open (trouble_after).",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Also for a cluster that is not ready.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show which clusters would go live; change nothing.")
+    ] = False,
+    yes: Yes = False,
+    reason: Reason = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Enable writes for clusters that passed their dry run; in waves, if requested."""
+    from evenkeel_cli.actions import live_command
+
+    live_command(
+        stack,
+        cluster,
+        everything=everything,
+        selector=selector,
+        wave=wave,
+        soak=soak,
+        force=force,
+        dry_run=dry_run,
+        yes=yes,
+        reason=reason,
+        output=output,
+    )
+
+
+@_command(_LIVE, "evenkeel dry-run --cluster blue", name="dry-run")
+def dry_run(  # noqa: PLR0913  one parameter per option
+    stack: StackName,
+    _region: Region = None,
+    cluster: OneCluster = None,
+    everything: AllClusters = False,
+    yes: Yes = False,
+    selector: Selector = None,
+    reason: Reason = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Stop writes to a cluster; its objects stay as they are."""
+    from evenkeel_cli.actions import perform
+
+    fields = {"selector": selector, "reason": reason}
+    perform("dry-run", stack, cluster, output, fields, everything=everything, yes=yes)
+
+
+@_command(_LIVE, "evenkeel rollout", "evenkeel rollout --abort --reason 'pods wait in blue'")
+def rollout(
+    stack: StackName,
+    _region: Region = None,
+    abort: Annotated[
+        bool,
+        typer.Option(
+            "--abort",
+            help="Halt it: the current wave goes back to dry run. One that an incident has halted is abandoned.",
+        ),
+    ] = False,
+    reason: Reason = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Show or halt the rollout, in which clusters go live in waves."""
+    from evenkeel_cli.actions import rollout_command
+
+    rollout_command(stack, reason, output, abort=abort)
+
+
+@_command(_LIVE, "evenkeel restore --cluster blue", "evenkeel restore --cluster blue --pool workers --yes")
+def restore(
+    stack: StackName,
+    cluster: ClusterId,
+    _region: Region = None,
+    pool: Pool = None,
+    yes: Yes = False,
+    reason: Reason = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Restore the bounds from before Evenkeel, remove its annotations, and pause; one pool, or all."""
+    from evenkeel_cli.actions import perform
+    from evenkeel_cli.terminal import confirm
+
+    of_pool = "" if pool is None else f" of pool {pool}"
+    confirm(f"restore: put back the bounds{of_pool} from before Evenkeel in cluster {cluster}, and pause", yes=yes)
+    perform("restore", stack, cluster, output, {"pool": pool, "reason": reason})
+
+
+@_command(
+    _OPERATE,
+    "evenkeel fence-zone --cluster blue --zone eu-central-1b --for 2h",
+    "evenkeel fence-zone --all --zone-id euc1-az2 --for 1h --yes",
+    name="fence-zone",
+)
+def fence_zone(  # noqa: PLR0913  one parameter per option
+    stack: StackName,
+    _region: Region = None,
+    cluster: OneCluster = None,
+    until: Until = None,
+    lasting: Annotated[str | None, typer.Option("--for", help="How long: 2h, 90m, 1d; 0m lifts the fence.")] = None,
+    zone: Zone = None,
+    zone_id: Annotated[
+        str | None,
+        typer.Option("--zone-id", help="AWS's id of the zone, which is the same in every account; such as euc1-az2."),
+    ] = None,
+    everything: AllClusters = False,
+    yes: Yes = False,
+    selector: Selector = None,
+    reason: Reason = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Stop scale-up in one zone until a given time."""
+    from evenkeel_cli.actions import perform
+
+    fields = {"until": until, "for": lasting, "zone": zone, "zone_id": zone_id}
+    fields |= {"selector": selector, "reason": reason}
+    perform("fence-zone", stack, cluster, output, fields, everything=everything, yes=yes)
+
+
+@_command(_OPERATE, "evenkeel scale-up --cluster blue --pool workers --nodes 6", name="scale-up")
+def scale_up(  # noqa: PLR0913  one parameter per option
+    stack: StackName,
+    cluster: ClusterId,
+    nodes: Nodes,
+    _region: Region = None,
+    pool: Pool = None,
+    group: Group = None,
+    only: Only = None,
+    id: RequestId = None,
+    reason: Reason = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Add nodes to a pool, split evenly over its zones."""
+    from evenkeel_cli.actions import perform
+
+    fields = {"nodes": nodes, "pool": pool, "group": group, "only": only, "id": id, "reason": reason}
+    perform("scale-up", stack, cluster, output, fields)
+
+
+@_command(_OPERATE, "evenkeel scale-down --cluster blue --pool workers --nodes 6", name="scale-down")
+def scale_down(  # noqa: PLR0913  one parameter per option
+    stack: StackName,
+    cluster: ClusterId,
+    nodes: Nodes,
+    _region: Region = None,
+    pool: Pool = None,
+    group: Group = None,
+    only: Only = None,
+    id: RequestId = None,
+    reason: Reason = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Give nodes of a pool back, from the largest zones first."""
+    from evenkeel_cli.actions import perform
+
+    fields = {"nodes": nodes, "pool": pool, "group": group, "only": only, "id": id, "reason": reason}
+    perform("scale-down", stack, cluster, output, fields)
+
+
+@_command(_OPERATE, "evenkeel level --cluster blue --pool workers --dry-run")
+def level(
+    stack: StackName,
+    cluster: ClusterId,
+    pool: Annotated[str, typer.Option("--pool", help="The pool, by name or id.", autocompletion=pools)],
+    _region: Region = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the steps.")] = False,
+    reason: Reason = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Move nodes of a pool one by one, once, until its zones are level."""
+    from evenkeel_cli.actions import perform
+
+    perform("level", stack, cluster, output, {"pool": pool, "dry_run": dry_run, "reason": reason})
+
+
+@_command(_SEE, "evenkeel history --cluster blue --since 2026-01-31T00:00:00Z")
+def history(
+    stack: StackName,
+    _region: Region = None,
+    cluster: ClusterIdOrAll = "*",
+    since: Annotated[
+        str | None, typer.Option("--since", help="The start, in RFC 3339; default: seven days ago.")
+    ] = None,
+    everything: AllClusters = False,
+    selector: Selector = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Operator actions on clusters, with their callers and reasons."""
+    from evenkeel_cli.actions import perform
+
+    perform("history", stack, cluster, output, {"since": since, "selector": selector}, everything=everything)
+
+
+@_command(_SEE, "evenkeel record --cluster blue --out blue.json")
+def record(
+    stack: StackName,
+    cluster: ClusterId,
+    _region: Region = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="A time, RFC 3339; default: everything stored, 30 days.")
+    ] = None,
+    out: Annotated[str, typer.Option("--out", help="The file to write, JSON; - is standard output.")] = "-",
+) -> None:
+    """The decisions of a cluster, the oldest first, as JSON."""
+    from evenkeel_cli.actions import record_command
+
+    record_command(stack, cluster, since, out)
+
+
+@_command(
+    _SEE,
+    "evenkeel report --stack evenkeel --out status.html",
+    "evenkeel plan -f objects.yaml -o json | evenkeel report --plan - --out plan.html",
+)
+def report(  # noqa: PLR0913  one parameter per option
+    out: Annotated[str | None, typer.Option("--out", help="The HTML file to write.")] = None,
+    publish: Annotated[
+        str | None, typer.Option("--publish", help="Store the page in a bucket: s3://BUCKET/KEY.")
+    ] = None,
+    stack: Annotated[str | None, typer.Option("--stack", help="Show the status of this stack.")] = None,
+    _region: Region = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", help="With --stack: one cluster; default: all clusters.")
+    ] = None,
+    live: Annotated[bool, typer.Option("--live", help="With --stack: check every cluster now.")] = False,
+    plan: Annotated[
+        str | None, typer.Option("--plan", help="Output of `evenkeel plan -o json`; - is standard input.")
+    ] = None,
+    simulation: Annotated[
+        str | None, typer.Option("--simulation", help="Output of `evenkeel simulate -o json`; - is standard input.")
+    ] = None,
+) -> None:
+    """Write one self-contained HTML file: incidents and what to do, pools, zones, decisions, and a timeline."""
+    from evenkeel_cli.report import report_command
+
+    report_command(out, publish, stack, cluster, plan, simulation, live=live)
+
+
+@_command(_CLUSTERS, "evenkeel discover eks --tag env=prod --stack evenkeel > fleet.yaml", name="eks", group=discover)
+def discover_eks(
+    tag: Annotated[list[str], typer.Option("--tag", help="KEY=VALUE of the clusters; of several, all must match.")],
+    _region: Region = None,
+    stack: Annotated[
+        str | None,
+        typer.Option("--stack", help="Print, as comments, the commands that give this stack's roles access."),
+    ] = None,
+    grant: Annotated[bool, typer.Option("--grant", help="With --stack: create these access entries now.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Propose a record for each EKS cluster that has the given tags. Each record contains the account's zone ids."""
+    from evenkeel_cli.discover import eks
+
+    eks(tag, stack, grant=grant, yes=yes)
+
+
+@_command(
+    _CLUSTERS, "evenkeel discover cluster-api --context mgmt -n prod > fleet.yaml", name="cluster-api", group=discover
+)
+def discover_cluster_api(
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    selector: ObjectSelector = None,
+    secret: Annotated[
+        str | None,
+        typer.Option("--secret", help="The secret in Secrets Manager with the management cluster's kubeconfig."),
+    ] = None,
+) -> None:
+    """Propose a record for each Cluster of a management cluster. The record covers only this Cluster's node groups."""
+    from evenkeel_cli.discover import Kinds, cluster_api
+
+    cluster_api(Kinds(kubeconfig, context, namespace, selector), secret)
+
+
+@_command(_CLUSTERS, "evenkeel discover gardener --context garden > fleet.yaml", name="gardener", group=discover)
+def discover_gardener(
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    selector: ObjectSelector = None,
+    seeds: Annotated[
+        bool, typer.Option("--seeds", help="Propose a record for each Seed, with all its Shoots.")
+    ] = False,
+    secret: Annotated[
+        str | None,
+        typer.Option(
+            "--secret",
+            help="The secret in Secrets Manager with the seed's kubeconfig; {seed} is replaced by its name.",
+        ),
+    ] = None,
+) -> None:
+    """Propose a record for each Shoot of a garden cluster. The record names the Shoot's namespace on the seed."""
+    from evenkeel_cli.discover import Kinds, gardener
+
+    gardener(Kinds(kubeconfig, context, namespace, selector), secret, seeds=seeds)
+
+
+app.add_typer(discover, name="discover", rich_help_panel=_CLUSTERS)

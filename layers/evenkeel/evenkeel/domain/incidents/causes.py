@@ -1,0 +1,155 @@
+"""The causes that incidents of several clusters share: a zone, an offering, or the same incident."""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.incidents import Incident, IncidentKind
+from evenkeel.domain.model.offerings import Offering
+
+# From this number of clusters on, what they share is shown as one cause.
+SHARED_BY = 3
+# A quota or a configuration is that of an account, so such failures are no sign of a zone.
+_NOT_OF_A_ZONE = frozenset({FailureClass.QUOTA, FailureClass.CONFIGURATION})
+
+
+class CauseKind(StrEnum):
+    """What the clusters share, the most specific first. The value is a JSON value."""
+
+    OFFERING = "offering"
+    ZONE = "zone"
+    INCIDENT = "incident"  # only the kind of the incident, and its details
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterIncident:
+    """One incident of one cluster."""
+
+    cluster: str
+    incident: Incident
+    places: Mapping[str, str] = field(default_factory=dict)  # zone name -> an id that is the same in each cluster
+    offerings: tuple[Offering, ...] = ()  # the offerings that the cluster reports as missing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """What incidents of at least ``SHARED_BY`` clusters share. ``incidents``: the worst first."""
+
+    kind: CauseKind
+    subject: str  # the zone's place, the offering, or the kind of incident
+    incidents: tuple[ClusterIncident, ...]
+    offering: Offering | None = None
+
+    @property
+    def worst(self) -> Incident:
+        """Return the worst incident."""
+        return self.incidents[0].incident
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """Return the clusters, the worst first."""
+        return tuple(dict.fromkeys(each.cluster for each in self.incidents))
+
+    @property
+    def since(self) -> datetime:
+        """Return when the first of the incidents began."""
+        return min(each.incident.since for each in self.incidents)
+
+    @property
+    def missing(self) -> int:
+        """Return the number of missing nodes."""
+        return sum(each.incident.missing for each in self.incidents)
+
+    @property
+    def missing_in_several(self) -> int:
+        """Return how many of the missing nodes are missing in several zones, and not only in the zone of the cause."""
+        if self.kind is CauseKind.INCIDENT:
+            return 0
+        return sum(each.incident.missing for each in self.incidents if len(each.incident.zones) > 1)
+
+    @property
+    def fenced_until(self) -> datetime | None:
+        """Return the first end of the fences in all of the clusters; None: a cluster has no fence there."""
+        ends = [each.incident.fenced_until for each in self.incidents]
+        return None if None in ends else min(end for end in ends if end is not None)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Return the classes of the failures."""
+        found = {each.incident.failure_class for each in self.incidents}
+        return tuple(each.value for each in FailureClass if each in found)
+
+    @property
+    def zone_names(self) -> tuple[str, ...]:
+        """Return the names that the clusters have for the zone."""
+        if self.kind is CauseKind.INCIDENT:
+            return ()
+        place = self.offering.zone if self.offering else self.subject
+        names = {zone for each in self.incidents for zone in each.incident.zones if _place(each, zone) == place}
+        return tuple(sorted(names))
+
+
+def causes_of(incidents: Iterable[ClusterIncident]) -> tuple[Cause, ...]:
+    """Return the causes that at least ``SHARED_BY`` clusters share, the worst first. An incident has one cause."""
+    rest = sorted(incidents, key=lambda each: (each.incident.sort_key, each.cluster))
+    causes: list[Cause] = []
+    for keys in (_bought_or_placed, _same_incident):
+        rest = _take(rest, keys, causes)
+    return tuple(sorted(causes, key=lambda cause: (cause.worst.urgency[:2], -len(cause.clusters), cause.subject)))
+
+
+_Key = tuple[CauseKind, str, Hashable]
+
+
+def _take(
+    rest: Sequence[ClusterIncident], keys: Callable[[ClusterIncident], Iterator[_Key]], causes: list[Cause]
+) -> list[ClusterIncident]:
+    """Add the causes by these keys, the most frequent first. Return the incidents without such a cause."""
+    members: dict[_Key, dict[int, ClusterIncident]] = {}
+    for number, each in enumerate(rest):
+        for key in keys(each):
+            members.setdefault(key, {})[number] = each
+    left = dict(enumerate(rest))
+    order = list(CauseKind)
+    for key, found in sorted(members.items(), key=lambda item: (-_count(item[1].values()), order.index(item[0][0]))):
+        shared = {number: each for number, each in found.items() if number in left}
+        if _count(shared.values()) < SHARED_BY:
+            continue
+        kind, subject, what = key
+        offering = what if isinstance(what, Offering) else None
+        causes.append(Cause(kind=kind, subject=subject, incidents=tuple(shared.values()), offering=offering))
+        left = {number: each for number, each in left.items() if number not in shared}
+    return list(left.values())
+
+
+def _count(incidents: Iterable[ClusterIncident]) -> int:
+    return len({each.cluster for each in incidents})
+
+
+def _place(each: ClusterIncident, zone: str) -> str:
+    return each.places.get(zone, zone)
+
+
+def _bought_or_placed(each: ClusterIncident) -> Iterator[_Key]:
+    incident = each.incident
+    if incident.kind is not IncidentKind.MISSING or incident.failure_class in _NOT_OF_A_ZONE:
+        return
+    if incident.failure_class is not FailureClass.CAPACITY and len(incident.zones) > 1:
+        return  # machines that join in no zone have another cause, such as their image
+    places = {_place(each, zone) for zone in incident.zones}
+    if incident.failure_class is FailureClass.CAPACITY:
+        for offering in each.offerings:
+            if offering.zone in places:
+                yield CauseKind.OFFERING, str(offering), offering
+    for place in places:
+        yield CauseKind.ZONE, place, ""
+
+
+def _same_incident(each: ClusterIncident) -> Iterator[_Key]:
+    """Yield the kind of the incident, with the details that make it the same in several clusters."""
+    incident = each.incident
+    controller = incident.message if incident.kind is IncidentKind.CONTESTED else ""
+    problems = tuple(sorted({problem.kind.value for problem in incident.problems}))
+    yield CauseKind.INCIDENT, incident.kind.value, (incident.failure_class, controller, problems)

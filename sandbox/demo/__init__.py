@@ -1,0 +1,1 @@
+"""`make demo` and `make demo-all`: the deployed functions on simulated clusters and AWS endpoints, in fast motion."""

@@ -1,0 +1,83 @@
+"""`make demo` and `make demo-all`, as fast as the machine allows."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from sandbox.demo import four_clusters, side_by_side
+from sandbox.demo.stage import POOL, Act, Stage
+from sandbox.template import ROOT
+
+_DEMO = (sys.executable, "-m", "sandbox.demo")
+
+
+def _played(demo: Callable[..., Stage], acts: Sequence[Act], minutes: float) -> tuple[Stage, str]:
+    """The demo after its last act, and its output."""
+    output = StringIO()
+    with demo(Console(file=output, width=80), speed=1e9) as stage:
+        assert stage.play(acts, minutes) == 0
+    return stage, output.getvalue()
+
+
+def test_with_evenkeel_pods_wait_shorter_and_the_pool_keeps_its_maximum() -> None:
+    demo, output = _played(side_by_side.SideBySide, side_by_side.ACTS, side_by_side.MINUTES)
+    without, evenkeel = demo.sides.values()
+    assert 0 < evenkeel.pod_minutes < without.pod_minutes / 2
+    assert without.most <= POOL.maximum
+    assert evenkeel.most <= POOL.maximum
+    patches = [request for request in evenkeel.cluster.api.requests if request.has_patched]
+    assert len(patches) > 4
+    assert {request.user for request in patches} == {"evenkeel"}
+    assert not without.cluster.api.requests
+
+    *captions, last = output.split("\n\n")
+    assert all(act.headline.split()[0] in captions[number] for number, act in enumerate(side_by_side.ACTS))
+    _, waited, nodes, patched, maximum, command = last.splitlines()
+    assert [float(number) for number in re.findall(r"(\d+) pod-minutes", waited)] == [
+        round(side.pod_minutes) for side in (without, evenkeel)
+    ]
+    assert re.findall(r"(\d+) \(", nodes) == [
+        str(sum(view.running for view in side.cluster.groups())) for side in (without, evenkeel)
+    ]
+    assert patched.split() == ["patches", "none", "by", "Evenkeel", str(len(patches)), "by", "Evenkeel"]
+    assert maximum.count("kept") == 2
+    assert "evenkeel plan --context" in command
+    assert re.fullmatch(r"[ -~\n]+", output)
+    assert max(map(len, output.splitlines())) <= 80
+
+
+def test_four_clusters_keep_their_maximum_and_run_their_pods() -> None:
+    demo, output = _played(four_clusters.FourClusters, four_clusters.ACTS, four_clusters.MINUTES)
+    assert set(demo.sides) == set(four_clusters.KINDS)
+    for name, side in demo.sides.items():
+        assert side.pending() == 0, name
+        assert POOL.minimum <= side.most <= POOL.maximum, name
+        assert side.patches() > 0, name
+    assert "evenkeel.dev/pool-max is 'many'" in output
+    assert output.count("PoolMaximum kept") == len(four_clusters.KINDS)
+
+
+@pytest.mark.parametrize("lines", [0, 1, 3])
+def test_a_closed_pipe_ends_it_silently(lines: int) -> None:
+    with subprocess.Popen(_DEMO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as demo:
+        assert demo.stdout is not None
+        assert demo.stderr is not None
+        assert all(demo.stdout.readline() for _ in range(lines))
+        demo.stdout.close()
+        assert (demo.wait(60), demo.stderr.read()) == (0, b"")
+
+
+@pytest.mark.parametrize("lines", [1, 6])
+def test_an_interrupt_ends_it_silently(lines: int) -> None:
+    with subprocess.Popen(_DEMO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as demo:
+        assert demo.stdout is not None
+        assert demo.stderr is not None
+        assert all(demo.stdout.readline() for _ in range(lines))
+        demo.send_signal(signal.SIGINT)
+        assert (demo.wait(60), demo.stderr.read()) == (130, b"")

@@ -1,0 +1,131 @@
+"""The status of a cluster with many pools: healthy ones as one line, a repeated text once, one pool by its name."""
+
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from evenkeel.adapters.page.reading import page_of_status
+from evenkeel.adapters.page.render import document
+from evenkeel_cli.answers import print_answer
+from tests.builders import key, zones
+from tests.house import House
+from tests.unit.page.test_page import Seen
+
+COUNT = 14
+
+
+def name(number: int) -> str:
+    return f"team-{number:02}"
+
+
+@pytest.fixture
+def house() -> House:
+    """Fourteen pools of six nodes; two of them have a failure in zone a."""
+    pools = [name(number) for number in range(COUNT)]
+    groups = [group for pool in pools for group in zones((2, 2, 2), bounds=[(1, 9)] * 3, pool=pool)]
+    made = House(groups, pools=[{"name": pool, "min": 3, "max": 12} for pool in pools])
+    for pool in pools[:2]:
+        made.fail("a", pool=pool)
+    return made
+
+
+def printed(answer: dict[str, Any]) -> list[str]:
+    console = Console(width=90)
+    with console.capture() as capture:
+        print_answer(answer | {"decisions": [], "actions": []}, console)
+    return capture.get().splitlines()
+
+
+def page(answer: dict[str, Any], house: House) -> str:
+    return document(page_of_status(answer, "x", house.clock.at))
+
+
+def test_healthy_pools_are_one_line_and_a_repeated_text_is_printed_once(house: House) -> None:
+    lines = printed(house.ask("status"))
+    assert [line.partition(":")[0] for line in lines if "Balanced" in line] == ["team-00", "team-01"]
+    assert [line for line in lines if "the cloud says" in line] == ["  team-00, team-01: a: the cloud says: no room"]
+    assert len([line for line in lines if "capacity failure" in line]) == 1
+    assert lines[-1] == "12 healthy pools, 72 nodes"
+
+
+def test_unhealthy_leaves_healthy_pools_out_of_the_answer(house: House) -> None:
+    answer = house.ask("status", unhealthy=True)
+    assert [pool["name"] for pool in answer["pools"]] == ["team-00", "team-01"]
+    assert answer["healthy"] == {"pools": 12, "nodes": 72}
+    assert printed(answer)[-1] == "12 healthy pools, 72 nodes"
+
+
+def test_one_pool_is_printed_whole_also_if_it_is_healthy(house: House) -> None:
+    lines = printed(house.ask("status", pool="team-09"))
+    assert lines[1].startswith("team-09: Balanced, min 3, max 12")
+    assert not [line for line in lines if "healthy pool" in line]
+    assert house.refused("status", pool="team-77").startswith("pool is 'team-77'")
+    assert "name the cluster" in house.refused("status", cluster=None, pool="team-09")
+
+
+def test_many_unhealthy_pools_are_one_row_each(house: House) -> None:
+    house.ask("fence-zone", zone="a", **{"for": "2h"})
+    answer = house.ask("status")
+    lines = printed(answer)
+    assert [line.split() for line in lines if line.startswith("team-05")] == [
+        ["team-05", "6", "of", "6", "3", "12", "a", "fenced"]
+    ]
+    assert len(lines) < 2 * COUNT
+    assert len([line for line in lines if "zone a is impaired" in line]) == 1
+    html = page(answer, house)
+    assert html.count('<details class="one">') == COUNT
+    assert Seen(html).text.count("zone a is impaired") == 1
+
+
+def test_missing_nodes_messages_and_remedies_of_many_pools_are_told_once(house: House) -> None:
+    house.ask("fence-zone", zone="a", **{"for": "2h"})
+    answer = house.ask("status")
+    for number, pool in enumerate(answer["pools"]):
+        said = f"no room, request id: {number:08}-0000-4000-8000-000000000040"
+        pool["groups"][0]["failure"] = {"message": said}
+        pool["groups"][1]["held"] = [f"held {number} times"]
+    incident = {"severity": "critical", "kind": "missing", "todo": "Fix it", "command": "evenkeel x", "runbook": "url"}
+    pools = [answer["pools"][number] for number in (7, 9)]
+    answer["incidents"] = [
+        {**incident, "pool": f"ns/{pool['name']}", "groups": [str(key("a", pool=pool["name"]))], "missing": 2 + n}
+        for n, pool in enumerate(pools)
+    ]
+    lines = printed(answer)
+    assert lines[1] == "critical  5 nodes missing: team-07, team-09"
+    assert lines[2] == "  What to do: Fix it: evenkeel x (url)"
+    rows = [line.split() for line in lines if line.startswith("team-")]
+    assert rows[0][:6] == ["team-09", "6", "of", "9,", "3", "missing"]
+    assert rows[1][:6] == ["team-07", "6", "of", "8,", "2", "missing"]
+    assert len([line for line in lines if "request id: …" in line]) == 1
+    assert "  4 more notes: --pool NAME prints those of a pool" in lines
+
+
+def test_the_page_sums_up_alike_incidents_and_lists_the_pool_with_most_missing_nodes_first(house: House) -> None:
+    house.ask("fence-zone", zone="a", **{"for": "2h"})
+    answer = house.ask("status")
+    incident = {"severity": "critical", "kind": "missing", "class": "capacity", "zones": ["a"], "todo": "Fix it"}
+    answer["incidents"] = [
+        {
+            **incident,
+            "pool": f"ns/{name(number)}",
+            "groups": [str(key("a", pool=name(number)))],
+            "missing": missing,
+            "since": f"2026-01-15T11:{number}:00Z",
+            "headline": f"{name(number)} lacks nodes",
+        }
+        for number, missing in ((11, 2), (12, 4))
+    ]
+    text = Seen(page(answer, house)).text
+    title = "2 pools: 6 nodes missing: capacity in a"
+    assert text[text.index(title) + len(title) :].strip().startswith("since 11:11:00 UTC")
+    assert text.index("team-12 6 of 10 running, 4 missing") < text.index("team-11 6 of 8 running, 2 missing")
+    assert text.index("team-11 6 of 8") < text.index("team-00 6 of 6")
+
+
+def test_the_page_folds_healthy_pools_and_shows_a_shared_text_once(house: House) -> None:
+    html = page(house.ask("status"), house)
+    (folded,) = (part for part in html.split("<details") if "12 healthy pools, 72 nodes" in part)
+    assert folded.startswith(' class="healthy-pools"')
+    assert Seen(html).text.count("no room") == 1
+    assert "team-00, team-01: a: failure 1 in a row, capacity: no room" in Seen(html).text

@@ -1,0 +1,174 @@
+"""What `plan -f` proposes where it finds no pool."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from evenkeel_cli.main import app
+from tests import objects
+from tests.objects import ZONES, Object
+
+_LABEL = "kubectl label machinedeployments.cluster.x-k8s.io -n prod"
+
+
+def proposed(folder: Path, *items: Object) -> list[str]:
+    file = folder / "objects.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
+    table = CliRunner().invoke(app, ["plan", "-f", str(file)], catch_exceptions=False)
+    done = CliRunner().invoke(app, ["plan", "-f", str(file), "-o", "json"], catch_exceptions=False)
+    assert (table.exit_code, done.exit_code) == (4, 4), done.output
+    lines: list[str] = json.loads(done.stdout)["proposals"]
+    assert table.stdout.splitlines()[-len(lines) :] == lines if lines else "run" not in table.stdout
+    return lines
+
+
+def deployment(name: str, zone: str | None, *, bounds: bool = True, **labels: str) -> Object:
+    """A MachineDeployment whose nodes' cpu and memory are unknown."""
+    item = objects.cluster_api(ZONES[0], 2)
+    annotations = objects.bounds_of("cluster-api", 1, 4) if bounds else {}
+    metadata = {"name": name, "namespace": "prod", "labels": labels, "annotations": annotations}
+    spec: dict[str, Any] = {"clusterName": "demo", **({} if zone is None else {"failureDomain": zone})}
+    return {**item, "metadata": metadata, "spec": {**item["spec"], "clusterName": "demo", "template": {"spec": spec}}}
+
+
+def test_groups_that_look_alike_apart_from_their_zone_get_one_label(tmp_path: Path) -> None:
+    groups = [deployment(f"workers-{zone[-1]}", zone) for zone in ZONES]
+    assert proposed(tmp_path, *groups) == [f"{_LABEL} workers-a workers-b workers-c evenkeel.dev/pool=workers"]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["demo-web-a", "demo-web-b", "demo-web-c"],
+        [f"web-{zone}" for zone in ZONES],
+        [f"web-{zone}-x7k2p" for zone in ZONES],
+        ["demo-web-0", "demo-web-1", "demo-web-2"],
+        ["demo-web-0-x7k2p", "demo-web-1-bbbbb", "demo-web-2-zzzzz"],
+        ["web.z1", "web.z2", "web.z3"],
+    ],
+)
+def test_a_pool_is_named_after_what_its_names_share(names: list[str], tmp_path: Path) -> None:
+    groups = [deployment(name, zone) for name, zone in zip(names, ZONES, strict=True)]
+    assert proposed(tmp_path, *groups) == [f"{_LABEL} {' '.join(names)} evenkeel.dev/pool=web"]
+
+
+def test_at_most_three_lines_for_the_largest_sets(tmp_path: Path) -> None:
+    alone = deployment("solo-x", ZONES[0])
+    groups = [deployment(f"{pool}-{zone[-1]}", zone) for pool in ("gpu", "web", "db") for zone in ZONES]
+    lines = proposed(tmp_path, alone, *groups)
+    assert [line.rpartition("=")[2] for line in lines] == ["db", "gpu", "web"]
+
+
+def test_groups_without_bounds_get_the_numbers_of_today(tmp_path: Path) -> None:
+    labelled = [deployment(f"web-{zone[-1]}", zone, bounds=False, **{"evenkeel.dev/pool": "web"}) for zone in ZONES]
+    annotate = (
+        _LABEL.replace("label", "annotate", 1) + " web-a web-b web-c evenkeel.dev/pool-min=6 evenkeel.dev/pool-max=6"
+    )
+    assert proposed(tmp_path, *labelled) == [annotate]
+    groups = [deployment(f"web-{zone[-1]}", zone, bounds=False) for zone in ZONES]
+    assert proposed(tmp_path, *groups) == [f"{_LABEL} web-a web-b web-c evenkeel.dev/pool=web", annotate]
+
+
+def test_groups_without_a_zone_get_one_from_their_names(tmp_path: Path) -> None:
+    groups = [deployment(f"web-rack{number}", None) for number in (1, 2)]
+    assert proposed(tmp_path, *groups) == [
+        f"{_LABEL} web-rack{number} evenkeel.dev/pool=web topology.kubernetes.io/zone=rack{number}" for number in (1, 2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("item", "line"),
+    [
+        (
+            {
+                "apiVersion": "core.gardener.cloud/v1beta1",
+                "kind": "Shoot",
+                "metadata": {"name": "main", "namespace": "garden-demo"},
+                "status": {"technicalID": "shoot--demo--main"},
+            },
+            "evenkeel objects --context SEED -n shoot--demo--main > objects.yaml",
+        ),
+        (
+            {
+                "apiVersion": "hypershift.openshift.io/v1beta1",
+                "kind": "NodePool",
+                "metadata": {"name": "demo-a", "namespace": "clusters"},
+                "spec": {"clusterName": "demo"},
+            },
+            "evenkeel objects --context MANAGEMENT-CLUSTER -n clusters -n clusters-demo > objects.yaml",
+        ),
+        (
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {
+                    "name": "ip-0",
+                    "annotations": {"machine.openshift.io/machine": "mapi/w"},
+                },
+            },
+            "evenkeel objects --context OPENSHIFT-CLUSTER -n mapi > objects.yaml",
+        ),
+        ({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}}, None),
+    ],
+    ids=["Shoot", "NodePool", "Node", "unknown"],
+)
+def test_objects_without_node_groups_show_where_these_are(item: Object, line: str | None, tmp_path: Path) -> None:
+    assert proposed(tmp_path, item) == ([] if line is None else [line])
+
+
+@pytest.mark.parametrize("name", ["x; rm -rf /; \n-", "--overwrite-", "evenkeel.dev/x=1-"])
+def test_names_from_a_file_cannot_be_commands_or_options(name: str, tmp_path: Path) -> None:
+    assert proposed(tmp_path, *(deployment(f"{name}{zone[-1]}", zone) for zone in ZONES)) == []
+
+
+def test_the_lines_for_one_pool_are_complete(tmp_path: Path) -> None:
+    groups = [deployment(f"web-{zone[-1]}", None, bounds=False) for zone in ZONES]
+    lines = proposed(tmp_path, *groups)
+    assert len(lines) == 4
+    shown = CliRunner().invoke(app, ["plan", "-f", str(tmp_path / "objects.json")]).stdout
+    assert "(the numbers are today's nodes, the zones are parts of names: check them)" in shown
+    for group, line in zip(groups, lines, strict=False):
+        group["metadata"]["labels"] = dict(pair.split("=") for pair in shlex.split(line)[-2:])
+    assert proposed(tmp_path, *groups) == lines[3:]
+    groups[0]["metadata"]["annotations"] = dict(pair.split("=") for pair in shlex.split(lines[3])[-2:])
+    file = tmp_path / "objects.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": groups}), encoding="utf-8")
+    assert CliRunner().invoke(app, ["plan", "-f", str(file)]).exit_code == 0
+
+
+def test_a_value_that_is_there_is_overwritten(tmp_path: Path) -> None:
+    labelled = [deployment(f"web-{zone[-1]}", zone, bounds=False, **{"evenkeel.dev/pool": ""}) for zone in ZONES]
+    labelled[0]["metadata"]["annotations"] = {"evenkeel.dev/pool-max": "0", "evenkeel.dev/pool-min": "2"}
+    assert [line.partition("prod ")[2] for line in proposed(tmp_path, *labelled)] == [
+        "--overwrite web-a web-b web-c evenkeel.dev/pool=web",
+        "--overwrite web-a web-b web-c evenkeel.dev/pool-max=6",
+    ]
+
+
+def test_names_without_a_zone_get_no_zone(tmp_path: Path) -> None:
+    assert proposed(tmp_path, *(deployment(name, None) for name in ("web", "db", "my-cache"))) == []
+
+
+def test_a_record_that_names_no_pools_gets_the_line_that_discovers_them(tmp_path: Path) -> None:
+    file, record = tmp_path / "objects.json", tmp_path / "record.yaml"
+    file.write_text(json.dumps(deployment("web-a", ZONES[0])), encoding="utf-8")
+    record.write_text("level: converge", encoding="utf-8")
+    arguments = ["plan", "-f", str(file), "--record", str(record)]
+    named = CliRunner().invoke(app, [*arguments, "-o", "name"])
+    assert (named.exit_code, named.stdout) == (4, "")
+    heading = "to get a pool, add to the record (a plan without a record has this line):"
+    assert named.stderr.splitlines() == [heading, "pools: {discover: similar}"]
+    document = json.loads(CliRunner().invoke(app, [*arguments, "-o", "json"]).stdout)
+    assert document["proposals"] == ["pools: {discover: similar}"]
+
+
+def test_without_node_groups_a_plan_says_what_it_looked_for(tmp_path: Path) -> None:
+    file = tmp_path / "objects.yaml"
+    file.write_text("{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}}", encoding="utf-8")
+    ran = CliRunner().invoke(app, ["plan", "-f", str(file)])
+    last = ran.stdout.splitlines()[-1]
+    assert last.startswith("no node group in the files: looked for machinedeployments.machine.sapcloud.io, ")

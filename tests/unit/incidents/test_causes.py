@@ -1,0 +1,269 @@
+"""The causes that clusters share: which incidents they take, and what status and page say of them."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from typer.testing import CliRunner
+
+from evenkeel.adapters.page.reading import page_of_status
+from evenkeel.adapters.page.render import document
+from evenkeel.application.ports import RUNBOOKS
+from evenkeel.domain.incidents.causes import SHARED_BY, CauseKind, ClusterIncident, causes_of
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.incidents import Incident, IncidentKind, Severity
+from evenkeel.domain.model.offerings import Offering
+from evenkeel.texts.incidents import cause_command, cause_text, cause_todo
+from evenkeel_cli import stack_client
+from evenkeel_cli.answers import print_answer
+from evenkeel_cli.main import app
+from tests.builders import MINUTE, NOW, key
+from tests.fakes import plenty
+from tests.house import House
+from tests.pages import fleet_house, told_fleet
+from tests.unit.page.test_page import Seen
+
+M5 = Offering("aws", "eu-central-1", "euc1-az2", "m5.xlarge", "on-demand")
+IDS = {"a": "euc1-az2", "b": "euc1-az3"}
+
+
+def missing(
+    cluster: str, zone: str = "a", kind: FailureClass = FailureClass.CAPACITY, **fields: Any
+) -> ClusterIncident:
+    incident = Incident(
+        kind=IncidentKind.MISSING,
+        since=NOW - (5 + len(cluster)) * MINUTE,
+        pool="capi/prod/workers",
+        zones=(zone,),
+        missing=2,
+        requested=9,
+        failure_class=kind,
+    )
+    return ClusterIncident(cluster=cluster, incident=incident, **{"places": IDS, **fields})
+
+
+def of_kind(cluster: str, kind: IncidentKind, **fields: Any) -> ClusterIncident:
+    return ClusterIncident(cluster=cluster, incident=Incident(kind=kind, since=NOW - 9 * MINUTE, **fields))
+
+
+ZONE_A = (missing("a"), missing("b"), missing("c"))
+
+
+def found(*incidents: ClusterIncident) -> dict[str, tuple[str, ...]]:
+    return {f"{cause.kind} {cause.subject}": cause.clusters for cause in causes_of(incidents)}
+
+
+def test_a_zone_is_one_cause_by_its_id_whatever_each_account_calls_it() -> None:
+    other = missing("c", "x", FailureClass.TIMEOUT, places={"x": "euc1-az2"})
+    (cause,) = causes_of([missing("a"), missing("bb"), other, missing("d", "b")])
+    assert (cause.kind, cause.subject, cause.clusters) == (CauseKind.ZONE, "euc1-az2", ("a", "bb", "c"))
+    assert cause_text(cause, NOW) == (
+        "zone euc1-az2 (a, x): 3 clusters, 6 nodes missing for 7 min, since 2026-01-15T11:53:00Z: capacity, timeout"
+    )
+    assert cause_command(cause, "ek") == "evenkeel fence-zone --stack ek --zone-id euc1-az2 --all --for 2h"
+
+
+def test_two_clusters_share_no_cause() -> None:
+    assert SHARED_BY == 3
+    assert found(missing("a"), missing("b")) == {}
+
+
+def test_an_offering_is_named_rather_than_its_zone_if_all_lack_it() -> None:
+    lacking = [missing(name, offerings=(M5,)) for name in "abc"]
+    (cause,) = causes_of(lacking)
+    assert cause_text(cause, NOW).startswith("m5.xlarge in euc1-az2 (a): 3 clusters, 6 nodes missing")
+    assert "add a machine type or a zone" in cause_todo(cause, NOW)
+    assert found(*lacking, missing("d")) == {"zone euc1-az2": ("a", "b", "c", "d")}
+
+
+@pytest.mark.parametrize("kind", [FailureClass.QUOTA, FailureClass.CONFIGURATION])
+def test_a_failure_of_the_account_is_not_blamed_on_a_zone(kind: FailureClass) -> None:
+    (cause,) = causes_of([missing(name, "a", kind) for name in "abc"])
+    assert cause_text(cause, NOW).startswith(f"missing nodes: {kind.value}: 3 clusters, 6 nodes missing for 6 min")
+    assert cause_command(cause, "ek") == "evenkeel explain --stack ek --cluster a --pool capi/prod/workers"
+
+
+def test_machines_that_join_in_no_zone_are_not_blamed_on_one() -> None:
+    everywhere = missing("d", kind=FailureClass.TIMEOUT)
+    spread = replace(everywhere, incident=replace(everywhere.incident, zones=("a", "b", "c")))
+    zone = [missing(name) for name in "abc"]
+    assert found(*zone, everywhere) == {"zone euc1-az2": ("a", "b", "c", "d")}
+    assert found(*zone, spread) == {"zone euc1-az2": ("a", "b", "c")}
+
+
+def test_reverts_share_a_cause_only_by_the_same_controller() -> None:
+    argo = [of_kind(name, IncidentKind.CONTESTED, message="argocd", pool="x/y/z") for name in "abc"]
+    (cause,) = causes_of([*argo, of_kind("d", IncidentKind.CONTESTED, message="flux", pool="x/y/z")])
+    assert cause.clusters == ("a", "b", "c")
+    assert cause_text(cause, NOW).startswith("reverted by argocd: 3 clusters for 9 min")
+
+
+def test_an_outage_refused_access_and_an_invalid_record_have_three_severities() -> None:
+    kinds = (IncidentKind.MISSING, IncidentKind.ACCESS, IncidentKind.INVALID_RECORD)
+    assert [kind.severity for kind in kinds] == [*Severity]
+
+
+_ANY = st.builds(
+    lambda cluster, zone, kind, lacks: missing(cluster, zone, kind, offerings=(M5,) if lacks else ()),
+    st.sampled_from("abcdefg"),
+    st.sampled_from("abc"),
+    st.sampled_from(FailureClass),
+    st.booleans(),
+) | st.builds(of_kind, st.sampled_from("abcdefg"), st.sampled_from(IncidentKind))
+
+
+@given(st.lists(_ANY, max_size=25))
+def test_every_incident_has_at_most_one_cause_and_every_cause_three_clusters(incidents: list[ClusterIncident]) -> None:
+    causes = causes_of(incidents)
+    assert all(len(cause.clusters) >= SHARED_BY for cause in causes)
+    taken = [id(each) for cause in causes for each in cause.incidents]
+    assert len(taken) == len(set(taken))
+    assert set(taken) <= {id(each) for each in incidents}
+    ranks = [cause.worst.urgency[:2] for cause in causes]
+    assert ranks == sorted(ranks)
+
+
+def printed(answer: dict[str, Any]) -> list[str]:
+    console = Console(width=100, record=True)
+    with console.capture() as capture:
+        print_answer(answer, console)
+    return capture.get().splitlines()
+
+
+FLEET = told_fleet(40)
+
+
+def test_nodes_that_are_missing_in_several_zones_do_not_count_to_one() -> None:
+    outage = replace(missing("d").incident, zones=("a", "b"), is_outage=True)
+    (cause,) = causes_of([*ZONE_A, replace(missing("d"), incident=outage)])
+    assert "4 clusters, 8 nodes missing (2 of them in several zones) for " in cause_text(cause, NOW)
+
+
+def test_the_fence_that_a_status_proposes_has_its_selector() -> None:
+    answer = fleet_house(40).ask("status", None, selector="!team")
+    assert answer["causes"][0]["command"].endswith("--zone eu-central-1a --selector '!team' --for 2h")
+
+
+def test_a_zone_is_told_to_be_fenced_once_it_is_in_each_cluster() -> None:
+    fenced = [replace(each.incident, fenced_until=NOW + number * MINUTE) for number, each in enumerate(ZONE_A, 30)]
+    (cause,) = causes_of(replace(each, incident=one) for each, one in zip(ZONE_A, fenced, strict=True))
+    assert cause_todo(cause, NOW).startswith("The zone is fenced until 2026-01-15T12:30:00Z, so no group grows there.")
+    assert cause_todo(cause, NOW + 31 * MINUTE).endswith(
+        "To stop scale-up there in every cluster that has the zone, fence it"
+    )
+    (cause,) = causes_of([ZONE_A[0], *(replace(each, incident=fenced[1]) for each in ZONE_A[1:])])
+    assert cause_todo(cause, NOW).endswith("fence it")
+
+
+def test_an_incident_knows_when_its_zones_are_fenced_by_hand() -> None:
+    house = House()
+    ends = []
+    for zone in "abc":
+        house.cluster.change(key(zone), requested=4, running=2, machines=())
+        house.fail(zone)
+        house.rebalance("demo", "schedule", plenty)
+        house.ask("fence-zone", zone=zone, **{"for": "2h"})
+        house.rebalance("demo", "zone", plenty)
+        ends += [incident.fenced_until for incident in house.store.load("demo").cluster_health.incidents]
+    assert ends[-1] == house.clock.at + timedelta(hours=2)
+
+
+def test_status_begins_with_causes_and_folds_their_clusters() -> None:
+    lines = printed(FLEET)
+    assert lines[0].startswith(
+        "critical  zone eu-central-1a: 3 clusters, 11 nodes missing (8 of them in several zones) for 23 min, since 2026"
+    )
+    assert lines[1] == "  prod-eu-01, prod-eu-03, prod-eu-04"
+    assert "What to do: Check the provider's status of this zone." in lines[2]
+    assert lines[2].endswith("evenkeel fence-zone --stack NAME --zone eu-central-1a --all --for 2h")
+    assert lines[3].startswith("warning   unreachable: 3 clusters for 34 min")
+    assert lines[-2] == "evenkeel explain prints each message and what to do"
+    rows = [line.split()[:2] for line in lines[6:-2]]
+    assert rows == [
+        ["prod-eu-02", "critical"],
+        ["prod-eu-08", "warning"],
+        ["prod-eu-09", "info"],
+        ["prod-eu-10", "info"],
+        ["prod-eu-01", "info"],  # its other incident is told by no cause
+    ]
+    assert lines[-1] == "30 others: 27 well, 2 paused, 1 not checked yet; 3 of 40 in dry run"
+
+
+def test_the_page_begins_with_causes_before_any_cluster() -> None:
+    html = document(page_of_status(FLEET, "x", NOW + timedelta(minutes=1)))
+    text = Seen(html).text
+    assert text.index("zone eu-central-1a: 3 clusters") < text.index("Clusters with incidents")
+    assert "since 11:37:00 UTC (24 min), 11 nodes missing (8 of them in several zones): capacity" in text
+    assert '<span class="severity critical">critical</span> zone eu-central-1a' in html
+    assert '<span class="severity warning">warning</span>' in html
+    assert '<span class="severity info">info</span>' in html
+
+
+def test_explain_without_a_cluster_explains_each_open_incident_once() -> None:
+    house = fleet_house(40)
+    answer = house.ask("explain", None)
+    lines = answer["sentences"]
+    assert lines[0].startswith(
+        "critical: zone eu-central-1a: 3 clusters, 11 nodes missing (8 of them in several zones) for 23 min, since 2026"
+    )
+    assert lines[1].startswith("prod-eu-01: since 2026-01-15T11:37:00Z: workers: 8 of 20 nodes missing for 23 min")
+    assert "evenkeel fence-zone --stack NAME --zone eu-central-1a --all --for 2h" in lines[4]
+    incidents = answer["incidents"]
+    assert len(incidents) == 11
+    for incident in incidents:
+        (line,) = (
+            each for each in lines if f"{incident['cluster']}: since {incident['since']}: {incident['message']}" in each
+        )
+        remedy = lines[lines.index(line) + 1 :]
+        assert any(each.startswith("What to do: ") for each in remedy)
+    assert len([line for line in lines if "API server runs" in line]) == 1
+    assert "name the cluster" in house.refused("explain", cluster=None, pool="workers")
+    assert answer["message"] == "clusters: 40; 10 with incidents, 1 not checked yet, 2 paused, 27 well"
+
+
+def test_explain_of_many_clusters_quotes_three_of_a_cause_and_names_the_others() -> None:
+    lines = fleet_house(200, 100).ask("explain", None)["sentences"]
+    unreachable = next(number for number, line in enumerate(lines) if "unreachable: 30 clusters" in line)
+    assert [line.partition(":")[0] for line in lines[unreachable + 1 : unreachable + 4]] == [
+        *("prod-eu-05", "prod-eu-06", "prod-eu-07")
+    ]
+    assert lines[unreachable + 4].startswith("The same in prod-eu-15, prod-eu-16, ")
+    assert lines[unreachable + 4].endswith(" and 15 more.")
+    assert lines[unreachable + 5].startswith("What to do: ")
+    assert len(lines) < 60
+
+
+@pytest.mark.parametrize(("selector", "code"), [("team=web", 0), ("team=wbe", 2)])
+def test_explain_finds_clusters_by_label(selector: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House(labels={"team": "web"})
+    monkeypatch.setattr(stack_client, "ask", lambda _, event: house.operate(event, plenty))
+    ran = CliRunner().invoke(app, ["explain", "--stack", "s", "-l", selector])
+    assert ran.exit_code == code, ran.output
+    assert ("1 well" in ran.output or "not checked yet" in ran.output) is (code == 0)
+
+
+def test_a_fenced_group_is_not_said_to_need_no_change() -> None:
+    house = House()
+    for zone in "abc":
+        house.fail(zone)
+    house.settle()
+    told = " ".join(text for group in house.ask("explain", pool="workers")["groups"].values() for text in group)
+    assert "is fenced" in told
+    for calm in ("left alone", "o change needed", "as it should be"):
+        assert calm not in told
+
+
+def test_status_page_and_explain_link_to_the_runbooks_by_url() -> None:
+    html = document(page_of_status(FLEET, "x", NOW))
+    assert f'<a href="{RUNBOOKS}#unreachable" rel="noreferrer">Runbook</a>' in html
+    told = json.dumps([FLEET, fleet_house(40).ask("explain", None)]) + Seen(html).text
+    assert RUNBOOKS in told
+    assert "docs/" not in told.replace(RUNBOOKS, "")
+    house = fleet_house(40)
+    house.operate = replace(house.operate, runbooks="https://wiki.example/evenkeel")
+    assert house.ask("status", None)["causes"][0]["runbook"] == "https://wiki.example/evenkeel#capacity"
