@@ -61,7 +61,7 @@ def test_a_quiet_check_is_measured_with_connections_kept_and_new() -> None:
 def test_status_of_all_is_four_queries_and_folds_the_incident_that_clusters_share() -> None:
     (found,) = figures(stored.status_of_all(clusters=120, unreachable=40, rounds=1)).values()
     assert found["requests"] == "4 Query"
-    assert found["lines"] == 3 + 2 + 1, "40 unreachable clusters, two with missing nodes, all others"
+    assert found["lines"] == 3 + 2 + 1 + 1, "40 unreachable, two with missing nodes, where to read on, all others"
     assert found["last line"] == "78 others: 78 well"
 
 

@@ -45,6 +45,10 @@ def scene(request: pytest.FixtureRequest) -> Scene:
     return SCENES[name](owner)
 
 
+# Replicas are on the group, on the group with bounds on its owner, or on the owner.
+WRITTEN_DIFFERENTLY = ("gardener", "cluster-class", "hypershift")
+
+
 def on(*names: str, owners: tuple[str, ...] = OWNERS) -> pytest.MarkDecorator:
     params = [pytest.param((name, owner), id=f"{name}-{owner}") for name in names for owner in owners]
     return pytest.mark.parametrize("scene", params, indirect=True)
@@ -66,7 +70,7 @@ def test_a_death_or_a_lost_answer_at_any_step_does_no_harm(scene: Scene, how: Ho
     assert dying_at_every_step(scene, [how]) == {}
 
 
-@on("move", "growth", "give-back", "named-machine", "unneeded")
+@on("move", "growth", "give-back", "named-machine", "unneeded", owners=WRITTEN_DIFFERENTLY)
 def test_a_second_death_at_any_step_of_the_next_run_does_no_harm(scene: Scene) -> None:
     # The worst place: what is given up has been written, what is taken on has not.
     assert dying_again(scene, max(patches_of(scene))) == {}
@@ -105,7 +109,7 @@ class TestStuckReplicas:
         assert played.replicas()[DEAD] == 2
         assert len(patches_of(scene)) >= 3
 
-    @on("move-beside-ca", "release")
+    @on("move-beside-ca", "release", owners=WRITTEN_DIFFERENTLY)
     @pytest.mark.parametrize("zone", [BUSY, DEAD])
     def test_an_order_of_cluster_autoscaler_meanwhile_is_added_and_nothing_else(self, scene: Scene, zone: str) -> None:
         """In the failing zone its order is released with the others, or moved."""
