@@ -48,7 +48,7 @@ class _Commands(TyperGroup):
             code = failure.code
             try:
                 _print_failure(failure, _form(words))
-            except OSError:  # nobody reads the failure: its exit code remains
+            except OSError:  # the failure cannot be printed, but its exit code remains
                 _discard_output()
         sys.exit(code or 0)
 

@@ -1,4 +1,4 @@
-"""Options that several commands share. The module imports nothing of the product: help and completion are quick."""
+"""Options that several commands share. The module does not import the product, so help and completion are fast."""
 
 import os
 from typing import Annotated

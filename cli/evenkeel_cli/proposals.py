@@ -1,4 +1,4 @@
-"""Propose what to do where a plan has no pool: a few lines to paste, made from what was found."""
+"""Propose lines to paste where a plan has no pool, made from the objects that were read."""
 
 import re
 import shlex

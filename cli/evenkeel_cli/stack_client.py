@@ -169,7 +169,7 @@ def _error(error: Exception, stack: str, function: str, service: str, action: st
 
 
 def _message(error: ClientError) -> str:
-    """Return AWS's message. A proxy may answer in its place, with a page that no terminal shows well."""
+    """Return AWS's message. A proxy may answer with an HTML page, which is not shown."""
     text = str(error.response.get("Error", {}).get("Message", ""))
     if "<html" not in text.lower():
         return text

@@ -102,13 +102,13 @@ def table(title: str) -> Table:
 
 
 def shortened(names: Sequence[str], width: int) -> list[str]:
-    """Return the names in this width. What they have in common at their beginning is cut, not where they differ."""
+    """Return the names in this width. A common beginning is cut, and the parts that differ stay."""
     if max(map(len, names), default=0) <= width:
         return [*names]
-    # The first and the last in order have in common what all have.
+    # The common beginning of the first and the last name in order is that of all names.
     pairs = zip(min(names), max(names), strict=False)
     common = "".join(first for first, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-    # The last word that all have stays if there is space for it.
+    # The last common word stays if there is space for it.
     starts = [max(part.rfind(mark) for mark in "-./_") + 1 for part in (common[:-1], common)]
     if len({*names}) == 1:
         starts = [0]

@@ -176,7 +176,7 @@ def padded(text: Text, width: int) -> Text:
 
 
 class Stage(AbstractContextManager["Stage"]):
-    """Clusters that the deployed functions check, and others beside them; `speed`: simulated seconds in a second."""
+    """Clusters with and without the deployed functions; `speed`: simulated seconds in a second."""
 
     loops_per_row = 6
 

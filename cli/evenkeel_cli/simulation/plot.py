@@ -161,7 +161,7 @@ def _draw_pool(panel: Any, record: Record, pool: PoolSetup, lanes: Sequence[str]
 
 
 def _draw_demand(panel: Any, times: Sequence[float], snapshots: Sequence[Snapshot], pool: PoolSetup) -> list[int]:
-    """Draw the demand and fill what is unmet. Return the demand, which may be the highest line of the panel."""
+    """Draw the demand and fill the unmet part. Return the demand, which may be the highest line of the panel."""
     if snapshots[0].pods is None:
         lower = [sum(group.running for group in snapshot.of_pool(pool.name)) for snapshot in snapshots]
         unmet = [_waiting(snapshot, pool) for snapshot in snapshots]

@@ -105,7 +105,7 @@ def zone_todo_of_alert() -> str:
 
 
 def cause_command(cause: Cause, stack: str, selector: str = "") -> str:
-    """Return the command to run, for the clusters of the selector; for what is no zone, for the worst cluster."""
+    """Return the command to run: for the selected clusters, or for the worst one if the cause is not a zone."""
     if cause.kind is not CauseKind.ZONE:
         return command_line(cause.worst, cause.clusters[0], stack)
     name = cause.subject.rpartition("/")[2]

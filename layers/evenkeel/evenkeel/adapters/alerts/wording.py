@@ -1,4 +1,4 @@
-"""The lines of a notification. What incidents of several clusters share is told once, with its remedy.
+"""The lines of a notification. A cause that several clusters share is shown once, with its remedy.
 
 A message from a cloud or an API server may contain any text. So it is shortened to one line without control characters,
 and its links and mentions are disabled.
@@ -114,7 +114,7 @@ def _blocks(alerts: Sequence[Alert]) -> Iterator[_Block]:
 
 
 def _of_cause(cause: Cause, alerts: Mapping[_Key, Alert], *, is_over: bool) -> Iterator[str]:
-    """Yield the lines of a cause: what is shared and since when, the clusters, what to do, and the runbook."""
+    """Yield the lines of a cause: the cause with its time, the clusters, the remedy, and the runbook."""
     clusters = plain(some_names(cause.clusters))
     if is_over:
         yield one_line(f"Over: {plain(cause_title(cause))}: {clusters}", LONGEST_LINE)

@@ -9,7 +9,7 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.incidents import Incident, IncidentKind
 from evenkeel.domain.model.offerings import Offering
 
-# From this number of clusters on, what they share is shown as one cause.
+# A cause is shown if at least this many clusters share it.
 SHARED_BY = 3
 # A quota or a configuration is that of an account, so such failures are no sign of a zone.
 _NOT_OF_A_ZONE = frozenset({FailureClass.QUOTA, FailureClass.CONFIGURATION})
@@ -120,7 +120,8 @@ def _take(
         kind, subject, what = key
         offering = what if isinstance(what, Offering) else None
         causes.append(Cause(kind=kind, subject=subject, incidents=tuple(shared.values()), offering=offering))
-        left = {number: each for number, each in left.items() if number not in shared}
+        for number in shared:
+            del left[number]
     return list(left.values())
 
 

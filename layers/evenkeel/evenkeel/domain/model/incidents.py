@@ -14,7 +14,7 @@ TROUBLE_AFTER = timedelta(minutes=5)
 
 
 class Severity(StrEnum):
-    """How urgent an incident is, the worst first. The value is a JSON value and a word for people."""
+    """How urgent an incident is, the worst first. The value is printed, and is a JSON value."""
 
     CRITICAL = "critical"  # nodes are missing: this pages the person on call, also at night
     WARNING = "warning"  # Evenkeel cannot do all of its work
