@@ -268,7 +268,7 @@ class TestMissingNodes:
             assert answer["incidents"][0]["outage"] is outage
         assert replace(incident, is_outage=False).matter == incident.matter
 
-    def test_demand_that_went_away_ends_it_where_a_zone_is_well(self) -> None:
+    def test_demand_that_went_away_ends_it_after_the_longest_backoff_where_a_zone_is_well(self) -> None:
         house = House()
         stuck(house, (4, 2, 2), (2, 2, 2))
         fail(house, "a", FailureClass.QUOTA)
@@ -281,8 +281,20 @@ class TestMissingNodes:
             "workers: the failed zones have delivered no node yet for 1 min: quota"
             in house.ask("status", None)["clusters"][0]["message"]
         )
-        house.runs(6)
+        house.runs(34)
+        assert [what for what, _ in changes(house)] == ["Opened"]
+        house.run()
         assert [what for what, _ in changes(house)] == ["Opened", "Closed"]
+
+    def test_an_autoscaler_that_gives_up_and_retries_after_half_an_hour_continues_it(self) -> None:
+        house = House(on_failure="hold")
+        for _ in range(4):
+            stuck(house, (4, 2, 2), (2, 2, 2))
+            fail(house, "a")
+            house.runs(15)
+            stuck(house, (2, 2, 2), (2, 2, 2))
+            house.runs(31)
+        assert [what for what, _ in changes(house)] == ["Opened"]
 
     def test_machines_that_come_back_one_by_one_are_not_a_change_each(self) -> None:
         house = House(pools=[{"name": "workers", "min": 3, "max": 200}])

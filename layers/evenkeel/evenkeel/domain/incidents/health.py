@@ -39,6 +39,7 @@ from evenkeel.domain.model.groups import GroupKey, State, is_outage
 from evenkeel.domain.model.incidents import Change, ClusterHealth, Incident, IncidentChange, IncidentKind, Notified
 from evenkeel.domain.model.past_orders import BlockedPods, IneffectiveOrder
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
+from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import ROLLOUTS, Fact, Rule
 from evenkeel.domain.model.states import GroupState
@@ -300,7 +301,8 @@ class _PoolCheck:
         - All groups of the incident run the nodes that they request. If the groups request fewer nodes than before, an
           autoscaler may only have given up. In that case, no pod may be pending. (Without an autoscaler, only an
           operator lowers replicas.)
-        - A healthy group has been able to grow for the whole delay.
+        - A healthy group has been able to grow for the delay and the longest backoff. An autoscaler that gave up
+          requests the nodes again after its own backoff, which has the same length.
 
         Args:
             concerned: The groups that the incident is about.
@@ -313,7 +315,7 @@ class _PoolCheck:
         if all_run and (not gave_up or self._no_pod_waits()):
             return True
         can_grow = any(plan.state is State.HEALTHY for plan in self.pool.groups)
-        return can_grow and self.now - calm >= self.delay
+        return can_grow and self.now - calm >= self.delay + BackoffPolicy.longest
 
     def _no_pod_waits(self) -> bool:
         demand, pool = self.demand, self.pool.demand.advice
