@@ -128,4 +128,4 @@ def test_the_page_folds_healthy_pools_and_shows_a_shared_text_once(house: House)
     (folded,) = (part for part in html.split("<details") if "12 healthy pools, 72 nodes" in part)
     assert folded.startswith(' class="healthy-pools"')
     assert Seen(html).text.count("no room") == 1
-    assert "team-00, team-01: a: failure 1 in a row, capacity: no room" in Seen(html).text
+    assert "a: failure 1 in a row, capacity: no roomteam-00, team-01" in Seen(html).text

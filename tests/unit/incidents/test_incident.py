@@ -176,7 +176,9 @@ class TestMissingNodes:
         assert (incident.failure_class, incident.message) == (FailureClass.CAPACITY, "no room")
         ((detail_type, event),) = [each for each in house.bus.published if each[0].startswith("Incident")]
         assert (detail_type, event["key"], event["missing"]) == ("Incident Opened", MISSING, 3)
-        assert event["message"] == "workers: 3 of 9 nodes missing for 0 min: capacity in a, c: no room"
+        assert (
+            event["message"] == "workers: 3 of 9 nodes missing (no zone delivers) for 0 min: capacity in a, c: no room"
+        )
         assert event["command"] == f"evenkeel explain --stack NAME --cluster demo --pool {WORKERS}"
 
     @pytest.mark.parametrize("failure_class", [FailureClass.QUOTA, FailureClass.CONFIGURATION])
@@ -725,13 +727,13 @@ class TestStatusOfAll:
         lines = printed(answer)
         assert [len(line) <= 80 for line in lines] == [True] * 5
         assert lines[0].startswith("demo ")
-        assert "critical  workers: 3 of 9 nodes missing for 7 min:" in lines[0]
+        assert "critical  workers: 3 of 9 nodes missing (no zone de" in lines[0]
         assert "warning   unreachable for 7 min: demo does" in lines[1]
         assert lines[2].startswith("bare ")
         assert "invalid record" in lines[2]
         assert lines[3] == "evenkeel explain prints each message and what to do"
         assert lines[4] == "2 others: 1 well, 1 paused"
-        assert "We currently do not have sufficient m5.large capacity" in printed(answer, 200)[0]
+        assert "We currently do not have sufficient m5.large capacity" in printed(answer, 220)[0]
 
     def test_an_answer_that_is_too_large_still_names_every_cluster(self, monkeypatch: pytest.MonkeyPatch) -> None:
         house = self.fleet()
@@ -791,7 +793,8 @@ class TestOneCluster:
     def test_status_begins_with_the_incidents(self) -> None:
         answer = short(failing="abc").ask("status")
         assert answer["message"] == (
-            "demo: on, incident: workers: 2 of 8 nodes missing for 0 min: capacity in a; node groups: 3 fenced"
+            "demo: on, incident: workers: 2 of 8 nodes missing (no zone delivers) for 0 min: capacity in a; "
+            "node groups: 3 fenced"
         )
         assert answer["incident"] is True
 
@@ -802,7 +805,7 @@ class TestOneCluster:
         fail(house, "abc")
         answer = house.ask("explain")
         text = answer["message"]
-        assert "workers: 2 of 8 nodes missing for 0 min: capacity in a: no room." in text
+        assert "workers: 2 of 8 nodes missing (no zone delivers) for 0 min: capacity in a: no room." in text
         assert "What to do: The cloud is out of these machines" in text
         assert f"or a zone to the pool ({RUNBOOKS}#capacity)" in text, "and not to type what one has just typed"
         assert "Its last failure was at" in text

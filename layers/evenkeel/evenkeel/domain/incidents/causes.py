@@ -1,4 +1,7 @@
-"""The causes that incidents of several clusters share: a zone, an offering, or the same incident."""
+"""The causes that incidents share: a zone, an offering, no zone at all, or the same incident.
+
+Several clusters share a cause; a zone or an offering may also be that of several pools of one cluster.
+"""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +12,7 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.incidents import Incident, IncidentKind
 from evenkeel.domain.model.offerings import Offering
 
-# A cause is shown if at least this many clusters share it.
+# A cause is shown if at least this many clusters share it; of a zone or an offering, this many pools.
 SHARED_BY = 3
 # A quota or a configuration is that of an account, so such failures are no sign of a zone.
 _NOT_OF_A_ZONE = frozenset({FailureClass.QUOTA, FailureClass.CONFIGURATION})
@@ -35,7 +38,7 @@ class ClusterIncident:
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """What incidents of at least ``SHARED_BY`` clusters share. ``incidents``: the worst first."""
+    """What at least ``SHARED_BY`` incidents share. ``incidents``: the worst first."""
 
     kind: CauseKind
     subject: str  # the zone's place, the offering, or the kind of incident
@@ -51,6 +54,16 @@ class Cause:
     def clusters(self) -> tuple[str, ...]:
         """Return the clusters, the worst first."""
         return tuple(dict.fromkeys(each.cluster for each in self.incidents))
+
+    @property
+    def pools(self) -> int:
+        """Return the number of pools of all these clusters."""
+        return len({(each.cluster, each.incident.pool) for each in self.incidents})
+
+    @property
+    def is_outage(self) -> bool:
+        """Return True if the pools have no zone with capacity, so that a fence of one zone would not help them."""
+        return self.kind is CauseKind.INCIDENT and _is_everywhere(self.worst)
 
     @property
     def since(self) -> datetime:
@@ -92,12 +105,16 @@ class Cause:
 
 
 def causes_of(incidents: Iterable[ClusterIncident]) -> tuple[Cause, ...]:
-    """Return the causes that at least ``SHARED_BY`` clusters share, the worst first. An incident has one cause."""
+    """Return the causes that at least ``SHARED_BY`` share, outages and then the worst first. An incident has one."""
     rest = sorted(incidents, key=lambda each: (each.incident.sort_key, each.cluster))
     causes: list[Cause] = []
     for keys in (_bought_or_placed, _same_incident):
         rest = _take(rest, keys, causes)
-    return tuple(sorted(causes, key=lambda cause: (cause.worst.urgency[:2], -len(cause.clusters), cause.subject)))
+    return tuple(sorted(causes, key=_order))
+
+
+def _order(cause: Cause) -> tuple[object, ...]:
+    return cause.worst.urgency[:2], not cause.is_outage, -len(cause.clusters), -cause.pools, cause.subject
 
 
 _Key = tuple[CauseKind, str, Hashable]
@@ -113,11 +130,16 @@ def _take(
             members.setdefault(key, {})[number] = each
     left = dict(enumerate(rest))
     order = list(CauseKind)
-    for key, found in sorted(members.items(), key=lambda item: (-_count(item[1].values()), order.index(item[0][0]))):
+
+    def most_frequent(item: tuple[_Key, Mapping[int, ClusterIncident]]) -> tuple[int, int, int]:
+        return -_count(item[1].values()), -len(item[1]), order.index(item[0][0])
+
+    for key, found in sorted(members.items(), key=most_frequent):
         shared = {number: each for number, each in found.items() if number in left}
-        if _count(shared.values()) < SHARED_BY:
-            continue
         kind, subject, what = key
+        # Other incidents of one cluster are rows of that cluster, because its pools rarely share more than their kind.
+        if (_count(shared.values()) if kind is CauseKind.INCIDENT else len(shared)) < SHARED_BY:
+            continue
         offering = what if isinstance(what, Offering) else None
         causes.append(Cause(kind=kind, subject=subject, incidents=tuple(shared.values()), offering=offering))
         for number in shared:
@@ -137,7 +159,7 @@ def _bought_or_placed(each: ClusterIncident) -> Iterator[_Key]:
     incident = each.incident
     if incident.kind is not IncidentKind.MISSING or incident.failure_class in _NOT_OF_A_ZONE:
         return
-    if incident.failure_class is not FailureClass.CAPACITY and len(incident.zones) > 1:
+    if _is_everywhere(incident) or (incident.failure_class is not FailureClass.CAPACITY and len(incident.zones) > 1):
         return  # machines that join in no zone have another cause, such as their image
     places = {_place(each, zone) for zone in incident.zones}
     if incident.failure_class is FailureClass.CAPACITY:
@@ -153,4 +175,10 @@ def _same_incident(each: ClusterIncident) -> Iterator[_Key]:
     incident = each.incident
     controller = incident.message if incident.kind is IncidentKind.CONTESTED else ""
     problems = tuple(sorted({problem.kind.value for problem in incident.problems}))
-    yield CauseKind.INCIDENT, incident.kind.value, (incident.failure_class, controller, problems)
+    details = (incident.failure_class, controller, problems, _is_everywhere(incident))
+    yield CauseKind.INCIDENT, incident.kind.value, details
+
+
+def _is_everywhere(incident: Incident) -> bool:
+    """Return True if a pool of several zones has capacity in none. A pool of one zone fails with its zone."""
+    return incident.is_outage and len(incident.zones) > 1 and incident.failure_class is FailureClass.CAPACITY
