@@ -269,6 +269,15 @@ def test_explain_without_a_cluster_explains_each_open_incident_once() -> None:
     assert answer["message"] == "clusters: 40; 10 with incidents, 1 not checked yet, 2 paused, 27 well"
 
 
+def test_a_live_status_begins_with_the_stored_causes() -> None:
+    house = fleet_house(40)
+    answer = house.ask("status", None, live=True)
+    assert answer["causes"] == FLEET["causes"]
+    assert printed(answer)[0].startswith("critical  zone eu-central-1a: 3 clusters")
+    html = document(page_of_status(answer, "x", NOW))
+    assert html.index("fence-zone") < html.index('id="find"')
+
+
 def test_explain_of_many_clusters_quotes_three_of_a_cause_and_names_the_others() -> None:
     lines = fleet_house(200, 100).ask("explain", None)["sentences"]
     unreachable = next(number for number, line in enumerate(lines) if "unreachable: 30 clusters" in line)
