@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
+from evenkeel.application.actions.overview import titles_of_causes
 from evenkeel.application.ports import RUNBOOKS
 from evenkeel.domain.incidents.causes import SHARED_BY, CauseKind, ClusterIncident, causes_of
 from evenkeel.domain.model.failures import FailureClass
@@ -141,8 +142,7 @@ FLEET = told_fleet(40)
 
 
 def test_nodes_that_are_missing_in_several_zones_do_not_count_to_one() -> None:
-    two = replace(missing("d").incident, zones=("a", "b"))
-    (cause,) = causes_of([*ZONE_A, replace(missing("d"), incident=two)])
+    (cause,) = causes_of([*ZONE_A, everywhere("d")])
     assert "4 clusters, 8 nodes missing (2 of them in several zones) for " in cause_text(cause, NOW)
 
 
@@ -161,8 +161,19 @@ def test_clusters_without_capacity_in_any_zone_are_a_cause_of_their_own_and_come
     assert "several zones" not in cause_text(second, NOW)
 
 
-def test_two_clusters_without_capacity_in_any_zone_are_rows_of_their_own() -> None:
-    assert found(*ZONE_A, everywhere("d"), everywhere("e")) == {"zone euc1-az2": ("a", "b", "c")}
+def test_pools_of_one_cluster_without_capacity_in_any_zone_are_no_cause_of_a_zone() -> None:
+    one = everywhere("d")
+    pools = [replace(one, incident=replace(one.incident, pool=f"capi/prod/{number}")) for number in range(3)]
+    (cause,) = causes_of(pools)
+    assert (cause.kind, cause.zone_names) == (CauseKind.OUTAGE, ())
+    assert cause_text(cause, NOW).startswith("no zone has capacity: 3 pools of 1 cluster, 6 nodes missing for 6 min")
+
+
+def test_one_cluster_without_capacity_in_any_zone_counts_to_the_zone_and_has_its_own_row() -> None:
+    incidents = [*ZONE_A[:2], everywhere("d"), everywhere("e")]
+    (cause,) = causes_of(incidents)
+    assert (cause.subject, cause.clusters) == ("euc1-az2", ("d", "e", "a", "b"))
+    assert {cluster for cluster, told in titles_of_causes([cause]).items() if told} == {"a", "b"}
     assert everywhere("d").incident.sort_key < replace(missing("e").incident, missing=9).sort_key
 
 

@@ -68,10 +68,10 @@ def sharers(clusters: int, pools: int) -> str:
 
 def cause_title(cause: Cause) -> str:
     """Return what the clusters share: the zone with its names, the offering, or the incident."""
-    template = texts()["causes"][cause.kind.value]["title"]
+    template = str(texts()["causes"][cause.kind.value]["title"])
+    if cause.kind is CauseKind.OUTAGE:
+        return template
     if cause.kind is CauseKind.INCIDENT:
-        if cause.is_outage:
-            return str(texts()["causes"]["incident"]["outage"])
         name = fill(_text(cause.worst, "name"), {"said": cause.worst.message})
         return fill(template, {"name": name, "class": ", ".join(cause.classes)})
     bought = cause.offering
@@ -86,7 +86,7 @@ def cause_title(cause: Cause) -> str:
 
 def cause_text(cause: Cause, now: datetime) -> str:
     """Return a cause in one line: what the clusters share, their number, since when."""
-    classes = "" if cause.kind is CauseKind.INCIDENT else ", ".join(cause.classes)
+    classes = ", ".join(cause.classes) if cause.is_of_zone else ""
     facts: dict[str, Fact] = {
         "title": cause_title(cause),
         "sharers": sharers(len(cause.clusters), cause.pools),

@@ -16,7 +16,7 @@ from evenkeel.application.errors import BadRequestError
 from evenkeel.application.offerings.sharing import ZoneIds
 from evenkeel.application.plan_documents import ONLY_WHEN_SET, Document, Timestamp, document_json
 from evenkeel.application.ports import Offerings
-from evenkeel.domain.incidents.causes import Cause, ClusterIncident, causes_of
+from evenkeel.domain.incidents.causes import Cause, CauseKind, ClusterIncident, causes_of, is_everywhere
 from evenkeel.domain.incidents.health import unreadable, with_stopped
 from evenkeel.domain.model.incidents import ClusterHealth, Incident
 from evenkeel.domain.model.offerings import Offering
@@ -215,11 +215,15 @@ def causes_of_cluster(call: Call, incidents: Iterable[Incident]) -> tuple[Cause,
 
 
 def titles_of_causes(causes: Iterable[Cause]) -> Mapping[str, Mapping[str, str]]:
-    """Return the titles of causes, by cluster and by the key of the incident."""
+    """Return the titles of causes, by cluster and by the key of the incident.
+
+    An incident without capacity in any zone is also told on its own, where its cause is only one of these zones.
+    """
     titles: dict[str, dict[str, str]] = defaultdict(dict)
     for cause in causes:
         for each in cause.incidents:
-            titles[each.cluster][each.incident.key] = cause_title(cause)
+            if cause.kind is CauseKind.OUTAGE or not is_everywhere(each.incident):
+                titles[each.cluster][each.incident.key] = cause_title(cause)
     return titles
 
 

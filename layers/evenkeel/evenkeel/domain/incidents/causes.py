@@ -21,6 +21,7 @@ _NOT_OF_A_ZONE = frozenset({FailureClass.QUOTA, FailureClass.CONFIGURATION})
 class CauseKind(StrEnum):
     """What the clusters share, the most specific first. The value is a JSON value."""
 
+    OUTAGE = "outage"  # their pools have several zones, and capacity in none of them
     OFFERING = "offering"
     ZONE = "zone"
     INCIDENT = "incident"  # only the kind of the incident, and its details
@@ -61,9 +62,9 @@ class Cause:
         return len({(each.cluster, each.incident.pool) for each in self.incidents})
 
     @property
-    def is_outage(self) -> bool:
-        """Return True if the pools have no zone with capacity, so that a fence of one zone would not help them."""
-        return self.kind is CauseKind.INCIDENT and _is_everywhere(self.worst)
+    def is_of_zone(self) -> bool:
+        """Return True if the cause is in one zone."""
+        return self.kind in (CauseKind.OFFERING, CauseKind.ZONE)
 
     @property
     def since(self) -> datetime:
@@ -78,7 +79,7 @@ class Cause:
     @property
     def missing_in_several(self) -> int:
         """Return how many of the missing nodes are missing in several zones, and not only in the zone of the cause."""
-        if self.kind is CauseKind.INCIDENT:
+        if not self.is_of_zone:
             return 0
         return sum(each.incident.missing for each in self.incidents if len(each.incident.zones) > 1)
 
@@ -97,7 +98,7 @@ class Cause:
     @property
     def zone_names(self) -> tuple[str, ...]:
         """Return the names that the clusters have for the zone."""
-        if self.kind is CauseKind.INCIDENT:
+        if not self.is_of_zone:
             return ()
         place = self.offering.zone if self.offering else self.subject
         names = {zone for each in self.incidents for zone in each.incident.zones if _place(each, zone) == place}
@@ -108,13 +109,19 @@ def causes_of(incidents: Iterable[ClusterIncident]) -> tuple[Cause, ...]:
     """Return the causes that at least ``SHARED_BY`` share, outages and then the worst first. An incident has one."""
     rest = sorted(incidents, key=lambda each: (each.incident.sort_key, each.cluster))
     causes: list[Cause] = []
-    for keys in (_bought_or_placed, _same_incident):
+    for keys in (_everywhere, _bought_or_placed, _same_incident):
         rest = _take(rest, keys, causes)
     return tuple(sorted(causes, key=_order))
 
 
 def _order(cause: Cause) -> tuple[object, ...]:
-    return cause.worst.urgency[:2], not cause.is_outage, -len(cause.clusters), -cause.pools, cause.subject
+    return (
+        cause.worst.urgency[:2],
+        cause.kind is not CauseKind.OUTAGE,
+        -len(cause.clusters),
+        -cause.pools,
+        cause.subject,
+    )
 
 
 _Key = tuple[CauseKind, str, Hashable]
@@ -155,11 +162,16 @@ def _place(each: ClusterIncident, zone: str) -> str:
     return each.places.get(zone, zone)
 
 
+def _everywhere(each: ClusterIncident) -> Iterator[_Key]:
+    if is_everywhere(each.incident):
+        yield CauseKind.OUTAGE, each.incident.kind.value, ""
+
+
 def _bought_or_placed(each: ClusterIncident) -> Iterator[_Key]:
     incident = each.incident
     if incident.kind is not IncidentKind.MISSING or incident.failure_class in _NOT_OF_A_ZONE:
         return
-    if _is_everywhere(incident) or (incident.failure_class is not FailureClass.CAPACITY and len(incident.zones) > 1):
+    if incident.failure_class is not FailureClass.CAPACITY and len(incident.zones) > 1:
         return  # machines that join in no zone have another cause, such as their image
     places = {_place(each, zone) for zone in incident.zones}
     if incident.failure_class is FailureClass.CAPACITY:
@@ -175,10 +187,9 @@ def _same_incident(each: ClusterIncident) -> Iterator[_Key]:
     incident = each.incident
     controller = incident.message if incident.kind is IncidentKind.CONTESTED else ""
     problems = tuple(sorted({problem.kind.value for problem in incident.problems}))
-    details = (incident.failure_class, controller, problems, _is_everywhere(incident))
-    yield CauseKind.INCIDENT, incident.kind.value, details
+    yield CauseKind.INCIDENT, incident.kind.value, (incident.failure_class, controller, problems)
 
 
-def _is_everywhere(incident: Incident) -> bool:
+def is_everywhere(incident: Incident) -> bool:
     """Return True if a pool of several zones has capacity in none. A pool of one zone fails with its zone."""
     return incident.is_outage and len(incident.zones) > 1 and incident.failure_class is FailureClass.CAPACITY
