@@ -177,7 +177,7 @@ class TestMissingNodes:
         ((detail_type, event),) = [each for each in house.bus.published if each[0].startswith("Incident")]
         assert (detail_type, event["key"], event["missing"]) == ("Incident Opened", MISSING, 3)
         assert (
-            event["message"] == "workers: 3 of 9 nodes missing (no zone delivers) for 0 min: capacity in a, c: no room"
+            event["message"] == "workers: 3 of 9 nodes missing for 0 min: capacity (no zone delivers) in a, c: no room"
         )
         assert event["command"] == f"evenkeel explain --stack NAME --cluster demo --pool {WORKERS}"
 
@@ -727,7 +727,7 @@ class TestStatusOfAll:
         lines = printed(answer)
         assert [len(line) <= 80 for line in lines] == [True] * 5
         assert lines[0].startswith("demo ")
-        assert "critical  workers: 3 of 9 nodes missing (no zone de" in lines[0]
+        assert "critical  workers: 3 of 9 nodes missing for 7 min:" in lines[0]
         assert "warning   unreachable for 7 min: demo does" in lines[1]
         assert lines[2].startswith("bare ")
         assert "invalid record" in lines[2]
@@ -793,7 +793,7 @@ class TestOneCluster:
     def test_status_begins_with_the_incidents(self) -> None:
         answer = short(failing="abc").ask("status")
         assert answer["message"] == (
-            "demo: on, incident: workers: 2 of 8 nodes missing (no zone delivers) for 0 min: capacity in a; "
+            "demo: on, incident: workers: 2 of 8 nodes missing for 0 min: capacity (no zone delivers) in a; "
             "node groups: 3 fenced"
         )
         assert answer["incident"] is True
@@ -805,7 +805,7 @@ class TestOneCluster:
         fail(house, "abc")
         answer = house.ask("explain")
         text = answer["message"]
-        assert "workers: 2 of 8 nodes missing (no zone delivers) for 0 min: capacity in a: no room." in text
+        assert "workers: 2 of 8 nodes missing for 0 min: capacity (no zone delivers) in a: no room." in text
         assert "What to do: The cloud is out of these machines" in text
         assert f"or a zone to the pool ({RUNBOOKS}#capacity)" in text, "and not to type what one has just typed"
         assert "Its last failure was at" in text

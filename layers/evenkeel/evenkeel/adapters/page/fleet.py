@@ -91,7 +91,7 @@ def _worst(section: Section, at: datetime, cause: str = "") -> tuple[str, str, s
 
 
 def _missing(incident: IncidentView) -> str:
-    nowhere = ", no zone delivers" if incident.missing and incident.is_outage else ""
+    nowhere = ", no zone delivers" if incident.is_outage else ""
     return f"{incident.missing} of {incident.requested} missing{nowhere}"
 
 
