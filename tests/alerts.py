@@ -44,6 +44,7 @@ def detail_of(told: Alert) -> dict[str, Any]:
         "news": told.change.value,
         "zones": list(told.zones),
         "class": told.failure_class or None,
+        "outage": told.is_outage,
     }
 
 

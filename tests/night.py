@@ -450,9 +450,8 @@ STEPS = (
         "Why, and what to do",
         [
             "`explain` prints the cloud's message, the steps to take, and the reason for each number.",
-            "Of an unreadable cluster it prints the error and the next command.",
         ],
-        [f"evenkeel explain --stack {STACK} --cluster {name}" for name in ("web-5", "pay-1")],
+        [f"evenkeel explain --stack {STACK} --cluster web-5"],
     ),
     Step(
         "03:00: fence the zone",

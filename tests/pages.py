@@ -125,6 +125,23 @@ def told_quota() -> dict[str, Any]:
     return house.ask("status")
 
 
+def told_pools(count: int, *, fenced: bool = False, minutes: int = 8) -> House:
+    """A cluster of so many pools in an outage of zone a; every third of them orders no node there."""
+    names = [f"team-{number:02}" for number in range(count)]
+    groups = [group for name in names for group in zones((2, 2, 2), bounds=[(1, 9)] * 3, pool=name)]
+    house = House(groups, pools=[{"name": name, "min": 3, "max": 12} for name in names], on_failure="hold")
+    for number, name in enumerate(names):
+        if number % 3:
+            house.cluster.change(key("a", pool=name), requested=4, running=2, machines=())
+            house.fail("a", pool=name)
+    for minute in range(minutes):
+        house.clock.at = NOW + timedelta(minutes=minute)
+        if fenced and minute == minutes - 1:
+            house.ask("fence-zone", zone="a", **{"for": "2h"})
+        house.rebalance("demo", "schedule", plenty)
+    return house
+
+
 def draw() -> None:
     fleet = page_of_status(told_fleet(40), "answer of stack evenkeel", NOW)
     cluster = page_of_status(told_quota(), "answer of stack evenkeel", NOW + 7 * MINUTE)

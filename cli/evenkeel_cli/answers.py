@@ -17,7 +17,7 @@ from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import ago, counted, rfc3339, without_request_ids
-from evenkeel.texts.pool_numbers import some_names
+from evenkeel.texts.pool_numbers import MOST_NAMED, some_names
 from evenkeel_cli.terminal import Output, cell, say_document, say_lines, shortened, table, terminal
 
 _Json = Mapping[str, Any]
@@ -27,6 +27,7 @@ _NUMBERS = ("running", "requested", "min", "max")
 _SEVERITIES: Mapping[str, str] = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 # The most healthy pools that a status prints one by one, and the most pools that it prints as a table each.
 _MOST_HEALTHY, _MOST_TABLES = 3, 10
+_MOST_ROWS = 10  # the most rows of pools in alike states
 _MOST_TEXTS = 10  # the most texts about one pool each that a status of more pools prints
 _SEVERITY_WIDTH = max(map(len, Severity))
 _OUTCOMES: Mapping[str, str] = {Result.WRITTEN: "changed", Result.PLANNED: "would change"}
@@ -71,6 +72,7 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
     answers, groups = answer.get("clusters", [answer]), alike(answer.get("clusters", ()))
     for line in groups.values():
         _line(console, line)
+    _causes_of_clusters(console, answer)
     for of_cluster in answers:
         if of_cluster.get("alike") in groups:
             continue
@@ -106,8 +108,7 @@ def alike(answers: Iterable[_Json]) -> dict[str, str]:
 
 def _overview(console: Console, answer: _Json) -> None:
     """Print the causes, then one line per other cluster with an incident, and one line for all others."""
-    for cause in answer.get("causes", ()):
-        _cause(console, cause)
+    _causes_of_clusters(console, answer)
     incidents = [cluster for cluster in answer["clusters"] if cluster["state"] == "incident"]
     failing = [cluster for cluster in incidents if not cluster.get("folded")]
     width = max((len(printable(cluster["cluster"])) for cluster in failing), default=0)
@@ -135,24 +136,35 @@ def _overview(console: Console, answer: _Json) -> None:
     _line(console, f"{counted(rest, whose)}: {', '.join(of_rest)}{dry}" if rest else f"no others{dry}")
 
 
-def _cause(console: Console, cause: _Json) -> None:
-    """Print what several clusters share, these clusters, and what to do. The line of the cause wraps."""
+def _causes_of_clusters(console: Console, answer: _Json) -> None:
+    """Print the causes of an answer about several clusters."""
+    for cause in answer.get("causes", ()) if "clusters" in answer else ():
+        _cause(console, cause, cause["clusters"])
+
+
+def _cause(console: Console, cause: _Json, names: Sequence[str]) -> None:
+    """Print what several clusters or pools share, their names, and what to do. The line of the cause wraps."""
     line = cell(f"{cause['severity']:{_SEVERITY_WIDTH}}", _SEVERITIES.get(cause["severity"], ""))
     line.append(f"  {printable(cause['message'])}", style="bold default")
     console.print(line, soft_wrap=True)
-    _line(console, f"  {some_names(cause['clusters'])}", "dim")
+    _line(console, f"  {some_names(names)}", "dim")
     _line(console, f"  What to do: {cause['todo']}: {cause['command']}")
 
 
 def _status(console: Console, answer: _Json) -> None:
     now = datetime.fromisoformat(answer["now"])
-    _remedies(console, answer["incidents"])
+    for cause in answer.get("causes", ()):
+        of_cause = [incident for incident in answer["incidents"] if incident.get("cause") == cause["title"]]
+        _cause(console, cause, [incident["pool"].rpartition("/")[2] for incident in of_cause])
+    _remedies(console, [incident for incident in answer["incidents"] if "cause" not in incident])
     _pools_of_status(console, answer, now)
     _summary(console, answer, "demand")
+    pools: dict[tuple[datetime, str], list[str]] = {}  # by what was decided at one time
     for decision in read_decisions(answer["decisions"], "status"):
-        age = ago(now - decision.at)
         changes = "; ".join(_outcomes(decision)) or "nothing changed"
-        _line(console, f"{rfc3339(decision.at)} ({age}) {decision.pool.name}: {changes} ({decision.cause})", "dim")
+        pools.setdefault((decision.at, f"{changes} ({decision.cause})"), []).append(decision.pool.name)
+    for (at, text), names in pools.items():
+        _line(console, f"{rfc3339(at)} ({ago(now - at)}) {some_names(names)}: {text}", "dim")
     for action in answer["actions"]:
         age = ago(now - datetime.fromisoformat(action["at"]))
         _line(console, f"{action['at']} ({age}) {_action(action)}", "dim")
@@ -252,7 +264,7 @@ def _pools_of_status(console: Console, answer: _Json, now: datetime) -> None:
     for text, count in counts.items():
         if count > 1:
             names = [pool["name"] for pool, of_pool in zip(shown, texts, strict=True) if text in of_pool]
-            _line(console, f"  {some_names(names)}: {text}")
+            _line(console, f"  {some_names(names) if count <= MOST_NAMED else counted(count, 'pool')}: {text}")
     count = len(folded) + left_out.get("pools", 0)
     nodes = sum(group["running"] for pool in folded for group in pool["groups"]) + left_out.get("nodes", 0)
     if count:
@@ -295,7 +307,7 @@ def _own_texts(console: Console, pools: Sequence[_Json], texts: Sequence[Sequenc
 
 
 def _one_line_each(console: Console, pools: Iterable[_Json], incidents: Iterable[_Json]) -> None:
-    """Print a table with one row for each pool, first the pools with the most missing nodes."""
+    """Print a table of pools, first those with the most missing nodes. Of pools in alike states, many are one row."""
     missing = {key: incident["missing"] for incident in incidents for key in incident["groups"] if incident["missing"]}
 
     def lacking(pool: _Json) -> int:
@@ -304,17 +316,30 @@ def _one_line_each(console: Console, pools: Iterable[_Json], incidents: Iterable
     rows = table("")
     for heading in ("pool", "nodes", "min", "max", "not healthy"):
         rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
+    by_states: dict[str, list[_Json]] = {}
     for pool in sorted(pools, key=lacking, reverse=True):
-        groups, lacks = pool["groups"], lacking(pool)
-        running, requested = (sum(numbers) for numbers in zip(*map(_nodes, groups), strict=True)) if groups else (0, 0)
-        states = [f"{group['zone'] or '?'} {group['state']}" for group in groups if group["state"] != State.HEALTHY]
-        rows.add_row(
-            cell(pool["name"]),
-            Text(f"{running} of {max(requested, running + lacks)}{f', {lacks} missing' if lacks else ''}"),
-            *(Text(_number(pool[name])) for name in ("min", "max")),
-            cell(", ".join(states) or ("" if pool["valid"] else "invalid"), "yellow"),
-        )
+        by_states.setdefault(_states(pool), []).append(pool)
+    for states, of_states in by_states.items():
+        for pool in of_states[:_MOST_ROWS]:
+            numbers = (Text(_number(pool[name])) for name in ("min", "max"))
+            rows.add_row(cell(pool["name"]), Text(_running([pool], lacking(pool))), *numbers, cell(states, "yellow"))
+        if more := of_states[_MOST_ROWS:]:
+            nodes = Text(_running(more, sum(map(lacking, more))))
+            rows.add_row(Text(f"{len(more)} more"), nodes, Text(), Text(), cell(states, "yellow"))
     console.print(rows)
+
+
+def _states(pool: _Json) -> str:
+    """Return the zones of a pool that are not healthy, with their states."""
+    states = [f"{group['zone'] or '?'} {group['state']}" for group in pool["groups"] if group["state"] != State.HEALTHY]
+    return ", ".join(states) or ("" if pool["valid"] else "invalid")
+
+
+def _running(pools: Iterable[_Json], lacking: int) -> str:
+    """Return how many nodes run of how many, and how many are missing."""
+    nodes = [_nodes(group) for pool in pools for group in pool["groups"]]
+    running, requested = sum(node for node, _ in nodes), sum(wanted for _, wanted in nodes)
+    return f"{running} of {max(requested, running + lacking)}{f', {lacking} missing' if lacking else ''}"
 
 
 def _key(group: _Json) -> str:

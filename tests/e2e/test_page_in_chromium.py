@@ -18,7 +18,7 @@ from evenkeel.texts.english import rfc3339
 from sandbox.chromium import Chromium, Page, find_chromium
 from sandbox.template import ROOT
 from tests.builders import NOW
-from tests.pages import told_fleet, told_quota
+from tests.pages import told_fleet, told_pools, told_quota
 from tests.unit.page.test_page import EVIL, palette, told_plan, told_simulation, told_status
 
 AXE = ROOT / "build" / "axe" / "axe.min.js"
@@ -83,6 +83,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "fleet": lambda: status(told_fleet(40)),
     "live fleet": lambda: status({"clusters": [told_quota(), {**told_status(), "cluster": "green"}]}),
     "no fleet": lambda: status(told_fleet(0)),
+    "outage": lambda: status(told_pools(100).ask("status")),
+    "fenced outage": lambda: status(told_pools(100, fenced=True).ask("status")),
     "evil": lambda: status(evil(far_from_now())),
     "evil fleet": lambda: status(evil(told_fleet(40))),
     "long names": lambda: status(json.loads(json.dumps(far_from_now()).replace("workers", "w" * 250))),
@@ -178,6 +180,37 @@ def test_the_first_screen_names_the_cause_since_when_and_what_to_do(look: Open, 
         assert in_view(seen, f".cause {part}")
     assert seen.evaluate("document.querySelector('.cause code').textContent") == cause["command"]
     assert not seen.evaluate("document.querySelector('.cause tbody').checkVisibility()"), "its rows are folded"
+
+
+@pytest.mark.parametrize("page", ["outage", "fenced outage"])
+@every_width
+def test_the_first_screen_of_one_cluster_names_the_cause_since_when_and_what_to_do(
+    look: Open, width: int, page: str
+) -> None:
+    seen = look(PAGES[page](), width=width, height=800)
+    title = seen.evaluate("document.querySelector('.cause h2').textContent")
+    assert title.split() == ["critical", "zone", "a:", "66", "pools"]
+    for part in ("h2", "time", "code", "a"):
+        assert in_view(seen, f".cause {part}")
+    assert seen.evaluate("document.querySelector('.cause code').textContent") == (
+        "evenkeel fence-zone --stack NAME --zone a --cluster demo --for 2h"
+    )
+    assert ("The zone is fenced until" in seen.evaluate("document.querySelector('.cause').textContent")) is (
+        page == "fenced outage"
+    )
+
+
+def test_a_command_is_copied_as_it_is_and_breaks_only_between_words(look: Open) -> None:
+    seen = look(PAGES["fleet"](), width=390, height=800)
+    told = seen.evaluate(
+        "(code => { getSelection().selectAllChildren(code); return getSelection().toString(); })"
+        "(document.querySelector('.cause code'))"
+    )
+    assert told == told_fleet(40)["causes"][0]["command"]
+    heights = seen.evaluate(
+        "[...document.querySelectorAll('.cause code span')].map(one => one.getClientRects().length)"
+    )
+    assert set(heights) == {1}
 
 
 def test_a_link_leads_to_the_card_of_its_cluster_and_opens_it(look: Open) -> None:

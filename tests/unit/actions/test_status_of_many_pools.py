@@ -10,6 +10,7 @@ from evenkeel.adapters.page.render import document
 from evenkeel_cli.answers import print_answer
 from tests.builders import key, zones
 from tests.house import House
+from tests.pages import told_pools
 from tests.unit.page.test_page import Seen
 
 COUNT = 14
@@ -123,9 +124,67 @@ def test_the_page_sums_up_alike_incidents_and_lists_the_pool_with_most_missing_n
     assert text.index("team-11 6 of 8") < text.index("team-00 6 of 6")
 
 
+def test_a_zone_of_several_pools_is_named_with_its_fence_before_the_pools() -> None:
+    house = told_pools(40)
+    answer = house.ask("status")
+    lines = printed(answer)
+    assert lines[1].startswith(
+        "critical  zone a: 26 pools of 1 cluster, 52 nodes missing for 7 min, since 2026-01-15T12:00"
+    )
+    assert lines[2].startswith("  team-01, team-02, team-04, ")
+    assert lines[3].endswith("fence it: evenkeel fence-zone --stack NAME --zone a --cluster demo --for 2h")
+    assert not [line for line in lines[4:] if line.startswith(("critical", "  What to do"))]
+    assert [line.split()[0] for line in lines if " a probing" in line and "missing" in line] == [
+        *(name(number) for number in (1, 2, 4, 5, 7, 8, 10, 11, 13, 14)),
+        "16",
+    ]
+    (rest,) = (line.split() for line in lines if line.startswith("16 more"))
+    assert rest[2:7] == ["96", "of", "128,", "32", "missing"]
+    assert lines[-1] == "14 healthy pools, 84 nodes"
+
+
+def test_a_cluster_in_an_outage_is_explained_in_few_lines_with_the_message_once() -> None:
+    lines = told_pools(40).ask("explain")["sentences"]
+    assert lines[0].startswith("critical: zone a: 26 pools of 1 cluster")
+    assert [line.split(": ")[2] for line in lines[1:4]] == ["team-01", "team-02", "team-04"]
+    assert len([line for line in lines if "no room" in line]) == 1
+    assert lines[4].startswith("The same in team-05, ")
+    assert lines[4].endswith(" and 11 more.")
+    assert len([line for line in lines if line.startswith("Pool ")]) == 3
+
+
+def test_a_status_of_one_pool_has_the_decisions_about_it() -> None:
+    house = told_pools(40)
+    assert {entry["pool"]["name"] for entry in house.ask("status", pool="team-38")["decisions"]} == {"team-38"}
+    assert len({entry["pool"]["name"] for entry in house.ask("status")["decisions"]}) == 10
+
+
+def test_decisions_alike_are_one_line() -> None:
+    answer = told_pools(40).ask("status")
+    console = Console(width=90)
+    with console.capture() as capture:
+        print_answer(answer, console)
+    (line,) = (line for line in capture.get().splitlines() if line.endswith("nothing changed (schedule)"))
+    assert len(line.partition(") ")[2].partition(":")[0].split(", ")) == len(answer["decisions"])
+
+
+def test_the_page_counts_every_pool_of_a_fenced_zone() -> None:
+    house = told_pools(5, fenced=True)
+    answer = house.ask("status")
+    answer["pools"][2]["groups"][0] |= {"state": "frozen", "held": ["held by a rollout"]}
+    text = Seen(page(answer, house)).text
+    assert "reported by operator; 5 pools: 4 fenced, 1 frozen" in text
+    answer["zones"] = {}
+    ends = [f"2026-01-15T14:0{number}:00Z" for number in range(5)]
+    for pool, end in zip(answer["pools"], ends, strict=True):
+        pool["groups"][0]["until"] = end
+    text = Seen(page(answer, house)).text
+    assert "a until 14:00:00 UTC, after failures; 5 pools: 4 fenced, 1 frozen" in text
+
+
 def test_the_page_folds_healthy_pools_and_shows_a_shared_text_once(house: House) -> None:
     html = page(house.ask("status"), house)
     (folded,) = (part for part in html.split("<details") if "12 healthy pools, 72 nodes" in part)
     assert folded.startswith(' class="healthy-pools"')
     assert Seen(html).text.count("no room") == 1
-    assert "team-00, team-01: a: failure 1 in a row, capacity: no room" in Seen(html).text
+    assert "a: failure 1 in a row, capacity: no roomteam-00, team-01" in Seen(html).text

@@ -310,6 +310,15 @@ def texts_of(value: Any) -> list[str]:
     return value.split("\n") if isinstance(value, str) else []
 
 
+def test_clusters_without_capacity_in_any_zone_are_the_first_cause_of_a_message() -> None:
+    zones = ("eu-central-1a", "eu-central-1b")
+    everywhere = [alert(key=f"e{n}/missing", cluster=f"e{n}", zones=zones, is_outage=True) for n in range(3)]
+    read = [read_alert(json.dumps(detail_of(one))) for one in everywhere]
+    assert [one.is_outage for one in read] == [True] * 3
+    text = " ".join(texts_told("slack", [alert(key=f"f{n}/missing", cluster=f"f{n}") for n in range(4)] + read))
+    assert text.index("no zone has capacity: 3 clusters") < text.index("zone eu-central-1a: 4 clusters")
+
+
 @pytest.mark.parametrize("name", ["slack", "teams", "topic", "pagerduty", "opsgenie", "alertmanager"])
 @pytest.mark.parametrize("change", [Change.OPENED, Change.CHANGED, Change.CLOSED])
 @pytest.mark.parametrize("count", [1, 3])

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
+from evenkeel.application.actions.overview import titles_of_causes
 from evenkeel.application.ports import RUNBOOKS
 from evenkeel.domain.incidents.causes import SHARED_BY, CauseKind, ClusterIncident, causes_of
 from evenkeel.domain.model.failures import FailureClass
@@ -118,9 +119,11 @@ _ANY = st.builds(
 
 
 @given(st.lists(_ANY, max_size=25))
-def test_every_incident_has_at_most_one_cause_and_every_cause_three_clusters(incidents: list[ClusterIncident]) -> None:
+def test_every_incident_has_at_most_one_cause_and_every_cause_three_sharers(incidents: list[ClusterIncident]) -> None:
     causes = causes_of(incidents)
-    assert all(len(cause.clusters) >= SHARED_BY for cause in causes)
+    for cause in causes:
+        shared_by = cause.clusters if cause.kind is CauseKind.INCIDENT else cause.incidents
+        assert len(shared_by) >= SHARED_BY
     taken = [id(each) for cause in causes for each in cause.incidents]
     assert len(taken) == len(set(taken))
     assert set(taken) <= {id(each) for each in incidents}
@@ -139,9 +142,57 @@ FLEET = told_fleet(40)
 
 
 def test_nodes_that_are_missing_in_several_zones_do_not_count_to_one() -> None:
-    outage = replace(missing("d").incident, zones=("a", "b"), is_outage=True)
-    (cause,) = causes_of([*ZONE_A, replace(missing("d"), incident=outage)])
+    (cause,) = causes_of([*ZONE_A, everywhere("d")])
     assert "4 clusters, 8 nodes missing (2 of them in several zones) for " in cause_text(cause, NOW)
+
+
+def everywhere(cluster: str, **fields: Any) -> ClusterIncident:
+    """A pool of three zones that has capacity in none of them."""
+    one = missing(cluster, **fields)
+    return replace(one, incident=replace(one.incident, zones=("a", "b", "c"), is_outage=True))
+
+
+def test_clusters_without_capacity_in_any_zone_are_a_cause_of_their_own_and_come_first() -> None:
+    first, second = causes_of([*ZONE_A, missing("g"), *(everywhere(name, offerings=(M5,)) for name in "def")])
+    assert (first.clusters, second.clusters) == (("d", "e", "f"), ("a", "b", "c", "g"))
+    assert cause_text(first, NOW).startswith("no zone has capacity: 3 clusters, 6 nodes missing for 6 min")
+    assert "add a machine type or a zone" in cause_todo(first, NOW)
+    assert cause_command(first, "ek") == "evenkeel explain --stack ek --cluster d --pool capi/prod/workers"
+    assert "several zones" not in cause_text(second, NOW)
+
+
+def test_pools_of_one_cluster_without_capacity_in_any_zone_are_no_cause_of_a_zone() -> None:
+    one = everywhere("d")
+    pools = [replace(one, incident=replace(one.incident, pool=f"capi/prod/{number}")) for number in range(3)]
+    (cause,) = causes_of(pools)
+    assert (cause.kind, cause.zone_names) == (CauseKind.OUTAGE, ())
+    assert cause_text(cause, NOW).startswith("no zone has capacity: 3 pools of 1 cluster, 6 nodes missing for 6 min")
+
+
+def test_one_cluster_without_capacity_in_any_zone_counts_to_the_zone_and_has_its_own_row() -> None:
+    incidents = [*ZONE_A[:2], everywhere("d"), everywhere("e")]
+    (cause,) = causes_of(incidents)
+    assert (cause.subject, cause.clusters) == ("euc1-az2", ("d", "e", "a", "b"))
+    assert {cluster for cluster, told in titles_of_causes([cause]).items() if told} == {"a", "b"}
+    assert everywhere("d").incident.sort_key < replace(missing("e").incident, missing=9).sort_key
+
+
+def test_a_pool_of_one_zone_fails_with_its_zone() -> None:
+    alone = replace(missing("d").incident, is_outage=True)
+    assert found(*ZONE_A, replace(missing("d"), incident=alone)) == {"zone euc1-az2": ("d", "a", "b", "c")}
+
+
+def of_pools(cluster: str, zone: str = "a", count: int = 3) -> list[ClusterIncident]:
+    one = missing(cluster, zone)
+    return [replace(one, incident=replace(one.incident, pool=f"capi/prod/{number}")) for number in range(count)]
+
+
+def test_three_pools_of_one_cluster_share_a_zone_which_is_fenced_there_only() -> None:
+    (cause,) = causes_of([*of_pools("d"), missing("d", "b"), of_kind("d", IncidentKind.REFUSED, pool="x/y/z")])
+    assert cause_text(cause, NOW).startswith("zone euc1-az2 (a): 3 pools of 1 cluster, 6 nodes missing for 6 min")
+    assert cause_command(cause, "ek") == "evenkeel fence-zone --stack ek --zone-id euc1-az2 --cluster d --for 2h"
+    assert cause_todo(cause, NOW).endswith("To stop scale-up there in this cluster, fence it")
+    assert found(*of_pools("d", count=2)) == {}
 
 
 def test_the_fence_that_a_status_proposes_has_its_selector() -> None:
@@ -217,13 +268,25 @@ def test_explain_without_a_cluster_explains_each_open_incident_once() -> None:
     assert len(incidents) == 11
     for incident in incidents:
         (line,) = (
-            each for each in lines if f"{incident['cluster']}: since {incident['since']}: {incident['message']}" in each
+            each
+            for each in lines
+            if f"{incident['cluster']}: since {incident['since']}: {incident['headline']}" in each
         )
         remedy = lines[lines.index(line) + 1 :]
         assert any(each.startswith("What to do: ") for each in remedy)
-    assert len([line for line in lines if "API server runs" in line]) == 1
+    for repeated in ("API server runs", "not within 8 s", "InsufficientInstanceCapacity"):
+        assert len([line for line in lines if repeated in line]) == 1
     assert "name the cluster" in house.refused("explain", cluster=None, pool="workers")
     assert answer["message"] == "clusters: 40; 10 with incidents, 1 not checked yet, 2 paused, 27 well"
+
+
+def test_a_live_status_begins_with_the_stored_causes() -> None:
+    house = fleet_house(40)
+    answer = house.ask("status", None, live=True)
+    assert answer["causes"] == FLEET["causes"]
+    assert printed(answer)[0].startswith("critical  zone eu-central-1a: 3 clusters")
+    html = document(page_of_status(answer, "x", NOW))
+    assert html.index("fence-zone") < html.index('id="find"')
 
 
 def test_explain_of_many_clusters_quotes_three_of_a_cause_and_names_the_others() -> None:

@@ -176,7 +176,9 @@ class TestMissingNodes:
         assert (incident.failure_class, incident.message) == (FailureClass.CAPACITY, "no room")
         ((detail_type, event),) = [each for each in house.bus.published if each[0].startswith("Incident")]
         assert (detail_type, event["key"], event["missing"]) == ("Incident Opened", MISSING, 3)
-        assert event["message"] == "workers: 3 of 9 nodes missing for 0 min: capacity in a, c: no room"
+        assert (
+            event["message"] == "workers: 3 of 9 nodes missing for 0 min: capacity (no zone delivers) in a, c: no room"
+        )
         assert event["command"] == f"evenkeel explain --stack NAME --cluster demo --pool {WORKERS}"
 
     @pytest.mark.parametrize("failure_class", [FailureClass.QUOTA, FailureClass.CONFIGURATION])
@@ -743,7 +745,7 @@ class TestStatusOfAll:
         assert "invalid record" in lines[2]
         assert lines[3] == "evenkeel explain prints each message and what to do"
         assert lines[4] == "2 others: 1 well, 1 paused"
-        assert "We currently do not have sufficient m5.large capacity" in printed(answer, 200)[0]
+        assert "We currently do not have sufficient m5.large capacity" in printed(answer, 220)[0]
 
     def test_an_answer_that_is_too_large_still_names_every_cluster(self, monkeypatch: pytest.MonkeyPatch) -> None:
         house = self.fleet()
@@ -803,7 +805,8 @@ class TestOneCluster:
     def test_status_begins_with_the_incidents(self) -> None:
         answer = short(failing="abc").ask("status")
         assert answer["message"] == (
-            "demo: on, incident: workers: 2 of 8 nodes missing for 0 min: capacity in a; node groups: 3 fenced"
+            "demo: on, incident: workers: 2 of 8 nodes missing for 0 min: capacity (no zone delivers) in a; "
+            "node groups: 3 fenced"
         )
         assert answer["incident"] is True
 
@@ -814,7 +817,7 @@ class TestOneCluster:
         fail(house, "abc")
         answer = house.ask("explain")
         text = answer["message"]
-        assert "workers: 2 of 8 nodes missing for 0 min: capacity in a: no room." in text
+        assert "workers: 2 of 8 nodes missing for 0 min: capacity (no zone delivers) in a: no room." in text
         assert "What to do: The cloud is out of these machines" in text
         assert f"or a zone to the pool ({RUNBOOKS}#capacity)" in text, "and not to type what one has just typed"
         assert "Its last failure was at" in text

@@ -52,7 +52,7 @@ def test_clusters_are_listed_worst_first_with_a_link_to_their_card() -> None:
     rows = rows_of(html, "Clusters with incidents")
     folded = {cluster["cluster"] for cluster in FLEET["clusters"] if cluster.get("folded")}
     assert [row[0] for row in rows] == [name for name in names if name not in folded]
-    assert rows[0][1:] == ["critical", "workers: quota", "5 of 14 missing", "41 min"]
+    assert rows[0][1:] == ["critical", "workers: quota", "5 of 14 missing, no zone delivers", "41 min"]
     assert rows[4] == ["prod-eu-01", "info", "batch: over committed (+1)", "", "9 min"]
     assert rows[-1][1:] == ["", "not checked yet", "", ""]
     seen = Seen(html)

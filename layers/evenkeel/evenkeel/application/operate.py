@@ -100,7 +100,11 @@ class Operate(ActionPorts):
             clusters = fields.clusters
         else:
             clusters = _named(event["clusters"]) if scope == "clusters" else [id for id, _ in call.registrations()]
-        return self._answer_of_many(action, call, fields, clusters, lists=event.get("list") is True)
+        answers = self._answer_of_many(action, call, fields, clusters, lists=event.get("list") is True)
+        # What clusters share is stored with their last checks, which the reads of this answer do not replace.
+        if scope in ("all", "selector") and action.overview is not None:
+            answers["causes"] = action.overview(call, Fields())["causes"]
+        return answers
 
     def _answer_of_one(self, action: Action, call: Call, fields: Fields) -> Answer:
         try:

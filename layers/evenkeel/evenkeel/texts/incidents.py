@@ -4,7 +4,7 @@ import shlex
 from dataclasses import replace
 from datetime import datetime
 
-from evenkeel.domain.incidents.causes import Cause, CauseKind
+from evenkeel.domain.incidents.causes import SHARED_BY, Cause, CauseKind
 from evenkeel.domain.model.incidents import Incident, IncidentKind
 from evenkeel.domain.model.offerings import OWN_ACCOUNT
 from evenkeel.domain.model.reasons import Fact
@@ -21,6 +21,7 @@ def incident_text(incident: Incident, now: datetime) -> str:
         "class": incident.failure_class.value if incident.failure_class else "",
         "missing": incident.missing,
         "total": counted(incident.requested),
+        "nowhere": int(incident.missing > 0 and incident.is_outage),
         "outage": int(not incident.missing and incident.is_outage),
         "unproven": int(not incident.missing and not incident.is_outage),
         "not_reordered": incident.not_reordered,
@@ -59,9 +60,17 @@ def command_line(incident: Incident, cluster: str, stack: str) -> str:
     return shlex.join(["evenkeel", action, "--stack", stack, "--cluster", cluster, *options])
 
 
+def sharers(clusters: int, pools: int) -> str:
+    """Return how many share a cause; of fewer than three clusters also the number of their pools."""
+    text = counted(clusters, "cluster")
+    return text if clusters >= SHARED_BY else f"{counted(pools, 'pool')} of {text}"
+
+
 def cause_title(cause: Cause) -> str:
     """Return what the clusters share: the zone with its names, the offering, or the incident."""
-    template = texts()["causes"][cause.kind.value]["title"]
+    template = str(texts()["causes"][cause.kind.value]["title"])
+    if cause.kind is CauseKind.OUTAGE:
+        return template
     if cause.kind is CauseKind.INCIDENT:
         name = fill(_text(cause.worst, "name"), {"said": cause.worst.message})
         return fill(template, {"name": name, "class": ", ".join(cause.classes)})
@@ -77,10 +86,10 @@ def cause_title(cause: Cause) -> str:
 
 def cause_text(cause: Cause, now: datetime) -> str:
     """Return a cause in one line: what the clusters share, their number, since when."""
-    classes = "" if cause.kind is CauseKind.INCIDENT else ", ".join(cause.classes)
+    classes = ", ".join(cause.classes) if cause.is_of_zone else ""
     facts: dict[str, Fact] = {
         "title": cause_title(cause),
-        "clusters": len(cause.clusters),
+        "sharers": sharers(len(cause.clusters), cause.pools),
         "missing": cause.missing,
         "several": cause.missing_in_several,
         "lasting": lasting(now - cause.since),
@@ -96,7 +105,8 @@ def cause_todo(cause: Cause, now: datetime) -> str:
         return todo(cause.worst)
     until = cause.fenced_until
     is_fenced = until is not None and now < until
-    return fill(texts()["causes"]["zone"]["fenced" if is_fenced else "todo"], {"until": until or now})
+    scope = "this cluster" if len(cause.clusters) == 1 else "every cluster that has the zone"
+    return fill(texts()["causes"]["zone"]["fenced" if is_fenced else "todo"], {"until": until or now, "scope": scope})
 
 
 def zone_todo_of_alert() -> str:
@@ -105,13 +115,14 @@ def zone_todo_of_alert() -> str:
 
 
 def cause_command(cause: Cause, stack: str, selector: str = "") -> str:
-    """Return the command to run: for the selected clusters, or for the worst one if the cause is not a zone."""
+    """Return the command to run: for the selected clusters or the only one; for the worst if the cause is no zone."""
     if cause.kind is not CauseKind.ZONE:
         return command_line(cause.worst, cause.clusters[0], stack)
     name = cause.subject.rpartition("/")[2]
     form = "name" if name in cause.zone_names else "id"
     action, *options = fill(texts()["causes"]["zone"][form], {"place": name}).split()
     scope = ["--selector", selector] if selector else ["--all"]
+    scope = ["--cluster", cause.clusters[0]] if len(cause.clusters) == 1 else scope
     return shlex.join(["evenkeel", action, "--stack", stack, *options[:2], *scope, *options[2:]])
 
 

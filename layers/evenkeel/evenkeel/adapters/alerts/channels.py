@@ -198,7 +198,8 @@ class Alertmanager(_Service):
     Source: Alertmanager's api/v2/openapi.yaml, *postableAlert*: ``labels``, ``annotations``, ``startsAt``, ``endsAt``,
     ``generatorURL`` (a URI). Labels identify an alert, so they do not change while the incident is open. An alert
     without ``endsAt`` ends after Alertmanager's resolve_timeout, because clients repeat alerts. Evenkeel sends each
-    change once, so an open incident ends in a year, and a closed one when it closed.
+    change once, so an open incident ends in a year, and a closed one when it closed. Replicas share silences and
+    notifications, but no alerts (Prometheus, *High Availability*): one that restarts has lost its open incidents.
     """
 
     name = "alertmanager"

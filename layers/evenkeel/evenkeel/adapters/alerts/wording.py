@@ -145,8 +145,9 @@ def _incident(alert: Alert) -> ClusterIncident | None:
         kind=kind,
         since=since,
         pool=alert.pool,
-        zones=alert.zones,
+        zones=tuple(map(plain, alert.zones)),  # a title takes them apart at slashes, which would hide an address
         missing=alert.missing,
+        is_outage=alert.is_outage,
         failure_class=failure_class,
     )
     return ClusterIncident(cluster=alert.cluster, incident=incident)

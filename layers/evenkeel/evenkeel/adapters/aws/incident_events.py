@@ -25,6 +25,7 @@ class _IncidentEvent(Message):
     since: str = Field(max_length=40)
     missing: int = 0
     zones: tuple[str, ...] = ()
+    is_outage: bool = Field(default=False, alias="outage")
     failure_class: str | None = Field(default=None, alias="class")
     message: str
     todo: str | None = None

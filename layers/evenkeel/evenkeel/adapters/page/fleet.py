@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from evenkeel.adapters.page.view import CauseView, Fleet, OfferingView, Page, Section
+from evenkeel.adapters.page.view import CauseView, Fleet, IncidentView, OfferingView, Page, Section
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.incidents import Severity
 from evenkeel.domain.model.offerings import OWN_ACCOUNT
 from evenkeel.texts.english import counted, duration
+from evenkeel.texts.incidents import sharers
 
 _STATES = {"unseen": "not checked yet", "paused": "paused", "well": "well"}
 _ADDED_UP = (
@@ -84,9 +85,14 @@ def _worst(section: Section, at: datetime, cause: str = "") -> tuple[str, str, s
     more = len(section.incidents) - 1
     return (
         worst.label + (f" (+{more})" if more else ""),
-        f"{worst.missing} of {worst.requested} missing" if worst.requested else "",
+        _missing(worst) if worst.requested else "",
         duration(max(0.0, (at - worst.since).total_seconds())),
     )
+
+
+def _missing(incident: IncidentView) -> str:
+    nowhere = ", no zone delivers" if incident.is_outage else ""
+    return f"{incident.missing} of {incident.requested} missing{nowhere}"
 
 
 @dataclass
@@ -149,6 +155,10 @@ def _sections_of(cause: CauseView, sections: Iterable[Section]) -> list[Section]
     return [by_name[cluster] for cluster in cause.clusters if cluster in by_name]
 
 
+def _sharers(cause: CauseView) -> str:
+    return sharers(len(cause.clusters), cause.pools)
+
+
 def _severity(severity: str) -> str:
     """Return the severity as a CSS class; an unknown one looks like a warning."""
     return severity if severity in set(Severity) else Severity.WARNING.value
@@ -167,6 +177,7 @@ VIEWS: Mapping[str, Callable[..., Any]] = {
     "search_words": _search_words,
     "worst": _worst,
     "sections_of": _sections_of,
+    "sharers": _sharers,
     "severity_class": _severity,
     "affected_zones": _affected_zones,
     "added_up": _added_up,

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import PurePath
 from typing import Annotated, Any, TypeVar
 
@@ -36,7 +36,7 @@ from evenkeel.application.plan_documents import (
     ReplicaChange,
 )
 from evenkeel.domain.model.groups import State
-from evenkeel.texts.english import duration, without_request_ids
+from evenkeel.texts.english import counted, duration, without_request_ids
 from evenkeel.validation import Moment, read_json, read_model
 
 _Value = TypeVar("_Value")
@@ -96,6 +96,7 @@ class _Status(Answer):
     paused: bool = False
     unread: str = ""
     incidents: tuple[IncidentView, ...] = ()
+    causes: tuple[CauseView, ...] = ()
     demand: ClusterDemandDocument | None = None
     pools: tuple[_Pool, ...] = ()
     groups: dict[str, _Known] = Field(default_factory=dict)
@@ -105,6 +106,7 @@ class _Status(Answer):
 
 class _Statuses(Answer):
     clusters: tuple[_Status, ...]
+    causes: tuple[CauseView, ...] = ()
 
 
 class _ClusterHealth(Answer):
@@ -214,8 +216,9 @@ def page_of_status(answer: object, where: str, now: datetime) -> Page:
     if isinstance(answer, dict) and "counts" in answer:
         sections, fleet = _fleet(read_model(_Overview, answer, where))
     elif isinstance(answer, dict) and "clusters" in answer:
-        clusters = read_model(_Statuses, answer, where).clusters
-        sections, fleet = tuple(sorted(map(_status_section, clusters), key=_worst_first)), Fleet()
+        statuses = read_model(_Statuses, answer, where)
+        sections = tuple(sorted(map(_status_section, statuses.clusters), key=_worst_first))
+        fleet = Fleet(causes=statuses.causes)
     else:
         sections = (_status_section(read_model(_Status, answer, where)),)
     return Page(title="Evenkeel status", source=where, at=now, sections=sections, fleet=fleet)
@@ -328,6 +331,8 @@ def _fleet(overview: _Overview) -> tuple[tuple[Section, ...], Fleet]:
     return sections, fleet
 
 
+# The states of a zone's groups, the most urgent first.
+_WORST = (State.FENCED, State.PROBING, State.FROZEN, State.HEALTHY)
 _ORDER = ("incident", "unseen", "paused", "well")
 
 
@@ -352,17 +357,45 @@ def _status_section(cluster: _Status) -> Section:
         if any(incident.said in cluster.unread for incident in cluster.incidents if incident.said)
         else cluster.unread,
         is_read=not cluster.unread,
+        causes=cluster.causes,
         pools=tuple(_pool_view(pool, cluster.incidents) for pool in cluster.pools),
         last_groups=groups,
-        fences=tuple(
-            Fence(zone=name, until=zone.until, why=f"reported by {zone.by or 'an event'}")
-            for name, zone in cluster.zones.items()
-            if zone.impaired
-        ),
+        fences=tuple(_fences(cluster)),
         decisions=tuple(_decision_view(decision) for decision in cluster.decisions),
         histories=tuple(_past(cluster.decisions)),
         demand=cluster.demand.says if cluster.demand else (),
     )
+
+
+def _fences(cluster: _Status) -> Iterable[Fence]:
+    """Yield each zone that is fenced as a whole, or in which a pool is, with the states of all its pools there."""
+    impaired = {name: zone for name, zone in cluster.zones.items() if zone.impaired}
+    pools: dict[str, list[list[_Group]]] = {}  # by zone: the groups of each pool
+    for pool in cluster.pools:
+        of_zone: dict[str, list[_Group]] = {}
+        for group in pool.groups:
+            of_zone.setdefault(group.zone or "?", []).append(group)
+        for zone, groups in of_zone.items():
+            pools.setdefault(zone, []).append(groups)
+    fenced = {
+        zone: [group for group in chain.from_iterable(groups) if group.state is State.FENCED]
+        for zone, groups in pools.items()
+    }
+    for zone in sorted({*impaired, *(zone for zone, groups in fenced.items() if groups)}):
+        word = impaired.get(zone)
+        yield Fence(
+            zone=zone,
+            until=word.until if word else min((group.until for group in fenced[zone] if group.until), default=None),
+            why=f"reported by {word.by or 'an event'}" if word else "after failures",
+            pools=_states(pools.get(zone, ())),
+        )
+
+
+def _states(pools: Sequence[Sequence[_Group]]) -> str:
+    """Return how many pools are in which state, the most urgent first. A pool's state is the worst of its groups."""
+    worst = [next(state for state in _WORST if any(group.state is state for group in groups)) for groups in pools]
+    counts = [f"{worst.count(state)} {state.value}" for state in _WORST if state in worst]
+    return f"{counted(len(pools), 'pool')}: {', '.join(counts)}" if pools else ""
 
 
 def _remembered(key: str, group: _Known) -> GroupView:

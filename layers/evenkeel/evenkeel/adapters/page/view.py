@@ -105,11 +105,12 @@ class PoolView:
 
 @dataclass(frozen=True, kw_only=True)
 class Fence:
-    """A zone in which Evenkeel stops scale-up."""
+    """A zone in which Evenkeel stops scale-up. ``pools``: how many of the zone's pools are in which state."""
 
     zone: str
     why: str
-    until: datetime | None = None
+    until: datetime | None = None  # the first end, where pools have several
+    pools: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +155,7 @@ class Section:
     is_folded: bool = False  # True: causes tell all of its incidents
     state: str = ""  # the cluster's state: incident, unseen, paused or well; empty: not a cluster
     incidents: tuple[IncidentView, ...] = ()  # the worst first
+    causes: tuple["CauseView", ...] = ()  # of several of its pools
     places: Mapping[str, str] = field(default_factory=dict)  # by zone name: the zone's id or account/name, where known
     is_read: bool = True  # False: the answer does not list the cluster's pools
     unread: str = ""  # the error that prevented reading the cluster; empty: no error
@@ -181,12 +183,13 @@ class Section:
 
 
 class CauseView(Answer):
-    """What the incidents of several clusters share."""
+    """What the incidents of several clusters or pools share."""
 
     kind: str
     title: str
     severity: str
     clusters: tuple[str, ...]
+    pools: Number = 0
     since: Moment
     missing: Number = 0
     missing_in_several: Number = Field(default=0, alias="missingInSeveral")

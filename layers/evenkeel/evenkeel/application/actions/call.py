@@ -230,9 +230,10 @@ class Call:
         only = {"plannedOnly": names} if dry or everything else {}
         return {**answer, **words, "dryRun": everything, **only}
 
-    def incident_json(self, incident: Incident, now: datetime) -> Answer:
-        """Return an incident of the cluster for programs, with its texts for people."""
-        return incident_json(incident, self.cluster, now, self.ports.stack, self.ports.runbooks)
+    def incident_json(self, incident: Incident, now: datetime, cause: str = "") -> Answer:
+        """Return an incident of the cluster for programs, with its texts for people, and the title of its cause."""
+        document = incident_json(incident, self.cluster, now, self.ports.stack, self.ports.runbooks)
+        return document | ({"cause": cause} if cause else {})
 
     def change_control(self, stored: StoredCluster, fields: Mapping[str, object]) -> ControlRecord:
         """Store the control record with these fields changed, and return it. Raises StateConflictError."""

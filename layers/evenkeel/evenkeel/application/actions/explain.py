@@ -3,14 +3,14 @@
 All numbers are from a plan that is made for the answer.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any
 
 from evenkeel.application.actions.call import Answer, Call, Fields, GroupName, PoolName, Right, action
-from evenkeel.application.actions.overview import overview
+from evenkeel.application.actions.overview import cause_summary, causes_of_cluster, overview, titles_of_causes
 from evenkeel.application.convergence.summary import pool_level
 from evenkeel.application.demand.summary import cluster_demand, pool_demand
 from evenkeel.application.errors import BadRequestError
@@ -33,13 +33,13 @@ from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.pools import AnyPool, rule_of
 from evenkeel.domain.model.reasons import KEEPING, Reason, Rule, Topic
-from evenkeel.texts.english import ago, problem_text, rfc3339, sentence
+from evenkeel.texts.english import ago, problem_text, rfc3339, sentence, without_request_ids
 from evenkeel.texts.incidents import command_line, explains, incident_text, runbook, todo
 from evenkeel.texts.pool_numbers import chain_text, origin_text, some_names
 from evenkeel.validation import ConfigError
 
 _DECISIONS_TOLD = 3
-_INCIDENTS_TOLD = 3  # of each cause that clusters share
+_INCIDENTS_TOLD = 3  # of each cause that clusters or pools share
 _DECISIONS_READ = 50  # more than are shown, because most decisions are about other pools
 
 
@@ -75,13 +75,11 @@ def _explain_fleet(call: Call, fields: ExplainFields) -> Answer:
     lines: list[str] = []
     open_incidents = [(cluster, each) for cluster in fleet["clusters"] for each in cluster.get("incidents", ())]
     for cause in fleet["causes"]:
-        lines.append(f"{cause['severity']}: {_ended(cause['message'])}")
         told = [(cluster, each) for cluster, each in open_incidents if each.get("cause") == cause["title"]]
-        lines += [_told(cluster, each) for cluster, each in told[:_INCIDENTS_TOLD]]
-        shown = {cluster["cluster"] for cluster, _ in told[:_INCIDENTS_TOLD]}
-        if alike := [cluster for cluster in cause["clusters"] if cluster not in shown]:
-            lines.append(f"The same in {some_names(alike)}.")
-        lines.append(_remedy(cause))
+        told = told[:_INCIDENTS_TOLD]
+        shown = {cluster["cluster"] for cluster, _ in told}
+        alike = [cluster for cluster in cause["clusters"] if cluster not in shown]
+        lines += _shared(cause, _quoted_once(told), alike)
     for cluster, incident in open_incidents:
         if "cause" not in incident:
             lines += [f"{incident['severity']}: {_told(cluster, incident)}", _remedy(incident)]
@@ -95,8 +93,23 @@ def _explain_fleet(call: Call, fields: ExplainFields) -> Answer:
     return {**texts, "causes": fleet["causes"], "incidents": incidents, "counts": fleet["counts"]}
 
 
-def _told(cluster: Mapping[str, Any], incident: Mapping[str, Any]) -> str:
-    return f"{cluster['cluster']}: since {incident['since']}: {_ended(incident['message'])}"
+def _shared(cause: Mapping[str, Any], told: Iterable[str], alike: Sequence[str]) -> list[str]:
+    """Return a cause, some of its incidents, the names of the others, and what to do."""
+    others = [f"The same in {some_names(alike)}."] if alike else []
+    return [f"{cause['severity']}: {_ended(cause['message'])}", *told, *others, _remedy(cause)]
+
+
+def _quoted_once(told: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield the incidents of clusters. A message of the cloud or API server that several have is in the first."""
+    quoted: set[str] = set()
+    for cluster, incident in told:
+        said = without_request_ids(incident["said"] or "")
+        yield _told(cluster, incident, "headline" if said in quoted else "message")
+        quoted.add(said)
+
+
+def _told(cluster: Mapping[str, Any], incident: Mapping[str, Any], text: str = "message") -> str:
+    return f"{cluster['cluster']}: since {incident['since']}: {_ended(incident[text])}"
 
 
 def _remedy(incident: Mapping[str, Any]) -> str:
@@ -137,9 +150,19 @@ def _explain_incidents(call: Call) -> Answer:
     except ConfigError as error:  # all other parts of the answer need a valid record
         return _explain_invalid_record(call, str(error))
     incidents, now = evaluated.cluster_health.incidents, evaluated.now
-    keys = {key for incident in incidents for key in (incident.pool, *incident.groups)}
+    causes = causes_of_cluster(call, incidents)
+    titles = titles_of_causes(causes)[call.cluster]
     about = [f"{call.cluster} cannot be read: {evaluated.unread}."] if evaluated.unread is not None else []
-    about += [line for incident in incidents for line in _what_to_do(call, incident)]
+    explained = [incident for incident in incidents if incident.key not in titles]
+    for cause in causes:
+        told = [each.incident for each in cause.incidents]
+        alike = [incident.pool.rpartition("/")[2] for incident in told[_INCIDENTS_TOLD:]]
+        explained += told[:_INCIDENTS_TOLD]
+        documents = [call.incident_json(incident, call.now) for incident in told[:_INCIDENTS_TOLD]]
+        texts = _quoted_once(({"cluster": call.cluster}, document) for document in documents)
+        about += _shared(document_json(cause_summary(cause, call)), texts, alike)
+    about += [line for each in incidents if each.key not in titles for line in _what_to_do(call, each)]
+    keys = {key for incident in explained for key in (incident.pool, *incident.groups)}
     about = about or [f"{call.cluster} has no incident."]
     groups: dict[str, list[str]] = {}
     if (preview := evaluated.preview) is not None:
@@ -149,7 +172,7 @@ def _explain_incidents(call: Call) -> Answer:
             key: explain_group(preview, pool, plan) for pool, plan in members if (key := str(plan.group.key)) in keys
         }
     return Explanation(
-        incidents=[call.incident_json(incident, now) for incident in incidents],
+        incidents=[call.incident_json(each, now, titles.get(each.key, "")) for each in incidents],
         sentences=about,
         groups=groups,
         history=_history(call, groups, now),

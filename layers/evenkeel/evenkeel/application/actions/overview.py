@@ -6,18 +6,17 @@ A cluster is ``well`` only if it was read within the last hours.
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Annotated, Any
 
 from evenkeel.application.actions.call import Answer, Call, Fields
 from evenkeel.application.errors import BadRequestError
-from evenkeel.application.incidents.notify import incident_json
 from evenkeel.application.offerings.sharing import ZoneIds
 from evenkeel.application.plan_documents import ONLY_WHEN_SET, Document, Timestamp, document_json
 from evenkeel.application.ports import Offerings
-from evenkeel.domain.incidents.causes import Cause, ClusterIncident, causes_of
+from evenkeel.domain.incidents.causes import Cause, CauseKind, ClusterIncident, causes_of, is_everywhere
 from evenkeel.domain.incidents.health import unreadable, with_stopped
 from evenkeel.domain.model.incidents import ClusterHealth, Incident
 from evenkeel.domain.model.offerings import Offering
@@ -51,13 +50,14 @@ class ClusterSummary(Document):
 
 
 class CauseSummary(Document):
-    """What three or more clusters share. ``clusters``: the worst first."""
+    """What three or more clusters or pools share. ``clusters``: the worst first."""
 
     kind: str
     subject: str
     title: str
     severity: str
     clusters: list[str]
+    pools: int
     since: Timestamp
     seconds: int
     missing: int
@@ -133,18 +133,15 @@ class _StoredCluster:
             for incident in self.incidents
         ]
 
-    def sort_key(self, titles: Mapping[str, str]) -> tuple[bool, tuple[int, int, int, str], str]:
+    def sort_key(self, titles: Mapping[str, str]) -> tuple[bool, tuple[object, ...], str]:
         """Return the sort key: the worst incident that no cause tells; clusters without such an incident are last."""
         own = [incident for incident in self.incidents if incident.key not in titles]
         return not own, (own or self.incidents)[0].urgency, self.cluster
 
     def summary(self, titles: Mapping[str, str]) -> ClusterSummary:
         """Return the cluster. ``titles``: the causes of its incidents, by the incident's key."""
-        incidents = [
-            incident_json(incident, self.cluster, self.call.now, self.call.ports.stack, self.call.ports.runbooks)
-            | ({"cause": titles[incident.key]} if incident.key in titles else {})
-            for incident in self.incidents
-        ]
+        call = replace(self.call, cluster=self.cluster)
+        incidents = [call.incident_json(each, call.now, titles.get(each.key, "")) for each in self.incidents]
         own = [incident for incident in incidents if "cause" not in incident]
         worst = (own or incidents)[:1]
         more = f" (+{len(incidents) - 1})" if len(incidents) > 1 else ""
@@ -189,11 +186,11 @@ def overview(call: Call, fields: Fields) -> Answer:
     counts = {"clusters": len(registrations), **{state: len(clusters) for state, clusters in by_state.items()}}
     offerings = call.ports.store.offerings()
     causes = _causes(by_state["incident"], offerings, call.now)
-    titles = _titles(causes)
+    titles = titles_of_causes(causes)
     by_state["incident"].sort(key=lambda stored: stored.sort_key(titles[stored.cluster]))
     answer = Overview(
         now=call.now,
-        causes=[_cause(cause, call) for cause in causes],
+        causes=[cause_summary(cause, call) for cause in causes],
         incident=bool(by_state["incident"] or by_state["unseen"] or call.unknown()),
         clusters=_fitting([*by_state["incident"], *by_state["unseen"]], titles),
         others={state: [stored.cluster for stored in by_state[state]] for state in ("well", "paused")},
@@ -212,22 +209,33 @@ def _causes(clusters: Iterable[_StoredCluster], offerings: Offerings, now: datet
     return causes_of(each for stored in clusters for each in stored.of_causes(lacking.get(stored.cluster, ())))
 
 
-def _titles(causes: Iterable[Cause]) -> Mapping[str, Mapping[str, str]]:
-    """Return the titles of causes, by cluster and by the key of the incident."""
+def causes_of_cluster(call: Call, incidents: Iterable[Incident]) -> tuple[Cause, ...]:
+    """Return the causes that pools of the call's cluster share. Its zones have the names that it uses."""
+    return causes_of(ClusterIncident(cluster=call.cluster, incident=incident) for incident in incidents)
+
+
+def titles_of_causes(causes: Iterable[Cause]) -> Mapping[str, Mapping[str, str]]:
+    """Return the titles of causes, by cluster and by the key of the incident.
+
+    An incident without capacity in any zone is also told on its own, where its cause is only one of these zones.
+    """
     titles: dict[str, dict[str, str]] = defaultdict(dict)
     for cause in causes:
         for each in cause.incidents:
-            titles[each.cluster][each.incident.key] = cause_title(cause)
+            if cause.kind is CauseKind.OUTAGE or not is_everywhere(each.incident):
+                titles[each.cluster][each.incident.key] = cause_title(cause)
     return titles
 
 
-def _cause(cause: Cause, call: Call) -> CauseSummary:
+def cause_summary(cause: Cause, call: Call) -> CauseSummary:
+    """Return a cause with its texts for people."""
     return CauseSummary(
         kind=cause.kind.value,
         subject=cause.subject,
         title=cause_title(cause),
         severity=cause.worst.kind.severity.value,
         clusters=list(cause.clusters),
+        pools=cause.pools,
         since=cause.since,
         seconds=max(0, int((call.now - cause.since).total_seconds())),
         missing=cause.missing,

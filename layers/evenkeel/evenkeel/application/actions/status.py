@@ -8,7 +8,13 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from evenkeel.application.actions.call import Answer, Call, Evaluated, Fields, Flag, PoolName, Right, action
-from evenkeel.application.actions.overview import overview
+from evenkeel.application.actions.overview import (
+    CauseSummary,
+    cause_summary,
+    causes_of_cluster,
+    overview,
+    titles_of_causes,
+)
 from evenkeel.application.demand.summary import cluster_demand
 from evenkeel.application.plan_documents import (
     ONLY_WHEN_KNOWN,
@@ -34,6 +40,7 @@ from evenkeel.texts.english import ago, clock_text, counted, rfc3339, sentences
 from evenkeel.texts.incidents import incident_headline
 
 _DECISIONS_SHOWN = 10
+_DECISIONS_READ = 50  # for one pool: most decisions are about other pools
 _REQUESTS_SHOWN = 10  # the newest requests
 
 
@@ -136,6 +143,7 @@ class StatusDocument(ModeStatus):
     pools: list[dict[str, Any]]
     healthy: Annotated[HealthyPools | None, ONLY_WHEN_KNOWN] = None
     incident: bool
+    causes: Annotated[list[CauseSummary], ONLY_WHEN_SET] = field(default_factory=list)  # of several pools
     incidents: list[dict[str, Any]]
     unread: Annotated[str | None, ONLY_WHEN_KNOWN] = None
     clock_skew_seconds: Annotated[int, ONLY_WHEN_SET] = 0
@@ -153,12 +161,16 @@ def status(call: Call, fields: StatusFields) -> Answer:
     evaluated = call.evaluate(with_demand=True)
     stored, preview, incidents = evaluated.stored, evaluated.preview, evaluated.cluster_health.incidents
     control, dry_run = stored.control, call.is_dry(stored.record, stored.control)
-    entries = [or_named(entry) for entry in call.ports.store.decisions(call.cluster, _DECISIONS_SHOWN)]
-    decisions = [entry for entry in entries if "pool" in entry]
+    shown = _DECISIONS_SHOWN if fields.pool is None else _DECISIONS_READ
+    entries = [or_named(entry) for entry in call.ports.store.decisions(call.cluster, shown)]
+    asked = None if fields.pool is None else fields.pool.rpartition("/")[2]
+    decisions = [entry for entry in entries if "pool" in entry and asked in (None, entry["pool"]["name"])]
     mode = _mode(control, dry_run, call.now) + _exceptions(preview, dry_run)
     headline = f"{call.cluster}: {mode}, {_headline(call, evaluated, decisions)}"
     skew = preview.plan.clock_skew if preview else timedelta(0)
     pools, healthy = _pools(preview, incidents, fields) if preview else ([], None)
+    causes = causes_of_cluster(call, incidents)
+    titles = titles_of_causes(causes)[call.cluster]
     answer = StatusDocument(
         now=call.now,
         dry_run=dry_run,
@@ -173,11 +185,12 @@ def status(call: Call, fields: StatusFields) -> Answer:
         pools=pools,
         healthy=healthy,
         incident=bool(incidents),
-        incidents=[call.incident_json(incident, evaluated.now) for incident in incidents],
+        causes=[cause_summary(cause, call) for cause in causes],
+        incidents=[call.incident_json(each, evaluated.now, titles.get(each.key, "")) for each in incidents],
         unread=evaluated.unread,
         clock_skew_seconds=int(skew.total_seconds()),
         demand=cluster_demand(preview.plan.demand) if preview else None,
-        decisions=decisions,
+        decisions=decisions[:_DECISIONS_SHOWN],
         actions=[entry for entry in entries if "pool" not in entry],
         mode=mode,
         headline=headline,

@@ -59,6 +59,7 @@ class Alert(Remedy):
     since: str
     missing: int = 0
     zones: tuple[str, ...] = ()
+    is_outage: bool = False  # True: no zone of the pool is known to deliver nodes
     failure_class: str = ""
     message: str
     heading: str = ""  # set for a change that is not about an incident

@@ -1,4 +1,7 @@
-"""The causes that incidents of several clusters share: a zone, an offering, or the same incident."""
+"""The causes that incidents share: a zone, an offering, no zone at all, or the same incident.
+
+Several clusters share a cause; a zone or an offering may also be that of several pools of one cluster.
+"""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +12,7 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.incidents import Incident, IncidentKind
 from evenkeel.domain.model.offerings import Offering
 
-# A cause is shown if at least this many clusters share it.
+# A cause is shown if at least this many clusters share it; of a zone or an offering, this many pools.
 SHARED_BY = 3
 # A quota or a configuration is that of an account, so such failures are no sign of a zone.
 _NOT_OF_A_ZONE = frozenset({FailureClass.QUOTA, FailureClass.CONFIGURATION})
@@ -18,6 +21,7 @@ _NOT_OF_A_ZONE = frozenset({FailureClass.QUOTA, FailureClass.CONFIGURATION})
 class CauseKind(StrEnum):
     """What the clusters share, the most specific first. The value is a JSON value."""
 
+    OUTAGE = "outage"  # their pools have several zones, and capacity in none of them
     OFFERING = "offering"
     ZONE = "zone"
     INCIDENT = "incident"  # only the kind of the incident, and its details
@@ -35,7 +39,7 @@ class ClusterIncident:
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """What incidents of at least ``SHARED_BY`` clusters share. ``incidents``: the worst first."""
+    """What at least ``SHARED_BY`` incidents share. ``incidents``: the worst first."""
 
     kind: CauseKind
     subject: str  # the zone's place, the offering, or the kind of incident
@@ -53,6 +57,16 @@ class Cause:
         return tuple(dict.fromkeys(each.cluster for each in self.incidents))
 
     @property
+    def pools(self) -> int:
+        """Return the number of pools of all these clusters."""
+        return len({(each.cluster, each.incident.pool) for each in self.incidents})
+
+    @property
+    def is_of_zone(self) -> bool:
+        """Return True if the cause is in one zone."""
+        return self.kind in (CauseKind.OFFERING, CauseKind.ZONE)
+
+    @property
     def since(self) -> datetime:
         """Return when the first of the incidents began."""
         return min(each.incident.since for each in self.incidents)
@@ -65,7 +79,7 @@ class Cause:
     @property
     def missing_in_several(self) -> int:
         """Return how many of the missing nodes are missing in several zones, and not only in the zone of the cause."""
-        if self.kind is CauseKind.INCIDENT:
+        if not self.is_of_zone:
             return 0
         return sum(each.incident.missing for each in self.incidents if len(each.incident.zones) > 1)
 
@@ -84,7 +98,7 @@ class Cause:
     @property
     def zone_names(self) -> tuple[str, ...]:
         """Return the names that the clusters have for the zone."""
-        if self.kind is CauseKind.INCIDENT:
+        if not self.is_of_zone:
             return ()
         place = self.offering.zone if self.offering else self.subject
         names = {zone for each in self.incidents for zone in each.incident.zones if _place(each, zone) == place}
@@ -92,12 +106,22 @@ class Cause:
 
 
 def causes_of(incidents: Iterable[ClusterIncident]) -> tuple[Cause, ...]:
-    """Return the causes that at least ``SHARED_BY`` clusters share, the worst first. An incident has one cause."""
+    """Return the causes that at least ``SHARED_BY`` share, outages and then the worst first. An incident has one."""
     rest = sorted(incidents, key=lambda each: (each.incident.sort_key, each.cluster))
     causes: list[Cause] = []
-    for keys in (_bought_or_placed, _same_incident):
+    for keys in (_everywhere, _bought_or_placed, _same_incident):
         rest = _take(rest, keys, causes)
-    return tuple(sorted(causes, key=lambda cause: (cause.worst.urgency[:2], -len(cause.clusters), cause.subject)))
+    return tuple(sorted(causes, key=_order))
+
+
+def _order(cause: Cause) -> tuple[object, ...]:
+    return (
+        cause.worst.urgency[:2],
+        cause.kind is not CauseKind.OUTAGE,
+        -len(cause.clusters),
+        -cause.pools,
+        cause.subject,
+    )
 
 
 _Key = tuple[CauseKind, str, Hashable]
@@ -113,11 +137,16 @@ def _take(
             members.setdefault(key, {})[number] = each
     left = dict(enumerate(rest))
     order = list(CauseKind)
-    for key, found in sorted(members.items(), key=lambda item: (-_count(item[1].values()), order.index(item[0][0]))):
+
+    def most_frequent(item: tuple[_Key, Mapping[int, ClusterIncident]]) -> tuple[int, int, int]:
+        return -_count(item[1].values()), -len(item[1]), order.index(item[0][0])
+
+    for key, found in sorted(members.items(), key=most_frequent):
         shared = {number: each for number, each in found.items() if number in left}
-        if _count(shared.values()) < SHARED_BY:
-            continue
         kind, subject, what = key
+        # Other incidents of one cluster are rows of that cluster, because its pools rarely share more than their kind.
+        if (_count(shared.values()) if kind is CauseKind.INCIDENT else len(shared)) < SHARED_BY:
+            continue
         offering = what if isinstance(what, Offering) else None
         causes.append(Cause(kind=kind, subject=subject, incidents=tuple(shared.values()), offering=offering))
         for number in shared:
@@ -131,6 +160,11 @@ def _count(incidents: Iterable[ClusterIncident]) -> int:
 
 def _place(each: ClusterIncident, zone: str) -> str:
     return each.places.get(zone, zone)
+
+
+def _everywhere(each: ClusterIncident) -> Iterator[_Key]:
+    if is_everywhere(each.incident):
+        yield CauseKind.OUTAGE, each.incident.kind.value, ""
 
 
 def _bought_or_placed(each: ClusterIncident) -> Iterator[_Key]:
@@ -154,3 +188,8 @@ def _same_incident(each: ClusterIncident) -> Iterator[_Key]:
     controller = incident.message if incident.kind is IncidentKind.CONTESTED else ""
     problems = tuple(sorted({problem.kind.value for problem in incident.problems}))
     yield CauseKind.INCIDENT, incident.kind.value, (incident.failure_class, controller, problems)
+
+
+def is_everywhere(incident: Incident) -> bool:
+    """Return True if a pool of several zones has capacity in none. A pool of one zone fails with its zone."""
+    return incident.is_outage and len(incident.zones) > 1 and incident.failure_class is FailureClass.CAPACITY

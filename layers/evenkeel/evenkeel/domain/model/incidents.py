@@ -106,12 +106,12 @@ class Incident(IncidentNodes):
         return f"{self.pool}/{self.kind.value}" if self.pool else self.kind.value
 
     @property
-    def sort_key(self) -> tuple[int, int, str]:
-        """Return the sort key. Ascending order puts the worst incident first."""
-        return _RANK[self.kind], -self.missing, self.pool
+    def sort_key(self) -> tuple[int, bool, int, str]:
+        """Return the sort key. Ascending order puts the worst incident first: missing nodes that no zone delivers."""
+        return _RANK[self.kind], not (self.is_outage and self.missing), -self.missing, self.pool
 
     @property
-    def urgency(self) -> tuple[int, int, int, str]:
+    def urgency(self) -> tuple[int, int, bool, int, str]:
         """Return the sort key of clusters: first by severity, then as ``sort_key``."""
         return _SEVERITY_RANK[self.kind.severity], *self.sort_key
 
