@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,30 +13,17 @@ from sandbox.auto_scaling.clock import VirtualClock
 from sandbox.kube.cloud import LaunchError, subnet_in
 
 KEPT = timedelta(weeks=6)
-_ENDED = ("Successful", "Failed", "Cancelled")
 _MESSAGE_LENGTH = 255
 
 #: refusals for Cloud.refuse by kind: code, message (with the placeholders type and zone) and HTTP status
 REFUSALS = {
-    "type": (
-        "Unsupported",
-        "Your requested instance type ({type}) is not supported in your requested Availability Zone ({zone}).",
-        400,
-    ),
-    "quota": (
-        "InstanceLimitExceeded",
-        "20 instance(s) are already running.",
-        400,
-    ),
-    "configuration": (
-        "Unsupported",
-        "The requested configuration is currently not supported. Please check the documentation for supported "
-        "configurations.",
-        400,
-    ),
-    "key": ("Client.InternalError", "Client error on launch.", 400),
+    "type": ("Unsupported", "Your requested instance type ({type}) is not supported in your requested "
+             "Availability Zone ({zone}).", 400),
+    "quota": ("InstanceLimitExceeded", "20 instance(s) are already running.", 400),
+    "configuration": ("Unsupported", "The requested configuration is currently not supported.", 400),
+    "key": ("Client.InternalError", "Client.InternalError: Client error on launch.", 400),
     "security group": ("InvalidGroup.NotFound", "The security group 'sg-0a1b2c3d' does not exist.", 400),
-}
+}  # fmt: skip
 
 
 def stamp(moment: datetime) -> str:
@@ -170,29 +157,17 @@ class ActivityLog:
         self._numbers += 1
         return self._numbers
 
-    def in_progress(self, group: str) -> Activity | None:
-        """Return an activity of a group that has not ended."""
-        return next((activity for activity in self._activities.get(group, []) if activity.status not in _ENDED), None)
-
-    def select(self, request: Json, names: set[str]) -> list[Activity]:
-        """Return the activities that a request of DescribeScalingActivities selects, newest first."""
-        name = request.get("AutoScalingGroupName")
-        filters = {item["Name"]: item["Values"] for item in request.get("Filters", [])}
-        if unknown := set(filters) - {"Status", "StartTimeLowerBound", "StartTimeUpperBound"}:
+    def select(self, names: Iterable[str], filters: Sequence[Json]) -> list[Activity]:
+        """Return the activities of groups that pass the filters of DescribeScalingActivities, newest first."""
+        values = {item["Name"]: item["Values"] for item in filters}
+        if unknown := set(values) - {"Status", "StartTimeLowerBound"}:
             raise AwsError("ValidationError", f"Invalid filter: {', '.join(sorted(unknown))}")
-        since = max(map(_moment, filters.get("StartTimeLowerBound", [])), default=self._clock.now - KEPT)
-        until = min(map(_moment, filters.get("StartTimeUpperBound", [])), default=self._clock.now)
-        if not request.get("IncludeDeletedGroups", False):
-            groups = names if name is None else names & {name}
-        else:
-            groups = set(self._activities) if name is None else {name}
+        since = max(map(_moment, values.get("StartTimeLowerBound", [])), default=self._clock.now - KEPT)
         selected = [
             activity
-            for group in groups
-            for activity in self._activities.get(group, [])
-            if activity.status in filters.get("Status", [activity.status])
-            and activity.id in request.get("ActivityIds", [activity.id])
-            and since <= activity.start <= until
+            for name in names
+            for activity in self._activities.get(name, [])
+            if activity.start >= since and activity.status in values.get("Status", [activity.status])
         ]
         return sorted(selected, key=lambda activity: -activity.number)
 

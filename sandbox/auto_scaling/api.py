@@ -146,9 +146,10 @@ class AutoScaling(Service):
     @operation
     def describe_scaling_activities(self, request: Json) -> Json:
         """Return one page of activities, newest first."""
-        if "AutoScalingGroupName" in request and not request.get("IncludeDeletedGroups"):
+        if "AutoScalingGroupName" in request:
             self._readable(request)
-        activities = {activity.id: activity for activity in self.log.select(request, set(self.groups.by_name))}
+        names = [request["AutoScalingGroupName"]] if "AutoScalingGroupName" in request else [*self.groups.by_name]
+        activities = {one.id: one for one in self.log.select(names, request.get("Filters", []))}
         chosen, token = page(list(activities), request.get("NextToken"), page_size(request, 100))
         described = [activities[name].describe() for name in chosen]
         return {"Activities": described, **({"NextToken": token} if token else {})}
@@ -164,41 +165,29 @@ class AutoScaling(Service):
                 value = group.maximum if bound == "above max" else group.minimum
                 text = f"New SetDesiredCapacity value {desired} is {bound} value {value} for the AutoScalingGroup."
                 raise _invalid(text)
-        activity = self.log.in_progress(group.name)
-        if request.get("HonorCooldown") and activity:
-            text = f"Scaling activity {activity.id} is in progress and blocks this action"
-            raise AwsError("ScalingActivityInProgress", text)
         self.groups.set_desired(group, desired, f"{_USER} explicitly set group desired capacity")
 
     @operation
     def terminate_instance_in_auto_scaling_group(self, request: Json) -> Json:
-        """Terminate named instances, protected ones too. A second call for an instance decrements again."""
-        ids = request.get("InstanceIds") or [request.get("InstanceId", "")]
-        if len(ids) > 100:
-            raise _invalid("InstanceIds must have at most 100 members.")
-        found = [self._instance(instance_id, request.get("AutoScalingGroupName")) for instance_id in ids]
-        group = found[0][0]
-        if any(other is not group for other, _ in found):
-            raise _invalid("The instances are not part of one Auto Scaling group.")
+        """Terminate an instance, also a protected one. A second call for an instance decrements again."""
+        group, instance = self._instance(request["InstanceId"])
         self._check_writable(group)
-        before, shrinking = len(group.counted), ""
+        counted, shrinking = len(group.counted), ""
         if request["ShouldDecrementDesiredCapacity"]:
-            if group.desired - len(ids) < group.minimum:
+            if group.desired <= group.minimum:
                 raise _invalid(
                     f"Currently, desiredSize equals minSize ({group.minimum}). Terminating instance without "
                     "replacement will violate group's min size constraint. Either set shouldDecrementDesiredCapacity "
                     "flag to false or lower group's min size."
                 )
-            group.desired -= len(ids)
-            shrinking = f", shrinking the capacity from {before} to {group.desired}"
-        for _, instance in found:
-            if not instance.ends:
-                end = f"was taken out of service in response to {_USER}{shrinking}."
-                self.groups.terminate(group, instance, f"At {stamp(self.clock.now)} instance {instance.id} {end}")
-        activities = [instance.activity for _, instance in found]
+            group.desired -= 1
+            shrinking = f", shrinking the capacity from {counted} to {group.desired}"
+        if not instance.ends:
+            end = f"was taken out of service in response to {_USER}{shrinking}."
+            self.groups.terminate(group, instance, f"At {stamp(self.clock.now)} instance {instance.id} {end}")
+        activity = instance.activity.describe()
         self.groups.reconcile(group)
-        described = [activity.describe() for activity in activities]
-        return {"Activities": described} if "InstanceIds" in request else {"Activity": described[0]}
+        return {"Activity": activity}
 
     @operation
     def set_instance_protection(self, request: Json) -> None:
@@ -206,7 +195,7 @@ class AutoScaling(Service):
         group, ids = self._group(request), request["InstanceIds"]
         if len(ids) > 50:
             raise AwsError("LimitExceeded", "InstanceIds must have at most 50 members.")
-        for _, instance in [self._instance(instance_id, group.name) for instance_id in ids]:
+        for _, instance in [self._instance(instance_id) for instance_id in ids]:
             instance.protected = request["ProtectedFromScaleIn"]
         self.groups.reconcile(group)
 
@@ -256,18 +245,12 @@ class AutoScaling(Service):
         self.groups.complete(group, instance, hook, result, f"Lifecycle Action Completed with {result} Result")
 
     @operation
-    def record_lifecycle_action_heartbeat(self, request: Json) -> None:
-        """Restart the heartbeat of an instance's wait."""
-        self.groups.extend(*self._waiting(request))
-
-    @operation
     def start_instance_refresh(self, request: Json) -> Json:
         """Begin to replace the instances of a group."""
         group, preferences = self._group(request), request.get("Preferences", {})
         if group.refresh:
             text = "An Instance Refresh is already in progress and blocks the execution of this Instance Refresh."
             raise AwsError("InstanceRefreshInProgress", text)
-        group.settings |= deepcopy(request.get("DesiredConfiguration", {}))
         skips = preferences.get("SkipMatching", False)
         todo = [one for one in group.counted if not (skips and one.template == group.template)]
         percent = preferences.get("MinHealthyPercentage", 90)
@@ -286,24 +269,19 @@ class AutoScaling(Service):
     def describe_instance_refreshes(self, request: Json) -> Json:
         """Return the instance refreshes of a group, newest first."""
         group = self._readable(request)
-        refreshes = {refresh.id: refresh for refresh in reversed(group.refreshes)}
-        ids = [name for name in refreshes if name in request.get("InstanceRefreshIds", [name])]
-        chosen, token = page(ids, request.get("NextToken"), page_size(request, 50))
-        described = []
-        for refresh in (refreshes[name] for name in chosen):
-            done = refresh.total - len(refresh.todo)
-            described.append(
-                {
-                    "InstanceRefreshId": refresh.id,
-                    "AutoScalingGroupName": group.name,
-                    "Status": refresh.status,
-                    "StartTime": refresh.start,
-                    **({"EndTime": refresh.end} if refresh.end else {}),
-                    "PercentageComplete": 100 * done // refresh.total if refresh.total else 100,
-                    "InstancesToUpdate": len(refresh.todo),
-                }
-            )
-        return {"InstanceRefreshes": described, **({"NextToken": token} if token else {})}
+        described = [
+            {
+                "InstanceRefreshId": refresh.id,
+                "AutoScalingGroupName": group.name,
+                "Status": refresh.status,
+                "StartTime": refresh.start,
+                **({"EndTime": refresh.end} if refresh.end else {}),
+                "PercentageComplete": 100 * (refresh.total - len(refresh.todo)) // max(refresh.total, 1),
+                "InstancesToUpdate": len(refresh.todo),
+            }
+            for refresh in reversed(group.refreshes)
+        ]
+        return {"InstanceRefreshes": described}
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
@@ -325,9 +303,9 @@ class AutoScaling(Service):
         if operator := group.settings.get("Operator"):
             raise _invalid(f"AutoScalingGroup {group.name} is managed by operator {operator['Principal']}")
 
-    def _instance(self, instance_id: str, name: str | None = None) -> tuple[Group, Instance]:
+    def _instance(self, instance_id: str) -> tuple[Group, Instance]:
         for group in self.groups.by_name.values():
-            if instance_id in group.instances and name in (None, group.name):
+            if instance_id in group.instances:
                 return group, group.instances[instance_id]
         raise _invalid(f"Instance Id not found - No managed instance found for instance ID: {instance_id}")
 
@@ -336,20 +314,16 @@ class AutoScaling(Service):
         group, hook = self._group(request), request["LifecycleHookName"]
         token, instance_id = request.get("LifecycleActionToken"), request.get("InstanceId")
         for instance in group.instances.values():
-            wait = instance.waits.get(hook)
-            if wait and (wait.token == token if token else instance.id == instance_id):
+            if hook in instance.waits and (instance.waits[hook] == token if token else instance.id == instance_id):
                 return group, instance, hook
         action = f"token {token}" if token else f"instance ID {instance_id}"
         raise _invalid(f"No active Lifecycle Action found with {action}")
 
     def _put_hook(self, group: Group, request: Json) -> None:
-        seconds = request.get("HeartbeatTimeout", 3600)
-        if not 30 <= seconds <= 7200:
-            raise _invalid(f"HeartbeatTimeout must be between 30 and 7200 seconds: {seconds}")
         group.hooks[request["LifecycleHookName"]] = Hook(
             name=request["LifecycleHookName"],
             transition=request["LifecycleTransition"],
-            heartbeat=timedelta(seconds=seconds),
+            heartbeat=timedelta(seconds=request.get("HeartbeatTimeout", 3600)),
             default_result=request.get("DefaultResult", "ABANDON"),
             metadata=request.get("NotificationMetadata", ""),
         )

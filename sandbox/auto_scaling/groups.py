@@ -21,7 +21,6 @@ PROCESSES = (
     *("HealthCheck", "InstanceRefresh", "ReplaceUnhealthy", "ScheduledActions"),
 )
 LAUNCHING, TERMINATING = "autoscaling:EC2_INSTANCE_LAUNCHING", "autoscaling:EC2_INSTANCE_TERMINATING"
-_LONGEST_WAIT = timedelta(hours=48)
 _ACTIVE = ("Pending", "InProgress")
 
 
@@ -54,15 +53,6 @@ class Hook:
 
 
 @dataclass(kw_only=True)
-class Wait:
-    """An instance's wait for one hook."""
-
-    token: str
-    deadline: datetime
-    last: datetime
-
-
-@dataclass(kw_only=True)
 class Instance:
     """An instance of a group. `activity` is the launch or the termination."""
 
@@ -76,7 +66,7 @@ class Instance:
     extra: bool = False  # launched to level the zones
     state: str = "Pending"
     healthy: bool = True
-    waits: dict[str, Wait] = field(default_factory=dict)
+    waits: dict[str, str] = field(default_factory=dict)  # the token by hook
 
     @property
     def counts(self) -> bool:
@@ -325,10 +315,8 @@ class Groups:
         hooks = [hook for hook in group.hooks.values() if hook.transition == transition]
         instance.waits = {}
         for hook in hooks:
-            number, now = self.log.next_number(), self.clock.now
-            longest = min(hook.heartbeat * 100, _LONGEST_WAIT)
-            token = f"{number:08x}-0000-4000-a000-{number:012x}"
-            instance.waits[hook.name] = Wait(token=token, deadline=now + hook.heartbeat, last=now + longest)
+            number = self.log.next_number()
+            instance.waits[hook.name] = token = f"{number:08x}-0000-4000-a000-{number:012x}"
             self.clock.after(hook.heartbeat, self._expire, group.name, instance.id, hook, token)
         if not hooks:
             self._proceed(group, instance)
@@ -337,7 +325,7 @@ class Groups:
         instance.activity.status, instance.activity.progress = "MidLifecycleAction", 60
         for hook in hooks:
             detail = {
-                "LifecycleActionToken": instance.waits[hook.name].token,
+                "LifecycleActionToken": instance.waits[hook.name],
                 "AutoScalingGroupName": group.name,
                 "LifecycleHookName": hook.name,
                 "EC2InstanceId": instance.id,
@@ -349,9 +337,9 @@ class Groups:
 
     def complete(self, group: Group, instance: Instance, hook: str, result: str, end: str) -> None:
         """End an instance's wait for a hook. `end` says how, for the activity of an abandoned launch."""
-        wait = instance.waits.pop(hook)
+        token = instance.waits.pop(hook)
         if result == "ABANDON" and instance.state == "Pending:Wait":
-            action = f"Lifecycle Action with token {wait.token} was abandoned: {end}"
+            action = f"Lifecycle Action with token {token} was abandoned: {end}"
             self.log.end(
                 instance.activity, "Cancelled", f"Instance failed to complete user's Lifecycle Action: {action}"
             )
@@ -361,18 +349,9 @@ class Groups:
         elif result == "ABANDON" or not instance.waits:
             self._proceed(group, instance)
 
-    def extend(self, group: Group, instance: Instance, hook: str) -> None:
-        """Restart the heartbeat of an instance's wait, up to the longest wait."""
-        wait, heartbeat = instance.waits[hook], group.hooks[hook].heartbeat
-        wait.deadline = min(self.clock.now + heartbeat, wait.last)
-        self.clock.after(
-            wait.deadline - self.clock.now, self._expire, group.name, instance.id, group.hooks[hook], wait.token
-        )
-
     def _expire(self, name: str, instance_id: str, hook: Hook, token: str) -> None:
         group, instance = self.find(name, instance_id)
-        wait = instance.waits.get(hook.name) if instance else None
-        if group and instance and wait and wait.token == token and wait.deadline <= self.clock.now:
+        if group and instance and instance.waits.get(hook.name) == token:
             self.complete(group, instance, hook.name, hook.default_result, "Heartbeat Timeout")
 
     def _proceed(self, group: Group, instance: Instance) -> None:
@@ -474,6 +453,7 @@ class Groups:
             cause = self._at("an instance was taken out of service in response to an instance refresh.")
             selected = self._at(f"instance {instance.id} was selected for termination.")
             self.terminate(group, instance, f"{cause}  {selected}")
+            refresh.todo.remove(instance.id)
         return True
 
     def _end_refresh(self, group: Group, refresh: Refresh, status: str, event: str) -> None:

@@ -105,7 +105,7 @@ class NodeGroups(Service):
 
     @operation
     def update_nodegroup_version(self, request: Json) -> Json:
-        """Begin to replace all nodes: EKS first raises the group's maximum and desired capacity, and lowers them last."""
+        """Begin to replace all nodes. EKS raises the maximum and the desired capacity first, and lowers them last."""
         node_group = self._updatable(request)
         node_group.settings |= {key: request[key] for key in ("version", "releaseVersion") if key in request}
         update = self._begin(node_group, "VersionUpdate", {"Version": request.get("version", "")})
@@ -306,12 +306,9 @@ class NodeGroups(Service):
 
 def _check(scaling: Json) -> None:
     minimum, maximum, desired = scaling["minSize"], scaling["maxSize"], scaling["desiredSize"]
-    text = ""
     if minimum > desired:
         text = f"Minimum capacity {minimum} can't be greater than desired size {desired}"
-    elif desired > maximum:
+        raise AwsError("InvalidParameterException", text)
+    if desired > maximum:
         text = f"Desired capacity {desired} can't be greater than max size {maximum}"
-    elif maximum < 1 or minimum < 0:
-        text = f"maxSize must be at least 1 and minSize at least 0: {maximum}, {minimum}"
-    if text:
         raise AwsError("InvalidParameterException", text)

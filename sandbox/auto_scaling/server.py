@@ -60,12 +60,13 @@ class AwsServer:
         if urlsplit(request.target).path == "/":
             form = parse_qs(request.body.decode(), keep_blank_values=True)
             fields = {name: values[0] for name, values in form.items()}
-            name, respond = "autoscaling", _query_response
+            name = "autoscaling"
             operation = self._models[name].operation_model(fields["Action"])
             parameters = _read_query(operation.input_shape, fields, "") or {}
         else:
-            name, respond = "eks", _json_response
+            name = "eks"
             operation, parameters = _read_rest(self._models[name], request)
+        respond = _query_response if name == "autoscaling" else _json_response
         signer = _SIGNED_BY.search(request.headers.get("authorization", ""))
         access_key, region = signer.groups() if signer else ("", "")
         try:
@@ -95,7 +96,7 @@ def _read_query(shape: Shape, fields: Mapping[str, str], prefix: str) -> Any:
         members = {name: _read_query(member, fields, dot + name) for name, member in shape.members.items()}
         return {name: value for name, value in members.items() if value is not None} or None
     if shape.type_name == "list":
-        values = []
+        values: list[Any] = []
         while (value := _read_query(shape.member, fields, f"{prefix}.member.{len(values) + 1}")) is not None:
             values.append(value)
         return values if values or prefix in fields else None
