@@ -41,7 +41,7 @@ def refusal_message(error: LaunchError, *, spot: bool, mixed: bool) -> str:
     return f"{message} Launching EC2 instance failed."
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Activity:
     """One scaling activity."""
 

@@ -21,6 +21,14 @@ class AwsError(Exception):
         super().__init__(f"{code}: {message}")
         self.code, self.message, self.status = code, message, status
 
+    def for_client(self, operation: str) -> ClientError:
+        """Return the error as boto3 raises it."""
+        answer = {
+            "Error": {"Code": self.code, "Message": self.message},
+            "ResponseMetadata": {"HTTPStatusCode": self.status},
+        }
+        return ClientError(answer, operation)
+
 
 class TokenBucket:
     """AWS's throttle of an account in a Region: `size` calls at once, then `per_second` calls."""
@@ -43,8 +51,8 @@ class TokenBucket:
 class Service:
     """A simulated service. Each operation is a method with the name, arguments, answer and errors of boto3's client."""
 
-    #: code of a throttled call
-    throttled = "Throttling"
+    #: codes of a throttled call and of a request that is not valid
+    throttled, invalid = "Throttling", "ValidationError"
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
@@ -67,11 +75,7 @@ def operation(implement: Callable[Concatenate[Any, Json, ...], Json | None]) -> 
                 raise AwsError(service.throttled, "Rate exceeded")
             return implement(service, request) or {}
         except AwsError as error:
-            answer = {
-                "Error": {"Code": error.code, "Message": error.message},
-                "ResponseMetadata": {"HTTPStatusCode": error.status},
-            }
-            raise ClientError(answer, name) from None
+            raise error.for_client(name) from None
 
     return call
 

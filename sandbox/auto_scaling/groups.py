@@ -52,7 +52,7 @@ class Hook:
     metadata: str = ""
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Instance:
     """An instance of a group. `activity` is the launch or the termination."""
 
@@ -85,7 +85,7 @@ class Instance:
         return int(version) if version.isdigit() else 0, self.number
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Refresh:
     """An instance refresh."""
 
@@ -98,7 +98,7 @@ class Refresh:
     end: datetime | None = None
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Group:
     """An Auto Scaling group. `settings` are further members of its description, as they were written."""
 

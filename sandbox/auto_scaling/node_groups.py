@@ -16,7 +16,7 @@ _UPDATABLE = ("ACTIVE", "DEGRADED")
 _OWN_MEMBERS = ("clusterName", "nodegroupName", "scalingConfig", "clientRequestToken", "launchTemplate")
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class NodeGroup:
     """A managed node group. Its bounds are those that EKS stores, not those of the Auto Scaling group."""
 
@@ -35,7 +35,7 @@ class NodeGroup:
 class NodeGroups(Service):
     """The node groups of the EKS clusters in the account and Region of an Auto Scaling API."""
 
-    throttled = "ThrottlingException"
+    throttled, invalid = "ThrottlingException", "InvalidParameterException"
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from botocore.exceptions import ClientError
 from botocore.model import OperationModel, ServiceModel, Shape
 from botocore.validate import ParamValidator
 
-from sandbox.auto_scaling.calls import Service
+from sandbox.auto_scaling.calls import AwsError, Service
 from sandbox.server import HttpRequest, LoopbackServer, Response
 
 _SIGNED_BY = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/")
@@ -32,6 +32,7 @@ class AwsServer:
 
     Args:
         find: Returns the services of the account of an access key in a Region, by the name of their botocore model.
+            May raise AwsError.
     """
 
     def __init__(self, find: Callable[[str, str], Mapping[str, Service]]) -> None:
@@ -70,17 +71,27 @@ class AwsServer:
         signer = _SIGNED_BY.search(request.headers.get("authorization", ""))
         access_key, region = signer.groups() if signer else ("", "")
         try:
-            if report := _invalid(parameters, operation.input_shape):
-                code = "ValidationError" if name == "autoscaling" else "InvalidParameterException"
-                raise ClientError({"Error": {"Code": code, "Message": report}}, operation.name)
             with self.lock:
-                call = getattr(self._find(access_key, region)[name], xform_name(operation.name))
-                answer = call(**parameters)
+                return respond(operation, _call(self._find(access_key, region)[name], operation, parameters), None)
+        except AwsError as error:
+            return respond(operation, None, error.for_client(operation.name))
         except ClientError as error:
             return respond(operation, None, error)
-        if report := _invalid(answer, operation.output_shape):
-            raise AssertionError(f"{operation.name}: {report}")
-        return respond(operation, answer, None)
+        except Exception as error:  # a defect of the simulation, which the caller has to see
+            return respond(operation, None, AwsError("InternalFailure", repr(error), 500).for_client(operation.name))
+
+
+def _call(service: Service, operation: OperationModel, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer of an operation. Raises AwsError if the request or the answer differs from the model."""
+    if report := _invalid(parameters, operation.input_shape):
+        raise AwsError(service.invalid, report)
+    call = getattr(service, xform_name(operation.name), None)
+    if call is None:
+        raise AwsError("InvalidAction", f"The sandbox does not simulate {operation.name}")
+    answer: dict[str, Any] = call(**parameters)
+    if report := _invalid(answer, operation.output_shape):
+        raise AwsError("InternalFailure", f"The sandbox's answer is wrong: {report}", 500)
+    return answer
 
 
 def _invalid(value: Any, shape: Shape | None) -> str:
@@ -89,8 +100,10 @@ def _invalid(value: Any, shape: Shape | None) -> str:
     return str(report.generate_report()) if report is not None and report.has_errors() else ""
 
 
-def _read_query(shape: Shape, fields: Mapping[str, str], prefix: str) -> Any:
+def _read_query(shape: Shape | None, fields: Mapping[str, str], prefix: str) -> Any:
     """Return the value of a shape in the fields of a query; None if there is none."""
+    if shape is None:
+        return None
     if shape.type_name == "structure":
         dot = f"{prefix}." if prefix else ""
         members = {name: _read_query(member, fields, dot + name) for name, member in shape.members.items()}

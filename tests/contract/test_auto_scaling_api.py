@@ -68,12 +68,12 @@ class Aws:
         return group["MinSize"], group["DesiredCapacity"], len(running), group["MaxSize"]
 
 
-def _client(service: str, url: str) -> Any:
+def _client(service: str, url: str, *, key: str = "KEY") -> Any:
     return boto3.client(
         service,
         region_name=REGION,
         endpoint_url=url,
-        aws_access_key_id="KEY",
+        aws_access_key_id=key,
         aws_secret_access_key="secret",
         config=Config(retries={"total_max_attempts": 1}),
     )
@@ -357,10 +357,12 @@ class TestSimulated:
 
         def find(key: str, region: str) -> dict[str, Any]:
             if key not in accounts or region != REGION:
-                raise AssertionError(f"{key} in {region}")
+                raise AwsError("InvalidClientTokenId", "The security token included in the request is invalid.", 403)
             return {"autoscaling": accounts[key]}
 
         with AwsServer(find) as server:
+            unknown = _client("autoscaling", server.url, key="NOBODY")
+            assert _error(unknown.describe_auto_scaling_groups)[0] == "InvalidClientTokenId"
             client = _client("autoscaling", server.url)
             codes = []
             for wait in (0, 0, 0, 1, 1):
@@ -371,6 +373,9 @@ class TestSimulated:
                 except ClientError as error:
                     codes.append(error.response["Error"]["Code"])
         assert codes == ["", "", "Throttling", "Throttling", ""]
+
+    def test_what_is_not_simulated_is_an_error(self, simulated: Aws) -> None:
+        assert _error(simulated.auto_scaling.describe_account_limits)[0] == "InvalidAction"
 
     def test_a_refusal_by_the_test_reaches_the_client(self, simulated: Aws, name: str) -> None:
         assert simulated.simulated

@@ -3,7 +3,9 @@
 from datetime import timedelta
 from typing import Any
 
+import botocore.session
 from botocore.exceptions import ClientError
+from botocore.validate import ParamValidator
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +13,7 @@ from sandbox.auto_scaling.api import AutoScaling
 from sandbox.auto_scaling.groups import PROCESSES
 from sandbox.kube.cloud import Cloud
 
+MODEL = botocore.session.get_session().get_service_model("autoscaling")
 ZONES = ["eu-central-1a", "eu-central-1b"]
 ENDS = (
     "in response to a difference between desired and actual capacity",
@@ -36,6 +39,11 @@ steps = st.one_of(
     st.tuples(st.just("refresh")),
     st.tuples(st.just("run"), st.sampled_from([1, 20, 60, 600, 100_000])),
 )
+
+
+def _errors(operation: str, answer: dict[str, Any]) -> str:
+    """Return how an answer differs from botocore's model."""
+    return str(ParamValidator().validate(answer, MODEL.operation_model(operation).output_shape).generate_report())
 
 
 class Play:
@@ -110,7 +118,9 @@ class Play:
         answer: dict[str, Any] = {"NextToken": None}
         while "NextToken" in answer:
             answer = self.api.describe_scaling_activities(AutoScalingGroupName="g", NextToken=answer["NextToken"])
+            assert not _errors("DescribeScalingActivities", answer)
             activities += answer["Activities"]
+        assert not _errors("DescribeAutoScalingGroups", self.api.describe_auto_scaling_groups())
         ended = [one for one in activities if one["Description"].startswith("Terminating EC2 instance: ")]
         ids = [one["Description"].split(": ")[1] for one in ended]
         alive = {instance.id for instance in self.group.instances.values() if not instance.ends}
