@@ -113,6 +113,8 @@ class AutoScaling(Service):
         if "VPCZoneIdentifier" in request or "AvailabilityZones" in request:
             group.zones = self._zones(request)
         group.minimum, group.maximum = minimum, maximum
+        if any(member in request for member in _TEMPLATES):
+            group.settings = {key: value for key, value in group.settings.items() if key not in _TEMPLATES}
         group.settings |= self._settings(request)
         constraints = f"update of AutoScalingGroup constraints to min: {minimum}, max: {maximum}, desired: {desired}"
         self.groups.set_desired(group, desired, f"{_USER} {constraints}")
@@ -160,11 +162,11 @@ class AutoScaling(Service):
     def set_desired_capacity(self, request: Json) -> None:
         """Set the desired capacity within the bounds."""
         group, desired = self._group(request), request["DesiredCapacity"]
-        for bound, outside in (("above max", desired > group.maximum), ("below min", desired < group.minimum)):
-            if outside:
-                value = group.maximum if bound == "above max" else group.minimum
-                text = f"New SetDesiredCapacity value {desired} is {bound} value {value} for the AutoScalingGroup."
-                raise _invalid(text)
+        if not group.minimum <= desired <= group.maximum:
+            bound = (
+                f"below min value {group.minimum}" if desired < group.minimum else f"above max value {group.maximum}"
+            )
+            raise _invalid(f"New SetDesiredCapacity value {desired} is {bound} for the AutoScalingGroup.")
         self.groups.set_desired(group, desired, f"{_USER} explicitly set group desired capacity")
 
     @operation
@@ -359,7 +361,7 @@ class AutoScaling(Service):
     def _check_tags(self, groups: dict[str, Group], tags: list[Json], *, deleted: bool = False) -> None:
         if len(tags) > _TAGS_PER_CALL:
             raise _invalid(f"A call can change at most {_TAGS_PER_CALL} tags: {len(tags)}")
-        keys = {name: {key for key in group.tags if not key.startswith("aws:")} for name, group in groups.items()}
+        keys: dict[str, set[str]] = {}
         for tag in tags:
             name, key, value = tag["ResourceId"], tag["Key"], tag.get("Value") or ""
             if name not in groups:
@@ -369,7 +371,7 @@ class AutoScaling(Service):
                 raise _invalid(f"Tag keys must not start with aws: {key}")
             if not 1 <= len(key) <= _KEY_LENGTH or len(value) > _VALUE_LENGTH:
                 raise _invalid(f"Tag {key} is too long: at most {_KEY_LENGTH} and {_VALUE_LENGTH} characters")
-            keys[name].add(key)
+            keys.setdefault(name, {old for old in groups[name].tags if not old.startswith("aws:")}).add(key)
             if len(keys[name]) > _TAGS_PER_GROUP and not deleted:
                 raise AwsError("LimitExceeded", f"The maximum number of tags of {name} is {_TAGS_PER_GROUP}")
 
