@@ -385,7 +385,7 @@ class Groups:
         return bool(unhealthy)
 
     def _rebalance(self, group: Group) -> None:
-        """Launch in the emptiest zone before scale-in takes an instance of the fullest one, even above the maximum."""
+        """Launch in the emptiest zone, at the maximum too; scale-in then takes an instance of the fullest zone."""
         counts, now = group.count_per_zone(), self.clock.now
         most, least = max(counts.values(), default=0), min(counts.values(), default=0)
         if (
@@ -393,7 +393,6 @@ class Groups:
             or not group.runs("AZRebalance", "Launch", "Terminate")
             or any(instance.state != "InService" for instance in group.instances.values())
             or (group.rebalance_at is not None and now < group.rebalance_at)
-            or len(group.counted) >= group.maximum + max(group.maximum // 10, 1)
         ):
             return
         group.rebalance_at = now + self.timing.rebalance

@@ -194,6 +194,25 @@ class TestLaunches:
         play.api.resume_processes(AutoScalingGroupName="g", ScalingProcesses=["Launch"])
         assert play.states() == ["Pending"] * 2
 
+    def test_a_day_of_failures_begins_again_after_a_launch_and_after_a_resumption(self, play: Play) -> None:
+        play.cloud.exhaust_zone(A)
+        play.create(0, 5, 1)
+        play.run(timedelta(hours=20))
+        play.cloud.restore_zone(A)
+        play.run(timedelta(hours=1))
+        assert play.states() == ["InService"]
+        play.cloud.exhaust_zone(A)
+        play.desire(2)
+        play.run(timedelta(hours=20))
+        assert play.group()["SuspendedProcesses"] == []
+        play.run(timedelta(hours=5))
+        for hours in (20, 5):
+            assert len(play.group()["SuspendedProcesses"]) == 1
+            play.api.resume_processes(AutoScalingGroupName="g")
+            play.run(timedelta(hours=hours))
+            assert play.group()["SuspendedProcesses"] == []
+            play.run(timedelta(hours=25 - hours))
+
     def test_a_lowered_desired_capacity_cancels_pending_launches(self, play: Play) -> None:
         play.create(0, 5, 0)
         play.desire(1)
@@ -226,6 +245,12 @@ class TestBounds:
         play.update(**write)
         assert play.bounds()[1] == after
 
+    def test_a_maximum_below_the_instances_raises_the_desired_capacity(self, play: Play) -> None:
+        play.create(0, 5, 3, NewInstancesProtectedFromScaleIn=True)
+        play.desire(1)
+        play.update(MinSize=0, MaxSize=2)
+        assert play.bounds() == (0, 2, 2)
+
     def test_a_maximum_below_the_desired_capacity_terminates_running_instances(self, play: Play) -> None:
         play.create(1, 5, 4)
         oldest = play.ids()[:2]
@@ -237,19 +262,24 @@ class TestBounds:
         assert "shrinking the capacity from 4 to 2." in cause
         assert all(f"instance {one} was selected for termination." in cause for one in oldest)
 
-    def test_scale_in_takes_the_fullest_zone_and_there_the_oldest_template(self, play: Play) -> None:
-        play.create(0, 9, 3, *ZONES)
-        play.update(LaunchTemplate={"LaunchTemplateName": "web", "Version": "2"})
-        play.desire(5)
+    def test_scale_in_takes_the_fullest_zone(self, play: Play) -> None:
+        play.create(0, 9, 1, A, B)
+        play.api.suspend_processes(AutoScalingGroupName="g", ScalingProcesses=["AZRebalance"])
+        play.cloud.exhaust_zone(A)
+        play.desire(3)
         play.run()
-        chosen = []
-        for desired in (4, 3, 2):
-            before = {one["InstanceId"]: one for one in play.group()["Instances"]}
-            play.desire(desired)
-            play.run()
-            (gone,) = set(before) - set(play.ids())
-            chosen.append((before[gone]["AvailabilityZone"], before[gone]["LaunchTemplate"]["Version"]))
-        assert chosen == [(A, "1"), (B, "1"), (C, "1")]
+        play.desire(2)
+        play.run()
+        assert [one["AvailabilityZone"] for one in play.group()["Instances"]] == [A, B]
+
+    def test_scale_in_takes_the_oldest_template_of_a_zone(self, play: Play) -> None:
+        play.create(0, 9, 1, LaunchTemplate={"LaunchTemplateName": "web", "Version": "10"})
+        play.update(LaunchTemplate={"LaunchTemplateName": "web", "Version": "9"})
+        play.desire(2)
+        play.run()
+        play.desire(1)
+        play.run()
+        assert [one["LaunchTemplate"]["Version"] for one in play.group()["Instances"]] == ["10"]
 
     def test_protected_instances_outlive_scale_in_but_not_a_termination(self, play: Play) -> None:
         play.create(0, 5, 2, NewInstancesProtectedFromScaleIn=True)
@@ -280,6 +310,15 @@ class TestBounds:
             play.api.terminate_instance_in_auto_scaling_group(InstanceId=first, ShouldDecrementDesiredCapacity=True)
         assert play.bounds()[1] == 1
         assert play.states().count("InService") == 1
+
+    def test_a_new_template_replaces_a_mixed_policy(self, play: Play) -> None:
+        template = {"LaunchTemplateSpecification": {"LaunchTemplateName": "web", "Version": "1"}}
+        play.create(0, 5, 0, MixedInstancesPolicy={"LaunchTemplate": template})
+        play.update(LaunchTemplate={"LaunchTemplateName": "web", "Version": "2"})
+        play.desire(1)
+        (instance,) = play.group()["Instances"]
+        assert instance["LaunchTemplate"]["Version"] == "2"
+        assert "MixedInstancesPolicy" not in play.group()
 
     def test_a_termination_without_decrement_is_replaced(self, play: Play) -> None:
         play.create(1, 1, 1)
@@ -375,6 +414,32 @@ class TestZones:
         assert max(seen) == (4 if suspended else 5)
         causes = " ".join(one["Cause"] for one in play.activities() if one["StatusCode"] == "Successful")
         assert ("was launched to aid in balancing the group's zones." in causes) is not suspended
+
+    def test_writes_do_not_repeat_a_refused_attempt_to_level_the_zones(self, play: Play) -> None:
+        play.cloud.exhaust_zone(B)
+        play.create(0, 4, 4, A, B)
+        for _ in range(5):
+            play.update(MinSize=0)
+        attempts = [one for one in play.activities() if "to aid in balancing" in one["Cause"]]
+        assert len(attempts) == 1
+
+    def test_scale_in_waits_for_the_instance_that_levels_the_zones(self, play: Play) -> None:
+        hook = {"LifecycleHookName": "start", "LifecycleTransition": "autoscaling:EC2_INSTANCE_LAUNCHING"}
+        play.cloud.exhaust_zone(B)
+        play.create(0, 4, 4, A, B)
+        play.api.put_lifecycle_hook(AutoScalingGroupName="g", **hook)
+        play.cloud.restore_zone(B)
+        play.run(timedelta(minutes=50))
+        play.update(MinSize=0, MaxSize=4)
+        assert play.states() == ["InService"] * 4 + ["Pending:Wait"]
+        play.api.complete_lifecycle_action(
+            AutoScalingGroupName="g",
+            LifecycleHookName="start",
+            InstanceId=play.ids()[-1],
+            LifecycleActionResult="CONTINUE",
+        )
+        assert play.states() == ["Terminating", *["InService"] * 4]
+        assert play.bounds() == (0, 4, 4)
 
 
 class TestHealthAndRefresh:
