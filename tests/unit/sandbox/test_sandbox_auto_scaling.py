@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from sandbox.auto_scaling.activities import REFUSALS
+from sandbox.auto_scaling.activities import REFUSALS, refuse
 from sandbox.auto_scaling.api import AutoScaling
 from sandbox.auto_scaling.calls import TokenBucket
 from sandbox.auto_scaling.clock import VirtualClock
@@ -174,12 +174,20 @@ class TestLaunches:
         play.create(0, 1, 1, MixedInstancesPolicy={"LaunchTemplate": template, "InstancesDistribution": market})
         assert text in play.activities()[0]["StatusMessage"]
 
+    def test_a_launch_template_names_the_machine_type(self, play: Play) -> None:
+        play.api.groups.launch_templates["web"] = "c7g.large"
+        play.create(0, 1, 1)
+        assert play.group()["Instances"][0]["InstanceType"] == "c7g.large"
+
     @pytest.mark.parametrize("kind", REFUSALS)
     def test_other_refusals_have_their_text(self, play: Play, kind: str) -> None:
-        code, message, status = REFUSALS[kind]
-        play.cloud.refuse(A, code=code, message=message, status=status)
+        refuse(play.cloud, A, kind)
         play.create(0, 1, 1)
-        assert play.activities()[0]["StatusMessage"] == f"{message} Launching EC2 instance failed."
+        text = REFUSALS[kind][1].format(type="m5.xlarge", zone=A)
+        assert play.activities()[0]["StatusMessage"] == f"{text} Launching EC2 instance failed."
+        play.cloud.accept(A)
+        play.run(timedelta(minutes=3))
+        assert play.states() == ["InService"]
 
     def test_a_day_of_failures_suspends_launch(self, play: Play) -> None:
         play.cloud.exhaust_zone(A)
