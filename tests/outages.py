@@ -97,7 +97,7 @@ class _Shortage(Cloud):
         for zone, limit in zip(ZONES, outage.limits, strict=True):
             self.limits[zone] = limit
 
-    def launch(self, zone: str) -> Instance:
+    def launch(self, zone: str, machine_type: str | None = None) -> Instance:
         outage = self._outage
         unlucky = bool(outage.one_in) and self._chance[zone].randrange(outage.one_in) == 0
         hiccup = self._clock.at < self._from + timedelta(seconds=outage.refuses_for)
@@ -107,7 +107,7 @@ class _Shortage(Cloud):
         if unlucky or hiccup:
             self.limits[zone] = 0
         try:
-            return super().launch(zone)
+            return super().launch(zone, machine_type)
         except LaunchError as error:
             self.refused.append((zone, self._clock.at, error))
             raise

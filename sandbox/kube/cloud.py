@@ -36,6 +36,7 @@ class Instance:
 
     id: str
     zone: str
+    machine_type: str
     joins: bool
 
 
@@ -47,6 +48,8 @@ class Cloud:
     machine_type: str = "m5.xlarge"
     vcpus: int = 4
     limits: dict[str, int | None] = field(default_factory=dict)
+    #: further limits, by zone and machine type
+    type_limits: dict[tuple[str, str], int] = field(default_factory=dict)
     #: machines of the whole region that the account's vCPU quota allows
     quota: int | None = None
 
@@ -95,8 +98,9 @@ class Cloud:
         zones = [instance.zone for instance in self._instances.values()]
         return {zone: zones.count(zone) for zone in self.zones}
 
-    def launch(self, zone: str) -> Instance:
-        """Start one machine. Raises LaunchError."""
+    def launch(self, zone: str, machine_type: str | None = None) -> Instance:
+        """Start one machine, by default of the cloud's machine type. Raises LaunchError."""
+        machine_type = machine_type or self.machine_type
         if zone not in self.limits:
             raise self._error("InvalidParameterValue", f"Invalid availability zone: [{zone}]", 400)
         if zone in self._refusals:
@@ -109,27 +113,35 @@ class Cloud:
                 "to. Please visit http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit.",
                 400,
             )
-        limit = self.limits[zone]
-        if limit is not None and self.used()[zone] >= limit:
+        if self._is_full(zone, machine_type):
             others = ", ".join(other for other in self.zones if other != zone)
             raise self._error(
                 "InsufficientInstanceCapacity",
-                f"We currently do not have sufficient {self.machine_type} capacity in the Availability Zone you "
+                f"We currently do not have sufficient {machine_type} capacity in the Availability Zone you "
                 f"requested ({zone}). Our system will be working on provisioning additional capacity. You can "
-                f"currently get {self.machine_type} capacity by not specifying an Availability Zone in your request "
+                f"currently get {machine_type} capacity by not specifying an Availability Zone in your request "
                 f"or choosing {others}.",
                 500,
             )
         skipped = self._not_joining.get(zone, 0)
         if skipped:
             self._not_joining[zone] = skipped - 1
-        instance = Instance(id=f"i-{next(self._ids):017x}", zone=zone, joins=not skipped)
+        instance = Instance(id=f"i-{next(self._ids):017x}", zone=zone, machine_type=machine_type, joins=not skipped)
         self._instances[instance.id] = instance
         return instance
 
     def terminate(self, instance_id: str) -> None:
         """Stop a machine; an unknown machine is no error."""
         self._instances.pop(instance_id, None)
+
+    def _is_full(self, zone: str, machine_type: str) -> bool:
+        limit, type_limit = self.limits[zone], self.type_limits.get((zone, machine_type))
+        if limit is None and type_limit is None:
+            return False
+        types = [instance.machine_type for instance in self._instances.values() if instance.zone == zone]
+        return (limit is not None and len(types) >= limit) or (
+            type_limit is not None and types.count(machine_type) >= type_limit
+        )
 
     def _check(self, zone: str) -> None:
         if zone not in self.limits:
