@@ -129,7 +129,8 @@ def _print_and_exit(planned: Plan, before: StateFile, output: Output, proposed: 
     document = plan_json(planned)
     if output.is_document:
         proposals = {} if planned.pools and not proposed else {"proposals": proposed[1:]}
-        failure = error_document(waiting, code) if waiting else {}
+        faults = waiting or (proposed if len(proposed) == 1 else ())  # one line alone says that no node group was found
+        failure = error_document(faults, code) if faults else {}
         say_document({**document, **proposals, "state": before.after(planned), **failure}, output)
     elif output is Output.NAME:
         for name in group_names(document["pools"]):
