@@ -28,8 +28,8 @@ quietly = $(interruptible); { errors=$$({ $(1); } 2>&1 >&3); } 3>&1 || { code=$$
 installed = while sleep 10 >/dev/null && kill -0 $$$$ 2>/dev/null; do \
   n=$$(ls -d .venv/lib/python3*/site-packages/*.dist-info | wc -l); [ $$n -lt 5 ] || echo "  $$((n)) installed"; done
 
-# pyproject.toml is a prerequisite because it defines the editable install and the console script.
-.venv/.ready: requirements/dev.txt pyproject.toml cli/pyproject.toml
+# pyproject.toml is a prerequisite because it defines the editable install. The launcher is copied.
+.venv/.ready: requirements/dev.txt pyproject.toml cli/pyproject.toml cli/bin/evenkeel
 	@$(interruptible); $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	  || { echo "$(PYTHON) is $$($(PYTHON) --version 2>&1 || true): Evenkeel needs Python 3.11 or newer; name one with make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "Setting up .venv, once, in three steps. Step 1: the environment (about 5 seconds)"

@@ -37,6 +37,8 @@ def plan_of_stack(stack: str, cluster: str, output: Output) -> None:
     answer = ask_or_fail("plan", stack, cluster)
     print_in_form(output, answer, answer["plan"])
     _fail_for_invalid_pools(answer["plan"])
+    if not answer["plan"]["pools"]:
+        raise typer.Exit(IN_TROUBLE)
 
 
 def register_command(stack: str, cluster: str, record: str, reason: str | None, output: Output) -> None:

@@ -18,7 +18,7 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import ago, counted, rfc3339, without_request_ids
 from evenkeel.texts.pool_numbers import MOST_NAMED, some_names
-from evenkeel_cli.terminal import Output, cell, say_document, say_lines, shortened, table, terminal
+from evenkeel_cli.terminal import Output, cell, say, say_document, shortened, table, terminal
 
 _Json = Mapping[str, Any]
 _SHORTEST = 20  # no name is cut to fewer characters
@@ -38,7 +38,8 @@ def print_in_form(form: Output, answer: _Json, document: _Json) -> None:
     if form.is_document:
         say_document(document, form)
     elif form is Output.NAME:
-        say_lines("\n".join(_names(answer)))
+        for name in _names(answer):
+            say(name)
     else:
         print_answer(answer, terminal(form))
 

@@ -1,7 +1,9 @@
 """Read a cluster with the caller's own kubeconfig, which may use exec plug-ins and refer to files."""
 
+import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from kubernetes.client import ApiClient, Configuration
@@ -122,6 +124,25 @@ def _by_name(nodes: Iterable[Any], singular: str) -> dict[Any, Mapping[str, Any]
     return {node.value["name"]: node.value.get(singular) or {} for node in nodes}
 
 
+class _Refusal(logging.Handler):
+    """Raises AccessError for what is logged."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = " ".join(record.getMessage().split())[:300]
+        raise AccessError(f"the credential plugin of the kubeconfig's user fails: {text}")
+
+
+@contextmanager
+def _plugin_errors_raised() -> Iterator[None]:
+    """Raise AccessError for a credential plugin that fails. The library would log this, and go on without a token."""
+    handler = _Refusal(logging.ERROR)
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
 def _configuration(kubeconfig: str | None, context: str | None, where: str) -> Configuration:
     # load_kube_config reads the same files. They are checked before, because load_kube_config expands YAML aliases
     # without limit and quotes file contents in errors.
@@ -138,10 +159,15 @@ def _configuration(kubeconfig: str | None, context: str | None, where: str) -> C
         _refuse_unreadable(path)
     configuration = Configuration()
     try:
-        load_kube_config(  # type: ignore[no-untyped-call]
-            config_file=kubeconfig, context=context, client_configuration=configuration
-        )
+        with _plugin_errors_raised():
+            load_kube_config(  # type: ignore[no-untyped-call]
+                config_file=kubeconfig, context=context, client_configuration=configuration
+            )
         _refuse_impersonation(KubeConfigMerger(kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION).config.value, context)  # type: ignore[no-untyped-call]
+        if not configuration.host.startswith(("https://", "http://")):
+            raise ConfigException("cluster.server is no URL: begin it with https://")
+    except AccessError:
+        raise
     except (ConfigException, OSError) as error:
         problem = " ".join(str(error).split())[:300]
     except Exception as error:  # plug-ins and malformed files may raise any exception

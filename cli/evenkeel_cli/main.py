@@ -8,6 +8,7 @@ halted, or the action is only planned (dry run); 130 interrupted.
 import os
 import re
 import sys
+import warnings
 from collections.abc import Sequence
 from io import TextIOWrapper
 from itertools import groupby
@@ -128,6 +129,10 @@ def evenkeel(
 
 def main() -> None:
     """Run the command line. If output cannot be written, report this in one line. A closed pipe is no error."""
+    if not sys.warnoptions:
+        warnings.simplefilter(
+            "ignore"
+        )  # of libraries, about insecure kubeconfigs for example
     try:
         try:
             # kubectl starts this program as kubectl-evenkeel. Shell completion uses one variable for both program

@@ -22,7 +22,7 @@ from evenkeel_cli.actions import plan_of_stack
 from evenkeel_cli.answers import group_names, print_plan
 from evenkeel_cli.inputs import file_name, read_growths, read_moment, read_text, read_yaml
 from evenkeel_cli.objects import objects_of, read_objects
-from evenkeel_cli.proposals import Proposal, Target, heading, lines, propose_marks, propose_places
+from evenkeel_cli.proposals import Target, heading, lines, propose_marks, propose_places
 from evenkeel_cli.state_file import StateFile
 from evenkeel_cli.terminal import (
     BAD_INPUT,
@@ -82,33 +82,40 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     try:
         observation, see_pods = _observe(texts, policy, known, moment, target)
     except NoMachineApiError as error:
-        fail([str(error)], _NO_POOL, _proposed(propose_places(_clues(texts, target)), target))
+        fail([str(error)], _NO_POOL, _places(texts, target))
     if now is None:
         moment += observation.clock_skew
     _, planned = with_pods(lambda seen: plan(seen, known, policy.policy(), moment), observation, see_pods)
-    advice = () if planned.pools else _advice(observation, planned, policy, texts, target)
+    # Without a record, each plan proposes the next pools. A record says which pools its author wants.
+    advice = () if planned.pools and record else _advice(observation, planned, policy, texts, target)
     _print_and_exit(planned, before, output, advice)
 
 
 def _advice(
     observation: Observation, planned: Plan, policy: ClusterFile, texts: Sequence[tuple[str, str]], target: Target
 ) -> Sequence[str]:
-    """Return what to do where a plan has no pool: a heading, then the lines to paste."""
+    """Return what to do for node groups in no pool: a heading, then the lines to paste."""
     if observation.groups and policy.pools == ():
         return ["to get a pool, add to the record (a plan without a record has this line):", *_DISCOVERY]
-    if marks := propose_marks(observation.groups, planned.skipped, policy.policy().similarity):
-        return _proposed(marks, target)
-    if observation.groups or any(skipped.namespace for skipped in planned.skipped):
+    pooled = {member.group.key for pool in planned.pools for member in pool.groups}
+    others = [group for group in observation.groups if group.key not in pooled]
+    smallest = 2 if planned.pools else 1  # a group alone may stay without a pool
+    marks, lacking = propose_marks(others, planned.skipped, policy.policy().similarity, smallest)
+    if marks:
+        return [heading(marks, lacking), *lines(marks, target)]
+    if planned.pools or observation.groups or any(skipped.namespace for skipped in planned.skipped):
         return ()
     kinds = (kind for name in policy.flavours for kind in FLAVOURS[name].scalables)
     sought = ", ".join(f"{kind.plural}.{kind.group}" for kind in kinds)
     where = f"context {target.context}" if target.context else target.kubeconfig or "the files"
     nothing = f"no node group in {where}: looked for {sought}: name the API server or file that has them"
-    return _proposed(propose_places(_clues(texts, target)), target) or [nothing]
+    return _places(texts, target) or [nothing]
 
 
-def _proposed(proposals: Sequence[Proposal], target: Target) -> Sequence[str]:
-    return [heading(proposals), *lines(proposals, target)] if proposals else []
+def _places(texts: Sequence[tuple[str, str]], target: Target) -> Sequence[str]:
+    """Return a heading and the lines that read the API servers with the machine objects."""
+    places = propose_places(_clues(texts, target))
+    return [heading(places), *lines(places, target)] if places else []
 
 
 def _print_and_exit(planned: Plan, before: StateFile, output: Output, proposed: Sequence[str]) -> None:
@@ -121,8 +128,9 @@ def _print_and_exit(planned: Plan, before: StateFile, output: Output, proposed: 
     code = INVALID_POOL if is_invalid else _NO_POOL if not planned.pools else BAD_INPUT if waiting else 0
     document = plan_json(planned)
     if output.is_document:
-        proposals = {} if planned.pools else {"proposals": proposed[1:]}
-        failure = error_document(waiting, code) if waiting else {}
+        proposals = {} if planned.pools and not proposed else {"proposals": proposed[1:]}
+        faults = waiting or (proposed if len(proposed) == 1 else ())  # one line alone says that no node group was found
+        failure = error_document(faults, code) if faults else {}
         say_document({**document, **proposals, "state": before.after(planned), **failure}, output)
     elif output is Output.NAME:
         for name in group_names(document["pools"]):

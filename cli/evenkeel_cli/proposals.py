@@ -28,7 +28,7 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.similarity import IGNORED_LABELS, Similarity
 from evenkeel.domain.model.values import printable
 
-_MOST = 3  # or as many as one pool needs: with fewer lines, it would be no pool
+_MOST = 3  # lines
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")  # other names are no names of objects, and could be options
 # Zones of AWS and of Google Cloud.
 _ENDS_IN_ZONE = re.compile(r"(.+)-([a-z]{2}-(?:gov-|isob?-)?[a-z]+-[0-9][a-z]|[a-z]+-[a-z]+[0-9]+-[a-z])")
@@ -52,6 +52,7 @@ class Mark:
     kind: Kind
     namespace: str
     names: tuple[str, ...]
+    zones: tuple[str, ...] = ()  # as labels of the objects, in the same order: each name is a shared stem and the zone
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     overwrites: bool = False  # True: an object has another value, such as 0
@@ -82,25 +83,34 @@ class Target:
 
 
 def propose_marks(
-    groups: Iterable[NodeGroup], skipped: Sequence[Skipped], similarity: Similarity | None
-) -> Sequence[Proposal]:
+    groups: Iterable[NodeGroup], skipped: Sequence[Skipped], similarity: Similarity | None, smallest: int
+) -> tuple[Sequence[Mark], int]:
     """Return marks by which groups in no pool form pools, for the largest sets of groups that look alike.
 
-    The marks of one set stay together.
+    Args:
+        smallest: The number of groups that a set needs.
+
+    Returns:
+        The marks, and the number of sets that still lack marks.
     """
     reasons = {(one.namespace, one.name): _innermost(one.reason) for one in skipped}
     candidates = [
         group for group in groups if reasons.get((group.key.namespace, group.key.name), Rule.SAID) not in _HOPELESS
     ]
     sets = sorted(_sets(candidates).items(), key=lambda entry: (-len(entry[1]), entry[0]))
-    marks = [[*_marks(name, members, similarity)] for (*_, name), members in sets]
-    marks += [[_zone_mark(one)] for one in skipped if one.reason.rule is Rule.NAMES_NO_ZONE]
+    marks = [[*_marks(name, members, similarity)] for (*_, name), members in sets if len(members) >= smallest]
+    zoneless = _zone_marks(one for one in skipped if one.reason.rule is Rule.NAMES_NO_ZONE)
+    marks += [[mark] for mark in zoneless if len(mark.names) >= smallest]
     chosen: list[Mark] = []
+    lacking = 0
     for of_set in marks:
-        is_safe = all(_NAME.fullmatch(name) for mark in of_set for name in (*mark.names, mark.namespace or "none"))
-        if is_safe and (not chosen or len(chosen) + len(of_set) <= _MOST):
-            chosen += of_set
-    return chosen
+        if not all(_NAME.fullmatch(name) for mark in of_set for name in (*mark.names, mark.namespace or "none")):
+            continue
+        if chosen and len(chosen) + len(of_set) > _MOST:
+            lacking += 1
+            continue
+        chosen += of_set
+    return chosen[:_MOST], lacking + (len(chosen) > _MOST)
 
 
 def propose_places(objects: Iterable[Object]) -> Sequence[Proposal]:
@@ -112,13 +122,14 @@ def propose_places(objects: Iterable[Object]) -> Sequence[Proposal]:
     return [ReadFrom(server, tuple(filter(None, names))) for server, names in found.items()][:_MOST]
 
 
-def heading(proposals: Iterable[Proposal]) -> str:
+def heading(proposals: Iterable[Proposal], lacking: int = 0) -> str:
     """Return the line above the lines to paste. It says which of their values are assumptions."""
     marks = [proposal for proposal in proposals if isinstance(proposal, Mark)]
     numbers = ["the numbers are today's nodes"] if any(mark.annotations for mark in marks) else []
-    zones = ["the zones are parts of names"] if any(ZONE_LABEL in mark.labels for mark in marks) else []
+    zones = ["the zones are parts of names"] if any(mark.zones for mark in marks) else []
     assumed = f" ({', '.join((*numbers, *zones))}: check them)" if numbers or zones else ""
-    return f"to get a pool, run{assumed}:"
+    again = f", then plan again for {lacking} more" if lacking else ""
+    return f"to get a pool, run{assumed}{again}:"
 
 
 def lines(proposals: Iterable[Proposal], target: Target) -> list[str]:
@@ -135,10 +146,17 @@ def _line(proposal: Proposal, target: Target) -> str:
     options = (("--kubeconfig", target.kubeconfig), ("--context", target.context))
     given = [word for option, value in options if value is not None for word in (option, value)]
     values = [f"{key}={value}" for key, value in (proposal.labels or proposal.annotations).items()]
-    verb, resource = "label" if proposal.labels else "annotate", f"{proposal.kind.plural}.{proposal.kind.group}"
+    verb, resource = "annotate" if proposal.annotations else "label", f"{proposal.kind.plural}.{proposal.kind.group}"
     where = ["-n", proposal.namespace] if proposal.namespace else []
     overwrite = ["--overwrite"] if proposal.overwrites else []
-    return shlex.join(["kubectl", *given, verb, resource, *where, *overwrite, *proposal.names, *values])
+    command = ["kubectl", *given, verb, resource, *where, *overwrite]
+    if not proposal.zones:
+        return shlex.join([*command, *proposal.names, *values])
+    # kubectl sets one value on all objects of a line, so several zones need a loop.
+    stem, several = proposal.names[0].removesuffix(proposal.zones[0]), len(proposal.zones) > 1
+    zone = "$zone" if several else proposal.zones[0]
+    line = " ".join([shlex.join(command), f"{stem}{zone}", *map(shlex.quote, values), f"{ZONE_LABEL}={zone}"])
+    return f"for zone in {shlex.join(proposal.zones)}; do {line}; done" if several else line
 
 
 def _innermost(reason: Reason) -> Rule:
@@ -202,12 +220,17 @@ def _zone_in(name: str) -> str | None:
     return zone if pool != name and re.search(r"[0-9]|^[a-z]$", zone) else None
 
 
-def _zone_mark(skipped: Skipped) -> Mark:
-    """Return the mark that gives a MachinePool its zone."""
+def _zone_marks(skipped: Iterable[Skipped]) -> Iterator[Mark]:
+    """Yield the marks that give MachinePools their zones, one for each pool that they could form."""
     kind = next(kind for kind in FLAVOURS["cluster-api"].scalables if kind.kind == "MachinePool")
-    pool, zone = _split(skipped.name)
-    labels = {POOL_LABEL: pool, ZONE_LABEL: zone}
-    return Mark(kind=kind, namespace=skipped.namespace, names=(skipped.name,), labels=labels)
+    pools: dict[tuple[str, str], list[str]] = {}
+    for one in skipped:
+        if _zone_in(one.name) is not None:
+            pools.setdefault((one.namespace, _split(one.name)[0]), []).append(one.name)
+    for (namespace, stem), names in pools.items():
+        labels = {POOL_LABEL: stem[:_LONGEST_VALUE].strip("-._")}
+        zones = tuple(_split(name)[1] for name in names)
+        yield Mark(kind=kind, namespace=namespace, names=tuple(names), zones=zones, labels=labels)
 
 
 def _likeness(group: NodeGroup) -> object:
@@ -227,15 +250,18 @@ def _marks(pool: str, members: Sequence[NodeGroup], similarity: Similarity | Non
     kind = next(kind for kind in FLAVOURS[first.key.flavour].scalables if kind.kind == first.identity.kind)
     names, is_labelled = tuple(group.key.name for group in members), first.identity.pool_label is not None
     sized = any((group.bounds is not None and group.bounds.max) or group.annotations.pool_max for group in members)
-    if not all(group.identity.zone for group in members):
-        zones = [None if group.identity.zone else _zone_in(group.key.name) for group in members]
-        if any(zone is None and not group.identity.zone for zone, group in zip(zones, members, strict=True)):
+    zoneless = [group for group in members if not group.identity.zone]
+    if zoneless:
+        if any(_zone_in(group.key.name) is None for group in zoneless):
             return
-        for zone, group in zip(zones, members, strict=True):
-            labels = {} if is_labelled else {POOL_LABEL: pool}
-            labels |= {} if zone is None else {ZONE_LABEL: zone}
-            if labels:
-                yield _mark(kind, [group], labels)
+        stems: dict[str, list[NodeGroup]] = {}
+        for group in zoneless:
+            stems.setdefault(_split(group.key.name)[0], []).append(group)
+        labels = {} if is_labelled else {POOL_LABEL: pool}
+        for alike in stems.values():
+            yield _mark(kind, alike, labels, tuple(_split(group.key.name)[1] for group in alike))
+        if labels and len(zoneless) < len(members):
+            yield _mark(kind, [group for group in members if group.identity.zone], labels)
     elif not is_labelled and (sized or not _are_similar(members, similarity)):
         yield _label(pool, members, kind)
     if not sized:
@@ -247,14 +273,16 @@ def _marks(pool: str, members: Sequence[NodeGroup], similarity: Similarity | Non
         yield Mark(kind=kind, namespace=first.key.namespace, names=names, annotations=numbers, overwrites=has_value)
 
 
-def _mark(kind: Kind, members: Sequence[NodeGroup], labels: Mapping[str, str]) -> Mark:
+def _mark(kind: Kind, members: Sequence[NodeGroup], labels: Mapping[str, str], zones: tuple[str, ...] = ()) -> Mark:
     """Return the mark that labels these groups."""
+    keys = {*labels, ZONE_LABEL} if zones else {*labels}
     return Mark(
         kind=kind,
         namespace=members[0].key.namespace,
         names=tuple(group.key.name for group in members),
+        zones=zones,
         labels=labels,
-        overwrites=any(not labels.keys().isdisjoint(group.identity.labels) for group in members),
+        overwrites=any(not keys.isdisjoint(group.identity.labels) for group in members),
     )
 
 

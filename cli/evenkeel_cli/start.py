@@ -10,14 +10,22 @@ _INTERRUPTED = 130  # the exit code of shells for an interrupt
 
 def _end(*_: object) -> None:
     """End at once. During imports, an exception could be lost, or could print more than one line."""
-    os.write(2, b"evenkeel: interrupted\n")
+    _report()
     os._exit(_INTERRUPTED)
+
+
+def _report() -> None:
+    try:  # noqa: SIM105 (contextlib is not imported yet)
+        os.write(2, b"evenkeel: interrupted\n")
+    except OSError:
+        pass  # standard error is closed or full, but the exit code remains
 
 
 # Before anything else is imported. A shell lets a background job ignore interrupts; that remains.
 _IS_DEFAULT = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
 if _IS_DEFAULT:
     _signal.signal(_signal.SIGINT, _end)
+_signal.pthread_sigmask(_signal.SIG_UNBLOCK, {_signal.SIGINT})  # the launcher has blocked it until here
 
 
 def _unraisable(ignored: "sys.UnraisableHookArgs") -> None:
@@ -27,25 +35,40 @@ def _unraisable(ignored: "sys.UnraisableHookArgs") -> None:
     sys.__unraisablehook__(ignored)
 
 
+def _is_interrupt(end: BaseException) -> bool:
+    """Return True if an interrupt ended the command line and no message is printed yet."""
+    if isinstance(end, SystemExit):  # typer raises a plain one for an interrupt; with a subclass, a message is printed
+        return end.code == _INTERRUPTED and type(end) is SystemExit
+    cause: BaseException | None = end
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__cause__ or cause.__context__  # Python 3.11 raises RuntimeError for one in __set_name__
+    return cause is not None
+
+
+def launched() -> None:
+    """Run the command line under the name of the launcher, which is the first argument."""
+    sys.argv = sys.argv[1:] or sys.argv
+    main()
+
+
 def main() -> None:
     """Run the command line. An interrupt prints one line and exits with 130."""
     for stream, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, stream) is None:  # a closed stream, as under cron
             setattr(sys, stream, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 (open until the end)
     try:
-        from evenkeel_cli.main import main as run
+        try:
+            from evenkeel_cli.main import main as run
 
-        sys.unraisablehook = _unraisable
-        if _IS_DEFAULT:
-            _signal.signal(_signal.SIGINT, _signal.default_int_handler)
-        run()
-    except (KeyboardInterrupt, SystemExit) as end:
-        # For an interrupt, typer raises a plain SystemExit and prints nothing. With a subclass, a message is already
-        # printed.
-        if isinstance(end, SystemExit) and (end.code != _INTERRUPTED or type(end) is not SystemExit):
+            sys.unraisablehook = _unraisable
+            if _IS_DEFAULT:
+                _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+            run()
+        finally:
+            if _IS_DEFAULT:
+                _signal.signal(_signal.SIGINT, _end)  # also while the interpreter ends
+    except BaseException as end:
+        if not _is_interrupt(end):
             raise
-        sys.stderr.write("evenkeel: interrupted\n")
+        _report()
         sys.exit(_INTERRUPTED)
-    finally:
-        if _IS_DEFAULT:
-            _signal.signal(_signal.SIGINT, _end)  # while the interpreter ends

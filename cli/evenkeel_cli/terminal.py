@@ -224,8 +224,10 @@ def confirm(question: str, *, yes: bool) -> None:
         fail([f"{question}: not confirmed, nothing is done: say --yes"])
     try:
         agreed = typer.confirm(f"{question}. Go on?", err=True)
-    except typer.Abort:
+    except typer.Abort as end:
         agreed = False
         say("", err=True)  # ends the line of the prompt
+        if isinstance(end.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
     if not agreed:
         fail(["nothing is done"])

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -192,7 +193,11 @@ class TestDistributions:
                 if file.is_file() and file.parent.name != "__pycache__"
             }
             with zipfile.ZipFile(pypi / f"{name}-{__version__}-py3-none-any.whl") as wheel:
-                assert {one for one in wheel.namelist() if ".dist-info/" not in one} == ours
+                installed = {one for one in wheel.infolist() if ".dist-info/" not in one.filename}
+                scripts = {one for one in installed if ".data/scripts/" in one.filename}
+                assert {one.filename for one in installed - scripts} == ours
+                # pip makes a file executable only if the wheel says that it is a regular file and executable
+                assert all(one.external_attr >> 16 == stat.S_IFREG | 0o755 for one in scripts)
                 (metadata,) = (one for one in wheel.namelist() if one.endswith("METADATA"))
                 fields = wheel.read(metadata).decode()
             assert "Requires-Dist: evenkeel\n" not in fields
@@ -212,7 +217,7 @@ class TestDistributions:
         where = "import evenkeel, evenkeel_cli; print(evenkeel.__file__, evenkeel_cli.__file__)"
         assert all(Path(file).is_relative_to(tmp_path) for file in run(sys.executable, "-c", where).split())
         for name in ("evenkeel", "kubectl-evenkeel"):
-            assert run(sys.executable, tmp_path / "bin" / name, "--version") == f"evenkeel {__version__}\n"
+            assert run(tmp_path / "bin" / name, "--version") == f"evenkeel {__version__}\n"
 
 
 class TestPlugin:
@@ -265,11 +270,31 @@ class TestPlugin:
             assert (ran.returncode, ran.stderr) == (1, says)
         assert not (store / "venv").exists()
 
+    def test_an_interrupt_while_it_fetches_is_one_line(self, store: Path) -> None:
+        """As from a terminal: its children are interrupted, too, and print a traceback that is not shown."""
+        python = store / "python3"
+        python.write_text('#!/bin/sh\n[ "$1" = -c ] || { echo Traceback >&2; kill -INT 0; }\n')
+        python.chmod(0o755)
+        command = ["sh", store / "kubectl-evenkeel", "--version"]
+        ran = subprocess.run(
+            command,
+            env=os.environ | {"EVENKEEL_PYTHON": str(python)},
+            capture_output=True,
+            text=True,
+            check=False,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        first, last = ran.stderr.splitlines()
+        assert (ran.returncode, last) == (130, "kubectl evenkeel: interrupted")
+        assert "(once)" in first
+        assert not (store / "venv" / ".ready").exists()
+
     def test_a_first_call_that_fails_is_made_again(self, store: Path) -> None:
         """Its lock is demanded, so that a wrong hash installs nothing; and what is half made is not taken for whole."""
         (store / "cli.txt").write_text(f"typer==0.29.2 --hash=sha256:{'0' * 64}\n")
         for _ in range(2):
             ran = self.run(store, "kubectl-evenkeel", "--version", PIP_NO_INDEX="1")
             assert ran.returncode == 1
-            assert ran.stderr.endswith("kubectl evenkeel: what it imports cannot be installed: pip says why, above\n")
+            assert ran.stderr.endswith("kubectl evenkeel: what it imports cannot be installed: the reason is above\n")
             assert (store / "venv" / "bin").exists()

@@ -111,6 +111,49 @@ def test_a_cluster_that_cannot_be_read_is_exit_one_and_one_line(
 
 
 @pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("/nowhere/login", "[Errno 2] No such file or directory: '/nowhere/login'"),
+        ("false", "exec: process returned 1"),
+        ("true", "exec: failed to decode process output"),
+    ],
+)
+def test_a_credential_plugin_that_fails_is_one_line_and_no_request(
+    world: World, tmp_path: Path, command: str, text: str
+) -> None:
+    api = world.clusters["gardener"].api
+    config = api.kubeconfig("evenkeel")
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": command, "interactiveMode": "Never"}
+    config["users"][0]["user"] = {"exec": plugin}
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    api.requests.clear()
+    done = CliRunner().invoke(app, ["plan", "--kubeconfig", str(path)])
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith(f"evenkeel: the credential plugin of the kubeconfig's user fails: {text}")
+    assert not api.requests
+
+
+def test_a_server_without_a_scheme_is_one_line(world: World, tmp_path: Path) -> None:
+    done = run(tmp_path, world.clusters["gardener"].api, server="nonsense")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == f"evenkeel: {tmp_path / 'kubeconfig'}: cluster.server is no URL: begin it with https://\n"
+
+
+def test_a_cluster_without_node_groups_is_the_same_answer_in_each_form(tmp_path: Path) -> None:
+    with KubernetesAPI() as api:
+        found = {form: run(tmp_path, api, "-o", form) for form in ("table", "json", "yaml", "name")}
+    assert {done.exit_code for done in found.values()} == {4}
+    *_, says = found["table"].stdout.splitlines()
+    assert says.startswith(f"no node group in {tmp_path / 'kubeconfig'}: looked for machinedeployments.")
+    assert (found["name"].stdout, found["name"].stderr) == ("", f"{says}\n")
+    for document in (json.loads(found["json"].stdout), read_document(found["yaml"].stdout)):
+        assert isinstance(document, dict)
+        assert (document["pools"], document["proposals"]) == ([], [])
+        assert document["error"] == {"code": 4, "messages": [says]}
+
+
+@pytest.mark.parametrize(
     ("workload", "reads"), [("workload: {access: {kind: same}}\n", True), ("", False)], ids=["with", "without"]
 )
 def test_converge_reads_pods_where_the_file_has_a_workload(

@@ -1,8 +1,8 @@
 """A first plan for clusters as their installers make them: at once, or after the lines that `plan` proposes."""
 
 import json
-import shlex
-from collections.abc import Iterator, Sequence
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,18 +120,27 @@ INSTALLED = {
     "OpenShift on vSphere": [*of_openshift(_ON_VSPHERE, ["worker-0", "worker-1", "worker-2"])],
 }
 # How many lines are proposed, where there is no plan at once.
-LINES = {"CAPZ": 1, "CAPG": 1, "CAPV": 1, "metal3": 3, "AWSMachinePool": 1, "AWSManagedMachinePool": 3}
+LINES = {"CAPZ": 1, "CAPG": 1, "CAPV": 1, "metal3": 1, "AWSMachinePool": 1, "AWSManagedMachinePool": 1}
 LINES |= {"OpenShift on AWS": 1, "OpenShift on vSphere": 1}
+_PRINTS_WORDS = "kubectl() { for word; do printf '%s\\0' \"$word\"; done; printf '\\n\\0'; }\n"
+
+
+def pasted(line: str) -> Iterator[tuple[str, str, str, list[str], dict[str, str]]]:
+    """What a proposed line runs in a shell: verb, resource, namespace, names and values of each call of kubectl."""
+    printed = subprocess.check_output(["sh", "-c", _PRINTS_WORDS + line], text=True)
+    for call in printed.removesuffix("\n\0").split("\n\0"):
+        words = [word for word in call.split("\0") if word and word != "--overwrite"]
+        at = words.index("-n")
+        names = [word for word in words[at + 2 :] if "=" not in word]
+        values = dict(word.split("=", 1) for word in words[at + 2 :] if "=" in word)
+        yield words[at - 2], words[at - 1], words[at + 1], names, values
 
 
 def paste(api: KubernetesAPI, line: str) -> None:
     """Do what a proposed line of kubectl does."""
-    words = shlex.split(line)
-    verb, resource, _, namespace, *rest = words[words.index("sandbox") + 1 :]
-    values = dict(word.split("=", 1) for word in rest if "=" in word)
-    for name in rest:
-        if "=" not in name:
-            patch = {"metadata": {f"{verb}s".replace("annotates", "annotations"): values}}
+    for verb, resource, namespace, names, values in pasted(line):
+        for name in names:
+            patch = {"metadata": {{"label": "labels", "annotate": "annotations"}[verb]: values}}
             api.store.patch(resource, namespace, name, patch, manager="kubectl")
 
 
@@ -166,6 +175,51 @@ def test_an_installed_cluster_has_a_plan_at_once_or_after_the_proposed_lines(ins
         file = tmp_path / "objects.yaml"
         file.write_text(CliRunner().invoke(app, ["objects", *at_cluster]).stdout, encoding="utf-8")
         assert planned("-f", str(file))[1]["pools"] == found["pools"]
+
+
+def without_bounds(items: Iterable[Json], pool: str) -> list[Json]:
+    """The objects as those of another pool."""
+    renamed = json.loads(json.dumps([*items]).replace("blue-m", f"{pool}-m"))
+    for item in renamed:
+        item["metadata"]["annotations"] = {}
+    return renamed
+
+
+_POOLS = ("web", "db", "gpu", "batch", "edge")
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [item for pool in _POOLS for item in without_bounds(of_capi("Metal3", _SITES, zoned=False), pool)],
+        [item for pool in _POOLS for item in without_bounds(pools("AWSManagedMachinePool", zoned=False), pool)],
+        [item for pool in _POOLS for item in without_bounds(of_capi("GCP", _GCP), pool)],
+        [item for pool in _POOLS for item in of_capi("Azure", ["1", "2"], named=[f"{pool}-0", f"{pool}-1"])],
+    ],
+    ids=["neither zones nor bounds", "pools without zones", "no bounds", "no label"],
+)
+def test_after_each_pasting_the_next_plan_proposes_more_until_all_pools_are_there(
+    items: list[Json], tmp_path: Path
+) -> None:
+    by_name = {name_of(item): item for item in items}
+    file = tmp_path / "objects.json"
+    for rounds in range(20):  # noqa: B007
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
+        table = CliRunner().invoke(app, ["plan", "-f", str(file)], catch_exceptions=False)
+        done = CliRunner().invoke(app, ["plan", "-f", str(file), "-o", "json"], catch_exceptions=False)
+        found = json.loads(done.stdout)
+        assert len(found.get("proposals", ())) <= 3
+        assert ("then plan again for" in table.stdout) <= bool(found.get("proposals"))
+        if not found.get("proposals"):
+            break
+        for line in found["proposals"]:
+            for verb, _, namespace, names, values in pasted(line):
+                for name in names:
+                    metadata = by_name[namespace, name]["metadata"]
+                    metadata.setdefault({"label": "labels", "annotate": "annotations"}[verb], {}).update(values)
+    assert 2 <= rounds < 10
+    assert (done.exit_code, len(found["pools"]), found["skipped"]) == (0, len(_POOLS), [])
+    assert all(pool["valid"] and len(pool["groups"]) == len(items) // len(_POOLS) for pool in found["pools"])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from evenkeel_cli import stack_client
+from evenkeel_cli import stack_client, terminal
 from evenkeel_cli.main import app
 from sandbox.template import ROOT
 
@@ -174,3 +174,36 @@ main()
 
 def _pins(file: str) -> set[str]:
     return set(re.findall(r"^([a-z0-9-]+)==", (ROOT / file).read_text(encoding="utf-8"), re.M))
+
+
+def test_names_stay_on_one_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = [{"namespace": "prod", "name": "web-a\nprod/web-b"}]
+    answer = {"ok": True, "action": "status", "message": "", "cluster": "a", "pools": [{"groups": groups}]}
+    monkeypatch.setattr(stack_client, "ask", lambda *_: answer)
+    ran = CliRunner().invoke(app, ["status", "--stack", "s", "--cluster", "a", "-o", "name"])
+    assert (ran.exit_code, ran.stdout) == (0, "prod/web-a prod/web-b\n")
+
+
+def test_a_stacks_plan_without_a_pool_exits_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = {"now": "2026-01-31T12:00:00Z", "pools": [], "skipped": []}
+    answer = {"ok": True, "action": "plan", "message": "blue: no pools", "cluster": "blue", "plan": plan}
+    monkeypatch.setattr(stack_client, "ask", lambda *_: answer)
+    words = ["plan", "--stack", "s", "--cluster", "blue"]
+    assert [CliRunner().invoke(app, [*words, "-o", form]).exit_code for form in ("table", "json")] == [4, 4]
+
+
+@pytest.mark.parametrize(("end", "code"), [(KeyboardInterrupt, 130), (EOFError, 2)])
+def test_an_interrupt_at_a_question_is_no_answer(
+    end: type[BaseException], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> bool:
+        try:
+            raise end
+        except end:
+            raise typer.Abort from None
+
+    monkeypatch.setattr(terminal, "has_terminal", lambda: True)
+    monkeypatch.setattr(typer, "confirm", interrupted)
+    ran = CliRunner().invoke(app, ["restore", "--stack", "s", "--cluster", "blue"])
+    assert ran.exit_code == code
+    assert ("nothing is done" in ran.stderr) == (code == 2)

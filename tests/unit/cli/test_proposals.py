@@ -1,7 +1,6 @@
 """What `plan -f` proposes where it finds no pool."""
 
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +74,20 @@ def test_groups_without_bounds_get_the_numbers_of_today(tmp_path: Path) -> None:
 
 def test_groups_without_a_zone_get_one_from_their_names(tmp_path: Path) -> None:
     groups = [deployment(f"web-rack{number}", None) for number in (1, 2)]
+    values = "evenkeel.dev/pool=web topology.kubernetes.io/zone="
     assert proposed(tmp_path, *groups) == [
-        f"{_LABEL} web-rack{number} evenkeel.dev/pool=web topology.kubernetes.io/zone=rack{number}" for number in (1, 2)
+        f"for zone in rack1 rack2; do {_LABEL} web-$zone {values}$zone; done",
     ]
+    assert proposed(tmp_path, groups[0]) == [f"{_LABEL} web-rack1 {values}rack1"]
+
+
+def test_a_pool_of_many_stems_gets_three_lines_and_the_rest_later(tmp_path: Path) -> None:
+    label = {"evenkeel.dev/pool": "web"}
+    groups = [deployment(f"{stem}-r1", None, bounds=False, **label) for stem in ("a", "b", "c", "d")]
+    lines = [f"{_LABEL} {stem}-r1 topology.kubernetes.io/zone=r1" for stem in ("a", "b", "c")]
+    assert proposed(tmp_path, *groups) == lines
+    shown = CliRunner().invoke(app, ["plan", "-f", str(tmp_path / "objects.json")]).stdout
+    assert "(the zones are parts of names: check them), then plan again for 1 more:\n" in shown
 
 
 @pytest.mark.parametrize(
@@ -127,17 +137,25 @@ def test_names_from_a_file_cannot_be_commands_or_options(name: str, tmp_path: Pa
 
 def test_the_lines_for_one_pool_are_complete(tmp_path: Path) -> None:
     groups = [deployment(f"web-{zone[-1]}", None, bounds=False) for zone in ZONES]
-    lines = proposed(tmp_path, *groups)
-    assert len(lines) == 4
+    assert len(proposed(tmp_path, *groups)) == 2
     shown = CliRunner().invoke(app, ["plan", "-f", str(tmp_path / "objects.json")]).stdout
-    assert "(the numbers are today's nodes, the zones are parts of names: check them)" in shown
-    for group, line in zip(groups, lines, strict=False):
-        group["metadata"]["labels"] = dict(pair.split("=") for pair in shlex.split(line)[-2:])
-    assert proposed(tmp_path, *groups) == lines[3:]
-    groups[0]["metadata"]["annotations"] = dict(pair.split("=") for pair in shlex.split(lines[3])[-2:])
-    file = tmp_path / "objects.json"
+    assert "(the numbers are today's nodes, the zones are parts of names: check them):" in shown
+
+
+def test_a_record_is_not_asked_for_more_pools_than_it_has(tmp_path: Path) -> None:
+    labelled = [deployment(f"web-{zone[-1]}", zone, **{"evenkeel.dev/pool": "web"}) for zone in ZONES]
+    groups = [*labelled, *(deployment(f"db-{zone[-1]}", zone) for zone in ZONES), deployment("solo-x", ZONES[0])]
+    file, record = tmp_path / "objects.json", tmp_path / "record.yaml"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": groups}), encoding="utf-8")
-    assert CliRunner().invoke(app, ["plan", "-f", str(file)]).exit_code == 0
+    record.write_text("pools: {discover: similar}", encoding="utf-8")
+
+    def lines(*more: str) -> object:
+        done = CliRunner().invoke(app, ["plan", "-f", str(file), "-o", "json", *more], catch_exceptions=False)
+        assert done.exit_code == 0
+        return json.loads(done.stdout).get("proposals")
+
+    assert lines() == [f"{_LABEL} db-a db-b db-c evenkeel.dev/pool=db"]
+    assert lines("--record", str(record)) is None
 
 
 def test_a_value_that_is_there_is_overwritten(tmp_path: Path) -> None:
