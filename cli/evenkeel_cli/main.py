@@ -130,9 +130,7 @@ def evenkeel(
 def main() -> None:
     """Run the command line. If output cannot be written, report this in one line. A closed pipe is no error."""
     if not sys.warnoptions:
-        warnings.simplefilter(
-            "ignore"
-        )  # of libraries, about insecure kubeconfigs for example
+        warnings.simplefilter("ignore")  # of libraries, about insecure kubeconfigs for example
     try:
         try:
             # kubectl starts this program as kubectl-evenkeel. Shell completion uses one variable for both program
