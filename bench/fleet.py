@@ -120,7 +120,7 @@ def _run_aws(url: str, ca: str) -> None:
     aws = Aws(secret)
 
     async def answer(_method: str, _target: str, headers: dict[str, str], body: bytes) -> Answer:
-        return *aws.answer(headers["x-amz-target"], body), ""
+        return *aws.answer(headers.get("x-amz-target", ""), body), ""
 
     asyncio.run(serve(answer, aws.control, None))
 
@@ -219,6 +219,8 @@ class Fleet:
             "EVENKEEL_ALLOW_LOOPBACK": "true",
             "EVENKEEL_TABLE": "bench",
             "EVENKEEL_BUS": "bench",
+            "EVENKEEL_CHAT_TOPIC": "arn:aws:sns:eu-central-1:123456789012:bench",
+            "EVENKEEL_PAGE": "s3://bench/index.html",
             "EVENKEEL_DRY_RUN": "false",
             "POWERTOOLS_SERVICE_NAME": "bench",
             "POWERTOOLS_METRICS_NAMESPACE": "Evenkeel",
