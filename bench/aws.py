@@ -220,8 +220,8 @@ class Aws:
         self._seen: set[tuple[str, ...]] = set()
 
     def answer(self, target: str, body: bytes) -> tuple[int, bytes]:
-        """Return status and body of a request with this ``X-Amz-Target``. Only S3 and SNS, which keep nothing, have none."""
-        if not target:
+        """Return status and body of a request with this ``X-Amz-Target``."""
+        if not target:  # S3 or SNS, of which nothing is kept
             self.used["other"] += 1
             return 200, b"<Response><PublishResult/></Response>"
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", target.rpartition(".")[2]).lower()

@@ -166,7 +166,9 @@ def _first_events() -> dict[str, Object]:
     return {
         "scan": {"source": "evenkeel.schedule", "time": now},
         "check": chunk([cluster]),
-        "rebalance": delivered([{"body": json.dumps({"cluster": cluster, "reason": "bench"}), "group": cluster}], "r.fifo"),
+        "rebalance": delivered(
+            [{"body": json.dumps({"cluster": cluster, "reason": "bench"}), "group": cluster}], "r.fifo"
+        ),
         "provisioning_failure": failure(cluster, {"name": "no-such-group", "namespace": "demo"}),
         "notify": json.loads((ROOT / "events" / "notify.json").read_text()),
         "admin": status,

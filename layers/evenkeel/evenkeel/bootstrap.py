@@ -10,6 +10,10 @@ import gc
 # No collections run during the imports, because modules are never garbage. Collections take a tenth of a cold start.
 gc.disable()
 
+from evenkeel import dataclass_code
+
+dataclass_code.use()
+
 import logging
 import os
 from collections.abc import Callable, Mapping
