@@ -43,6 +43,8 @@ async def _answer_all(answer: Answering, reader: asyncio.StreamReader, writer: a
         while True:
             first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+            if "expect" in headers:  # a client of S3 sends the body after this answer, or after a second
+                writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             sent = await reader.readexactly(int(headers.get("content-length", 0)))
             method, target, _ = first.split(" ")
             status, body, packed = await answer(method, target, headers, sent)
