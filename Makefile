@@ -112,7 +112,7 @@ build/host/dependencies.ready: layers/dependencies/Makefile layers/dependencies/
 	@echo "$(HOST_PYTHON)" >build/host/python
 	@touch $@
 
-build/host/evenkeel.ready: layers/evenkeel/Makefile build/host/dependencies.ready $(shell find layers/evenkeel/evenkeel -name '*.py')
+build/host/evenkeel.ready: layers/evenkeel/Makefile layers/evenkeel/generate.py build/host/dependencies.ready $(shell find layers/evenkeel/evenkeel -name '*.py' -o -path '*/templates/*' -o -name '*.json')
 	@rm -rf build/host/EvenkeelLayer
 	@$(MAKE) -C layers/evenkeel build-EvenkeelLayer ARTIFACTS_DIR="$(CURDIR)/build/host/EvenkeelLayer" EVENKEEL_PYTHON="$$(cat build/host/python)" \
 	  EVENKEEL_PACKAGES="$(HOST_PACKAGES)"

@@ -134,11 +134,31 @@ def test_twin_and_deployable_hold_the_same_packages(twin: HostBuild, deployable:
         assert packages(layer) == packages(deployable / layer.name)
 
 
-GENERATED = Path("python") / "evenkeel" / "dataclass_methods.py"
+def test_the_deployable_layer_has_the_generated_modules_of_the_twin(deployable: Path, twin: HostBuild) -> None:
+    def generated(layer: Path) -> dict[str, bytes]:
+        package = layer / "python" / "evenkeel"
+        files = [package / "dataclass_methods.py", *(package / "adapters" / "page" / "compiled").glob("*.py")]
+        return {file.name: file.read_bytes() for file in files}
+
+    assert generated(deployable / "EvenkeelLayer") == generated(twin.layers[0])
 
 
-def test_the_deployable_layer_has_the_methods_of_all_dataclasses_of_the_twin(deployable: Path, twin: HostBuild) -> None:
-    assert (deployable / "EvenkeelLayer" / GENERATED).read_bytes() == (twin.layers[0] / GENERATED).read_bytes()
+def test_a_page_has_the_code_of_its_templates_and_compiles_none(twin: HostBuild) -> None:
+    compared = """
+from evenkeel.adapters.page import render
+page = render.environment()
+compile_source = page.compile
+page.compile = None
+for file in sorted(render._FOLDER.glob("*.html")):
+    code = compile_source(render.source_of(file.name), file.name, raw=True, defer_init=True)
+    template = page.get_template(file.name)
+    assert page.loader.loaders[0].module.__path__ == [str(file.parents[1] / render.COMPILED)]
+    module = file.parents[1] / render.COMPILED / page.loader.loaders[0].get_module_filename(file.name)
+    assert module.read_text(encoding="utf-8") == code, file.name
+    print(template.name)
+"""
+    templates = ROOT / "layers" / "evenkeel" / "evenkeel" / "adapters" / "page" / "templates"
+    assert run_in_layers(twin, compared).split() == sorted(file.name for file in templates.glob("*.html"))
 
 
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in (ROOT / "functions").glob("*/app.py")))
