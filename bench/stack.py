@@ -142,16 +142,15 @@ def handler(event, context):
 def cold_start(pairs: int = 7) -> Rows:
     """Measure cold starts of each function, up to init and to its first answer, and ratios to a bare boto3 handler.
 
-    The bare handler creates a DynamoDB client and sends one query. Ratios are those of starts that followed each other.
+    The bare handler creates a DynamoDB client and sends one query. Each start follows one of the bare handler.
     """
     samples, ratios = Samples(), Samples()
     with tempfile.TemporaryDirectory() as folder, fleet(1, 3) as stage:
         (Path(folder) / "app.py").write_text(_BARE)
         for _ in range(pairs):
-            bare = _cold(stage, "bare", {}, Path(folder))
-            samples.add("bare", **bare)
             for name, event in _first_events().items():
-                ours = _cold(stage, name, event)
+                bare, ours = _cold(stage, "bare", {}, Path(folder)), _cold(stage, name, event)
+                samples.add("bare", **bare)
                 samples.add(name, **ours)
                 ratios.add(f"{name}, ratio", **{unit: value / bare[unit] for unit, value in ours.items()})
     yield from samples.items()
