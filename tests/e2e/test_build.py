@@ -339,6 +339,8 @@ def test_a_cold_rebalance_imports_nothing_that_a_look_does_not_use(twin: HostBui
         "boto3",
         "s3transfer",
         "requests",
+        "jinja2",
+        "yaml",
         "evenkeel.application.operate",
         "evenkeel.application.rebalancing.events",
         "aws_lambda_powertools.utilities.batch",
