@@ -52,7 +52,7 @@ def test_a_function_is_short_and_imports_bootstrap_first_and_only_outer_layers(p
 CLUSTERS = ("kubernetes", "msgspec", *(f"evenkeel.adapters.kubernetes.{part}" for part in ("access", "client", "read")))
 PLANNING = (
     *("evenkeel.domain.plan", "evenkeel.domain.demand", "evenkeel.domain.convergence"),
-    *("evenkeel.application.rebalancing.plan", "evenkeel.application.rebalancing.observe"),
+    "evenkeel.application.rebalancing.plan",
 )
 PAGES = ("jinja2", "markupsafe", "evenkeel.adapters.page")
 ALERTS = ("evenkeel.adapters.alerts", "evenkeel.application.incidents.alerting")
@@ -77,7 +77,7 @@ IMPORTS = {
     "provisioning_failure": ("rebalancing.events", (*NO_CLUSTER, *ALERTS)),
     "rebalance": ("rebalancing.rebalance", (*PAGES, *ALERTS, *EVENTS, *ACTIONS, *OTHERS)),
     "scan": ("fleet.scan", (*NO_CLUSTER, *ALERTS, *EVENTS)),
-    "status_page": ("operate", (*CLUSTERS, *ALERTS, *EVENTS, *EACH_ACTION, *OTHERS)),
+    "status_page": ("operate", (*CLUSTERS, *PLANNING, *ALERTS, *EVENTS, *EACH_ACTION, *OTHERS)),
     "widget": ("operate", (*ALERTS, *EVENTS, *EACH_ACTION, *OTHERS)),
 }
 
