@@ -221,6 +221,9 @@ class Aws:
 
     def answer(self, target: str, body: bytes) -> tuple[int, bytes]:
         """Return status and body of a request with this ``X-Amz-Target``."""
+        if not target:  # S3 or SNS, of which nothing is kept
+            self.used["other"] += 1
+            return 200, b"<Response><PublishResult/></Response>"
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", target.rpartition(".")[2]).lower()
         self.used[name] += 1
         try:

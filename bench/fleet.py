@@ -43,6 +43,8 @@ async def _answer_all(answer: Answering, reader: asyncio.StreamReader, writer: a
         while True:
             first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+            if "expect" in headers:  # a client of S3 sends the body after this answer, or after a second
+                writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             sent = await reader.readexactly(int(headers.get("content-length", 0)))
             method, target, _ = first.split(" ")
             status, body, packed = await answer(method, target, headers, sent)
@@ -120,7 +122,7 @@ def _run_aws(url: str, ca: str) -> None:
     aws = Aws(secret)
 
     async def answer(_method: str, _target: str, headers: dict[str, str], body: bytes) -> Answer:
-        return *aws.answer(headers["x-amz-target"], body), ""
+        return *aws.answer(headers.get("x-amz-target", ""), body), ""
 
     asyncio.run(serve(answer, aws.control, None))
 
@@ -219,6 +221,8 @@ class Fleet:
             "EVENKEEL_ALLOW_LOOPBACK": "true",
             "EVENKEEL_TABLE": "bench",
             "EVENKEEL_BUS": "bench",
+            "EVENKEEL_CHAT_TOPIC": "arn:aws:sns:eu-central-1:123456789012:bench",
+            "EVENKEEL_PAGE": "s3://bench/index.html",
             "EVENKEEL_DRY_RUN": "false",
             "POWERTOOLS_SERVICE_NAME": "bench",
             "POWERTOOLS_METRICS_NAMESPACE": "Evenkeel",

@@ -10,6 +10,7 @@ from evenkeel.bootstrap import container, make_logger, make_metrics  # isort: sk
 
 from aws_lambda_powertools.metrics import MetricUnit
 
+import evenkeel.application.fleet.scan  # noqa: F401  imported at the function's start, not in its first call
 from evenkeel.adapters.aws.batches import SqsRecord, answer_batch
 from evenkeel.adapters.aws.queues import ScanRequest, read_recheck, read_scan
 from evenkeel.application.errors import BadRequestError

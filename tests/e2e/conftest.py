@@ -29,8 +29,8 @@ def sam() -> Path:
 
 
 @pytest.fixture(scope="session")
-def deployable(sam: Path) -> Path:
-    """The folder that `make build` fills: what `sam deploy` would upload."""
+def deployable(sam: Path, twin: HostBuild) -> Path:
+    """The folder that `make build` fills: what `sam deploy` would upload. It imports the twin's packages."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     (ROOT / "build").mkdir(exist_ok=True)
     with (ROOT / "build" / ".sam.lock").open("w") as lock:  # one build at a time, whichever test worker comes first

@@ -1,7 +1,8 @@
 """The one place that connects ports to adapters. No client is created before its first use.
 
-Modules that read a cluster are imported here, because Lambda gives a function a whole processor at its start, but not
-later. Other modules are imported where they are used, so that a cold start of ``rebalance`` does not wait for them.
+Lambda gives a function a whole processor at its start, but not later. So a function imports at its start what it always
+needs: this module, its use case and, with ``import_cluster_access``, what reads a cluster. Other modules are imported
+where they are used.
 """
 
 # ruff: noqa: E402
@@ -9,6 +10,10 @@ import gc
 
 # No collections run during the imports, because modules are never garbage. Collections take a tenth of a cold start.
 gc.disable()
+
+from evenkeel import dataclass_code
+
+dataclass_code.use()
 
 import logging
 import os
@@ -30,11 +35,8 @@ from evenkeel.adapters.aws.secrets import Secrets
 from evenkeel.adapters.aws.session import open_session
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.aws.token_store import SealedTokens
-from evenkeel.adapters.kubernetes.access.aws_identity import MAKING
-from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
-from evenkeel.adapters.thread_pool import all_at_once, run_in_threads
+from evenkeel.adapters.thread_pool import MAKING, all_at_once, run_in_threads
 from evenkeel.application.ports import RUNBOOKS, Clock, PageStore, Remaining
-from evenkeel.application.rebalancing.rebalance import Rebalance
 from evenkeel.settings import Settings
 
 gc.freeze()
@@ -44,12 +46,14 @@ gc.set_threshold(50_000, 10, 50)
 gc.enable()
 
 if TYPE_CHECKING:
+    from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
     from evenkeel.application.fleet.scan import Scan
     from evenkeel.application.incidents.alerting import NotifyChannels
     from evenkeel.application.operate import Operate
     from evenkeel.application.rebalancing.check import CheckClusters
     from evenkeel.application.rebalancing.events import ReceiveEvent
     from evenkeel.application.rebalancing.failure import RecordFailure
+    from evenkeel.application.rebalancing.rebalance import Rebalance
     from evenkeel.application.rollout.rollout import AdvanceRollouts
 
 # Timeouts are short, because AWS answers in milliseconds or not at all. There is a connection for each parallel check.
@@ -63,6 +67,15 @@ _AWS_OF_CHECKS = Config(
     retries={"mode": "standard", "total_max_attempts": 2},
     max_pool_connections=50,
 )
+
+
+def import_cluster_access() -> None:
+    """Import the modules that read a cluster, when a function that reads clusters starts."""
+    gc.disable()
+    from evenkeel.adapters.kubernetes.access import clusters  # noqa: F401
+
+    gc.freeze()
+    gc.enable()
 
 
 class SystemClock:
@@ -92,9 +105,9 @@ def make_metrics() -> StackMetrics:
 
 
 class _WhenUsed:
-    """A client that is created at its first call.
+    """A client, or the access to clusters, that is created at its first call.
 
-    Creation takes 30 ms, and a run without changes does not need such a client.
+    A client takes 30 ms, and many invocations do not need it.
     """
 
     def __init__(self, make: Callable[[], Any]) -> None:
@@ -161,8 +174,10 @@ class Container:
         )
 
     @cached_property
-    def clusters(self) -> RecordedClusters:
+    def clusters(self) -> "RecordedClusters":
         """Return the access to clusters. A warm function reuses its connections."""
+        from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
+
         return RecordedClusters(
             session=lambda: self._session,
             secret=Secrets(_WhenUsed(lambda: self._client("secretsmanager")), self.clock.now),
@@ -215,8 +230,10 @@ class Container:
         )
 
     @cached_property
-    def rebalance(self) -> Rebalance:
+    def rebalance(self) -> "Rebalance":
         """Return the use case of functions/rebalance for runs."""
+        from evenkeel.application.rebalancing.rebalance import Rebalance
+
         return Rebalance(
             store=self.store,
             clusters=self.clusters,
@@ -307,7 +324,7 @@ class Container:
 
         return Operate(
             store=self.store,
-            clusters=self.clusters,
+            clusters=_WhenUsed(lambda: self.clusters),
             queue=self._queue,
             clock=self.clock,
             random_bytes=os.urandom,

@@ -2,9 +2,11 @@
 
 import ast
 import importlib
+import os
 import subprocess
 import sys
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -45,6 +47,51 @@ def test_a_function_is_short_and_imports_bootstrap_first_and_only_outer_layers(p
     assert {name.partition(".")[0] for name in names} <= {"evenkeel", "aws_lambda_powertools"}
     assert not [name for name in names if name.startswith(INNER_LAYERS)]
     assert len([line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]) <= 40
+
+
+CLUSTERS = ("kubernetes", "msgspec", *(f"evenkeel.adapters.kubernetes.{part}" for part in ("access", "client", "read")))
+PLANNING = (
+    *("evenkeel.domain.plan", "evenkeel.domain.demand", "evenkeel.domain.convergence"),
+    "evenkeel.application.rebalancing.plan",
+)
+PAGES = ("jinja2", "markupsafe", "evenkeel.adapters.page")
+ALERTS = ("evenkeel.adapters.alerts", "evenkeel.application.incidents.alerting")
+EVENTS = (
+    "boto3",
+    "evenkeel.adapters.aws.inbound",
+    "evenkeel.adapters.aws.sources",
+    "evenkeel.application.rebalancing.events",
+)
+ACTIONS = ("evenkeel.application.operate", "evenkeel.application.actions")
+EACH_ACTION = tuple(
+    f"evenkeel.application.actions.{name}" for name in ("apply", "explain", "plan", "register", "status")
+)
+OTHERS = ("evenkeel.application.rollout.rollout",)
+NO_CLUSTER = (*CLUSTERS, *PLANNING, *PAGES, *ACTIONS, *OTHERS)
+# The use case that a function imports at its start, and the modules that this import must not load.
+IMPORTS = {
+    "admin": ("operate", (*PAGES, *ALERTS, *EVENTS, *EACH_ACTION, *OTHERS)),
+    "check": ("rebalancing.check", (*PAGES, *ALERTS, *EVENTS, *ACTIONS, *OTHERS)),
+    "notify": ("incidents.alerting", (*NO_CLUSTER, *EVENTS)),
+    "operator": ("operate", (*PAGES, *ALERTS, *EVENTS, *EACH_ACTION, *OTHERS)),
+    "provisioning_failure": ("rebalancing.events", (*NO_CLUSTER, *ALERTS)),
+    "rebalance": ("rebalancing.rebalance", (*PAGES, *ALERTS, *EVENTS, *ACTIONS, *OTHERS)),
+    "scan": ("fleet.scan", (*NO_CLUSTER, *ALERTS, *EVENTS)),
+    "status_page": ("operate", (*CLUSTERS, *PLANNING, *ALERTS, *EVENTS, *EACH_ACTION, *OTHERS)),
+    "widget": ("operate", (*ALERTS, *EVENTS, *EACH_ACTION, *OTHERS)),
+}
+
+
+@EVERY_FUNCTION
+def test_a_start_imports_the_use_case_and_nothing_that_other_functions_need(path: Path) -> None:
+    use_case, unused = IMPORTS[path.parent.name]
+    code = f"import sys; sys.path.insert(0, {str(path.parent)!r}); import app; print(*sys.modules)"
+    environment = os.environ | {"POWERTOOLS_METRICS_NAMESPACE": "Evenkeel", "POWERTOOLS_SERVICE_NAME": "evenkeel"}
+    command = [sys.executable, "-c", code]
+    loaded = set(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split())
+    assert f"evenkeel.application.{use_case}" in loaded
+    assert not [name for name in loaded if name.startswith(tuple(f"{other}." for other in unused)) or name in unused]
+    assert all(find_spec(name) for name in unused), "a name of the table is no module any more"
 
 
 def test_the_garbage_collector_is_on_after_the_imports() -> None:

@@ -1,6 +1,6 @@
 """A botocore session that starts quickly. boto3 makes the same clients, but takes longer to import."""
 
-from pathlib import Path
+import os
 from typing import Any
 
 from botocore.loaders import Loader
@@ -19,8 +19,8 @@ class _ModelsOfServices(Loader):  # type: ignore[misc]
         Botocore's own method opens the folders of all four hundred services before it loads one model. Here, a service
         that has no model of this type raises an error only when the model is loaded.
         """
-        folders = [Path(path) for path in self.search_paths]
-        return sorted({service.name for folder in folders if folder.is_dir() for service in folder.iterdir()})
+        folders = filter(os.path.isdir, self.search_paths)
+        return sorted({service for folder in folders for service in os.listdir(folder)})  # noqa: PTH208 (five times as fast)
 
 
 class _Parsers(ResponseParserFactory):  # type: ignore[misc]

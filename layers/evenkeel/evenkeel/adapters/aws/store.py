@@ -47,7 +47,6 @@ from evenkeel.adapters.codec import dump_stored
 from evenkeel.application.errors import LeaseHeldError, StateConflictError
 from evenkeel.application.fleet.ports import DuePage
 from evenkeel.application.ports import Lease, Offerings, Registered, SharedOffering, StoredCluster, Versions
-from evenkeel.application.rebalancing.decisions import fit
 from evenkeel.application.rebalancing.ports import SteadyCluster
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.incidents.health import unreadable
@@ -407,6 +406,8 @@ class DynamoStore:
 
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
         """Add a decision, truncated to fit into an item. DynamoDB deletes the item after ``expires``."""
+        from evenkeel.application.rebalancing.decisions import fit  # not every function that has a store decides
+
         text = json.dumps(fit(decision), ensure_ascii=False)
         self._put(_pk(cluster), Entry(sort_key=f"{_DECISION}{ulid}", text=text, expires=expires))
 

@@ -6,7 +6,7 @@ from itertools import chain, groupby
 from pathlib import PurePath
 from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, RootModel
+from pydantic import ConfigDict, Field, RootModel
 
 from evenkeel.adapters.page.view import (
     Answer,
@@ -69,7 +69,7 @@ class _Plan(PlanDocument):
 
 
 class _AnyPlan(RootModel[_Plan]):
-    pass
+    model_config = ConfigDict(defer_build=True)
 
 
 class _Known(Answer):
@@ -133,7 +133,7 @@ class _Counts(Answer):
 class _Overview(Answer):
     causes: tuple[CauseView, ...] = ()
     clusters: tuple[_ClusterHealth, ...]
-    others: _Others = _Others()
+    others: _Others = Field(default_factory=_Others)
     counts: _Counts
     offerings: tuple[OfferingView, ...] = ()
 

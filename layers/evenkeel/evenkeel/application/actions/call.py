@@ -16,7 +16,6 @@ from evenkeel.application.offerings.sharing import read_offerings, with_reports
 from evenkeel.application.ports import Remaining, StoredCluster
 from evenkeel.application.rebalancing.observe import within_check
 from evenkeel.application.rebalancing.preview import Preview, preview_of
-from evenkeel.domain.demand.advice import is_at_work
 from evenkeel.domain.incidents.health import evaluate, evaluate_unread, with_stopped
 from evenkeel.domain.model.fleet import Selector, read_length
 from evenkeel.domain.model.incidents import ClusterHealth, Incident
@@ -250,6 +249,8 @@ class Call:
         """
         if not record.demand_stage.orders:
             return None
+        from evenkeel.domain.demand.advice import is_at_work  # as in preview_of
+
         ask = partial(self.ports.clusters.autoscaler_at, record, within_check(self.remaining))
         at = contained(record.id, "another autoscaler was sought", ask)
         return Reason.of(Rule.TWO_AUTOSCALERS, at=at) if at is not None and is_at_work(at, self.now) else None

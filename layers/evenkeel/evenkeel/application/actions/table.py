@@ -1,28 +1,48 @@
-"""The table of operator actions, in the order of the command line's help. Each row is in its handler's module."""
+"""The table of operator actions, in the order of the command line's help. Each action is in its handler's module."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
-from evenkeel.application.actions.apply import apply
 from evenkeel.application.actions.call import Action, Right
-from evenkeel.application.actions.explain import explain
-from evenkeel.application.actions.fence_zone import fence_zone
-from evenkeel.application.actions.history import history, record
-from evenkeel.application.actions.live import dry_run, live, readiness
-from evenkeel.application.actions.pause import pause, restore, resume
-from evenkeel.application.actions.plan import plan
-from evenkeel.application.actions.register import export, register
-from evenkeel.application.actions.rollout import rollout
-from evenkeel.application.actions.scale import level, scale_down, scale_up
-from evenkeel.application.actions.status import status
-from evenkeel.application.actions.unregister import unregister
-from evenkeel.application.actions.validate import validate
 
+# The actions by their modules, which define them under the same names, with an underscore for a hyphen.
 _ROWS = (
-    *(plan, status, explain, validate, register, apply, unregister, export, pause, resume, readiness, live, dry_run),
-    *(rollout, restore, fence_zone, scale_up, scale_down, level, history, record),
+    (("plan",), "plan"),
+    (("status",), "status"),
+    (("explain",), "explain"),
+    (("validate",), "validate"),
+    (("register",), "register"),
+    (("apply",), "apply"),
+    (("unregister",), "unregister"),
+    (("export",), "register"),
+    (("pause", "resume"), "pause"),
+    (("readiness", "live", "dry-run"), "live"),
+    (("rollout",), "rollout"),
+    (("restore",), "pause"),
+    (("fence-zone",), "fence_zone"),
+    (("scale-up", "scale-down", "level"), "scale"),
+    (("history", "record"), "history"),
 )
-ACTIONS: Mapping[str, Action] = {action.name: action for action in _ROWS}
+_MODULES = {name: module for names, module in _ROWS for name in names}
+
+
+class _Actions(Mapping[str, Action]):
+    """Loads the module of an action at its first use, because a function instance performs few actions."""
+
+    def __getitem__(self, name: str) -> Action:
+        module = import_module(f"evenkeel.application.actions.{_MODULES[name]}")
+        action: Action = getattr(module, name.replace("-", "_"))
+        return action
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_MODULES)
+
+    def __len__(self) -> int:
+        return len(_MODULES)
+
+
+ACTIONS: Mapping[str, Action] = _Actions()
 
 
 def right_needed(event: Mapping[str, Any]) -> Right:

@@ -7,7 +7,6 @@ from typing import Self
 from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.ports import Remaining, StoredCluster
 from evenkeel.application.rebalancing.observe import observe, see_all_pods
-from evenkeel.application.rebalancing.plan import planned
 from evenkeel.application.rebalancing.ports import Clusters
 from evenkeel.domain.model.groups import GroupKey, PoolId, State
 from evenkeel.domain.model.observations import Observation
@@ -93,6 +92,9 @@ def preview_of(
 
     Raises AccessError, ClusterUnavailableError.
     """
+    # Here, because status_page needs no plan. Functions that plan import it at their start.
+    from evenkeel.application.rebalancing.plan import planned
+
     judges = stored.record.demand_stage.judges_nodes if with_demand else None
     cluster, observation = observe(clusters, stored, remaining, lambda: now, judges_nodes=judges)
 

@@ -4,7 +4,6 @@ Clusters that need the same token or role share one answer of STS. An error is r
 text can quote the request.
 """
 
-import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,15 +13,13 @@ from evenkeel.access_config import AwsOidcAccess
 from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, code_of, part_of
 from evenkeel.adapters.kubernetes.access.connection import redacting
 from evenkeel.adapters.kubernetes.access.ttl_cache import Shared
+from evenkeel.adapters.thread_pool import MAKING
 from evenkeel.application.errors import AccessError
 from evenkeel.domain.model.servers import own_audience
 
 # Timeouts in seconds. With these timeouts, two attempts fit into the eight seconds of a check. The second attempt is
 # made where STS throttles the first.
 AWS_SECONDS = {"connect_timeout": 1.5, "read_timeout": 2}
-# Guards the only botocore session of a function, because a session must not create clients or find credentials in two
-# threads at once.
-MAKING = threading.Lock()
 
 # This algorithm shortens a token from 1.3 KB to 1.1 KB. Every request contains a token.
 _ALGORITHM = "ES384"
