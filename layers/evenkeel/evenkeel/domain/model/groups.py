@@ -454,15 +454,18 @@ class NodeGroup:
     @property
     def waiting(self) -> int:
         """Return the requested replicas without a node, except those of preserved machines."""
-        return max(0, self.requested - self.running - self.preserved)
+        without_node = self.requested - self.running
+        return without_node - self.preserved if without_node > 0 else 0
 
     @property
     def refused_machines(self) -> tuple[Machine, ...]:
         """Return the machines without a node that report a failure."""
         return tuple(
-            machine
-            for machine in self.machines or ()
-            if machine.failure is not None and not machine.has_node and not machine.deleting
+            [
+                machine
+                for machine in self.machines or ()
+                if machine.failure is not None and not machine.has_node and not machine.deleting
+            ]
         )
 
     def is_ordered_by_us(self, now: datetime, provision_timeout: timedelta) -> bool:

@@ -31,7 +31,7 @@ from evenkeel.domain.model.relief import ReliefStep
 from evenkeel.domain.model.states import GroupState, PoolState, Release
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Removal:
     """The choice of the machines that are deleted if the plan lowers a group's replicas."""
 
@@ -56,7 +56,7 @@ class GroupPlan:
     failed_at: datetime | None = None  # when the group last failed, if this plan is the first that fences it
     # The change of replicas that the journal stores: gained from another zone or on request (negative: lost).
     journal_delta: int = 0
-    removal: Removal = field(default_factory=Removal)
+    removal: Removal = Removal()
     provision_timeout: timedelta = PROVISION_TIMEOUT
     short_provision: timedelta | None = None  # the autoscaler's provision timeout while the group is suspect
     leaves: bool = False  # True: the plan restores the adopted bounds and removes Evenkeel's annotations

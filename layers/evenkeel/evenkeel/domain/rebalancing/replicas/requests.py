@@ -12,6 +12,7 @@ from evenkeel.domain.model.demand import KeptNodes
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.plans import Removal
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.water_fill import Bucket, water_fill
 from evenkeel.domain.rebalancing.replicas.deletion import remove
@@ -152,8 +153,8 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
             if less:
                 draft.requested -= less
                 draft.journal_delta -= less
-                draft.removal.may_remove_running = True
-                draft.removal.keeps = pool.request.kept.machines if pool.request.kept is not None else frozenset()
+                keeps = pool.request.kept.machines if pool.request.kept is not None else frozenset()
+                draft.removal = Removal(may_remove_running=True, keeps=keeps)
                 allowed -= less
                 unmet -= less
                 draft.add_reason(Rule.GIVES_BACK, count=less, nodes=request.nodes, request=request.id)
