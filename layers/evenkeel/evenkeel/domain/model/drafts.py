@@ -117,8 +117,10 @@ class Draft(GroupPlan):
     @property
     def zone_share(self) -> int:
         """Return the replicas that ``evenkeel.dev/zone-min`` keeps. In a fenced group, only running ones are kept."""
-        replicas = min(self.group.running, self.requested) if self.state is State.FENCED else self.requested
-        return min(self.group.annotations.zone_min or 0, replicas)
+        zone_min = self.group.annotations.zone_min
+        if zone_min is None:
+            return 0
+        return min(zone_min, self.requested, self.group.running if self.state is State.FENCED else self.requested)
 
     @property
     def owner_min(self) -> int:
@@ -177,7 +179,7 @@ class Draft(GroupPlan):
         result is ``stuck_kept``.
         """
         if self.state in (State.HEALTHY, State.PROBING):
-            return min(self.machines.held, self.stuck)
+            return min(self.machines.held, self.stuck) if self.machines.held else 0
         return self.stuck_kept
 
     @property
@@ -295,9 +297,9 @@ class PoolDraft:
     @property
     def starved(self) -> int:
         """Return the number of nodes that no healthy zone of the pool can get."""
-        if all(draft.state is State.FROZEN for draft in self.groups):
+        if all([draft.state is State.FROZEN for draft in self.groups]):
             return self.replicas.unplaced  # A paused or hibernated pool has no missing nodes.
-        return self.replicas.missing + self.replicas.unplaced + sum(draft.missing for draft in self.groups)
+        return self.replicas.missing + self.replicas.unplaced + sum([draft.missing for draft in self.groups])
 
     @property
     def added_lately(self) -> int:
@@ -372,13 +374,17 @@ class PoolDraft:
         max below 1, its empty group reserves one node while the group may not get nodes. If the bounds of all groups
         are held, nothing is reserved, because each group grows within its own bounds.
         """
-        if all(draft.group.owner.bounds_held for draft in self.groups):
+        if all([draft.group.owner.bounds_held for draft in self.groups]):
             return 0
         reserved = sum([draft.kept_room for draft in self.groups])
         if not self.pool.settings.strategy.reserves:
             return reserved
         return reserved + sum(
-            max(0, draft.group.owner.least_max - draft.requested)
-            for draft in self.groups
-            if draft.state is not State.FROZEN and not draft.takes_nodes
+            [
+                draft.group.owner.least_max - draft.requested
+                for draft in self.groups
+                if draft.group.owner.least_max > draft.requested
+                and draft.state is not State.FROZEN
+                and not draft.takes_nodes
+            ]
         )
