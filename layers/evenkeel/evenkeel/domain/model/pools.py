@@ -1,7 +1,7 @@
 """A pool with its members. A pool is valid, or it is invalid because of its minimum, its maximum or its members."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -71,9 +71,9 @@ class InvalidPool(Members):
 AnyPool = Pool | InvalidPool
 
 
-def is_called(id: PoolId, names: Iterable[str]) -> bool:
+def is_called(id: PoolId, names: Collection[str]) -> bool:
     """Return True if the pool has one of these names."""
-    return not id.names.isdisjoint(names)
+    return bool(names) and not id.names.isdisjoint(names)
 
 
 def place_in(order: Sequence[str], id: PoolId) -> int:

@@ -1,6 +1,5 @@
 """The plan of one pool: its draft, the steps that change the draft, and the result. Some pools are left unchanged."""
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -179,7 +178,7 @@ def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
     notes = [] if pool.dry_run is None else [Reason.of(Rule.POOL_DRY_RUN if pool.dry_run else Rule.POOL_LIVE)]
     if draft.replicas.later and pool.settings.max_step is not None:
         notes.append(Reason.of(Rule.MAX_STEP, later=draft.replicas.later, max_step=pool.settings.max_step))
-    if pool.settings.autoscaler and not any(group.owner.bounds_are_read for group in pool.groups):
+    if pool.settings.autoscaler and not any([group.owner.bounds_are_read for group in pool.groups]):
         owners = {group.owner.numbers.ref.id for group in pool.groups if group.owner.numbers is not None}
         # ``shared`` is 1 if some zones share one owner, and 0 if each zone has its own owner.
         notes.append(Reason.of(Rule.BOUNDS_UNREAD, shared=int(len(owners) < pool.zones)))
@@ -196,27 +195,27 @@ def _unevenness(draft: PoolDraft) -> Reason | None:
     settings = draft.pool.settings
     is_levelled = settings.level is Level.CONVERGE or (settings.level is Level.SHRINK and settings.autoscaler)
     groups = [each for each in draft.groups if each.state is not State.FROZEN]
-    notes = [each.group.annotations for each in groups]
-    is_meant = len({note.weight for note in notes}) > 1 or any(note.weight_percent is not None for note in notes)
-    if is_levelled or is_meant or draft.convergence.step is not None:
+    if is_levelled or draft.convergence.step is not None or any([each.state is not State.HEALTHY for each in groups]):
         return None
-    if any(each.state is not State.HEALTHY for each in groups):
-        return None
-    zones: Counter[str] = Counter()
+    zones: dict[str, int] = {}
     for each in groups:
-        zones[each.group.identity.zone or ""] += each.requested
+        zone = each.group.identity.zone or ""
+        zones[zone] = zones.get(zone, 0) + each.requested
     full = {each.group.identity.zone for each in groups if each.requested == each.group.annotations.zone_max}
-    fewest = min((nodes for zone, nodes in zones.items() if zone not in full), default=0)
+    fewest = min([nodes for zone, nodes in zones.items() if zone not in full], default=0)
     most = max(zones.values(), default=0)
     if len(zones) == len(full) or most - fewest < _UNEVEN:
         return None
+    notes = [each.group.annotations for each in groups]
+    if len({note.weight for note in notes}) > 1 or any(note.weight_percent is not None for note in notes):
+        return None  # the zones are meant to differ
     return Reason.of(Rule.ZONES_DIFFER, nodes=most - fewest, fewest=fewest, most=most, level=settings.level.value)
 
 
 def _closes(draft: PoolDraft) -> bool:
     """Return True if the bounds keep an autoscaler from ordering nodes once the plan is written."""
     was_closed = draft.pool.state.closed_at is not None
-    return any(group.closes or (was_closed and stays_closed(group)) for group in draft.groups)
+    return any([group.closes or (was_closed and stays_closed(group)) for group in draft.groups])
 
 
 def _orders_after(draft: PoolDraft) -> Mapping[str, PastOrder] | None:

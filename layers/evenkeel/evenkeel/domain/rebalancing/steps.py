@@ -80,7 +80,7 @@ def note(pool: PoolDraft) -> None:
         if draft.rolling is not None:
             surge, unavailable = draft.rolling.max_surge, draft.rolling.max_unavailable
             draft.add_reason(Rule.ROLLING_SHARE, surge=surge, unavailable=unavailable)
-        stays = (draft.requested, draft.bounds, draft.pins) == (group.requested, group.bounds, group.ours.pinned)
+        stays = draft.requested == group.requested and draft.bounds == group.bounds and draft.pins == group.ours.pinned
         if stays and draft.state is State.HEALTHY:  # a fenced group is not as it should be
             draft.add_reason(Rule.AS_IT_SHOULD_BE)
 
@@ -96,12 +96,13 @@ def report(pool: PoolDraft) -> None:
     pool.problems += pool.pool.warnings
     if requested > pool.surged_max:
         pool.problem(ProblemKind.OVER_COMMITTED, requested=requested, maximum=pool_max)
-    offered = sum(draft.bounds.max for draft in pool.groups if draft.bounds is not None)
-    floors = any(draft.group.owner.least_max > draft.requested for draft in pool.groups)
-    if pool.pool.settings.strategy.reserves and floors and offered > pool_max >= requested:
-        pool.problem(ProblemKind.OVER_OFFERED, offered=offered, maximum=pool_max)
-    if pool.starved:
-        pool.problem(ProblemKind.STARVED, nodes=pool.starved)
+    floors = any([draft.group.owner.least_max > draft.requested for draft in pool.groups])
+    if pool.pool.settings.strategy.reserves and floors:
+        offered = sum(draft.bounds.max for draft in pool.groups if draft.bounds is not None)
+        if offered > pool_max >= requested:
+            pool.problem(ProblemKind.OVER_OFFERED, offered=offered, maximum=pool_max)
+    if starved := pool.starved:
+        pool.problem(ProblemKind.STARVED, nodes=starved)
     if (waiting := pool.request.waits) is not None:
         pool.problem(ProblemKind.REQUEST_BEHIND_MOVE, request=waiting.id, nodes=waiting.nodes)
     if (request := pool.request.current) is not None and pool.request.unmet:
