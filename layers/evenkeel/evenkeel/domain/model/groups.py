@@ -51,6 +51,9 @@ class GroupKey:
     namespace: str
     name: str
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # a plan looks up each key several times, and few groups share a name
+
     def __str__(self) -> str:
         return f"{self.flavour}/{self.namespace}/{self.name}"
 
@@ -77,8 +80,11 @@ class PoolId:
     cluster: str  # the name of the workload cluster; empty: this flavour has only one cluster per namespace
     name: str
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     def __str__(self) -> str:
-        return "/".join(part for part in (self.flavour, self.namespace, self.cluster, self.name) if part)
+        return "/".join([part for part in (self.flavour, self.namespace, self.cluster, self.name) if part])
 
     @classmethod
     def read(cls, text: str) -> Self:

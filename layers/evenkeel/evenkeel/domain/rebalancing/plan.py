@@ -55,6 +55,7 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     pool_plans = [*(pool.plan for pool in planned.values()), *absent]
     moments = [moment for pool in planned.values() for moment in pool.check_at]
     moments += [snapshot.second_check_at for snapshot in members.absent.values()] + retry_times(refusals, now)
+    unknown = PoolState()
     plan = Plan(
         now=now,
         pools=with_left_groups(pool_plans, observation, stored, policy),
@@ -63,7 +64,7 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
         refusals=tuple(refusals),
         taken_off=tuple(taken_off),
         pool_states={
-            plan.id: plan.next_state for plan in pool_plans if plan.next_state != stored.pools.get(plan.id, PoolState())
+            plan.id: plan.next_state for plan in pool_plans if plan.next_state != stored.pools.get(plan.id, unknown)
         },
         check_at=min(moments, default=None),
         clock_skew=observation.clock_skew,

@@ -115,8 +115,8 @@ def report(pool: PoolDraft) -> None:
 def remember(pool: PoolDraft) -> None:
     """Store the planned replicas, and add the times at which the plan may change even if the cluster does not."""
     planned = {draft.key: draft.requested for draft in pool.groups if draft.requested != draft.group.requested}
-    since = pool.now if planned and planned != pool.snapshot.planned else pool.snapshot.since
-    pool.snapshot = replace(pool.snapshot, planned=planned, since=since)
+    if planned != pool.snapshot.planned:
+        pool.snapshot = replace(pool.snapshot, planned=planned, since=pool.now if planned else pool.snapshot.since)
     if pool.replicas.unchanged_since is not None and not pool.replicas.raises and pool.requested < pool.pool.min:
         pool.check_at.append(pool.replicas.unchanged_since + pool.pool.standstill)
     pool.check_at += [draft.fence_ends + timedelta(seconds=1) for draft in pool.groups if draft.fence_ends is not None]

@@ -97,18 +97,17 @@ def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication) -> tuple["_D
 class _Share:
     """The share of one group in a deal."""
 
-    __slots__ = ("cap", "draft", "extra", "state", "steps", "target")
+    __slots__ = ("cap", "draft", "extra", "limit", "state", "steps", "target")
 
     def __init__(self, draft: Draft, pool_max: int) -> None:
-        cap = draft.cap
-        self.draft, self.target = draft, draft.requested
+        self.draft, self.target, self.limit = draft, draft.requested, draft.cap
         # A group with held bounds is sized as if frozen. With fencing disabled, a fenced or probing group is sized as
         # if healthy.
         unfenced = not draft.group.annotations.fencing_enabled and draft.state in (State.FENCED, State.PROBING)
         self.state = State.FROZEN if draft.group.owner.bounds_held else State.HEALTHY if unfenced else draft.state
         # The number of nodes by which the group may exceed its target. Without a cap, only the headroom limits its
         # growth.
-        self.cap = pool_max if cap is None else cap - draft.requested
+        self.cap = pool_max if self.limit is None else self.limit - draft.requested
         self.extra = draft.kept_room
         self.steps: list[Reason] = []
 
@@ -118,7 +117,7 @@ class _Share:
         draft, group, state = self.draft, self.draft.group, self.state
         probe = draft.probe if state is State.PROBING else ""
         room = group.bounds.max if state is State.FROZEN and group.bounds is not None else ""
-        return f"{draft.key}:{state}:{probe}{room}:{group.annotations.weight}:{draft.cap}:{group.owner.least_max}"
+        return f"{draft.key}:{state}:{probe}{room}:{group.annotations.weight}:{self.limit}:{group.owner.least_max}"
 
     @property
     def growth(self) -> int:
@@ -279,8 +278,10 @@ class _Deal:
             group, low, room = share.draft.group, share.draft.zone_share, 0
             if share.state is State.FROZEN:
                 low = 0 if group.bounds is None else group.bounds.min
+            elif share.state is State.FENCED:
+                room = min(group.running, share.target)
             else:
-                room = min(group.running, share.target) if share.state is State.FENCED else share.target
+                room = share.target
             minima.append(low)
             buckets.append(share.bucket(low, room - low))
         more = water_fill(buckets, pool_min - sum(minima))

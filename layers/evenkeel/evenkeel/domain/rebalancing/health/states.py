@@ -145,7 +145,7 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         machines=MachineCounts(
             coming=group.on_its_way(now, timeout),
             starting=sum(now < ready_by for ready_by in never_ready.values()) if never_ready else 0,
-            held=_held(group),
+            held=_held(group) if group.machines else 0,
             marked=stored.marked,
         ),
     )

@@ -51,8 +51,9 @@ def find_pools(
         members = dict(sorted((members | alike).items()))
     pools: list[AnyPool] = []
     stored = _states_of(members, states)
+    unknown = (PoolState(), None)
     for id, unplaced in members.items():
-        state, known_as = stored.get(id, (PoolState(), None))
+        state, known_as = stored.get(id, unknown)
         member_groups, state = _in_known_zones(unplaced, state)
         planned = _pool(_Candidate(id, _by_zone(member_groups), policy, state, known_as), groups)
         if isinstance(planned, Reason):
@@ -233,7 +234,9 @@ def _pool(candidate: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | R
         _unreadable(ProblemKind.UNREADABLE, fault) for group in pool.groups for fault in group.unreadable.faults
     ]
     weighted, weight_problems = with_shares(pool.groups)
-    pool, problems = pool._replace(groups=weighted), problems + weight_problems
+    if weighted is not pool.groups:
+        pool = pool._replace(groups=weighted)
+    problems += weight_problems
     annotated = pool.annotated(problems)
     sources = NumberSources(pool.groups, rule, pool.state, readable=not problems)
     low = find_origin(POOL_MIN, annotated["pool_min"], rule.min, sources)
