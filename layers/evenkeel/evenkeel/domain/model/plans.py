@@ -165,7 +165,8 @@ class DemandPlan:
     orders: Mapping[str, PastOrder] | None = None  # the orders to store with this plan's order for pods; None: no order
 
 
-@dataclass(frozen=True, kw_only=True)
+# This class is not frozen for the same reason as GroupPlan.
+@dataclass(kw_only=True, slots=True)
 class PoolPlan:
     """The plan of one pool."""
 

@@ -20,7 +20,9 @@ def count_zones(groups: Iterable[NodeGroup]) -> int:
     return len({group.identity.zone for group in groups})
 
 
-@dataclass(frozen=True, kw_only=True)
+# These classes are not frozen, because a frozen object takes twice as long to create, and a plan creates several for
+# each pool.
+@dataclass(kw_only=True, slots=True)
 class Members:
     """The fields of every pool, valid or not. ``warnings`` are only reported."""
 
@@ -51,7 +53,7 @@ class Members:
         return count_zones(self.groups)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class Pool(Members):
     """A pool with a valid minimum and maximum."""
 
@@ -59,7 +61,7 @@ class Pool(Members):
     max: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class InvalidPool(Members):
     """A pool to which Evenkeel writes nothing until ``problems`` are fixed. An unknown minimum or maximum is None."""
 

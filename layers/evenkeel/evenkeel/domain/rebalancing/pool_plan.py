@@ -122,9 +122,9 @@ class PoolPlanner:
 
 
 def to_plan(draft: PoolDraft) -> PoolPlan:
-    """Return the plan that a draft describes after its last step."""
-    pool, (lacking, order_due) = draft.pool, not_reordered(draft)
-    return PoolPlan(
+    """Return the plan that a draft describes after its last step. Parts without content are the class's defaults."""
+    pool = draft.pool
+    plan = PoolPlan(
         id=pool.id,
         strategy=pool.settings.strategy,
         min=pool.min,
@@ -152,25 +152,32 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
         mode=PoolMode(
             dry_run=pool.dry_run, autoscaler=pool.settings.autoscaler, closes=_closes(draft), opens=draft.opens
         ),
-        replicas=ReplicasPlan(
+    )
+    replicas, request, convergence, demand = draft.replicas, draft.request, draft.convergence, draft.demand
+    if replicas.added or replicas.unplaced or pool.unplaced:
+        counts = bool(replicas.added) and pool.settings.max_step is not None
+        plan.replicas = ReplicasPlan(
             unplaced_before=pool.unplaced,
-            unplaced=draft.replicas.unplaced,
-            added=draft.added_lately + draft.replicas.added
-            if draft.replicas.added and pool.settings.max_step is not None
-            else 0,
-        ),
-        request=RequestPlan(current=draft.request.current, missing=draft.request.unmet, later=draft.request.later),
-        convergence=ConvergencePlan(
-            step=draft.convergence.step, report=draft.convergence.report, asks=draft.convergence.asks
-        ),
-        demand=DemandPlan(asks_idle=draft.demand.asks_idle, orders=_orders_after(draft)),
-        release=ReleasePlan(
+            unplaced=replicas.unplaced,
+            added=draft.added_lately + replicas.added if counts else 0,
+        )
+    if request.current is not None:
+        plan.request = RequestPlan(current=request.current, missing=request.unmet, later=request.later)
+    if convergence.step or convergence.report or convergence.asks:
+        plan.convergence = ConvergencePlan(
+            step=convergence.step, report=convergence.report, asks=convergence.asks
+        )
+    if demand.asks_idle or demand.advice is not None:
+        plan.demand = DemandPlan(asks_idle=demand.asks_idle, orders=_orders_after(draft))
+    if draft.release.stored or draft.release.planned or draft.release.asks_waiting:
+        lacking, order_due = not_reordered(draft)
+        plan.release = ReleasePlan(
             asks_waiting=draft.release.asks_waiting,
             planned=draft.release.planned,
             not_reordered=lacking,
             order_due=order_due,
-        ),
-    )
+        )
+    return plan
 
 
 def _notes(draft: PoolDraft) -> tuple[Reason, ...]:

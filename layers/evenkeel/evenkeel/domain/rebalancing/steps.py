@@ -8,7 +8,7 @@ from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.problems import ProblemKind
-from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import STEPS_APART
 from evenkeel.domain.rebalancing.bounds.distribute import share_rolling
 from evenkeel.domain.rebalancing.bounds.safety import publish, shorten_provision_time, size
@@ -22,6 +22,8 @@ from evenkeel.domain.rebalancing.replicas.raising import (
 from evenkeel.domain.rebalancing.replicas.redistribution import redistribute, take_back_overshoot
 from evenkeel.domain.rebalancing.replicas.release import order_released, recall_release, remember_rest
 from evenkeel.domain.rebalancing.replicas.requests import begin_request, carry_out_request
+
+_AS_IT_SHOULD_BE = Reason.of(Rule.AS_IT_SHOULD_BE)
 
 
 def steps_of(strategy: Strategy, capabilities: Sequence[Capability]) -> tuple[Step, ...]:
@@ -82,7 +84,7 @@ def note(pool: PoolDraft) -> None:
             draft.add_reason(Rule.ROLLING_SHARE, surge=surge, unavailable=unavailable)
         stays = draft.requested == group.requested and draft.bounds == group.bounds and draft.pins == group.ours.pinned
         if stays and draft.state is State.HEALTHY:  # a fenced group is not as it should be
-            draft.add_reason(Rule.AS_IT_SHOULD_BE)
+            draft.reasons.append(_AS_IT_SHOULD_BE)
 
 
 def _max_changes(draft: Draft) -> bool:
