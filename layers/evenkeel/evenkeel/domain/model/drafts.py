@@ -68,7 +68,7 @@ class Draft(GroupPlan):
     @property
     def caps(self) -> list[tuple[Rule, int]]:
         """Return every cap on growth with its rule. The causes are zones in doubt, limits of owners, and zone-max."""
-        return [(rule, self.limits[rule]) for rule in _CAP_RULES if rule in self.limits] if self.limits else []
+        return [(rule, self.limits[rule]) for rule in _CAP_RULES if rule in self.limits]
 
     @property
     def cap(self) -> int | None:

@@ -215,11 +215,14 @@ class _Candidate(NamedTuple):
         found = {}
         of_members = zip(*[_values(group.annotations) for group in self.groups], strict=True)
         for (field, annotation), annotated in zip(_ANNOTATIONS.items(), of_members, strict=True):
+            found[field] = annotated[0]
+            if annotated.count(annotated[0]) == len(annotated):
+                continue
             values = [value for value in dict.fromkeys(annotated) if value is not None]
             if len(values) > 1:
                 members = ", ".join(f"{value} on {self.groups[annotated.index(value)].key}" for value in values)
                 problems.append(Problem.of(ProblemKind.MEMBERS_DISAGREE, annotation=annotation, values=members))
-            found[field] = values[0] if values else None
+            found[field] = values[0]
         return found
 
 

@@ -24,15 +24,15 @@ def begin_request(pool: PoolDraft) -> None:
     The journal stores one change at a time. A request that the plan itself makes also waits while the plan lowers
     replicas. Until the lower number is written, the machines of these replicas may still register.
     """
-    step = pool.convergence.state.step
-    gives_in_step = (
-        pool.request.current is not None and pool.request.current.nodes < 0 and step is not None and step.is_open
-    )
-    if pool.request.current is not None and pool.request.current.is_of_plan:
+    step, request = pool.convergence.state.step, pool.request.current
+    if request is None:
+        return
+    gives_in_step = request.nodes < 0 and step is not None and step.is_open
+    if request.is_of_plan:
         if pool.moves or gives_in_step or any(draft.requested < draft.group.requested for draft in pool.groups):
-            _drop(pool, pool.request.current)
+            _drop(pool, request)
     elif pool.pool.scale_request is None and (pool.moves or gives_in_step):
-        pool.request.current, pool.request.waits = None, pool.request.current
+        pool.request.current, pool.request.waits = None, request
 
 
 def _drop(pool: PoolDraft, request: ScaleRequest) -> None:
