@@ -474,8 +474,8 @@ def _goes_without_order(pool: PoolDraft, source: Draft) -> Reason | None:
     unneeded nodes. So the step starts once the zones have differed for ``IDLE_REMOVED_WITHIN``.
     test_a_node_that_no_autoscaler_takes_does_not_keep_the_pool_uneven
     """
-    nodes = () if pool.demand.advice is None else pool.demand.advice.nodes
-    idle = [node for node in nodes if node.needed is None and str(node.group) == source.key]
+    unneeded = None if pool.demand.facts is None else pool.demand.facts.unneeded
+    idle = [node for node in unneeded or () if str(node.group) == source.key]
     until = (pool.convergence.state.uneven_since or pool.now) + IDLE_REMOVED_WITHIN
     is_ours = any(node.since is not None for node in idle)
     if not idle or not (is_ours or (pool.pool.settings.autoscaler and pool.now < until)):

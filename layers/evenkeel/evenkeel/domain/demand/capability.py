@@ -15,15 +15,15 @@ from evenkeel.domain.demand.orders import (
     scale_down_state,
     with_clocks,
 )
-from evenkeel.domain.model.choices import DemandStage
-from evenkeel.domain.model.demand import PoolAdvice, PoolOffer, ScaleDownState
+from evenkeel.domain.model.choices import DemandStage, Level
+from evenkeel.domain.model.demand import DemandFacts, PoolAdvice, PoolOffer, ScaleDownState
 from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import FOR_PODS, ScaleRequest
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy
-from evenkeel.domain.model.pools import InvalidPool, unknown_in
+from evenkeel.domain.model.pools import AnyPool, InvalidPool, unknown_in
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rebalancing.capability import (
     Capability,
@@ -32,6 +32,7 @@ from evenkeel.domain.rebalancing.capability import (
     Planned,
     PlannedPool,
     Point,
+    PoolInput,
 )
 from evenkeel.domain.rebalancing.restore import is_restored
 
@@ -59,16 +60,33 @@ def _offer_of(planned: PlannedPool) -> PoolOffer:
     return offer_of(planned.draft)
 
 
+def _assume(check: Check, pool: AnyPool, given: PoolInput) -> PoolInput:
+    """Return the input of a pool in which no pod waits and no node is unneeded, as in most checks.
+
+    The advice is computed from the first plan. So an assumption must not change this plan's requests and removals. With
+    a request, or with leveled minima of a strategy that publishes them, it could.
+    """
+    settings, workload = pool.settings, check.observation.workload
+    is_levelled = settings.strategy.publishes_minima and settings.level is not Level.OFF
+    if check.policy.demand is DemandStage.OFF or workload is None:
+        return given
+    if given.request is not None or is_levelled or is_restored(pool.id, check.policy):
+        return given
+    is_judged = check.policy.demand.judges_nodes and workload.whole and any(group.running for group in pool.groups)
+    return given._replace(demand=DemandFacts({}, () if is_judged else None, pool.state.orders, {}))
+
+
 def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Extension]:
     """Return the pools' inputs with their advice and requests, and the function that extends the plan."""
     advised = _advised(check, planned)
     extension = partial(_with_demand, check, advised)
     if advised is None:
         return {}, extension
+    unadvised = {id: given._replace(demand=None) for id, given in inputs.items() if id not in advised.pools}
     requests = {id: given.request for id, given in inputs.items() if given.request is not None}
     orders = _orders(advised, requests, check.policy, check.now)
-    return {
-        id: inputs[id]._replace(advice=advice, request=orders.get(id, inputs[id].request))
+    return unadvised | {
+        id: inputs[id]._replace(demand=advice.facts, request=orders.get(id, inputs[id].request))
         for id, advice in advised.pools.items()
     }, extension
 
@@ -139,4 +157,4 @@ def _advice_of(pool: PoolPlan, advised: Advised) -> PoolAdvice | None:
     )
 
 
-DEMAND = Capability(steps={Point.START: keep_unplaceable}, advise=_advise, answer=_answer)
+DEMAND = Capability(steps={Point.START: keep_unplaceable}, assume=_assume, advise=_advise, answer=_answer)

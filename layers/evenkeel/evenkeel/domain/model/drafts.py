@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Size
 from evenkeel.domain.model.convergence import Choices, ConvergenceState, Converging, Step
-from evenkeel.domain.model.demand import KeptNodes, PoolAdvice
+from evenkeel.domain.model.demand import DemandFacts, KeptNodes
 from evenkeel.domain.model.groups import Bounds, State
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Observation
@@ -260,7 +260,7 @@ class ConvergenceDraft:
 class DemandDraft:
     """The advice of scale-up and scale-down for a pool."""
 
-    advice: PoolAdvice | None = None  # None: the plan asked for none, or pods were not read
+    facts: DemandFacts | None = None  # None: the plan asked for no advice, or pods were not read
     asks_idle: bool = False  # True: the plan depends on unneeded nodes, but the check did not look for them
 
 
@@ -330,16 +330,14 @@ class PoolDraft:
     @property
     def awaited(self) -> Mapping[str, int] | None:
         """Return the number of nodes that pods wait for, by key of the group; None: the numbers are not fully known."""
-        if self.demand.advice is None or self.demand.advice.not_counted:
-            return None
-        return {str(group): nodes for group, nodes in self.demand.advice.asked.nodes.items()}
+        return None if self.demand.facts is None else self.demand.facts.awaited
 
     @property
     def idle(self) -> Mapping[str, int] | None:
         """Return the number of unneeded nodes by key of the group; None: the check did not look for them."""
-        if self.demand.advice is None or not self.demand.advice.nodes:
+        if self.demand.facts is None or self.demand.facts.unneeded is None:
             return None
-        return Counter(str(node.group) for node in self.demand.advice.nodes if node.needed is None)
+        return Counter(str(node.group) for node in self.demand.facts.unneeded)
 
     def problem(self, kind: ProblemKind, **facts: Fact) -> None:
         """Add a problem to report."""

@@ -110,7 +110,7 @@ class PoolPlanner:
             check_at=[now + SECOND_CHECK] if others_changed else [],
             bounds=BoundsDraft(grower=grower),
             request=RequestDraft(current=None if opens else given.request),
-            demand=DemandDraft(advice=given.advice),
+            demand=DemandDraft(facts=given.demand),
             convergence=ConvergenceDraft(choices=given.choices, state=pool.state.convergence),
             release=ReleaseDraft(waited_for=given.waited_for),
             replicas=ReplicasDraft(unplaced=pool.unplaced if opens else 0),
@@ -137,7 +137,7 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
             held_until=draft.bounds.held_until,
             convergence=draft.convergence.state,
             release=draft.release.stored,
-            orders=pool.state.orders if draft.demand.advice is None else draft.demand.advice.asked.orders,
+            orders=pool.state.orders if draft.demand.facts is None else draft.demand.facts.orders,
         ),
         known_as=pool.known_as,
         report=PoolReport(
@@ -167,7 +167,7 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
         plan.convergence = ConvergencePlan(
             step=convergence.step, report=convergence.report, asks=convergence.asks
         )
-    if demand.asks_idle or demand.advice is not None:
+    if demand.asks_idle or demand.facts is not None:
         plan.demand = DemandPlan(asks_idle=demand.asks_idle, orders=_orders_after(draft))
     if draft.release.stored or draft.release.planned or draft.release.asks_waiting:
         lacking, order_due = not_reordered(draft)
@@ -228,7 +228,7 @@ def _closes(draft: PoolDraft) -> bool:
 def _orders_after(draft: PoolDraft) -> Mapping[str, PastOrder] | None:
     request = draft.request.current
     is_order = request is not None and request.id == FOR_PODS and request.nodes > 0
-    return draft.demand.advice.asked.orders_after if is_order and draft.demand.advice is not None else None
+    return draft.demand.facts.orders_after if is_order and draft.demand.facts is not None else None
 
 
 def _left_alone(pool: AnyPool, drafts: list[Draft], rule: Rule) -> PoolPlan:
