@@ -66,14 +66,26 @@ def _assume(check: Check, pool: AnyPool, given: PoolInput) -> PoolInput:
     The advice is computed from the first plan. So an assumption must not change this plan's requests and removals. With
     a request, or with leveled minima of a strategy that publishes them, it could.
     """
-    settings, workload = pool.settings, check.observation.workload
-    is_levelled = settings.strategy.publishes_minima and settings.level is not Level.OFF
-    if check.policy.demand is DemandStage.OFF or workload is None:
+    workload = check.observation.workload
+    if check.policy.demand is DemandStage.OFF or workload is None or is_restored(pool.id, check.policy):
         return given
-    if given.request is not None or is_levelled or is_restored(pool.id, check.policy):
+    if given.request is not None or (pool.settings.strategy.publishes_minima and _is_levelled(pool)):
         return given
-    is_judged = check.policy.demand.judges_nodes and workload.whole and any(group.running for group in pool.groups)
-    return given._replace(demand=DemandFacts({}, () if is_judged else None, pool.state.orders, {}))
+    is_judged = check.policy.demand.judges_nodes and workload.whole and any([group.running for group in pool.groups])
+    return given._replace(demand=DemandFacts({}, () if is_judged and _is_levelled(pool) else None, pool.state.orders, {}))
+
+
+def _is_levelled(pool: AnyPool) -> bool:
+    return pool.settings.level is not Level.OFF or pool.convergence_requested is not None
+
+
+def _facts(pool: AnyPool, advice: PoolAdvice) -> DemandFacts:
+    """Return the part of the advice that the pool's plan depends on. Only leveling depends on unneeded nodes."""
+    asked = advice.asked
+    awaited = None if advice.not_counted else {str(group): nodes for group, nodes in asked.nodes.items()}
+    is_judged = bool(advice.nodes) and _is_levelled(pool)
+    unneeded = tuple(node for node in advice.nodes if node.needed is None) if is_judged else None
+    return DemandFacts(awaited, unneeded, asked.orders, asked.orders_after)
 
 
 def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Extension]:
@@ -86,7 +98,7 @@ def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Ext
     requests = {id: given.request for id, given in inputs.items() if given.request is not None}
     orders = _orders(advised, requests, check.policy, check.now)
     return unadvised | {
-        id: inputs[id]._replace(demand=advice.facts, request=orders.get(id, inputs[id].request))
+        id: inputs[id]._replace(demand=_facts(planned[id].pool, advice), request=orders.get(id, inputs[id].request))
         for id, advice in advised.pools.items()
     }, extension
 

@@ -233,7 +233,7 @@ class DemandFacts(NamedTuple):
     """The part of the advice for a pool that the pool's plan depends on."""
 
     awaited: Mapping[str, int] | None  # key of a group -> number of nodes that pods wait for; None: not fully known
-    unneeded: tuple[NodeAdvice, ...] | None  # None: the check did not look for unneeded nodes
+    unneeded: tuple[NodeAdvice, ...] | None  # None: not needed, or the check did not look for unneeded nodes
     orders: Mapping[str, PastOrder]  # ``PoolDemand.orders``
     orders_after: Mapping[str, PastOrder]  # ``PoolDemand.orders_after``
 
@@ -246,13 +246,6 @@ class PoolAdvice:
     is_ordered: bool = False  # True: this plan orders the nodes
     nodes: tuple[NodeAdvice, ...] = ()  # sorted by name; empty: the check did not look for unneeded nodes
     not_counted: tuple[NotCounted, ...] = ()  # pods of the whole cluster that do not count
-
-    @property
-    def facts(self) -> DemandFacts:
-        """Return the part of the advice that the pool's plan depends on."""
-        awaited = None if self.not_counted else {str(group): nodes for group, nodes in self.asked.nodes.items()}
-        unneeded = tuple(node for node in self.nodes if node.needed is None) if self.nodes else None
-        return DemandFacts(awaited, unneeded, self.asked.orders, self.asked.orders_after)
 
 
 @dataclass(frozen=True, kw_only=True)
