@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache, partial
+from typing import Any
 
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.drafts import (
@@ -32,7 +33,7 @@ from evenkeel.domain.model.plans import (
 )
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, rule_of
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.states import MemberSnapshot
+from evenkeel.domain.model.states import MemberSnapshot, PoolState
 from evenkeel.domain.rebalancing.bounds.safety import stays_closed
 from evenkeel.domain.rebalancing.capability import Capability, PlannedPool, PoolInput
 from evenkeel.domain.rebalancing.health.states import assess
@@ -130,15 +131,7 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
         min=pool.min,
         max=pool.max,
         groups=tuple(draft.groups),
-        next_state=replace(
-            pool.state,
-            seen=draft.snapshot,
-            published=draft.bounds.publication,
-            held_until=draft.bounds.held_until,
-            convergence=draft.convergence.state,
-            release=draft.release.stored,
-            orders=pool.state.orders if draft.demand.facts is None else draft.demand.facts.orders,
-        ),
+        next_state=_next_state(draft),
         known_as=pool.known_as,
         report=PoolReport(
             problems=tuple(draft.problems),
@@ -178,6 +171,20 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
             order_due=order_due,
         )
     return plan
+
+
+def _next_state(draft: PoolDraft) -> PoolState:
+    state = draft.pool.state
+    after = {
+        "seen": draft.snapshot,
+        "published": draft.bounds.publication,
+        "held_until": draft.bounds.held_until,
+        "convergence": draft.convergence.state,
+        "release": draft.release.stored,
+        "orders": state.orders if draft.demand.facts is None else draft.demand.facts.orders,
+    }
+    changed: dict[str, Any] = {name: value for name, value in after.items() if value is not getattr(state, name)}
+    return replace(state, **changed) if changed else state
 
 
 def _notes(draft: PoolDraft) -> tuple[Reason, ...]:

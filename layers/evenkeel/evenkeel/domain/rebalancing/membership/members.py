@@ -106,6 +106,8 @@ def _compare(pool: Pool, now: datetime) -> Comparison:
         anew = MemberSnapshot(since=now, requested=requested, owners=owners)
         return Comparison(anew, others_changed=False, grower="")
     expected = {**before.requested, **before.planned}
+    if (requested, owners) == (before.requested, before.owners) and before.members_missing_since is None:
+        return Comparison(before, others_changed=False, grower="")
     if requested in (before.requested, expected):
         planned = before.planned if requested == before.requested else {}
         after = MemberSnapshot(since=before.since, requested=requested, planned=planned, owners=owners)
