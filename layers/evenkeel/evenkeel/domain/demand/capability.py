@@ -72,7 +72,9 @@ def _assume(check: Check, pool: AnyPool, given: PoolInput) -> PoolInput:
     if given.request is not None or (pool.settings.strategy.publishes_minima and _is_levelled(pool)):
         return given
     is_judged = check.policy.demand.judges_nodes and workload.whole and any([group.running for group in pool.groups])
-    return given._replace(demand=DemandFacts({}, () if is_judged and _is_levelled(pool) else None, pool.state.orders, {}))
+    return given._replace(
+        demand=DemandFacts({}, () if is_judged and _is_levelled(pool) else None, pool.state.orders, {})
+    )
 
 
 def _is_levelled(pool: AnyPool) -> bool:

@@ -41,8 +41,8 @@ class Removal:
     machines: tuple[MachineRef, ...] = ()
 
 
-# This class is not frozen, because a frozen object takes three times as long to create, and a scan creates one object
-# for each group.
+# The classes of which a scan creates an object for each group or pool are not frozen, because a frozen object takes
+# three times as long to create.
 @dataclass(kw_only=True, slots=True)
 class GroupPlan:
     """The plan of one group. If ``bounds`` is None, Evenkeel does not write bounds."""
@@ -89,7 +89,7 @@ class GroupPlan:
         return self.requested < self.group.requested
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class PoolMode:
     """Flags that say which parts of a pool are planned, and which parts of the plan are written."""
 
@@ -102,7 +102,7 @@ class PoolMode:
     closes: bool = False  # True: a group's max is below the strategy's max, so that no autoscaler orders in this group
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class PoolReport:
     """The part of a pool's plan that is reported to people."""
 
@@ -165,7 +165,6 @@ class DemandPlan:
     orders: Mapping[str, PastOrder] | None = None  # the orders to store with this plan's order for pods; None: no order
 
 
-# This class is not frozen for the same reason as GroupPlan.
 @dataclass(kw_only=True, slots=True)
 class PoolPlan:
     """The plan of one pool."""
@@ -177,8 +176,8 @@ class PoolPlan:
     max: int | None = None
     groups: tuple[GroupPlan, ...] = ()
     next_state: PoolState  # the state to store
-    mode: PoolMode = PoolMode()
-    report: PoolReport = PoolReport()
+    mode: PoolMode = field(default_factory=PoolMode)
+    report: PoolReport = field(default_factory=PoolReport)
     request: RequestPlan = RequestPlan()
     replicas: ReplicasPlan = ReplicasPlan()
     release: ReleasePlan = ReleasePlan()

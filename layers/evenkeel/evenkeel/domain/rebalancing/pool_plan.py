@@ -157,9 +157,7 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
     if request.current is not None:
         plan.request = RequestPlan(current=request.current, missing=request.unmet, later=request.later)
     if convergence.step or convergence.report or convergence.asks:
-        plan.convergence = ConvergencePlan(
-            step=convergence.step, report=convergence.report, asks=convergence.asks
-        )
+        plan.convergence = ConvergencePlan(step=convergence.step, report=convergence.report, asks=convergence.asks)
     if demand.asks_idle or demand.facts is not None:
         plan.demand = DemandPlan(asks_idle=demand.asks_idle, orders=_orders_after(draft))
     if draft.release.stored or draft.release.planned or draft.release.asks_waiting:

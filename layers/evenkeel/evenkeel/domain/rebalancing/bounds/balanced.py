@@ -289,12 +289,14 @@ class _Deal:
             Size(
                 low + nodes,
                 share.target + share.extra,
-                Reason.of(
+                Reason(
                     Rule.STRATEGY,
-                    strategy=BALANCED.name,
-                    nodes=share.extra,
-                    headroom=self._headroom,
-                    steps=tuple(share.steps),
+                    {
+                        "strategy": BALANCED.name,
+                        "nodes": share.extra,
+                        "headroom": self._headroom,
+                        "steps": tuple(share.steps),
+                    },
                 ),
             )
             for share, low, nodes in zip(self._shares, minima, more, strict=True)
