@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from bench.rows import Rows, timed
@@ -13,13 +14,14 @@ from evenkeel.domain.demand.scale_up import scale_up
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, ScaleDownState
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import Policy, PoolSettings
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.water_fill import Bucket, water_fill
 from evenkeel.domain.model.workload import ZONE, Owner, Pod, TopologySpreadConstraint, Workload
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
-from tests.builders import NOW, zones
+from tests.builders import NOW, group, in_backoff
 from tests.workloads import group_key, node, pod, pool_offer, selector, template
 
 _Answer = TypeVar("_Answer")
@@ -42,29 +44,64 @@ def _in_turns(
         yield name, seconds, [mine / other for mine, other in zip(seconds, first, strict=True)], answers[name]
 
 
-def plan_growth(pools: tuple[int, ...] = (10, 100, 1_000, 10_000), rounds: int = 3) -> Rows:
-    """Measure plan() of pools of three zones in which every group changes, with the ratio per pool to the smallest."""
-    sizes = {f"{size} pools": size for size in pools}
-    observations = {name: Observation(groups=tuple(_uneven(size))) for name, size in sizes.items()}
-    works = {
-        name: lambda observed=observed: plan(
-            observed, ClusterState(), Policy(settings=PoolSettings(strategy=BALANCED)), NOW
-        )
-        for name, observed in observations.items()
+def plan_growth(pools: tuple[int, ...] = (10, 100, 1_000, 10_000), rounds: int = 5) -> Rows:
+    """Measure plan() per group, with the ratio to ``reference_work()``. Each group of an uneven pool changes."""
+    worlds = {f"quiet, {size} pools": quiet_pools(size) for size in pools}
+    worlds |= {f"uneven, {size} pools": uneven_pools(size) for size in pools}
+    worlds |= {
+        "quiet, one pool of 300 groups": quiet_pools(1, 300),
+        "quiet, 300 pools of one group": quiet_pools(300, 1),
+        "quiet, 40 pools of seven groups": quiet_pools(40, 7),
     }
-    for name, seconds, ratios, made in _in_turns(works, rounds, lambda name: max(1, pools[-1] // sizes[name] // 4)):
-        size = sizes[name]
-        if len(made.changes) < 2 * size:
-            raise RuntimeError(f"{len(made.changes)} groups would change in {size} pools")
-        per_pool = [ratio * pools[0] / size for ratio in ratios]
-        yield name, {"µs per pool": [1e6 * s / size for s in seconds], "ratio": per_pool}
+    states = dict.fromkeys(worlds, ClusterState())
+    fenced = quiet_pools(100)
+    worlds["fenced, 100 pools"] = fenced
+    states["fenced, 100 pools"] = ClusterState(groups={group.key: in_backoff() for group in fenced})
+    works: dict[str, Callable[[], Plan | None]] = {"reference": reference_work}
+    works |= {name: partial(plan_balanced, groups, states[name]) for name, groups in worlds.items()}
+    repeats = {name: max(1, 3_000 // len(groups)) for name, groups in worlds.items()} | {"reference": 10}
+    for name, seconds, ratios, made in _in_turns(works, rounds, repeats.__getitem__):
+        if made is None:
+            continue
+        groups = len(worlds[name])
+        if name.startswith("uneven") and len(made.changes) < groups / 2:
+            raise RuntimeError(f"{len(made.changes)} of {groups} groups would change")
+        yield (
+            name,
+            {"µs per group": [1e6 * s / groups for s in seconds], "ratio": [1000 * r / groups for r in ratios]},
+        )
 
 
-def _uneven(pools: int) -> Iterator[NodeGroup]:
-    """Yield uneven pools of three zones."""
-    for pool in range(pools):
-        requested = [(pool + zone * 3) % 5 for zone in range(3)]
-        yield from zones(requested, bounds=[(0, 7)] * 3, pool=f"pool-{pool}", pool_min=3, pool_max=18)
+def plan_balanced(groups: Sequence[NodeGroup], state: ClusterState) -> Plan:
+    """Return the plan of pools with the default settings."""
+    return plan(Observation(groups=tuple(groups)), state, Policy(settings=PoolSettings(strategy=BALANCED)), NOW)
+
+
+def reference_work() -> None:
+    """Do a fixed amount of work in plain Python: objects, mappings and sorting, as a plan does."""
+    for size in range(1_000):
+        buckets = [Bucket(level=(size + i) % 7, room=i, tie=i * 7919 % 1009) for i in range(10)]
+        by_tie = {bucket.tie: bucket.level + bucket.room for bucket in buckets}
+        buckets.sort(key=lambda bucket: (bucket.level, bucket.tie))
+        sum([by_tie[bucket.tie] for bucket in buckets])
+
+
+def quiet_pools(pools: int, size: int = 3) -> list[NodeGroup]:
+    """Return even pools, each with so many zones."""
+    return [
+        group(f"z{zone:03}", 3, bounds=(1, 5), pool=f"pool-{pool}", pool_min=size, pool_max=5 * size)
+        for pool in range(pools)
+        for zone in range(size)
+    ]
+
+
+def uneven_pools(pools: int) -> list[NodeGroup]:
+    """Return uneven pools of three zones."""
+    return [
+        group("abc"[zone], (pool + zone * 3) % 5, bounds=(0, 7), pool=f"pool-{pool}", pool_min=3, pool_max=18)
+        for pool in range(pools)
+        for zone in range(3)
+    ]
 
 
 def growth_split(rounds: int = 5) -> Rows:

@@ -266,7 +266,10 @@ class Run:
             self._recorder.decide(pool, state, outcomes, dry_run=dry_run, shows_dry_run=shows)
         if complete and not dry_run:
             state = closed(pool, state)
-        self.run_state.save_pool(pool.id, replace(state, digest=digest, is_failing=is_failing(pool, state)))
+        failing = is_failing(pool, state)
+        if (digest, failing) != (state.digest, state.is_failing):
+            state = replace(state, digest=digest, is_failing=failing)
+        self.run_state.save_pool(pool.id, state)
 
     def _outcomes(self, pool: PoolPlan) -> dict[GroupKey, Outcome]:
         """Return the outcomes of the pool's groups, including refused writes of earlier rounds."""

@@ -30,7 +30,8 @@ class RunState:
 
     def save_pool(self, id: PoolId, state: PoolState) -> None:
         """Write the state of a pool, if it has changed."""
-        if state == self.pools.get(id, PoolState()):
+        before = self.pools.get(id)
+        if state is before or state == (before or PoolState()):
             return
         self.store.save_pool(self.stored.record.id, id, state, self.stored.versions)
         self.pools[id] = state

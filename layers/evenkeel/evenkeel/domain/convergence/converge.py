@@ -64,8 +64,11 @@ def update_step(pool: PoolDraft) -> None:
 
     This step of the plan runs first, so that no other step treats the cancelled replica as stuck and moves it.
     """
+    stored = pool.pool.state.convergence
+    if stored.step is None and stored.last_drain is None:
+        return  # neither a step to advance nor a drain after which demand may come back
     drafts = _by_key(pool)
-    convergence = _advanced(pool.pool.state.convergence, drafts, pool.now)
+    convergence = _advanced(stored, drafts, pool.now)
     convergence = _with_bound_demand(convergence, drafts, pool.now)
     step = convergence.step
     if isinstance(step, Ordered):
@@ -235,7 +238,7 @@ def _cancelled(pool: PoolDraft, order: Order, drafts: Drafts) -> Cancelling | No
         return None
     destination.requested -= 1
     # Without this cap, a raise in the same patch could hide the cancelled replica.
-    destination.growth.step = destination.requested
+    destination.limits[Rule.STEP_MAX] = destination.requested
     destination.protected = False
     destination.add_reason(Rule.STEP_TAKEN_BACK, why=reason)
     return Cancelling(order=order, replicas_after_cancel=destination.requested)
@@ -245,9 +248,9 @@ def _cap_zones(pool: PoolDraft, source: Draft | None, destination: Draft) -> Non
     """Keep autoscalers from ordering in either zone, because they do not count machines that others ordered."""
     if not pool.pool.settings.autoscaler:
         return
-    destination.growth.step = destination.requested
+    destination.limits[Rule.STEP_MAX] = destination.requested
     if source is not None and not _is_alone(pool, source):
-        source.growth.step = source.requested
+        source.limits[Rule.STEP_MAX] = source.requested
 
 
 def _has_arrived(order: Order, destination: Draft) -> bool:
@@ -297,14 +300,16 @@ def converge(pool: PoolDraft) -> None:
     """Plan the next patch of the step, or report why there is none. Runs after all other changes of replicas."""
     requested_at = pool.pool.convergence_requested
     is_pass = requested_at is not None and pool.now < requested_at + PASS_LASTS
-    pairs = rebalance_pairs(pool, pool.groups, _least_replicas(pool))
+    is_on = is_pass or pool.pool.settings.level is Level.CONVERGE
+    pairs = rebalance_pairs(pool, pool.groups, _least_replicas(pool)) if is_on else []
     step = pool.convergence.state.step
     if isinstance(step, Draining):
         _await_drain(pool, step)
     elif isinstance(step, Ordered | Cancelling):
         continue_step(pool, step)
-    if not is_pass and pool.pool.settings.level is not Level.CONVERGE:
-        pool.convergence.state = replace(pool.convergence.state, uneven_since=None)
+    if not is_on:
+        if pool.convergence.state.uneven_since is not None:
+            pool.convergence.state = replace(pool.convergence.state, uneven_since=None)
         return
     if pool.convergence.state.step is None:
         since = (pool.convergence.state.uneven_since or pool.now) if pairs else None
@@ -313,7 +318,7 @@ def converge(pool: PoolDraft) -> None:
         pool.convergence.report = Converging(
             left=_left(pool), why=reason, begins=pool.convergence.step is not None, step=pool.convergence.step
         )
-    if pool.convergence.report is not None:
+    if pool.convergence.report is not None and (pairs or step is not None):
         pool.convergence.report = replace(pool.convergence.report, course=_course(pool))
 
 
@@ -403,8 +408,8 @@ def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, d
             draft.add_reason(Rule.STEP_UNDONE, group=order.source)
         else:
             draft.add_reason(Rule.STEP_GIVES, zone=drafts[order.destination].group.identity.zone)
-        if draft.growth.step is not None:
-            draft.growth.step = draft.requested
+        if Rule.STEP_MAX in draft.limits:
+            draft.limits[Rule.STEP_MAX] = draft.requested
         pool.convergence.step = Deleting(order=order, draining_group=draft.key, machine=choice.machine)
         return replace(report, step=pool.convergence.step, draining_group=draft.key, machine=choice.machine)
     hangs = reason is not None and pool.now >= deadline
@@ -469,8 +474,8 @@ def _goes_without_order(pool: PoolDraft, source: Draft) -> Reason | None:
     unneeded nodes. So the step starts once the zones have differed for ``IDLE_REMOVED_WITHIN``.
     test_a_node_that_no_autoscaler_takes_does_not_keep_the_pool_uneven
     """
-    nodes = () if pool.demand.advice is None else pool.demand.advice.nodes
-    idle = [node for node in nodes if node.needed is None and str(node.group) == source.key]
+    unneeded = None if pool.demand.facts is None else pool.demand.facts.unneeded
+    idle = [node for node in unneeded or () if str(node.group) == source.key]
     until = (pool.convergence.state.uneven_since or pool.now) + IDLE_REMOVED_WITHIN
     is_ours = any(node.since is not None for node in idle)
     if not idle or not (is_ours or (pool.pool.settings.autoscaler and pool.now < until)):
@@ -532,7 +537,9 @@ def zone_doubt(drafts: Iterable[Draft], source: Draft | None = None) -> Reason |
 def _doubt(draft: Draft) -> Reason | None:
     if draft.state is State.PROBING:
         return _in_state(draft)
-    return None if draft.growth.throttled is None else Reason.of(Rule.CONVERGE_CAUTIOUS, zone=draft.group.identity.zone)
+    if Rule.CAUTIOUS_MAX not in draft.limits:
+        return None
+    return Reason.of(Rule.CONVERGE_CAUTIOUS, zone=draft.group.identity.zone)
 
 
 def _in_state(draft: Draft) -> Reason:
@@ -624,7 +631,10 @@ def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choic
 
 def _course(pool: PoolDraft) -> tuple[tuple[str, str], ...]:
     """Return the source and destination of each step until the zones are level, except the step in progress."""
-    played = [replace(draft, growth=replace(draft.growth, step=None)) for draft in pool.groups]
+    played = [
+        replace(draft, limits={rule: cap for rule, cap in draft.limits.items() if rule is not Rule.STEP_MAX})
+        for draft in pool.groups
+    ]
     step = pool.convergence.state.step
     one_less = ""  # key of the group that the open step will lower, or that this plan's step has raised
     if isinstance(pool.convergence.step, Starting) and step is None:

@@ -15,15 +15,15 @@ from evenkeel.domain.demand.orders import (
     scale_down_state,
     with_clocks,
 )
-from evenkeel.domain.model.choices import DemandStage
-from evenkeel.domain.model.demand import PoolAdvice, PoolOffer, ScaleDownState
+from evenkeel.domain.model.choices import DemandStage, Level
+from evenkeel.domain.model.demand import DemandFacts, PoolAdvice, PoolOffer, ScaleDownState
 from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import FOR_PODS, ScaleRequest
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy
-from evenkeel.domain.model.pools import InvalidPool, unknown_in
+from evenkeel.domain.model.pools import AnyPool, InvalidPool, unknown_in
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rebalancing.capability import (
     Capability,
@@ -32,6 +32,7 @@ from evenkeel.domain.rebalancing.capability import (
     Planned,
     PlannedPool,
     Point,
+    PoolInput,
 )
 from evenkeel.domain.rebalancing.restore import is_restored
 
@@ -59,16 +60,47 @@ def _offer_of(planned: PlannedPool) -> PoolOffer:
     return offer_of(planned.draft)
 
 
+def _assume(check: Check, pool: AnyPool, given: PoolInput) -> PoolInput:
+    """Return the input of a pool in which no pod waits and no node is unneeded, as in most checks.
+
+    The advice is computed from the first plan. So an assumption must not change this plan's requests and removals. With
+    a request, or with leveled minima of a strategy that publishes them, it could.
+    """
+    workload = check.observation.workload
+    if check.policy.demand is DemandStage.OFF or workload is None or is_restored(pool.id, check.policy):
+        return given
+    if given.request is not None or (pool.settings.strategy.publishes_minima and _is_levelled(pool)):
+        return given
+    is_judged = check.policy.demand.judges_nodes and workload.whole and any([group.running for group in pool.groups])
+    return given._replace(
+        demand=DemandFacts({}, () if is_judged and _is_levelled(pool) else None, pool.state.orders, {})
+    )
+
+
+def _is_levelled(pool: AnyPool) -> bool:
+    return pool.settings.level is not Level.OFF or pool.convergence_requested is not None
+
+
+def _facts(pool: AnyPool, advice: PoolAdvice) -> DemandFacts:
+    """Return the part of the advice that the pool's plan depends on. Only leveling depends on unneeded nodes."""
+    asked = advice.asked
+    awaited = None if advice.not_counted else {str(group): nodes for group, nodes in asked.nodes.items()}
+    is_judged = bool(advice.nodes) and _is_levelled(pool)
+    unneeded = tuple(node for node in advice.nodes if node.needed is None) if is_judged else None
+    return DemandFacts(awaited, unneeded, asked.orders, asked.orders_after)
+
+
 def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Extension]:
     """Return the pools' inputs with their advice and requests, and the function that extends the plan."""
     advised = _advised(check, planned)
     extension = partial(_with_demand, check, advised)
     if advised is None:
         return {}, extension
+    unadvised = {id: given._replace(demand=None) for id, given in inputs.items() if id not in advised.pools}
     requests = {id: given.request for id, given in inputs.items() if given.request is not None}
     orders = _orders(advised, requests, check.policy, check.now)
-    return {
-        id: inputs[id]._replace(advice=advice, request=orders.get(id, inputs[id].request))
+    return unadvised | {
+        id: inputs[id]._replace(demand=_facts(planned[id].pool, advice), request=orders.get(id, inputs[id].request))
         for id, advice in advised.pools.items()
     }, extension
 
@@ -139,4 +171,4 @@ def _advice_of(pool: PoolPlan, advised: Advised) -> PoolAdvice | None:
     )
 
 
-DEMAND = Capability(steps={Point.START: keep_unplaceable}, advise=_advise, answer=_answer)
+DEMAND = Capability(steps={Point.START: keep_unplaceable}, assume=_assume, advise=_advise, answer=_answer)

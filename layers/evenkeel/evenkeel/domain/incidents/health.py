@@ -151,7 +151,7 @@ class _PoolCheck:
                 yield incident if before is None else replace(incident, since=before.since)
 
     def before(self, kind: IncidentKind) -> Incident | None:
-        return self.known.get(f"{self.pool.id}/{kind.value}")
+        return self.known.get(f"{self.pool.id}/{kind.value}") if self.known else None
 
     def incident(self, kind: IncidentKind, since: datetime, keys: Collection[str] = (), message: str = "") -> Incident:
         """Return an incident about the groups with these keys."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fractions import Fraction
+from typing import NamedTuple
 
 from evenkeel.domain.model.groups import PROVISION_TIMEOUT, GroupKey, MachineRef, PoolId
 from evenkeel.domain.model.past_orders import BlockedPods, IneffectiveOrder, PastOrder
@@ -226,6 +227,15 @@ class NodeAdvice:
     waits: Reason | None = None  # why an unneeded node is not removed now
     goes: bool = False  # True: this plan removes the node
     hangs: HangingDrain | None = None
+
+
+class DemandFacts(NamedTuple):
+    """The part of the advice for a pool that the pool's plan depends on."""
+
+    awaited: Mapping[str, int] | None  # key of a group -> number of nodes that pods wait for; None: not fully known
+    unneeded: tuple[NodeAdvice, ...] | None  # None: not needed, or the check did not look for unneeded nodes
+    orders: Mapping[str, PastOrder]  # ``PoolDemand.orders``
+    orders_after: Mapping[str, PastOrder]  # ``PoolDemand.orders_after``
 
 
 @dataclass(frozen=True, kw_only=True)

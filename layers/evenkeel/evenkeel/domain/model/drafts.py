@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Size
 from evenkeel.domain.model.convergence import Choices, ConvergenceState, Converging, Step
-from evenkeel.domain.model.demand import KeptNodes, PoolAdvice
+from evenkeel.domain.model.demand import DemandFacts, KeptNodes
 from evenkeel.domain.model.groups import Bounds, State
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Observation
@@ -19,6 +19,12 @@ from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.model.states import STEPS_APART, MemberSnapshot, Publication, Release
 from evenkeel.domain.model.values import LARGEST_COUNT
 
+# The rules of ``Draft.limits``, in the order in which bounds are capped:
+# - CAUTIOUS_MAX: after other clusters' capacity reports, the lowest number of replicas requested since then, plus one
+# - SLOW_START_MAX: while the zone recovers, the running nodes plus the nodes that may be added now
+# - STEP_MAX: during a step of converge, the requested replicas, so that no autoscaler orders here
+# - WORKER_SHARE: the largest number of replicas that the owner accepts
+# - ZONE_MAX: ``evenkeel.dev/zone-max``
 _CAP_RULES = (Rule.CAUTIOUS_MAX, Rule.SLOW_START_MAX, Rule.STEP_MAX, Rule.WORKER_SHARE, Rule.ZONE_MAX)
 
 
@@ -32,16 +38,6 @@ class MachineCounts:
     marked: tuple[str, ...] = ()  # names of the machines with Evenkeel's delete mark
 
 
-@dataclass(kw_only=True, slots=True)
-class GrowthCaps:
-    """The most replicas that a group may have while its zone is in doubt. None: no cap."""
-
-    # After other clusters' capacity reports: the lowest number of replicas requested since then, plus one.
-    throttled: int | None = None
-    slow_start: int | None = None  # while its zone recovers: the running nodes plus the nodes that may be added now
-    step: int | None = None  # during a step of converge: the requested replicas, so that no autoscaler orders here
-
-
 @dataclass(kw_only=True, slots=True)  # This class is not frozen, because the steps change the draft.
 class Draft(GroupPlan):
     """The plan of a group after the steps so far, with the facts that the steps need."""
@@ -51,7 +47,7 @@ class Draft(GroupPlan):
     moves_elsewhere: bool = True  # True: the failure concerns only this zone, so other zones may get the stuck replicas
     tie: int = 0  # among equal groups, the group with the lowest value is first
     machines: MachineCounts = field(default_factory=MachineCounts)
-    growth: GrowthCaps = field(default_factory=GrowthCaps)
+    limits: dict[Rule, int] = field(default_factory=dict)  # the most replicas that the group may have, by rule
     replicas_are_ours: bool = True  # False: another writer owns the group's replicas
     contested: bool = False  # True: another writer reverts Evenkeel's writes to the group
     # True: min is at least requested, so that no autoscaler removes the new node of a converge step.
@@ -60,37 +56,24 @@ class Draft(GroupPlan):
     doubted_since: datetime | None = None  # when a probing group last failed
     stuck_kept: int = 0  # stuck replicas of a fenced group that this plan neither releases nor moves
     closes: bool = False  # True: max is below the strategy's max, so that no autoscaler orders here
+    key: str = field(init=False)  # the key under which the pool's state stores this group
+
+    def __post_init__(self) -> None:
+        self.key = str(self.group.key)
 
     def add_reason(self, rule: Rule, **facts: Fact) -> None:
         """Add a reason for the group's replicas or bounds."""
         self.reasons.append(Reason(rule, facts))
 
     @property
-    def key(self) -> str:
-        """Return the key under which the pool's state stores this group."""
-        return str(self.group.key)
-
-    @property
-    def _caps(self) -> tuple[int | None, ...]:
-        share = self.group.owner.allowed_replicas
-        owner_max = None if share is None else share.max
-        return (
-            self.growth.throttled,
-            self.growth.slow_start,
-            self.growth.step,
-            owner_max,
-            self.group.annotations.zone_max,
-        )
-
-    @property
     def caps(self) -> list[tuple[Rule, int]]:
         """Return every cap on growth with its rule. The causes are zones in doubt, limits of owners, and zone-max."""
-        return [(rule, cap) for rule, cap in zip(_CAP_RULES, self._caps, strict=True) if cap is not None]
+        return [(rule, self.limits[rule]) for rule in _CAP_RULES if rule in self.limits]
 
     @property
     def cap(self) -> int | None:
         """Return the lowest cap on growth; None: there is none."""
-        return min([cap for cap in self._caps if cap is not None], default=None)
+        return min(self.limits.values()) if self.limits else None
 
     @property
     def room(self) -> int:
@@ -134,8 +117,10 @@ class Draft(GroupPlan):
     @property
     def zone_share(self) -> int:
         """Return the replicas that ``evenkeel.dev/zone-min`` keeps. In a fenced group, only running ones are kept."""
-        replicas = min(self.group.running, self.requested) if self.state is State.FENCED else self.requested
-        return min(self.group.annotations.zone_min or 0, replicas)
+        zone_min = self.group.annotations.zone_min
+        if zone_min is None:
+            return 0
+        return min(zone_min, self.requested, self.group.running if self.state is State.FENCED else self.requested)
 
     @property
     def owner_min(self) -> int:
@@ -194,7 +179,7 @@ class Draft(GroupPlan):
         result is ``stuck_kept``.
         """
         if self.state in (State.HEALTHY, State.PROBING):
-            return min(self.machines.held, self.stuck)
+            return min(self.machines.held, self.stuck) if self.machines.held else 0
         return self.stuck_kept
 
     @property
@@ -275,7 +260,7 @@ class ConvergenceDraft:
 class DemandDraft:
     """The advice of scale-up and scale-down for a pool."""
 
-    advice: PoolAdvice | None = None  # None: the plan asked for none, or pods were not read
+    facts: DemandFacts | None = None  # None: the plan asked for no advice, or pods were not read
     asks_idle: bool = False  # True: the plan depends on unneeded nodes, but the check did not look for them
 
 
@@ -312,9 +297,9 @@ class PoolDraft:
     @property
     def starved(self) -> int:
         """Return the number of nodes that no healthy zone of the pool can get."""
-        if all(draft.state is State.FROZEN for draft in self.groups):
+        if all([draft.state is State.FROZEN for draft in self.groups]):
             return self.replicas.unplaced  # A paused or hibernated pool has no missing nodes.
-        return self.replicas.missing + self.replicas.unplaced + sum(draft.missing for draft in self.groups)
+        return self.replicas.missing + self.replicas.unplaced + sum([draft.missing for draft in self.groups])
 
     @property
     def added_lately(self) -> int:
@@ -345,16 +330,14 @@ class PoolDraft:
     @property
     def awaited(self) -> Mapping[str, int] | None:
         """Return the number of nodes that pods wait for, by key of the group; None: the numbers are not fully known."""
-        if self.demand.advice is None or self.demand.advice.not_counted:
-            return None
-        return {str(group): nodes for group, nodes in self.demand.advice.asked.nodes.items()}
+        return None if self.demand.facts is None else self.demand.facts.awaited
 
     @property
     def idle(self) -> Mapping[str, int] | None:
         """Return the number of unneeded nodes by key of the group; None: the check did not look for them."""
-        if self.demand.advice is None or not self.demand.advice.nodes:
+        if self.demand.facts is None or self.demand.facts.unneeded is None:
             return None
-        return Counter(str(node.group) for node in self.demand.advice.nodes if node.needed is None)
+        return Counter(str(node.group) for node in self.demand.facts.unneeded)
 
     def problem(self, kind: ProblemKind, **facts: Fact) -> None:
         """Add a problem to report."""
@@ -389,13 +372,17 @@ class PoolDraft:
         max below 1, its empty group reserves one node while the group may not get nodes. If the bounds of all groups
         are held, nothing is reserved, because each group grows within its own bounds.
         """
-        if all(draft.group.owner.bounds_held for draft in self.groups):
+        if all([draft.group.owner.bounds_held for draft in self.groups]):
             return 0
         reserved = sum([draft.kept_room for draft in self.groups])
         if not self.pool.settings.strategy.reserves:
             return reserved
         return reserved + sum(
-            max(0, draft.group.owner.least_max - draft.requested)
-            for draft in self.groups
-            if draft.state is not State.FROZEN and not draft.takes_nodes
+            [
+                draft.group.owner.least_max - draft.requested
+                for draft in self.groups
+                if draft.group.owner.least_max > draft.requested
+                and draft.state is not State.FROZEN
+                and not draft.takes_nodes
+            ]
         )

@@ -51,6 +51,9 @@ class GroupKey:
     namespace: str
     name: str
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # a plan looks up each key several times, and few groups share a name
+
     def __str__(self) -> str:
         return f"{self.flavour}/{self.namespace}/{self.name}"
 
@@ -77,8 +80,11 @@ class PoolId:
     cluster: str  # the name of the workload cluster; empty: this flavour has only one cluster per namespace
     name: str
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     def __str__(self) -> str:
-        return "/".join(part for part in (self.flavour, self.namespace, self.cluster, self.name) if part)
+        return "/".join([part for part in (self.flavour, self.namespace, self.cluster, self.name) if part])
 
     @classmethod
     def read(cls, text: str) -> Self:
@@ -454,15 +460,18 @@ class NodeGroup:
     @property
     def waiting(self) -> int:
         """Return the requested replicas without a node, except those of preserved machines."""
-        return max(0, self.requested - self.running - self.preserved)
+        without_node = self.requested - self.running
+        return without_node - self.preserved if without_node > 0 else 0
 
     @property
     def refused_machines(self) -> tuple[Machine, ...]:
         """Return the machines without a node that report a failure."""
         return tuple(
-            machine
-            for machine in self.machines or ()
-            if machine.failure is not None and not machine.has_node and not machine.deleting
+            [
+                machine
+                for machine in self.machines or ()
+                if machine.failure is not None and not machine.has_node and not machine.deleting
+            ]
         )
 
     def is_ordered_by_us(self, now: datetime, provision_timeout: timedelta) -> bool:

@@ -26,7 +26,7 @@ class OwnerShare:
     desired: int  # the number that users have set in the owner, even if Evenkeel has replaced it since
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, slots=True)  # not frozen, like the pools that have origins
 class Origin:
     """The origin of PoolMinimum or PoolMaximum."""
 

@@ -31,7 +31,7 @@ from evenkeel.domain.model.relief import ReliefStep
 from evenkeel.domain.model.states import GroupState, PoolState, Release
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Removal:
     """The choice of the machines that are deleted if the plan lowers a group's replicas."""
 
@@ -41,8 +41,8 @@ class Removal:
     machines: tuple[MachineRef, ...] = ()
 
 
-# This class is not frozen, because a frozen object takes three times as long to create, and a scan creates one object
-# for each group.
+# The classes of which a scan creates an object for each group or pool are not frozen, because a frozen object takes
+# three times as long to create.
 @dataclass(kw_only=True, slots=True)
 class GroupPlan:
     """The plan of one group. If ``bounds`` is None, Evenkeel does not write bounds."""
@@ -56,7 +56,7 @@ class GroupPlan:
     failed_at: datetime | None = None  # when the group last failed, if this plan is the first that fences it
     # The change of replicas that the journal stores: gained from another zone or on request (negative: lost).
     journal_delta: int = 0
-    removal: Removal = field(default_factory=Removal)
+    removal: Removal = Removal()
     provision_timeout: timedelta = PROVISION_TIMEOUT
     short_provision: timedelta | None = None  # the autoscaler's provision timeout while the group is suspect
     leaves: bool = False  # True: the plan restores the adopted bounds and removes Evenkeel's annotations
@@ -89,7 +89,7 @@ class GroupPlan:
         return self.requested < self.group.requested
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class PoolMode:
     """Flags that say which parts of a pool are planned, and which parts of the plan are written."""
 
@@ -102,7 +102,7 @@ class PoolMode:
     closes: bool = False  # True: a group's max is below the strategy's max, so that no autoscaler orders in this group
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class PoolReport:
     """The part of a pool's plan that is reported to people."""
 
@@ -165,7 +165,7 @@ class DemandPlan:
     orders: Mapping[str, PastOrder] | None = None  # the orders to store with this plan's order for pods; None: no order
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class PoolPlan:
     """The plan of one pool."""
 
@@ -176,8 +176,8 @@ class PoolPlan:
     max: int | None = None
     groups: tuple[GroupPlan, ...] = ()
     next_state: PoolState  # the state to store
-    mode: PoolMode = PoolMode()
-    report: PoolReport = PoolReport()
+    mode: PoolMode = field(default_factory=PoolMode)
+    report: PoolReport = field(default_factory=PoolReport)
     request: RequestPlan = RequestPlan()
     replicas: ReplicasPlan = ReplicasPlan()
     release: ReleasePlan = ReleasePlan()

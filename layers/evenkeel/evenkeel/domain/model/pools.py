@@ -1,7 +1,7 @@
 """A pool with its members. A pool is valid, or it is invalid because of its minimum, its maximum or its members."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -20,7 +20,9 @@ def count_zones(groups: Iterable[NodeGroup]) -> int:
     return len({group.identity.zone for group in groups})
 
 
-@dataclass(frozen=True, kw_only=True)
+# These classes are not frozen, because a frozen object takes twice as long to create, and a plan creates several for
+# each pool.
+@dataclass(kw_only=True, slots=True)
 class Members:
     """The fields of every pool, valid or not. ``warnings`` are only reported."""
 
@@ -51,7 +53,7 @@ class Members:
         return count_zones(self.groups)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class Pool(Members):
     """A pool with a valid minimum and maximum."""
 
@@ -59,7 +61,7 @@ class Pool(Members):
     max: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class InvalidPool(Members):
     """A pool to which Evenkeel writes nothing until ``problems`` are fixed. An unknown minimum or maximum is None."""
 
@@ -71,9 +73,9 @@ class InvalidPool(Members):
 AnyPool = Pool | InvalidPool
 
 
-def is_called(id: PoolId, names: Iterable[str]) -> bool:
+def is_called(id: PoolId, names: Collection[str]) -> bool:
     """Return True if the pool has one of these names."""
-    return not id.names.isdisjoint(names)
+    return bool(names) and not id.names.isdisjoint(names)
 
 
 def place_in(order: Sequence[str], id: PoolId) -> int:

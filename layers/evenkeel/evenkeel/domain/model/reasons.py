@@ -349,7 +349,9 @@ KEEPING = frozenset(
 ROLLOUTS = frozenset({Rule.ROLLING_SETS, Rule.FROZEN_BY_CONTROLLER})
 
 
-@dataclass(frozen=True)
+# This class is not frozen, because a frozen object takes twice as long to create, and a plan creates several for each
+# group.
+@dataclass(slots=True)
 class Reason:
     """One rule, and its facts by name. The rule's sentence uses these names."""
 

@@ -141,10 +141,6 @@ class Publication:
     # True: most headroom is lent to the groups that have used up their own headroom, or that pending pods need.
     lent: bool = False
 
-    def is_for(self, other: "Publication") -> bool:
-        """Return True if the pool has not changed between the two publications."""
-        return (self.basis, self.targets) == (other.basis, other.targets)
-
     @property
     def ends_at(self) -> datetime:
         """Return when the publication ends if the pool does not change before that time."""

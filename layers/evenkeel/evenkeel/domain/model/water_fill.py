@@ -23,42 +23,40 @@ def water_fill(buckets: Sequence[Bucket], amount: int) -> list[int]:
     distributed unit by unit. If all weights are 1, this is Cluster Autoscaler's balancing rule
     (processors/nodegroupset/balancing_processor.go:79-181).
     """
-    # Conditional expressions are faster than min and max, and this function runs twice for each pool and scan.
-    room = [bucket.room if bucket.room > 0 else 0 for bucket in buckets]
-    total = sum(room)
-    if amount <= 0 or not total:
+    if amount <= 0 or not buckets:
         return [0] * len(buckets)
-    if amount >= total:
+    # Conditional expressions are faster than min and max, and this function runs twice for each pool and scan.
+    levels, spaces, weights, ties = zip(*buckets, strict=True)
+    room = [space if space > 0 else 0 for space in spaces]
+    if amount >= sum(room):
         return room
-    weights = {bucket.weight for bucket in buckets}
-    if len(weights) == 1:
-        height, rest = _even_height(buckets, room, amount)
+    if len(set(weights)) == 1:
+        height, rest = _even_height(levels, room, amount)
         dealt = [
-            0 if (depth := height - bucket.level) < 0 else depth if depth < space else space
-            for bucket, space in zip(buckets, room, strict=True)
+            0 if (depth := height - level) < 0 else depth if depth < space else space
+            for level, space in zip(levels, room, strict=True)
         ]
         if not rest:
             return dealt
-        rising = [i for i, bucket in enumerate(buckets) if bucket.level <= height and dealt[i] < room[i]]
+        rising = [i for i, level in enumerate(levels) if level <= height and dealt[i] < room[i]]
     else:
-        dealt, above = _weighted(buckets, room, amount, lcm(*weights))
+        dealt, above = _weighted(buckets, room, amount, lcm(*set(weights)))
         rest = amount - sum(dealt)
         rising = [i for i in range(len(buckets)) if above[i] > dealt[i]]
-    rising.sort(key=lambda i: buckets[i].tie)
+    rising.sort(key=ties.__getitem__)
     for i in rising[:rest]:
         dealt[i] += 1
     return dealt
 
 
-def _even_height(buckets: Sequence[Bucket], room: Sequence[int], amount: int) -> tuple[int, int]:
+def _even_height(levels: Sequence[int], room: Sequence[int], amount: int) -> tuple[int, int]:
     """Return the highest level up to which ``amount`` fills buckets of equal weight, and the remaining units.
 
     The loop goes up from edge to edge. Each bucket has two edges: the level at which it starts to fill, and the level
     at which it is full.
     """
-    edges = [(bucket.level, 1) for bucket in buckets] + [
-        (bucket.level + space, -1) for bucket, space in zip(buckets, room, strict=True)
-    ]
+    edges = [(level, 1) for level in levels]
+    edges += [(level + space, -1) for level, space in zip(levels, room, strict=True)]
     edges.sort()
     height, filling = edges[0][0], 0
     for edge, step in edges:

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from evenkeel.domain.model.convergence import NO_CHOICES, Choices
-from evenkeel.domain.model.demand import PoolAdvice
+from evenkeel.domain.model.demand import DemandFacts
 from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import ScaleRequest
@@ -31,7 +31,7 @@ class PoolInput(NamedTuple):
     """The input of a pool's plan in addition to the check. None: the value is not known, or was not requested."""
 
     request: ScaleRequest | None = None
-    advice: PoolAdvice | None = None
+    demand: DemandFacts | None = None
     choices: Choices = NO_CHOICES
     waited_for: Mapping[str, int] | None = None
 
@@ -58,8 +58,10 @@ class Capability:
     group_state: Observer | None = None  # returns the state of a group to store
     # Returns a pool's plan with the capability's part, and when that part may change even if the cluster does not.
     pool_plan: Callable[[Check, PoolPlan], tuple[PoolPlan, datetime | None]] | None = None
-    # Called after every pool is planned. Returns the inputs of the pools to plan again, and the function that extends
-    # the whole plan.
+    # Returns the input with which a pool is planned first: the most likely advice for it. The request is known.
+    assume: Callable[[Check, AnyPool, PoolInput], PoolInput] | None = None
+    # Called after every pool is planned. Returns the inputs that the advice changes, and the function that extends the
+    # whole plan.
     advise: Callable[[Check, Planned, Inputs], tuple[Inputs, Extension]] | None = None
     # Called after ``advise``. Returns the inputs of the pools whose plans ask a question, including the answers.
     answer: Callable[[Check, Planned, Inputs], Inputs] | None = None

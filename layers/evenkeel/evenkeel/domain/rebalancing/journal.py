@@ -76,7 +76,7 @@ def closed(pool: PoolPlan, state: PoolState) -> PoolState:
     """Return the state to store after the last patch. Of a move, it contains only the unplaced replicas."""
     if not pool.mode.judged:
         return state
-    if pool.mode.valid and not pool.mode.closes:
+    if pool.mode.valid and not pool.mode.closes and state.closed_at is not None:
         state = replace(state, closed_at=None)
     if state.move is None or pool.mode.opens or pool.keeps_journal:
         return state

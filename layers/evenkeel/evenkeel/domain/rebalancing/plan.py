@@ -3,7 +3,7 @@
 Capabilities plug in at the points of ``capability.Capability``. The pipeline itself imports no capability.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from evenkeel.domain.model.groups import PoolId
@@ -55,6 +55,7 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     pool_plans = [*(pool.plan for pool in planned.values()), *absent]
     moments = [moment for pool in planned.values() for moment in pool.check_at]
     moments += [snapshot.second_check_at for snapshot in members.absent.values()] + retry_times(refusals, now)
+    unknown = PoolState()
     plan = Plan(
         now=now,
         pools=with_left_groups(pool_plans, observation, stored, policy),
@@ -63,7 +64,7 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
         refusals=tuple(refusals),
         taken_off=tuple(taken_off),
         pool_states={
-            plan.id: plan.next_state for plan in pool_plans if plan.next_state != stored.pools.get(plan.id, PoolState())
+            plan.id: plan.next_state for plan in pool_plans if plan.next_state != stored.pools.get(plan.id, unknown)
         },
         check_at=min(moments, default=None),
         clock_skew=observation.clock_skew,
@@ -79,20 +80,24 @@ def _plan_all(
     check: Check,
     capabilities: Sequence[Capability],
     planner: PoolPlanner,
-    pools: Iterable[AnyPool],
+    pools: Sequence[AnyPool],
     requests: Mapping[PoolId, ScaleRequest],
 ) -> tuple[Planned, list[Extension]]:
     """Return every pool's plan, and the capabilities' extensions of the whole plan.
 
-    First, each pool is planned without advice. A pool is planned again if a capability has advice for it, or answers a
-    question of its plan.
+    First, each pool is planned with the most likely advice. It is planned again if the advice differs, or if a
+    capability answers a question of its plan.
     """
     inputs: dict[PoolId, PoolInput] = {pool.id: PoolInput(request=requests.get(pool.id)) for pool in pools}
+    for capability in capabilities:
+        if capability.assume is not None:
+            inputs = {pool.id: capability.assume(check, pool, inputs[pool.id]) for pool in pools}
     planned = {pool.id: planner.plan(pool, inputs[pool.id]) for pool in pools}
 
     def plan_again(again: Inputs) -> None:
-        inputs.update(again)
-        planned.update({id: planner.plan(planned[id].pool, inputs[id]) for id in again})
+        changed = {id: given for id, given in again.items() if given != inputs[id]}
+        inputs.update(changed)
+        planned.update({id: planner.plan(planned[id].pool, given) for id, given in changed.items()})
 
     extensions = []
     again: dict[PoolId, PoolInput] = {}

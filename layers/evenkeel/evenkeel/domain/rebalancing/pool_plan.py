@@ -1,10 +1,10 @@
 """The plan of one pool: its draft, the steps that change the draft, and the result. Some pools are left unchanged."""
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache, partial
+from typing import Any
 
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.drafts import (
@@ -33,7 +33,7 @@ from evenkeel.domain.model.plans import (
 )
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, rule_of
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.states import MemberSnapshot
+from evenkeel.domain.model.states import MemberSnapshot, PoolState
 from evenkeel.domain.rebalancing.bounds.safety import stays_closed
 from evenkeel.domain.rebalancing.capability import Capability, PlannedPool, PoolInput
 from evenkeel.domain.rebalancing.health.states import assess
@@ -111,7 +111,7 @@ class PoolPlanner:
             check_at=[now + SECOND_CHECK] if others_changed else [],
             bounds=BoundsDraft(grower=grower),
             request=RequestDraft(current=None if opens else given.request),
-            demand=DemandDraft(advice=given.advice),
+            demand=DemandDraft(facts=given.demand),
             convergence=ConvergenceDraft(choices=given.choices, state=pool.state.convergence),
             release=ReleaseDraft(waited_for=given.waited_for),
             replicas=ReplicasDraft(unplaced=pool.unplaced if opens else 0),
@@ -123,23 +123,15 @@ class PoolPlanner:
 
 
 def to_plan(draft: PoolDraft) -> PoolPlan:
-    """Return the plan that a draft describes after its last step."""
-    pool, (lacking, order_due) = draft.pool, not_reordered(draft)
-    return PoolPlan(
+    """Return the plan that a draft describes after its last step. Parts without content are the class's defaults."""
+    pool = draft.pool
+    plan = PoolPlan(
         id=pool.id,
         strategy=pool.settings.strategy,
         min=pool.min,
         max=pool.max,
         groups=tuple(draft.groups),
-        next_state=replace(
-            pool.state,
-            seen=draft.snapshot,
-            published=draft.bounds.publication,
-            held_until=draft.bounds.held_until,
-            convergence=draft.convergence.state,
-            release=draft.release.stored,
-            orders=pool.state.orders if draft.demand.advice is None else draft.demand.advice.asked.orders,
-        ),
+        next_state=_next_state(draft),
         known_as=pool.known_as,
         report=PoolReport(
             problems=tuple(draft.problems),
@@ -153,25 +145,44 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
         mode=PoolMode(
             dry_run=pool.dry_run, autoscaler=pool.settings.autoscaler, closes=_closes(draft), opens=draft.opens
         ),
-        replicas=ReplicasPlan(
+    )
+    replicas, request, convergence, demand = draft.replicas, draft.request, draft.convergence, draft.demand
+    if replicas.added or replicas.unplaced or pool.unplaced:
+        counts = bool(replicas.added) and pool.settings.max_step is not None
+        plan.replicas = ReplicasPlan(
             unplaced_before=pool.unplaced,
-            unplaced=draft.replicas.unplaced,
-            added=draft.added_lately + draft.replicas.added
-            if draft.replicas.added and pool.settings.max_step is not None
-            else 0,
-        ),
-        request=RequestPlan(current=draft.request.current, missing=draft.request.unmet, later=draft.request.later),
-        convergence=ConvergencePlan(
-            step=draft.convergence.step, report=draft.convergence.report, asks=draft.convergence.asks
-        ),
-        demand=DemandPlan(asks_idle=draft.demand.asks_idle, orders=_orders_after(draft)),
-        release=ReleasePlan(
+            unplaced=replicas.unplaced,
+            added=draft.added_lately + replicas.added if counts else 0,
+        )
+    if request.current is not None:
+        plan.request = RequestPlan(current=request.current, missing=request.unmet, later=request.later)
+    if convergence.step or convergence.report or convergence.asks:
+        plan.convergence = ConvergencePlan(step=convergence.step, report=convergence.report, asks=convergence.asks)
+    if demand.asks_idle or demand.facts is not None:
+        plan.demand = DemandPlan(asks_idle=demand.asks_idle, orders=_orders_after(draft))
+    if draft.release.stored or draft.release.planned or draft.release.asks_waiting:
+        lacking, order_due = not_reordered(draft)
+        plan.release = ReleasePlan(
             asks_waiting=draft.release.asks_waiting,
             planned=draft.release.planned,
             not_reordered=lacking,
             order_due=order_due,
-        ),
-    )
+        )
+    return plan
+
+
+def _next_state(draft: PoolDraft) -> PoolState:
+    state = draft.pool.state
+    after = {
+        "seen": draft.snapshot,
+        "published": draft.bounds.publication,
+        "held_until": draft.bounds.held_until,
+        "convergence": draft.convergence.state,
+        "release": draft.release.stored,
+        "orders": state.orders if draft.demand.facts is None else draft.demand.facts.orders,
+    }
+    changed: dict[str, Any] = {name: value for name, value in after.items() if value is not getattr(state, name)}
+    return replace(state, **changed) if changed else state
 
 
 def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
@@ -179,7 +190,7 @@ def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
     notes = [] if pool.dry_run is None else [Reason.of(Rule.POOL_DRY_RUN if pool.dry_run else Rule.POOL_LIVE)]
     if draft.replicas.later and pool.settings.max_step is not None:
         notes.append(Reason.of(Rule.MAX_STEP, later=draft.replicas.later, max_step=pool.settings.max_step))
-    if pool.settings.autoscaler and not any(group.owner.bounds_are_read for group in pool.groups):
+    if pool.settings.autoscaler and not any([group.owner.bounds_are_read for group in pool.groups]):
         owners = {group.owner.numbers.ref.id for group in pool.groups if group.owner.numbers is not None}
         # ``shared`` is 1 if some zones share one owner, and 0 if each zone has its own owner.
         notes.append(Reason.of(Rule.BOUNDS_UNREAD, shared=int(len(owners) < pool.zones)))
@@ -196,33 +207,33 @@ def _unevenness(draft: PoolDraft) -> Reason | None:
     settings = draft.pool.settings
     is_levelled = settings.level is Level.CONVERGE or (settings.level is Level.SHRINK and settings.autoscaler)
     groups = [each for each in draft.groups if each.state is not State.FROZEN]
-    notes = [each.group.annotations for each in groups]
-    is_meant = len({note.weight for note in notes}) > 1 or any(note.weight_percent is not None for note in notes)
-    if is_levelled or is_meant or draft.convergence.step is not None:
+    if is_levelled or draft.convergence.step is not None or any([each.state is not State.HEALTHY for each in groups]):
         return None
-    if any(each.state is not State.HEALTHY for each in groups):
-        return None
-    zones: Counter[str] = Counter()
+    zones: dict[str, int] = {}
     for each in groups:
-        zones[each.group.identity.zone or ""] += each.requested
+        zone = each.group.identity.zone or ""
+        zones[zone] = zones.get(zone, 0) + each.requested
     full = {each.group.identity.zone for each in groups if each.requested == each.group.annotations.zone_max}
-    fewest = min((nodes for zone, nodes in zones.items() if zone not in full), default=0)
+    fewest = min([nodes for zone, nodes in zones.items() if zone not in full], default=0)
     most = max(zones.values(), default=0)
     if len(zones) == len(full) or most - fewest < _UNEVEN:
         return None
+    notes = [each.group.annotations for each in groups]
+    if len({note.weight for note in notes}) > 1 or any(note.weight_percent is not None for note in notes):
+        return None  # the zones are meant to differ
     return Reason.of(Rule.ZONES_DIFFER, nodes=most - fewest, fewest=fewest, most=most, level=settings.level.value)
 
 
 def _closes(draft: PoolDraft) -> bool:
     """Return True if the bounds keep an autoscaler from ordering nodes once the plan is written."""
     was_closed = draft.pool.state.closed_at is not None
-    return any(group.closes or (was_closed and stays_closed(group)) for group in draft.groups)
+    return any([group.closes or (was_closed and stays_closed(group)) for group in draft.groups])
 
 
 def _orders_after(draft: PoolDraft) -> Mapping[str, PastOrder] | None:
     request = draft.request.current
     is_order = request is not None and request.id == FOR_PODS and request.nodes > 0
-    return draft.demand.advice.asked.orders_after if is_order and draft.demand.advice is not None else None
+    return draft.demand.facts.orders_after if is_order and draft.demand.facts is not None else None
 
 
 def _left_alone(pool: AnyPool, drafts: list[Draft], rule: Rule) -> PoolPlan:

@@ -42,6 +42,8 @@ def restore(planned: PoolPlan, observation: Observation, *, whole: bool) -> Pool
     to write its bounds. A move in progress is completed first, because a restore removes the ids that show its
     progress.
     """
+    if not whole and not any([_is_held(plan.group) for plan in planned.groups]):
+        return planned
     move, begun = planned.next_state.move, planned.request.current is not None
     unplaced = move.still_unplaced(observation.groups) if move else 0
     if not whole:

@@ -8,7 +8,7 @@ from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.problems import ProblemKind
-from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import STEPS_APART
 from evenkeel.domain.rebalancing.bounds.distribute import share_rolling
 from evenkeel.domain.rebalancing.bounds.safety import publish, shorten_provision_time, size
@@ -22,6 +22,8 @@ from evenkeel.domain.rebalancing.replicas.raising import (
 from evenkeel.domain.rebalancing.replicas.redistribution import redistribute, take_back_overshoot
 from evenkeel.domain.rebalancing.replicas.release import order_released, recall_release, remember_rest
 from evenkeel.domain.rebalancing.replicas.requests import begin_request, carry_out_request
+
+_AS_IT_SHOULD_BE = Reason.of(Rule.AS_IT_SHOULD_BE)
 
 
 def steps_of(strategy: Strategy, capabilities: Sequence[Capability]) -> tuple[Step, ...]:
@@ -80,9 +82,9 @@ def note(pool: PoolDraft) -> None:
         if draft.rolling is not None:
             surge, unavailable = draft.rolling.max_surge, draft.rolling.max_unavailable
             draft.add_reason(Rule.ROLLING_SHARE, surge=surge, unavailable=unavailable)
-        stays = (draft.requested, draft.bounds, draft.pins) == (group.requested, group.bounds, group.ours.pinned)
+        stays = draft.requested == group.requested and draft.bounds == group.bounds and draft.pins == group.ours.pinned
         if stays and draft.state is State.HEALTHY:  # a fenced group is not as it should be
-            draft.add_reason(Rule.AS_IT_SHOULD_BE)
+            draft.reasons.append(_AS_IT_SHOULD_BE)
 
 
 def _max_changes(draft: Draft) -> bool:
@@ -96,12 +98,13 @@ def report(pool: PoolDraft) -> None:
     pool.problems += pool.pool.warnings
     if requested > pool.surged_max:
         pool.problem(ProblemKind.OVER_COMMITTED, requested=requested, maximum=pool_max)
-    offered = sum(draft.bounds.max for draft in pool.groups if draft.bounds is not None)
-    floors = any(draft.group.owner.least_max > draft.requested for draft in pool.groups)
-    if pool.pool.settings.strategy.reserves and floors and offered > pool_max >= requested:
-        pool.problem(ProblemKind.OVER_OFFERED, offered=offered, maximum=pool_max)
-    if pool.starved:
-        pool.problem(ProblemKind.STARVED, nodes=pool.starved)
+    floors = any([draft.group.owner.least_max > draft.requested for draft in pool.groups])
+    if pool.pool.settings.strategy.reserves and floors:
+        offered = sum(draft.bounds.max for draft in pool.groups if draft.bounds is not None)
+        if offered > pool_max >= requested:
+            pool.problem(ProblemKind.OVER_OFFERED, offered=offered, maximum=pool_max)
+    if starved := pool.starved:
+        pool.problem(ProblemKind.STARVED, nodes=starved)
     if (waiting := pool.request.waits) is not None:
         pool.problem(ProblemKind.REQUEST_BEHIND_MOVE, request=waiting.id, nodes=waiting.nodes)
     if (request := pool.request.current) is not None and pool.request.unmet:
@@ -114,8 +117,8 @@ def report(pool: PoolDraft) -> None:
 def remember(pool: PoolDraft) -> None:
     """Store the planned replicas, and add the times at which the plan may change even if the cluster does not."""
     planned = {draft.key: draft.requested for draft in pool.groups if draft.requested != draft.group.requested}
-    since = pool.now if planned and planned != pool.snapshot.planned else pool.snapshot.since
-    pool.snapshot = replace(pool.snapshot, planned=planned, since=since)
+    if planned != pool.snapshot.planned:
+        pool.snapshot = replace(pool.snapshot, planned=planned, since=pool.now if planned else pool.snapshot.since)
     if pool.replicas.unchanged_since is not None and not pool.replicas.raises and pool.requested < pool.pool.min:
         pool.check_at.append(pool.replicas.unchanged_since + pool.pool.standstill)
     pool.check_at += [draft.fence_ends + timedelta(seconds=1) for draft in pool.groups if draft.fence_ends is not None]

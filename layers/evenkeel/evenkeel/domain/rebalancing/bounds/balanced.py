@@ -25,35 +25,29 @@ def _balanced(pool: PoolDraft) -> list[Size]:
     """Return the size of every group, and set the draft's ``publication``: the deal to store."""
     deal = _Deal(pool.pool.max, pool.groups)
     last = pool.pool.state.published
-    targets = {draft.key: draft.requested for draft in pool.groups}
     grower = pool.bounds.grower or (last.grower if last else "")
-    fresh = Publication(at=pool.now, basis=deal.basis, targets=targets, grower=grower)
     ends: datetime | None = None
     if last is None or last.basis != deal.basis:
         deal.level_out(grower, 0)
-        publication = fresh
-    elif last.targets != targets:
-        publication, ends = _after_change(pool, deal, last, fresh)
+        publication = deal.published(pool.now, grower)
+    elif last.targets != deal.targets:
+        publication, ends = _after_change(pool, deal, last, grower)
     else:
-        deal, publication = _after_quiet(pool, deal, last, fresh)
+        deal, publication = _after_quiet(pool, deal, last)
     if pool.awaited and not deal.serves(pool.awaited):
         deal = _Deal(pool.pool.max, pool.groups)
         deal.serve(pool.awaited)
         deal.level_out(grower, 0)
-        lasts = last is not None and last.is_for(fresh) and deal.is_as(last)
-        publication, ends = last if lasts and last else replace(fresh, lent=True), None
-    sizes = deal.sizes(pool.pool.min)
-    if publication is not last and ends is None:
-        maxima = {draft.key: size.max for draft, size in zip(pool.groups, sizes, strict=True)}
-        publication = replace(publication, maxima=maxima)
+        lasts = last is not None and last.basis == deal.basis and last.targets == deal.targets and deal.is_as(last)
+        publication, ends = last if lasts and last else deal.published(pool.now, grower, lent=True), None
     if ends is None and (publication.lent or deal.is_scarce) and pool.now < publication.ends_at:
         ends = publication.ends_at
     pool.bounds.publication, pool.bounds.deal_ends = publication, ends
-    return sizes
+    return deal.sizes(pool.pool.min)
 
 
 def _after_change(
-    pool: PoolDraft, deal: "_Deal", last: Publication, fresh: Publication
+    pool: PoolDraft, deal: "_Deal", last: Publication, grower: str
 ) -> tuple[Publication, datetime | None]:
     """Return the deal after a change of requested replicas: a loan to the groups at their bound, or a new leveling.
 
@@ -63,17 +57,17 @@ def _after_change(
     guesses = pool.awaited is None and not deal.is_scarce
     at_bound = deal.at_their_bound(last) if guesses else []
     if not at_bound:
-        deal.level_out(fresh.grower, 0)
-        return fresh, None
+        deal.level_out(grower, 0)
+        return deal.published(pool.now, grower), None
     still_until = pool.snapshot.since + pool.pool.standstill
     if pool.now < still_until:
         deal.keep(last, Reason.of(Rule.HEADROOM_STANDS_GROWING))
-        return replace(last, grower=fresh.grower), still_until
+        return replace(last, grower=grower), still_until
     deal.lend(at_bound)
-    return replace(fresh, lent=True), None
+    return deal.published(pool.now, grower, lent=True), None
 
 
-def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication, fresh: Publication) -> tuple["_Deal", Publication]:
+def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication) -> tuple["_Deal", Publication]:
     """Return the deal of an unchanged pool. Until every autoscaler loop has read the last deal, that deal remains.
 
     Afterwards, an unused loan ends, or the next group gets the last nodes of the headroom.
@@ -91,30 +85,29 @@ def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication, fresh: Publi
     if last.lent or not deal.is_scarce:
         # An unused loan ends. Without a loan, the unchanged pool keeps its deal.
         deal.level_out(last.grower, 0)
-        return deal, replace(fresh, grower=last.grower) if last.lent else last
+        return deal, deal.published(pool.now, last.grower) if last.lent else last
     if pool.awaited is not None:
         deal.level_out(last.grower, last.turn)  # no pod waits for the last nodes, so they do not rotate
         return deal, last
     # The group with the last nodes has not ordered them, so the next group gets them.
     deal.level_out(last.grower, last.turn + 1)
-    return deal, replace(fresh, grower=last.grower, turn=last.turn + 1)
+    return deal, deal.published(pool.now, last.grower, turn=last.turn + 1)
 
 
 class _Share:
     """The share of one group in a deal."""
 
-    __slots__ = ("cap", "draft", "extra", "state", "steps", "target")
+    __slots__ = ("cap", "draft", "extra", "limit", "state", "steps", "target")
 
     def __init__(self, draft: Draft, pool_max: int) -> None:
-        cap = draft.cap
-        self.draft, self.target = draft, draft.requested
+        self.draft, self.target, self.limit = draft, draft.requested, draft.cap
         # A group with held bounds is sized as if frozen. With fencing disabled, a fenced or probing group is sized as
         # if healthy.
         unfenced = not draft.group.annotations.fencing_enabled and draft.state in (State.FENCED, State.PROBING)
         self.state = State.FROZEN if draft.group.owner.bounds_held else State.HEALTHY if unfenced else draft.state
         # The number of nodes by which the group may exceed its target. Without a cap, only the headroom limits its
         # growth.
-        self.cap = pool_max if cap is None else cap - draft.requested
+        self.cap = pool_max if self.limit is None else self.limit - draft.requested
         self.extra = draft.kept_room
         self.steps: list[Reason] = []
 
@@ -124,7 +117,7 @@ class _Share:
         draft, group, state = self.draft, self.draft.group, self.state
         probe = draft.probe if state is State.PROBING else ""
         room = group.bounds.max if state is State.FROZEN and group.bounds is not None else ""
-        return f"{draft.key}:{state.value}:{probe}{room}:{group.annotations.weight}:{draft.cap}:{group.owner.least_max}"
+        return f"{draft.key}:{state}:{probe}{room}:{group.annotations.weight}:{self.limit}:{group.owner.least_max}"
 
     @property
     def growth(self) -> int:
@@ -133,7 +126,7 @@ class _Share:
 
     def bucket(self, level: int, room: int, weight: int = 1) -> Bucket:
         """Return the group as a bucket for ``water_fill``."""
-        return Bucket(level=level, room=room, weight=weight, tie=self.draft.tie)
+        return Bucket(level, room, weight, self.draft.tie)
 
 
 class _Deal:
@@ -162,6 +155,18 @@ class _Deal:
             for share in self._probing:
                 self._give(share, share.draft.probe, Reason.of(Rule.HEADROOM_PROBE))
         self.basis = f"{pool_max} " + " ".join([share.basis for share in self._shares])
+
+    @property
+    def targets(self) -> dict[str, int]:
+        """Return each group's target, by key of the group."""
+        return {share.draft.key: share.target for share in self._shares}
+
+    def published(self, at: datetime, grower: str, *, turn: int = 0, lent: bool = False) -> Publication:
+        """Return the deal to store."""
+        maxima = {share.draft.key: share.target + share.extra for share in self._shares}
+        return Publication(
+            at=at, basis=self.basis, targets=self.targets, maxima=maxima, grower=grower, turn=turn, lent=lent
+        )
 
     def _give(self, share: _Share, nodes: int, reason: Reason) -> None:
         given = min(nodes, self._left, share.cap - share.extra)
@@ -239,9 +244,10 @@ class _Deal:
         self._level_rest()
 
     def _one_each(self, shares: set[_Share]) -> None:
+        reason = Reason.of(Rule.HEADROOM_ONE)
         for share in self._smallest_first:
             if not share.extra and share in shares:
-                self._give(share, 1, Reason.of(Rule.HEADROOM_ONE))
+                self._give(share, 1, reason)
 
     def _last_nodes(self, grower: str, turn: int) -> None:
         healthy, probing = set(self._healthy), set(self._probing)
@@ -272,8 +278,10 @@ class _Deal:
             group, low, room = share.draft.group, share.draft.zone_share, 0
             if share.state is State.FROZEN:
                 low = 0 if group.bounds is None else group.bounds.min
+            elif share.state is State.FENCED:
+                room = min(group.running, share.target)
             else:
-                room = min(group.running, share.target) if share.state is State.FENCED else share.target
+                room = share.target
             minima.append(low)
             buckets.append(share.bucket(low, room - low))
         more = water_fill(buckets, pool_min - sum(minima))
@@ -281,12 +289,14 @@ class _Deal:
             Size(
                 low + nodes,
                 share.target + share.extra,
-                Reason.of(
+                Reason(
                     Rule.STRATEGY,
-                    strategy=BALANCED.name,
-                    nodes=share.extra,
-                    headroom=self._headroom,
-                    steps=tuple(share.steps),
+                    {
+                        "strategy": BALANCED.name,
+                        "nodes": share.extra,
+                        "headroom": self._headroom,
+                        "steps": tuple(share.steps),
+                    },
                 ),
             )
             for share, low, nodes in zip(self._shares, minima, more, strict=True)

@@ -69,7 +69,7 @@ def pool_rolling(members: list[Rolling]) -> Rolling | None:
 def share_rolling(pool: PoolDraft) -> None:
     """Set each group's share of the pool's rolling-update numbers, if all members have such numbers."""
     members = [draft.group.status.rolling for draft in pool.groups if draft.group.status.rolling is not None]
-    total = pool_rolling(members) if len(members) == len(pool.groups) else None
+    total = pool_rolling(members) if members and len(members) == len(pool.groups) else None
     if total is None:
         return
     pool_min, pool_max = pool.pool.min, pool.pool.max

@@ -57,7 +57,7 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
             draft.add_reason(Rule.OPENED)
         if draft.state is State.PROBING and group.annotations.fencing_enabled:
             maximum = _cut(draft, maximum, draft.requested + draft.probe, Rule.PROBE)
-    for rule, cap in draft.caps:
+    for rule, cap in draft.caps if draft.limits else ():
         facts: dict[Rule, dict[str, Fact]] = {
             Rule.SLOW_START_MAX: {"nodes": cap - group.running},
             Rule.WORKER_SHARE: {"share": cap},
@@ -169,7 +169,7 @@ def shorten_provision_time(pool: PoolDraft) -> None:
         group = draft.group
         if draft.state is State.FROZEN:
             continue
-        is_suspect = draft.state in (State.FENCED, State.PROBING)
+        is_suspect = draft.state is not State.HEALTHY
         draft.short_provision = None
         if wanted is None or not is_suspect or group.options.keeps_provision or group.owner.max_only:
             continue

@@ -19,8 +19,8 @@ all zones (measured: 77 s instead of 366 s).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from evenkeel.domain.model.drafts import Draft, MachineCounts
 from evenkeel.domain.model.failures import class_of
@@ -36,8 +36,7 @@ from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
 _UNKNOWN = GroupState()
 
 
-@dataclass(frozen=True)
-class _Health:
+class _Health(NamedTuple):
     """The health of one group at the time of the check."""
 
     group: NodeGroup
@@ -73,8 +72,8 @@ class _Health:
 
     def is_fenced_by_others(self, now: datetime) -> bool:
         """Return True while enough clusters report no capacity. This group is then fenced if another group can grow."""
-        until = None if self.throttled_requested is None else self.state.throttled_until
-        return until is not None and now < until
+        until = self.state.throttled_until
+        return until is not None and now < until and self.throttled_requested is not None
 
     @property
     def may_probe(self) -> bool:
@@ -120,8 +119,9 @@ def _states(healths: Sequence[_Health], now: datetime) -> list[State]:
     """
     states = [health.own for health in healths]
     if State.HEALTHY in states:
-        if any(health.can_grow for health in healths):
-            return [State.FENCED if health.is_fenced_by_others(now) else health.own for health in healths]
+        others = [health.is_fenced_by_others(now) for health in healths]
+        if any(others) and any([health.can_grow for health in healths]):
+            return [State.FENCED if fenced else health.own for health, fenced in zip(healths, others, strict=True)]
     elif State.FENCED in states:
         return [State.PROBING if health.own is State.FENCED and health.may_probe else health.own for health in healths]
     return states
@@ -129,6 +129,7 @@ def _states(healths: Sequence[_Health], now: datetime) -> list[State]:
 
 def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime) -> Draft:
     group, stored, timeout = health.group, health.state, pool.timeout_of(health.group)
+    never_ready = group.status.never_ready
     draft = Draft(
         group=group,
         state=state,
@@ -143,11 +144,15 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         pins=group.ours.pinned,
         machines=MachineCounts(
             coming=group.on_its_way(now, timeout),
-            starting=sum(now < ready_by for ready_by in group.status.never_ready.values()),
-            held=_held(group),
+            starting=sum(now < ready_by for ready_by in never_ready.values()) if never_ready else 0,
+            held=_held(group) if group.machines else 0,
             marked=stored.marked,
         ),
     )
+    if group.owner.allowed_replicas is not None:
+        draft.limits[Rule.WORKER_SHARE] = group.owner.allowed_replicas.max
+    if group.annotations.zone_max is not None:
+        draft.limits[Rule.ZONE_MAX] = group.annotations.zone_max
     if health.throttled_requested is not None:
         _throttle(draft, health)
     elif state is State.FROZEN:
@@ -160,7 +165,7 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         rule = Rule.PROBING_AFTER_ARRIVAL if is_early else Rule.PROBING_AFTER_BACKOFF
         draft.add_reason(rule, **_failure(stored))
     if health.slow_start:
-        draft.growth.slow_start = group.running - draft.machines.starting + health.slow_start
+        draft.limits[Rule.SLOW_START_MAX] = group.running - draft.machines.starting + health.slow_start
         draft.add_reason(Rule.SLOW_START, nodes=health.slow_start)
     if group.frozen_because is None:
         _explain_replicas(draft, stored)
@@ -170,7 +175,7 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
 def _held(group: NodeGroup) -> int:
     """Return the number of machines that report a quota or configuration failure, whatever the cause of the fence."""
     failures = [machine.failure for machine in group.refused_machines if machine.failure and not machine.preserved]
-    return sum(not class_of(failure).moves_elsewhere for failure in failures)
+    return sum([not class_of(failure).moves_elsewhere for failure in failures])
 
 
 def _throttle(draft: Draft, health: _Health) -> None:
@@ -189,7 +194,7 @@ def _throttle(draft: Draft, health: _Health) -> None:
         )
         draft.add_reason(Rule.FENCED_BY_OTHERS, **facts, until=stored.throttled_until)
     elif health.throttled_requested is not None:
-        draft.growth.throttled = health.throttled_requested + 1
+        draft.limits[Rule.CAUTIOUS_MAX] = health.throttled_requested + 1
         draft.add_reason(Rule.THROTTLED, **facts)
 
 

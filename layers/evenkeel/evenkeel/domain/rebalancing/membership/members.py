@@ -102,13 +102,15 @@ def _owners(groups: Iterable[NodeGroup]) -> tuple[str, ...]:
 def _compare(pool: Pool, now: datetime) -> Comparison:
     requested = {str(group.key): group.requested for group in pool.groups}
     before, owners = pool.state.seen, _owners(pool.groups)
-    anew = MemberSnapshot(since=now, requested=requested, owners=owners)
     if before is None:
+        anew = MemberSnapshot(since=now, requested=requested, owners=owners)
         return Comparison(anew, others_changed=False, grower="")
     expected = {**before.requested, **before.planned}
+    if (requested, owners) == (before.requested, before.owners) and before.members_missing_since is None:
+        return Comparison(before, others_changed=False, grower="")
     if requested in (before.requested, expected):
         planned = before.planned if requested == before.requested else {}
-        after = replace(before, requested=requested, planned=planned, owners=owners, members_missing_since=None)
+        after = MemberSnapshot(since=before.since, requested=requested, planned=planned, owners=owners)
         return Comparison(after, others_changed=False, grower="")
     grown = {
         str(group.key): more
@@ -117,4 +119,5 @@ def _compare(pool: Pool, now: datetime) -> Comparison:
     }
     ties = {str(group.key): tie_of(str(pool.id), group) for group in pool.groups} if len(grown) > 1 else {}
     grower = max(grown, key=lambda key: (grown[key], ties.get(key, 0)), default="")
+    anew = MemberSnapshot(since=now, requested=requested, owners=owners)
     return Comparison(anew, others_changed=True, grower=grower)

@@ -41,9 +41,11 @@ def find_origin(field: str, annotated: int | None, ruled: int | None, sources: N
     is_min = field == POOL_MIN
     if annotated is not None:
         groups = tuple(
-            group
-            for group in sources.groups
-            if (group.annotations.pool_min if is_min else group.annotations.pool_max) is not None
+            [
+                group
+                for group in sources.groups
+                if (group.annotations.pool_min if is_min else group.annotations.pool_max) is not None
+            ]
         )
         return _cut(Origin(field=field, value=annotated, source=Source.ANNOTATION, groups=groups), sources)
     if ruled is not None:
@@ -81,9 +83,11 @@ def _summed(field: str, sources: NumberSources) -> Origin | None:
 
 
 def _cut(origin: Origin | None, sources: NumberSources) -> Origin | None:
+    if origin is None or origin.field == POOL_MIN:
+        return origin
     caps = [group.owner.node_cap for group in sources.groups if group.owner.node_cap is not None]
-    cap = min(caps, key=lambda cap: cap.nodes, default=None)
-    if origin is None or cap is None or origin.field == POOL_MIN or origin.value <= cap.nodes:
+    cap = min(caps, key=lambda cap: cap.nodes) if caps else None
+    if cap is None or origin.value <= cap.nodes:
         return origin
     return replace(origin, value=cap.nodes, cut_by=cap)
 

@@ -9,7 +9,7 @@ and then the sums of the adopted bounds.
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId
@@ -34,24 +34,26 @@ def find_pools(
     groups: Sequence[NodeGroup], policy: Policy, states: Mapping[PoolId, PoolState]
 ) -> tuple[list[AnyPool], list[Skipped]]:
     """Return all pools, sorted by id, and the groups that are in no pool, each with the reason."""
-    members: dict[PoolId, list[NodeGroup]] = {}
+    assigned: dict[tuple[str, str, str, str], list[NodeGroup]] = {}  # by the fields of the pool's id
     unassigned: list[NodeGroup] = []
     for group in groups:
         name = group.identity.pool_label or next((rule.name for rule in policy.pools if rule.selects(group)), None)
         if name is None:
             unassigned.append(group)
-            continue
-        pool = PoolId(group.key.flavour, group.key.namespace, group.identity.cluster, name)
-        members.setdefault(pool, []).append(group)
+        else:
+            place = (group.key.flavour, group.key.namespace, group.identity.cluster, name)
+            assigned.setdefault(place, []).append(group)
+    members = {PoolId(*place): assigned[place] for place in sorted(assigned)}
     if policy.similarity is None:
         skipped = [_in_none(group, Reason.of(Rule.NOT_SELECTED)) for group in unassigned]
     else:
         alike, skipped = _by_similarity(unassigned, policy.similarity, members.keys(), states)
-        members |= alike
+        members = dict(sorted((members | alike).items()))
     pools: list[AnyPool] = []
     stored = _states_of(members, states)
-    for id, unplaced in sorted(members.items()):
-        state, known_as = stored.get(id, (PoolState(), None))
+    unknown = (PoolState(), None)
+    for id, unplaced in members.items():
+        state, known_as = stored.get(id, unknown)
         member_groups, state = _in_known_zones(unplaced, state)
         planned = _pool(_Candidate(id, _by_zone(member_groups), policy, state, known_as), groups)
         if isinstance(planned, Reason):
@@ -70,11 +72,11 @@ def _in_known_zones(groups: Sequence[NodeGroup], state: PoolState) -> tuple[Sequ
     zones: dict[str, str] = {}
     placed = []
     for group in groups:
-        key = str(group.key)
         if group.identity.zone is None and not any(machine.zone for machine in group.machines or ()):
-            group = replace(group, identity=replace(group.identity, zone=state.zones.get(key), zone_of_machines=True))
+            zone = state.zones.get(str(group.key))
+            group = replace(group, identity=replace(group.identity, zone=zone, zone_of_machines=True))
         if group.identity.zone_of_machines and group.identity.zone is not None:
-            zones[key] = group.identity.zone
+            zones[str(group.key)] = group.identity.zone
         placed.append(group)
     return placed, state if zones == state.zones else replace(state, zones=zones)
 
@@ -177,7 +179,7 @@ def _by_zone(groups: Sequence[NodeGroup]) -> tuple[NodeGroup, ...]:
 
     The order of ``groups`` has no effect.
     """
-    if all(group.identity.zone_index is not None for group in groups):
+    if all([group.identity.zone_index is not None for group in groups]):
         return tuple(sorted(groups, key=lambda group: (group.identity.zone_index, group.key)))
     return tuple(sorted(groups, key=lambda group: (group.identity.zone or "", group.key)))
 
@@ -195,6 +197,8 @@ _ANNOTATIONS = {
 # Settings that are read from annotations, else from the record's rule for the pool, else from the record's defaults for
 # all pools.
 _SETTINGS = ("strategy", "on_failure", "level", "max_step", "backoff", "provision_timeout")
+_values = attrgetter(*_ANNOTATIONS)
+_NO_RULE = PoolRule(name="")  # the rule of a pool that the record does not name
 
 
 class _Candidate(NamedTuple):
@@ -209,16 +213,16 @@ class _Candidate(NamedTuple):
     def annotated(self, problems: list[Problem]) -> dict[str, Any]:
         """Return the annotated values by field. Add a problem for each value that differs between members."""
         found = {}
-        for field, annotation in _ANNOTATIONS.items():
-            values: dict[Any, NodeGroup] = {}
-            for group in self.groups:
-                value = getattr(group.annotations, field)
-                if value is not None:
-                    values.setdefault(value, group)
+        of_members = zip(*[_values(group.annotations) for group in self.groups], strict=True)
+        for (field, annotation), annotated in zip(_ANNOTATIONS.items(), of_members, strict=True):
+            found[field] = annotated[0]
+            if annotated.count(annotated[0]) == len(annotated):
+                continue
+            values = [value for value in dict.fromkeys(annotated) if value is not None]
             if len(values) > 1:
-                members = ", ".join(f"{value} on {group.key}" for value, group in values.items())
+                members = ", ".join(f"{value} on {self.groups[annotated.index(value)].key}" for value in values)
                 problems.append(Problem.of(ProblemKind.MEMBERS_DISAGREE, annotation=annotation, values=members))
-            found[field] = next(iter(values), None)
+            found[field] = values[0]
         return found
 
 
@@ -228,12 +232,14 @@ def _pool(candidate: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | R
     Groups do not participate without a PoolMaximum. Empty groups do not participate if their owners want no node.
     """
     pool, new_intents = _with_new_intents(candidate)
-    rule = rule_of(pool.id, pool.policy) or PoolRule(name=pool.id.name)
+    rule = rule_of(pool.id, pool.policy) or _NO_RULE
     problems = [
         _unreadable(ProblemKind.UNREADABLE, fault) for group in pool.groups for fault in group.unreadable.faults
     ]
     weighted, weight_problems = with_shares(pool.groups)
-    pool, problems = pool._replace(groups=weighted), problems + weight_problems
+    if weighted is not pool.groups:
+        pool = pool._replace(groups=weighted)
+    problems += weight_problems
     annotated = pool.annotated(problems)
     sources = NumberSources(pool.groups, rule, pool.state, readable=not problems)
     low = find_origin(POOL_MIN, annotated["pool_min"], rule.min, sources)
@@ -263,8 +269,10 @@ def _dry_run(pool: _Candidate, rule: PoolRule, annotated: bool | None) -> bool |
     """
     field = _ANNOTATIONS["dry_run"]
     is_held = any(
-        group.annotations.dry_run or any(fault.field == field for fault in group.unreadable.faults)
-        for group in pool.groups
+        [
+            group.annotations.dry_run or any([fault.field == field for fault in group.unreadable.faults])
+            for group in pool.groups
+        ]
     )
     return True if is_held else rule.dry_run if annotated is None else annotated
 
@@ -275,6 +283,8 @@ def _with_new_intents(pool: _Candidate) -> tuple[_Candidate, list[Problem]]:
     If an owner's bounds are neither Evenkeel's nor the bounds that Evenkeel replaced, its group is planned as if
     Evenkeel had published no bounds.
     """
+    if all([group.owner.numbers is None for group in pool.groups]):
+        return pool, []
     reports, desired_bounds, groups = [], dict(pool.state.desired_bounds), []
     for group in pool.groups:
         owner, published = group.owner.numbers, group.ours.published
@@ -307,7 +317,7 @@ def _held(groups: Iterable[NodeGroup]) -> list[Problem]:
 
 def _is_off(top: Origin, groups: Iterable[NodeGroup]) -> bool:
     wants_none = top.source is Source.OWNER and top.value == 0
-    return wants_none and not any(group.requested or group.running for group in groups)
+    return wants_none and not any([group.requested or group.running for group in groups])
 
 
 def _unreadable(kind: ProblemKind, fault: Fault) -> Problem:
@@ -362,9 +372,9 @@ def _members(
             # remaining nodes.
             request = replace(request, nodes=0)
     requested = [at for name, at in policy.convergence_requested.items() if is_called(pool.id, [name])]
-    of_pool = {name: annotated.get(name) or getattr(rule, name) for name in _SETTINGS}
+    own = {name: value for name in _SETTINGS if (value := annotated.get(name) or getattr(rule, name))}
     return {
-        "settings": replace(policy.settings, **{name: value for name, value in of_pool.items() if value}),
+        "settings": replace(policy.settings, **own) if own else policy.settings,
         "id": pool.id,
         "groups": pool.groups,
         "dry_run": _dry_run(pool, rule, annotated["dry_run"]),

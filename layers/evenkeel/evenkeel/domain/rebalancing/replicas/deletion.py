@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 
 from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.groups import Machine, MachineRef
+from evenkeel.domain.model.plans import Removal
 from evenkeel.domain.model.reasons import Rule
 
 
@@ -84,7 +85,7 @@ def remove(pool: PoolDraft, machines: Mapping[str, Sequence[MachineRef]]) -> int
         spare = min(pool.requested - pool.pool.min, draft.requested - pool.least_of(draft))
         going = tuple(named[: max(0, spare)])
         if going:
-            draft.removal.machines = going
+            draft.removal = Removal(machines=going)
             draft.requested -= len(going)
             draft.journal_delta -= len(going)
             draft.add_reason(Rule.REMOVES, machines=tuple(machine.name for machine in going))

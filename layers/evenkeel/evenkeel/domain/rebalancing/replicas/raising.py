@@ -56,11 +56,10 @@ def wait_for_standstill(pool: PoolDraft) -> None:
 
     By then the autoscaler has ordered the nodes that pods need. An earlier raise would order these nodes twice.
     """
-    takes_away = any(draft.requested < draft.group.requested for draft in pool.groups)
-    pool.replicas.unchanged_since = pool.now if takes_away else pool.snapshot.since
+    takes_away = any([draft.requested < draft.group.requested for draft in pool.groups])
+    pool.replicas.unchanged_since = since = pool.now if takes_away else pool.snapshot.since
     first_seen = pool.pool.state.seen is None
-    ends = pool.replicas.unchanged_since + pool.pool.standstill
-    pool.replicas.raises = not pool.pool.settings.autoscaler or first_seen or pool.now >= ends
+    pool.replicas.raises = not pool.pool.settings.autoscaler or first_seen or pool.now >= since + pool.pool.standstill
 
 
 def raise_to_minimum(pool: PoolDraft) -> None:

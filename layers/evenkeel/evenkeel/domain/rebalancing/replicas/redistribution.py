@@ -21,7 +21,7 @@ def redistribute(pool: PoolDraft) -> None:
     while a request is in progress in the pool, because the journal stores one change at a time.
     """
     unplaced = pool.pool.unplaced
-    if not unplaced and not any(draft.state is State.FENCED and draft.stuck for draft in pool.groups):
+    if not unplaced and not any([draft.state is State.FENCED and draft.stuck for draft in pool.groups]):
         return
     takers = [draft for draft in pool.groups if draft.takes_nodes]
     room = sum(draft.room for draft in takers)

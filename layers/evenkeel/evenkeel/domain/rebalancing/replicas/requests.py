@@ -12,6 +12,7 @@ from evenkeel.domain.model.demand import KeptNodes
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.plans import Removal
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.water_fill import Bucket, water_fill
 from evenkeel.domain.rebalancing.replicas.deletion import remove
@@ -23,15 +24,15 @@ def begin_request(pool: PoolDraft) -> None:
     The journal stores one change at a time. A request that the plan itself makes also waits while the plan lowers
     replicas. Until the lower number is written, the machines of these replicas may still register.
     """
-    step = pool.convergence.state.step
-    gives_in_step = (
-        pool.request.current is not None and pool.request.current.nodes < 0 and step is not None and step.is_open
-    )
-    if pool.request.current is not None and pool.request.current.is_of_plan:
+    step, request = pool.convergence.state.step, pool.request.current
+    if request is None:
+        return
+    gives_in_step = request.nodes < 0 and step is not None and step.is_open
+    if request.is_of_plan:
         if pool.moves or gives_in_step or any(draft.requested < draft.group.requested for draft in pool.groups):
-            _drop(pool, pool.request.current)
+            _drop(pool, request)
     elif pool.pool.scale_request is None and (pool.moves or gives_in_step):
-        pool.request.current, pool.request.waits = None, pool.request.current
+        pool.request.current, pool.request.waits = None, request
 
 
 def _drop(pool: PoolDraft, request: ScaleRequest) -> None:
@@ -152,8 +153,8 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
             if less:
                 draft.requested -= less
                 draft.journal_delta -= less
-                draft.removal.may_remove_running = True
-                draft.removal.keeps = pool.request.kept.machines if pool.request.kept is not None else frozenset()
+                keeps = pool.request.kept.machines if pool.request.kept is not None else frozenset()
+                draft.removal = Removal(may_remove_running=True, keeps=keeps)
                 allowed -= less
                 unmet -= less
                 draft.add_reason(Rule.GIVES_BACK, count=less, nodes=request.nodes, request=request.id)

@@ -1,0 +1,85 @@
+"""What a plan costs: one plan per pool and check, in a time that a fixed amount of plain Python bounds."""
+
+import gc
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from bench.planning import plan_balanced, quiet_pools, reference_work, uneven_pools
+from evenkeel.domain.model.choices import DemandStage, Level, Size
+from evenkeel.domain.model.drafts import PoolDraft
+from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.plans import Plan
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.model.workload import Workload
+from evenkeel.domain.plan import plan
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from tests.builders import NOW, zones
+from tests.parts import make
+from tests.workloads import node, pod, template
+
+# The most time of plan() for 1,000 groups, in times of ``reference_work()``. Measured: 5.9 to 6.6, alone and next to
+# ten busy processes on two cores.
+MOST_TIMES_REFERENCE = 9.5
+
+
+def cpu_of(work: Callable[[], object]) -> float:
+    """Return the processor time of a call, without garbage collection, which depends on the rest of the process."""
+    gc.collect()
+    gc.disable()
+    try:
+        began = time.process_time()
+        work()
+        return time.process_time() - began
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("groups", [quiet_pools(100), uneven_pools(100)], ids=["quiet", "uneven"])
+def test_a_plan_takes_no_longer_than_a_fixed_amount_of_plain_python(groups: Sequence[NodeGroup]) -> None:
+    plan_balanced(groups, ClusterState())  # warms caches
+    pairs = [(cpu_of(lambda: plan_balanced(groups, ClusterState())), cpu_of(reference_work)) for _ in range(10)]
+    of_plan, of_reference = (min(times) for times in zip(*pairs, strict=True))
+    assert of_plan * 1000 / len(groups) < MOST_TIMES_REFERENCE * of_reference
+
+
+def counted_plans(stage: DemandStage, *, waits: bool, level: Level = Level.OFF) -> tuple[Plan, Counter[str]]:
+    """Plan two pools of three zones with one node each, and count the sizings of each pool."""
+    count: Counter[str] = Counter()
+
+    def size(pool: PoolDraft) -> Sequence[Size]:
+        count[pool.pool.id.name] += 1
+        return BALANCED.size(pool)
+
+    groups = [
+        each for name in ("x", "y") for each in zones([1, 1, 1], pool=name, template=template(), pool_min=3, pool_max=9)
+    ]
+    nodes = tuple(
+        node(f"n-{each.key.name}", str(each.identity.zone), group=each.key, created_at=NOW) for each in groups
+    )
+    pods = tuple(pod(f"p-{each.name}", cpu="3", node=each.name) for each in nodes)
+    workload = Workload(nodes=nodes, pods=(*pods, pod("waits", cpu="3")) if waits else pods)
+    policy = make(Policy, strategy=replace(BALANCED, size=size), demand=stage, level=level, autoscaler=False)
+    made = plan(Observation(groups=tuple(groups), workload=workload), ClusterState(), policy, NOW)
+    return made, count
+
+
+@pytest.mark.parametrize("level", [Level.OFF, Level.CONVERGE])
+@pytest.mark.parametrize("stage", [DemandStage.ADVISE, DemandStage.SCALE_UP, DemandStage.FULL])
+def test_each_pool_is_planned_once_if_no_pod_waits(stage: DemandStage, level: Level) -> None:
+    made, count = counted_plans(stage, waits=False, level=level)
+    assert made.demand is not None
+    assert all(pool.demand.advice is not None for pool in made.pools)
+    assert count == {"x": 1, "y": 1}
+
+
+def test_only_the_pool_that_gets_a_node_for_a_pod_is_planned_again() -> None:
+    made, count = counted_plans(DemandStage.SCALE_UP, waits=True)
+    grown = [pool.id.name for pool in made.pools if pool.changes and pool.request.current is not None]
+    assert len(grown) == 1
+    assert count == {name: 2 if name in grown else 1 for name in ("x", "y")}
