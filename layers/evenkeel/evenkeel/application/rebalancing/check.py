@@ -50,6 +50,7 @@ class CheckSummary:
     steady_clusters: dict[str, SteadyState] = field(default_factory=dict)  # clusters whose quick check found no change
     failed: int = 0  # the number of checks that failed because of the table or a queue
     cluster_healths: dict[str, ClusterHealth] = field(default_factory=dict)  # only clusters with incidents
+    resting: set[str] = field(default_factory=set)  # clusters that are checked less often now
     measured: set[str] = field(default_factory=set)  # clusters whose records enable metrics per cluster
 
     def metrics(self) -> dict[str, int]:
@@ -142,12 +143,14 @@ class CheckClusters:
         seen = sorted([*summary.steady_clusters, *(run.cluster for run in summary.full_checks if run.seen)])
         try:
             if seen:
-                self.store.save_checked_at(seen, self.clock.now())
+                self.store.save_checked_at(seen, self.clock.now(), sorted(summary.resting.intersection(seen)))
         except EvenkeelError as error:  # the next check stores a newer time
             _log.warning("not stored that %s clusters were checked: %s", len(seen), error)
 
     def _check(self, cluster: str, steady: SteadyCluster | None, remaining: Remaining, summary: CheckSummary) -> None:
         run = RunSummary(cluster=cluster)
+        if steady is not None and steady.is_resting(self.clock.now()):
+            summary.resting.add(cluster)
         try:
             change: _Change | None = _NEEDS_FULL_CHECK
             if steady is not None and self._may_check_quickly(steady, summary):
@@ -188,8 +191,8 @@ class CheckClusters:
     # Quick checks
 
     def _may_check_quickly(self, steady: SteadyCluster, summary: CheckSummary) -> bool:
-        record = steady.record
-        if is_full_check(record.id, record.scan_interval, self.clock.now()):
+        record, now = steady.record, self.clock.now()
+        if is_full_check(record.id, steady.check_interval(now), now):
             return False
         return not is_affected(record, summary.offerings, steady.steady.zones)
 
@@ -303,11 +306,11 @@ class CheckClusters:
         If a run has deleted the stored state, the new state is stored at once. Otherwise it is stored at the cluster's
         next regular full check, so that the requests of all clusters are spread over time.
         """
-        record, before = stored.record, stored.steady
+        now, before = self.clock.now(), stored.steady
         has_ended = before is not None and not before.seen
-        if not has_ended and not is_full_check(record.id, record.scan_interval, self.clock.now()):
+        if not has_ended and not is_full_check(stored.record.id, stored.check_interval(now), now):
             return None
-        steady = planned.steady(stored)
+        steady = planned.steady(stored, now)
         return steady if steady and (before is None or before.is_followed_by(steady)) else None
 
 

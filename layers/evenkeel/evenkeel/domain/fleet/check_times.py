@@ -3,7 +3,8 @@
 Scans check the clusters at seconds that are spread over the minute. After a change, a timer adds follow-up checks of
 the changed cluster. Only one follow-up check is due at a time, and follow-up checks end when nothing changes any more.
 An unreachable cluster is checked alone, and less often. A steady cluster gets quick checks, and a full check every 15
-minutes.
+minutes. With ``scan_interval: auto``, a steady cluster rests while its events are proven (``event_source``): it is
+checked every five minutes.
 """
 
 import hashlib
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import accumulate
 from math import ceil
-from typing import Self
+from typing import Final, Literal, Self
 
 # The times from a write to its first follow-up check, and from each follow-up check to the next while nothing changes.
 # Follow-up checks find an autoscaler's /scale patch that arrived after Evenkeel's write. The API server accepts such a
@@ -132,6 +133,8 @@ def after_no_answer(unreachable: Unreachable | None, now: datetime, why: str) ->
 _WHOLE_LOOKS_APART = 15 * _MINUTE
 # The least time between two stored steady states of a cluster whose objects change without causing writes.
 _SETTLED_ANEW_AFTER = timedelta(hours=1)
+# A rest is extended in the last time before its end. Two full checks fit into this time.
+_RENEWED_BEFORE = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,10 +147,18 @@ class SteadyState:
     zones: frozenset[str] = frozenset()
     headroom: int = 0
     imbalance: int = 0
+    rests_until: datetime | None = None  # until then, a few checks are enough; None: the cluster does not rest
 
     def is_followed_by(self, other: Self) -> bool:
         """Return True if the steady state of another check should replace this one."""
-        return not self.seen or (other.seen != self.seen and other.at >= self.at + _SETTLED_ANEW_AFTER)
+        has_changed = other.seen != self.seen and other.at >= self.at + _SETTLED_ANEW_AFTER
+        return not self.seen or has_changed or self._rests_longer_in(other)
+
+    def _rests_longer_in(self, other: Self) -> bool:
+        """Return True if the other state begins a rest, or extends one that is about to end."""
+        if other.rests_until is None or self.rests_until is None:
+            return other.rests_until is not None
+        return self.rests_until < min(other.rests_until, other.at + _RENEWED_BEFORE)
 
 
 def is_full_check(cluster: str, interval: int, now: datetime) -> bool:
@@ -158,6 +169,23 @@ def is_full_check(cluster: str, interval: int, now: datetime) -> bool:
 
 
 # Scans
+
+AUTO: Final = "auto"
+Interval = int | Literal["auto"]
+"""The ``scan_interval`` of a record, in seconds."""
+_RESTING = 5 * _MINUTE
+
+
+def is_resting(rests_until: datetime | None, now: datetime) -> bool:
+    """Return True if a few checks are enough. ``rests_until``: as in the cluster's ``SteadyState``."""
+    return rests_until is not None and now < rests_until
+
+
+def check_interval(interval: Interval, *, resting: bool) -> int:
+    """Return the seconds between a cluster's checks."""
+    if interval == AUTO:
+        return _RESTING if resting else _MINUTE
+    return interval
 
 
 def is_due(cluster: str, interval: int, tick: datetime) -> bool:
