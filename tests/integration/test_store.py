@@ -495,8 +495,8 @@ class TestReadingAgain:
     def test_a_change_by_hand_is_read_although_its_version_is_the_same(
         self, kept: Kept, registered: ActionStore
     ) -> None:
-        assert registered.load("demo").record.scan_interval == 60
-        kept.change("demo", "META", kept.text("demo", "META").replace('"scan_interval":60', '"scan_interval":120'))
+        assert registered.load("demo").record.scan_interval == "auto"
+        kept.change("demo", "META", kept.text("demo", "META").replace('"scan_interval":"auto"', '"scan_interval":120'))
         assert registered.load("demo").record.scan_interval == 120
 
 

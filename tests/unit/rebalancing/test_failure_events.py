@@ -361,8 +361,8 @@ NO_FLEET_ERROR = {"CreateFleetResponse": {"errorSet": ""}}
 @pytest.mark.parametrize(
     ("given", "kind"),
     [
-        (event("failure-kubernetes-event", type="Normal"), "no failure"),
-        (event("failure-kubernetes-event", reason="SuccessfulCreate"), "no failure"),
+        (event("failure-kubernetes-event", type="Normal", clusterName=""), "no failure"),
+        (involved("failure-kubernetes-event", kind="AWSMachine", labels={}), "no failure"),
         (involved("failure-kubernetes-event", kind="Pod", apiVersion="v1"), "no failure"),
         (involved("failure-kubernetes-event", kind="Machine", apiVersion="v1"), "no failure"),
         (event("failure-kubernetes-pod", reason="Preempted"), "no failure"),

@@ -22,8 +22,8 @@ DOUBTED_FOR = timedelta(days=7)
 ALERT_FOR = timedelta(minutes=15)
 # A check each minute finds a failure within this time. Events must not be slower.
 _AS_FAST_AS_CHECKS = timedelta(minutes=1)
-# The least time between two stored proofs.
-_PROVEN_ANEW_AFTER = timedelta(hours=1)
+# The least time between two stored proofs, and between two stored late events.
+_STORED_ANEW_AFTER = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,17 +60,17 @@ def after_event(
 
     ``is_failure``: the event reports a failure that was unknown before. If it is late, it counts as missed.
     """
-    delay = now - occurred_at
+    delay, known = now - occurred_at, source.missed_at
     if is_failure and delay > _AS_FAST_AS_CHECKS:
-        return replace(source, missed_at=now, missed_group="")
+        is_stored = known is not None and not source.missed_group and abs(now - known) < _STORED_ANEW_AFTER
+        return source if source.proven_at is None or is_stored else replace(source, missed_at=now, missed_group="")
     if (
         group is None or abs(delay) > CLOCKS_AGREE
     ):  # so the event took a minute at most, even if its sender's clock is ahead
         return source
-    missed = source.missed_at
-    if missed is not None and source.missed_group == str(group) and now - missed <= _AS_FAST_AS_CHECKS:
+    if known is not None and source.missed_group == str(group) and now - known <= _AS_FAST_AS_CHECKS:
         return EventSource(proven_at=now)  # a check was faster than the event
-    is_fresh = source.proven_at is not None and timedelta(0) <= now - source.proven_at < _PROVEN_ANEW_AFTER
+    is_fresh = source.proven_at is not None and timedelta(0) <= now - source.proven_at < _STORED_ANEW_AFTER
     return source if is_fresh else replace(source, proven_at=now)
 
 
