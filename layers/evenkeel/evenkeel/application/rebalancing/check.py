@@ -5,7 +5,7 @@ check carries out the run with a substitute table and bus, which raise an error 
 
 A steady cluster gets a quick check. While its node groups are the same objects in the same versions, a run has nothing
 to do. Runs store these versions, because checks have no right to store them. Each cluster gets a full check about every
-15 minutes.
+15 minutes; while it rests, every hour.
 """
 
 import logging
@@ -192,7 +192,7 @@ class CheckClusters:
 
     def _may_check_quickly(self, steady: SteadyCluster, summary: CheckSummary) -> bool:
         record, now = steady.record, self.clock.now()
-        if is_full_check(record.id, steady.check_interval(now), now):
+        if is_full_check(record.id, steady.check_interval(now), now, resting=steady.is_resting(now)):
             return False
         return not is_affected(record, summary.offerings, steady.steady.zones)
 
@@ -307,8 +307,8 @@ class CheckClusters:
         next regular full check, so that the requests of all clusters are spread over time.
         """
         now, before = self.clock.now(), stored.steady
-        has_ended = before is not None and not before.seen
-        if not has_ended and not is_full_check(stored.record.id, stored.check_interval(now), now):
+        has_ended, interval = before is not None and not before.seen, stored.check_interval(now)
+        if not has_ended and not is_full_check(stored.record.id, interval, now, resting=stored.is_resting(now)):
             return None
         steady = planned.steady(stored, now)
         return steady if steady and (before is None or before.is_followed_by(steady)) else None

@@ -4,7 +4,7 @@ Scans check the clusters at seconds that are spread over the minute. After a cha
 the changed cluster. Only one follow-up check is due at a time, and follow-up checks end when nothing changes any more.
 An unreachable cluster is checked alone, and less often. A steady cluster gets quick checks, and a full check every 15
 minutes. With ``scan_interval: auto``, a steady cluster rests while its events are proven (``event_source``): it is
-checked every five minutes.
+checked every five minutes, and gets a full check every hour.
 """
 
 import hashlib
@@ -130,11 +130,11 @@ def after_no_answer(unreachable: Unreachable | None, now: datetime, why: str) ->
 
 # The seconds between full checks. A quick check lists only the known node groups. A full check also detects changes of
 # owners, kinds and templates, and applies the rules of a new release of Evenkeel.
-_WHOLE_LOOKS_APART = 15 * _MINUTE
+_WHOLE_LOOKS_APART, _WHOLE_LOOKS_APART_IN_REST = 15 * _MINUTE, 60 * _MINUTE
 # The least time between two stored steady states of a cluster whose objects change without causing writes.
 _SETTLED_ANEW_AFTER = timedelta(hours=1)
 # A rest is extended in the last time before its end. Two full checks fit into this time.
-_RENEWED_BEFORE = timedelta(minutes=30)
+_RENEWED_BEFORE = timedelta(hours=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,11 +161,12 @@ class SteadyState:
         return self.rests_until < min(other.rests_until, other.at + _RENEWED_BEFORE)
 
 
-def is_full_check(cluster: str, interval: int, now: datetime) -> bool:
+def is_full_check(cluster: str, interval: int, now: datetime, *, resting: bool = False) -> bool:
     """Return True if the cluster is due for a full check. ``interval``: the seconds between its scans."""
     minutes = max(1, interval // _MINUTE)
     turn = (int(now.timestamp()) // _MINUTE + _spread(cluster, 0)) // minutes
-    return turn % max(1, _WHOLE_LOOKS_APART // (minutes * _MINUTE)) == 0
+    apart = _WHOLE_LOOKS_APART_IN_REST if resting else _WHOLE_LOOKS_APART
+    return turn % max(1, apart // (minutes * _MINUTE)) == 0
 
 
 # Scans
