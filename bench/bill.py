@@ -273,9 +273,7 @@ def dashboard_metrics() -> set[str]:
 
 _ROWS = (
     ("Lambda `check`", Stack.lamda),
-    ("SQS", Stack.queue),
-    ("DynamoDB", Stack.table),
-    ("logs", Stack.logs),
+    ("SQS, DynamoDB, logs", lambda stack: stack.queue() + stack.table() + stack.logs()),
     (f"{RUNS} runs with patches, and after them", Stack.runs),
     ("egress to the internet", Stack.egress),
     ("the stack's own, shared", Stack.fixed),
