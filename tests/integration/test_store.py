@@ -989,7 +989,8 @@ class TestChecks:
         assert store.checked_at() == {"blue": NOW + MINUTE, "green": NOW - MINUTE}
         store.save_checked_at(["blue", "green"], NOW + 2 * MINUTE)
         assert store.checked_at() == dict.fromkeys(("blue", "green"), NOW + 2 * MINUTE)
-        store.save_checked_at(["blue", "green"], NOW + 3 * MINUTE, ["green"])
+        store.save_checked_at(["blue"], NOW + 3 * MINUTE, ["green"])
+        assert store.checked_at() == dict.fromkeys(("blue", "green"), NOW + 3 * MINUTE)
         assert store.checked_at().resting == {"green"}
         assert store.checked_at().interval("green", "auto") == 300
         store.save_checked_at(["green"], NOW + 4 * MINUTE)

@@ -58,7 +58,7 @@ class Stack(House):
             self.scan.tick(self.tick)
             for chunk in self.queue.looks:
                 self.clock.at = self.tick + chunk.delay * SECOND
-                self.look(chunk.clusters, plenty)
+                self.look(chunk.clusters, plenty, chunk.rests)
                 self.carry_out()
                 self.checked.append(self.clock.at)
 

@@ -66,7 +66,7 @@ class CheckedAt:
 
     at: datetime
     clusters: tuple[str, ...]
-    resting: tuple[str, ...] = ()  # those that are checked less often now
+    resting: tuple[str, ...] = ()  # further clusters, which are checked every five minutes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +170,7 @@ def shared_entry(
 
 def looked_at_entry(clusters: Sequence[str], at: datetime, resting: Sequence[str] = ()) -> Entry:
     """Return the entry that stores when these clusters were read. The same clusters always get the same sort key."""
-    digest = hashlib.sha256("\n".join(clusters).encode()).hexdigest()[:16]
+    digest = hashlib.sha256("\n".join(sorted([*clusters, *resting])).encode()).hexdigest()[:16]
     return shared_entry(digest, CheckedAt(at=at, clusters=tuple(clusters), resting=tuple(resting)), None, at)
 
 
@@ -303,7 +303,8 @@ def last_check_times(items: Mapping[str, Stored], now: datetime) -> CheckTimes:
         if not item.has_expired(now):
             with _dropped():
                 look = read_stored(CheckedAt, item.text, f"{LOOKED_AT} {key}")
-                newest = {cluster: look.at for cluster in look.clusters if look.at >= latest.get(cluster, look.at)}
+                listed = (*look.clusters, *look.resting)
+                newest = {cluster: look.at for cluster in listed if look.at >= latest.get(cluster, look.at)}
                 latest.update(newest)
                 latest.resting = (latest.resting - set(newest)) | (set(look.resting) & newest.keys())
     return latest

@@ -315,7 +315,7 @@ class DynamoStore:
         )
 
     def save_checked_at(self, clusters: Sequence[str], at: datetime, resting: Sequence[str] = ()) -> None:
-        """Store when these clusters were checked, and which of them are resting.
+        """Store when these clusters were checked, and the resting clusters beside them.
 
         The write has no condition, because the times of parallel writes differ only by seconds.
         """

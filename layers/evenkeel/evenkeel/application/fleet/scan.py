@@ -89,17 +89,20 @@ class Scan:
     def _check(
         self, registered: dict[str, Registration | str], resting: Mapping[str, datetime], at: datetime
     ) -> ScanResult:
-        due, broken = [], {}
+        due, others, broken = [], [], {}
         for cluster, record in registered.items():
             if isinstance(record, str):
                 broken[cluster] = record
                 _log.error("cluster cannot be scanned: %s", record, extra={"cluster": cluster})
                 continue
-            interval = check_interval(record.scan_interval, resting=is_resting(resting.get(cluster), at))
+            rests = is_resting(resting.get(cluster), at)
+            interval = check_interval(record.scan_interval, resting=rests)
             if is_due(cluster, interval, at):
                 due.append((cluster, interval))
+            elif rests:
+                others.append(cluster)
         late = max(0, int((self.clock.now() - at).total_seconds()))
-        chunks = chunks_of_minute(due, CHUNK)
+        chunks = chunks_of_minute(due, CHUNK, others)
         self.queue.request_checks([replace(chunk, delay=max(0, chunk.delay - late)) for chunk in chunks])
         # A run opens an incident for the invalid record. SQS drops repeated messages for five minutes.
         for cluster in broken:

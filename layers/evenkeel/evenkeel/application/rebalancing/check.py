@@ -119,12 +119,16 @@ class CheckClusters:
         store = cast(RunStore, _RecordingPorts())
         return RunPorts(store=store, bus=_RecordingPorts(), clock=self.clock, random_bytes=bytes)
 
-    def __call__(self, clusters: Sequence[str], remaining: Remaining) -> CheckSummary:
-        """Check these clusters, and return the results. An error of one cluster does not affect the others."""
+    def __call__(self, clusters: Sequence[str], remaining: Remaining, rests: Sequence[str] = ()) -> CheckSummary:
+        """Check these clusters, and return the results. An error of one cluster does not affect the others.
+
+        ``rests``: resting clusters that are not due. The time of their last check is stored with that of the others, so
+        that the stored item always has the same clusters.
+        """
         summary = CheckSummary(alone=len(clusters) == 1, offerings=read_offerings(self.store))
         steady = self._steady(clusters)
         self.together([partial(self._check, cluster, steady.get(cluster), remaining, summary) for cluster in clusters])
-        self._save_checked_at(summary)
+        self._save_checked_at(summary, rests)
         return summary
 
     def split(self, clusters: Sequence[str]) -> None:
@@ -138,12 +142,13 @@ class CheckClusters:
             _log.warning("steady clusters not read: %s", error)
             return {}
 
-    def _save_checked_at(self, summary: CheckSummary) -> None:
+    def _save_checked_at(self, summary: CheckSummary, rests: Sequence[str]) -> None:
         """Store when these clusters were read. Otherwise a quiet cluster would look as if checks no longer read it."""
-        seen = sorted([*summary.steady_clusters, *(run.cluster for run in summary.full_checks if run.seen)])
+        seen = {*summary.steady_clusters, *(run.cluster for run in summary.full_checks if run.seen)}
+        resting = sorted({*rests, *(summary.resting & seen)})
         try:
-            if seen:
-                self.store.save_checked_at(seen, self.clock.now(), sorted(summary.resting.intersection(seen)))
+            if seen or resting:
+                self.store.save_checked_at(sorted(seen.difference(resting)), self.clock.now(), resting)
         except EvenkeelError as error:  # the next check stores a newer time
             _log.warning("not stored that %s clusters were checked: %s", len(seen), error)
 

@@ -36,7 +36,7 @@ class CheckStamps(Protocol):
     """Stores when each cluster was last read."""
 
     def save_checked_at(self, clusters: Sequence[str], at: datetime, resting: Sequence[str] = ()) -> None:
-        """Write the time at which these clusters were read, and which of them are resting, in one write."""
+        """Write the time at which these clusters, and the resting clusters beside them, were read, in one write."""
 
 
 class RunStore(ClusterStore, LeaseStore, HealthStore, OfferingStore, CheckStamps, Protocol):

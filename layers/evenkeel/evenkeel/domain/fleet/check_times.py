@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from math import ceil
 from typing import Final, Literal, Self
 
@@ -31,6 +31,8 @@ _CLOCKS_APART = timedelta(seconds=10)
 _MINUTE = 60
 # The most clusters that one call of the function ``check`` reads. They share the fixed cost of the call.
 CHUNK = 50
+# The most resting clusters in a chunk, because their ids are in its message and in one item.
+_RESTING_IN_CHUNK = 500
 # Further lost answers within this time count as the same problem, and add no checks.
 _SAME_MATTER = timedelta(hours=1)
 
@@ -200,6 +202,7 @@ class Chunk:
     """Clusters that one call checks in parallel, after ``delay`` seconds."""
 
     clusters: tuple[str, ...]
+    rests: tuple[str, ...] = ()  # resting clusters that are not checked now, and whose last check still counts
     delay: int = 0
 
 
@@ -209,32 +212,51 @@ def chunks_of(clusters: Sequence[str], delay: int = 0) -> list[Chunk]:
     return [Chunk(clusters=tuple(clusters[start : start + CHUNK]), delay=delay) for start in starts]
 
 
-def chunks_of_minute(due: Iterable[tuple[str, int]], size: int) -> list[Chunk]:
+def chunks_of_minute(due: Iterable[tuple[str, int]], size: int, resting: Iterable[str] = ()) -> list[Chunk]:
     """Return the chunks of one minute. A cluster with an interval below a minute is in several chunks.
 
     Each cluster has its own second, which follows from its name. There are as few chunks as possible, of about equal
-    size. A chunk starts at the second of its first cluster. The chunks have the same clusters every minute.
+    size. A chunk starts at the second of its first cluster. The chunks have the same clusters every minute, if those
+    that rest are counted.
 
     Args:
         due: The clusters with their intervals, in seconds.
-        size: The most clusters in one chunk.
+        size: The most clusters that one chunk checks.
+        resting: Resting clusters that are not due in this minute.
     """
     rounds: dict[int, list[tuple[int, str]]] = {}  # each round has each cluster at most once
     for cluster, interval in due:
         step = _MINUTE // ceil(_MINUTE / interval)  # the interval, shortened so that it divides the minute
         for number, second in enumerate(range(_spread(cluster, 4) % step, _MINUTE, step)):
             rounds.setdefault(number, []).append((second, cluster))
+    others = [(_spread(cluster, 4) % _MINUTE, cluster) for cluster in resting]
     return [
-        Chunk(clusters=tuple(cluster for _, cluster in part), delay=part[0][0])
-        for checks in rounds.values()
-        for part in _parts(sorted(checks), size)
+        Chunk(
+            clusters=tuple(cluster for _, cluster in checks),
+            rests=tuple(cluster for _, cluster in rests),
+            delay=checks[0][0],
+        )
+        for number, checks in rounds.items()
+        for checks, rests in _parts(checks, size, [] if number else others)
+        if checks
     ]
 
 
-def _parts(checks: Sequence[tuple[int, str]], size: int) -> list[Sequence[tuple[int, str]]]:
-    count = ceil(len(checks) / size)
-    ends = list(accumulate(len(checks) // count + (place < len(checks) % count) for place in range(count)))
-    return [checks[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+_Turns = list[tuple[int, str]]
+
+
+def _parts(checks: _Turns, size: int, others: _Turns) -> list[tuple[_Turns, _Turns]]:
+    """Return the parts of a minute: the checks, and the clusters that only rest."""
+    everything, rests, count = sorted([*checks, *others]), set(others), ceil(len(checks) / size)
+    if rests:  # the checks change each minute, but this number seldom does
+        count = 1 << (count - 1).bit_length()
+    while True:
+        ends = [0, *accumulate(len(everything[place::count]) for place in range(count))]
+        parts = [everything[start:end] for start, end in pairwise(ends)]
+        split = [([at for at in part if at not in rests], [at for at in part if at in rests]) for part in parts]
+        if all(len(due) <= size and len(idle) <= _RESTING_IN_CHUNK for due, idle in split):
+            return split
+        count *= 2
 
 
 def _spread(cluster: str, start: int) -> int:
