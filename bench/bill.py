@@ -89,7 +89,8 @@ class Stack:
     def _chunks(self) -> float:
         """Return the chunks of a minute."""
         due = self.clusters * self._checks
-        return min(due, 1) if due <= _CHUNK else ceil(due / _CHUNK)
+        chunks = ceil(due / _CHUNK)
+        return min(due, 1) if chunks == 1 else 1 << (chunks - 1).bit_length() if self.rests else chunks
 
     @property
     def _in_chunk(self) -> float:
@@ -135,7 +136,7 @@ class Stack:
     def table(self) -> float:
         """Return the cost of DynamoDB reads and writes for checks."""
         reads = (self._sum(lambda check: self._traffic(check, "half_read_units")) + self._share) / 2 * READ
-        ids = self._in_chunk * (2 if self.rests else 1)  # those of resting clusters are twice in the item
+        ids = max(1, 1 / self._share)  # also those of clusters that rest
         checked = ceil((_CHECKED_ITEM + ids * ID_BYTES) / 1024) * self._share * WRITE
         return MINUTES * (reads + checked)
 
