@@ -57,7 +57,7 @@ class Stack(House):
             self.queue.looks.clear()
             self.scan.tick(self.tick)
             for chunk in self.queue.looks:
-                self.clock.at = self.tick + chunk.delay * SECOND
+                self.clock.at = max(self.clock.at, self.tick + chunk.delay * SECOND)
                 self.look(chunk.clusters, plenty, chunk.rests)
                 self.carry_out()
                 self.checked.append(self.clock.at)
