@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from math import ceil
@@ -18,12 +18,12 @@ from typing import Any
 
 from bench.rows import Rows
 from evenkeel.adapters.aws.metrics import HEARTBEAT
-from evenkeel.domain.fleet.check_times import SECOND_CHECKS, is_full_check
+from evenkeel.domain.fleet.check_times import AUTO, SECOND_CHECKS, check_interval, is_full_check
 from sandbox.template import Template
 
-GROUPS = (3, 300)
+GROUPS = (3, 30)
 CLUSTERS = (1, 40, 100, 1_000, 10_000)
-CHECKS = 43_200  # one a minute
+MINUTES = 43_200
 _MILLION, _GB = 1e6, 1e9
 
 # Prices
@@ -59,10 +59,11 @@ ROUND_TRIP = 0.01  # seconds of one request to a workload cluster; pages are rea
 _WITH_OTHERS = 2_000  # pods that a chunk with other clusters reads, as in the product
 _CHECKED_ITEM = 120  # bytes of the item of checked clusters without ids
 _CHUNK, _CONNECTIONS = 50, 600  # as in the product
+_REST = check_interval(AUTO, resting=True) / 60  # minutes
 
 _MINUTES = [datetime(2026, 11, 21, tzinfo=UTC) + timedelta(minutes=minute) for minute in range(60)]
-# The share of full checks: a cluster is due for one, or is not steady.
-FULL = mean(is_full_check("cluster", 60, minute) for minute in _MINUTES) + RUNS * BUSY / 730
+NOT_STEADY = RUNS * BUSY / 730
+SIGNS = 30  # events a month that prove the source
 
 
 @dataclass(frozen=True)
@@ -72,37 +73,56 @@ class Stack:
     figures: Mapping[Any, Any]
     groups: int
     clusters: int
+    rests: bool = False  # True: ``scan_interval: auto`` and a proven event source
 
     @property
-    def _chunks(self) -> int:
-        return ceil(self.clusters / _CHUNK)
+    def _checks(self) -> float:
+        """Return the checks of one cluster in a minute."""
+        return 1 / _REST * (1 - NOT_STEADY) + NOT_STEADY if self.rests else 1
+
+    @property
+    def _full(self) -> float:
+        """Return the full checks of one cluster in a minute: it is due for one, or is not steady."""
+        return mean(is_full_check("cluster", 60, minute, resting=self.rests) for minute in _MINUTES) + NOT_STEADY
+
+    @property
+    def _chunks(self) -> float:
+        """Return the chunks of a minute."""
+        due = self.clusters * self._checks
+        chunks = ceil(due / _CHUNK)
+        return min(due, 1) if chunks == 1 else 1 << (chunks - 1).bit_length() if self.rests else chunks
 
     @property
     def _in_chunk(self) -> float:
-        return self.clusters / self._chunks
+        return self.clusters * self._checks / self._chunks
+
+    @property
+    def _share(self) -> float:
+        """Return the chunks of a minute for each cluster."""
+        return self._chunks / self.clusters
 
     @property
     def way(self) -> str:
-        """Return ``kept`` where an instance keeps its connections to all clusters."""
-        return "kept" if self.clusters <= _CONNECTIONS else "met anew"
+        """Return ``kept`` where an instance keeps its connections to all clusters. API servers do for 90 seconds."""
+        return "kept" if self.clusters <= _CONNECTIONS and not self.rests else "met anew"
 
-    def _mean(self, figure: Callable[[str], float]) -> float:
-        """Return the mean of a figure over quick and full checks."""
-        return figure("quick") * (1 - FULL) + figure("full") * FULL
+    def _sum(self, figure: Callable[[str], float]) -> float:
+        """Return the sum of a figure over the quick and full checks of a minute."""
+        return figure("quick") * (self._checks - self._full) + figure("full") * self._full
 
-    def _traffic(self, name: str) -> float:
-        return self._mean(lambda check: float(self.figures[f"traffic {check} {self.way}", self.groups][name]))
+    def _traffic(self, check: str, name: str) -> float:
+        return float(self.figures[f"traffic {check} {self.way}", self.groups][name])
 
     @property
     def cpu(self) -> float:
-        """Return the seconds of one check."""
+        """Return the processor's seconds for the checks of a minute."""
         size = 1 if self._in_chunk < 10 else _CHUNK
-        return self._mean(lambda check: self.figures[f"{check} {self.way} {self.groups} {size}"]["cpu_ms"] / 1000)
+        return self._sum(lambda check: self.figures[f"{check} {self.way} {self.groups} {size}"]["cpu_ms"] / 1000)
 
     def lamda(self) -> float:
         """Return the cost of Lambda for checks."""
-        wait = WAITS * self.memory("CheckFunction") / self._in_chunk
-        return CHECKS * ((self.cpu * GB_PER_PROCESSOR + wait) * GB_SECOND + INVOCATION / self._in_chunk)
+        wait = WAITS * self.memory("CheckFunction") * self._share
+        return MINUTES * ((self.cpu * GB_PER_PROCESSOR + wait) * GB_SECOND + INVOCATION * self._share)
 
     @staticmethod
     def memory(function: str) -> float:
@@ -111,17 +131,18 @@ class Stack:
 
     def queue(self) -> float:
         """Return the cost of SQS requests for checks."""
-        return CHECKS * (1 / min(10, self._chunks) + 2) / self._in_chunk * SQS
+        return MINUTES * (1 / max(1, min(10, self._chunks)) + 2) * self._share * SQS
 
     def table(self) -> float:
         """Return the cost of DynamoDB reads and writes for checks."""
-        reads = (self._traffic("half_read_units") + 1 / self._in_chunk) / 2 * READ
-        checked = ceil((_CHECKED_ITEM + self._in_chunk * ID_BYTES) / 1024) / self._in_chunk * WRITE
-        return CHECKS * (reads + checked)
+        reads = (self._sum(lambda check: self._traffic(check, "half_read_units")) + self._share) / 2 * READ
+        ids = max(1, 1 / self._share)  # also those of clusters that rest
+        checked = ceil((_CHECKED_ITEM + ids * ID_BYTES) / 1024) * self._share * WRITE
+        return MINUTES * (reads + checked)
 
     def logs(self) -> float:
         """Return the cost of the checks' logs."""
-        return CHECKS * (self._traffic("log_bytes") + PLATFORM_LOG) / self._in_chunk * LOGS
+        return MINUTES * PLATFORM_LOG * self._share * LOGS
 
     def runs(self) -> float:
         """Return the cost of runs with patches, and of the runs that follow them."""
@@ -134,23 +155,32 @@ class Stack:
         after += self.figures[f"traffic full {self.way}", self.groups]["half_read_units"] * READ
         after += 3 * (FIFO + SQS) + PLATFORM_LOG * LOGS
         run += RUN_EVENTS * EVENT + outage["log_bytes"] * LOGS + FOLLOWING * after
-        return RUNS * (run + 4 * WRITE)  # its steady state ends and begins
+        run += (6 if self.rests else 4) * WRITE  # its steady state ends and begins, and its rest
+        event = EVENT + outage["event_cpu_ms"] / 1000 * GB_PER_PROCESSOR * GB_SECOND + INVOCATION + WRITE + 2 * READ
+        return RUNS * run + (SIGNS * (event + after) if self.rests else 0)
 
     def fixed(self) -> float:
         """Return a cluster's share of the stack's own costs."""
         scan = self.figures["scan", self.clusters]
         ticks = scan["cpu"] * GB_PER_PROCESSOR * GB_SECOND + INVOCATION + scan["half_read_units"] / 2 * READ + SCHEDULED
-        return (CHECKS * ticks + sum(own().values())) / self.clusters
+        return (MINUTES * ticks + sum(own().values())) / self.clusters
 
     def wire(self, way: str) -> float:
-        """Return the bytes of one check with packets and acknowledgements; ``out`` or ``in``."""
-        sent, back = (self._traffic(f"bytes_{name}") for name in (("out", "in") if way == "out" else ("in", "out")))
-        packets = sent / SEGMENT + self._traffic("requests") + back / SEGMENT / 2 + (4 if self.way == "met anew" else 0)
-        return float(sent + packets * PACKET)
+        """Return the bytes of a minute's checks with packets and acknowledgements; ``out`` or ``in``."""
+        ways = ("out", "in") if way == "out" else ("in", "out")
+
+        def bytes_of(check: str) -> float:
+            sent, back, requests = (
+                self._traffic(check, name) for name in (*(f"bytes_{it}" for it in ways), "requests")
+            )
+            packets = sent / SEGMENT + requests + back / SEGMENT / 2 + (4 if self.way == "met anew" else 0)
+            return sent + packets * PACKET
+
+        return self._sum(bytes_of)
 
     def egress(self) -> float:
         """Return the cost of checks' traffic to the internet."""
-        return CHECKS * self.wire("out") * EGRESS
+        return MINUTES * self.wire("out") * EGRESS
 
     def quiet(self) -> float:
         """Return the cost of checks without their traffic to the internet."""
@@ -162,12 +192,13 @@ class Stack:
 
     def nat(self) -> float:
         """Return the NAT gateway's cost, where functions are in a VPC without endpoints; its hours are shared."""
-        return CHECKS * (self.wire("out") + self.wire("in")) * NAT + 730 * NAT_HOUR / self.clusters
+        return MINUTES * (self.wire("out") + self.wire("in")) * NAT + 730 * NAT_HOUR / self.clusters
 
     def secret(self) -> float:
         """Return a kubeconfig secret's cost: an instance keeps it for five minutes and reads it per connection."""
-        instances = self._chunks * (_CHUNK * self.cpu * GB_PER_PROCESSOR / self.memory("CheckFunction") + WAITS) / 60
-        reads = 0.0 if self.way == "kept" else CHECKS / ceil(5 / max(1.0, instances))
+        seconds = self.cpu / self._checks * GB_PER_PROCESSOR / self.memory("CheckFunction")
+        instances = self._chunks * (_CHUNK * seconds + WAITS) / 60
+        reads = 0.0 if self.way == "kept" else MINUTES * self._checks / ceil(5 / max(1.0, instances))
         return SECRET + reads * SECRET_READ
 
 
@@ -177,19 +208,21 @@ def demand(figures: Mapping[str, Any], nodes: int, pods: int, groups: int, *, pe
     way = "kept" if pending else "nobody_waits"
     requests, memory = view[f"{way}_requests"], Stack.memory("CheckFunction")
     seconds = {check: figures[f"{check} kept {groups} {_CHUNK}"]["cpu_ms"] / 1000 for check in ("quick", "full")}
-    cpu = view[f"{way}_cpu_s"] + pending * view["advice_cpu_s"] + (seconds["full"] - seconds["quick"]) * (1 - FULL)
+    cpu = (
+        view[f"{way}_cpu_s"] + pending * view["advice_cpu_s"] + (seconds["full"] - seconds["quick"]) * (1 - stack._full)
+    )
     is_alone = pending and pods > _WITH_OTHERS
     waits = requests * ROUND_TRIP * memory / (1 if is_alone else stack._in_chunk)
     check = (cpu * GB_PER_PROCESSOR + waits) * GB_SECOND + is_alone * (INVOCATION + 3 * SQS + PLATFORM_LOG * LOGS)
     traffic = figures["traffic full kept", groups]
-    return float(CHECKS * (check + requests * traffic["bytes_out"] / traffic["requests"] * EGRESS))
+    return float(MINUTES * (check + requests * traffic["bytes_out"] / traffic["requests"] * EGRESS))
 
 
 def hanging(figures: Mapping[str, Any]) -> float:
     """Return the cost of a cluster that never answers: one separate check every five minutes."""
     check = figures["hanging"]["wait"] * Stack.memory("CheckFunction") * GB_SECOND + INVOCATION + 3 * SQS
     run = 0.1 * Stack.memory("RebalanceFunction") * GB_SECOND + INVOCATION + 3 * FIFO + 2 * WRITE + 2 * READ
-    return float(CHECKS / 5 * (check + run + 2 * (PLATFORM_LOG + 1_000) * LOGS))
+    return float(MINUTES / 5 * (check + run + 2 * (PLATFORM_LOG + 1_000) * LOGS))
 
 
 @cache
@@ -241,20 +274,19 @@ def dashboard_metrics() -> set[str]:
 
 _ROWS = (
     ("Lambda `check`", Stack.lamda),
-    ("SQS", Stack.queue),
-    ("DynamoDB", Stack.table),
-    ("logs", Stack.logs),
+    ("SQS, DynamoDB, logs", lambda stack: stack.queue() + stack.table() + stack.logs()),
     (f"{RUNS} runs with patches, and after them", Stack.runs),
     ("egress to the internet", Stack.egress),
     ("the stack's own, shared", Stack.fixed),
     ("**sum**", Stack.sum),
+    ("**sum, events proven**", lambda stack: replace(stack, rests=True).sum()),
     ("*NAT, in addition*", Stack.nat),
     ("*a kubeconfig's secret, in addition*", Stack.secret),
 )
 
 
 def bill(measured: str = str(Path(__file__).with_name("figures.json"))) -> Rows:
-    """Calculate the bill from measured figures, for 3 and 300 groups (docs/operate/cost.md)."""
+    """Calculate the bill from measured figures, for 3 and 30 groups (docs/operate/cost.md)."""
     figures = Figures(json.loads(Path(measured).read_text()))
     for groups in GROUPS:
         yield f"{groups} groups, $ per cluster and month"

@@ -62,7 +62,7 @@ A record with every field that you can set:
   "flavours": ["cluster-api", "gardener"], "namespaces": ["prod"],
   "access": {"kind": "eks", "name": "management", "region": "eu-central-1"},
   "discovery": ["clusterapi:namespace=prod,clusterName=blue"],
-  "dry_run": true, "scan_interval": 60, "strategy": "Balanced", "on_failure": "release", "level": "off",
+  "dry_run": true, "scan_interval": "auto", "strategy": "Balanced", "on_failure": "release", "level": "off",
   "converge": {"per_hour": 4, "windows": ["Mon-Fri 22:00-05:00", "Sat,Sun 00:00-24:00"], "surge": 0, "blind": false},
   "autoscaler": "cluster-autoscaler", "autoscaler_loop": 10, "autoscaler_status": "kube-system",
   "demand": "advise", "expander": "order", "expander_order": ["workers", "gpu"], "max_step": 20,

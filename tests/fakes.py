@@ -26,6 +26,7 @@ from evenkeel.application.errors import ConflictError, LeaseHeldError, StateConf
 from evenkeel.application.fleet.ports import DuePage
 from evenkeel.application.ports import (
     CheckResult,
+    CheckTimes,
     Lease,
     Offerings,
     Registered,
@@ -138,6 +139,7 @@ class InMemoryStore:
         self._items: dict[str, dict[str, Stored]] = {}
         self._leases: dict[str, Lease] = {}
         self._due: dict[str, str] = {}
+        self._rests: dict[str, datetime] = {}
         self._names: set[tuple[str, str]] = set()
         self._decisions: dict[str, dict[str, tuple[datetime, Mapping[str, Any]]]] = {}
 
@@ -170,6 +172,7 @@ class InMemoryStore:
         rest = [cluster for cluster in listed if after is None or cluster > after]
         page = rest[: self.page]
         return DuePage(
+            resting={cluster: self._rests[cluster] for cluster in page if cluster in self._rests},
             registrations=[(cluster, self._registration(cluster, self._due[cluster])) for cluster in page],
             after=page[-1] if len(rest) > len(page) else None,
         )
@@ -200,6 +203,7 @@ class InMemoryStore:
         self._put(record.id, meta, versions)
         self._items[record.id][CONTROL] = Stored(text=controls.text, version=controls.next_version)
         self._due[record.id] = meta.text
+        self._rests.pop(record.id, None)
         self._names |= {(name, record.id) for name in record.names}
 
     def save_control(self, cluster: str, control: ControlRecord, versions: Versions) -> None:
@@ -207,6 +211,7 @@ class InMemoryStore:
         items, controls = self._items[cluster], records.entry(CONTROL, control, versions, self._now())
         items[META] = replace(self._meta(cluster, versions), version=controls.next_version, steady="")
         items[CONTROL] = Stored(text=controls.text, version=controls.next_version)
+        self._rests.pop(cluster, None)
 
     def remove_record(self, cluster: str, versions: Versions) -> None:
         self._write("remove")
@@ -252,13 +257,20 @@ class InMemoryStore:
         healths = {cluster: items[HEALTH] for cluster, items in self._items.items() if HEALTH in items}
         return {cluster: records.cluster_health_of(cluster, item)[0] for cluster, item in healths.items()}
 
-    def save_checked_at(self, clusters: Sequence[str], at: datetime) -> None:
+    def save_rest(self, cluster: str, until: datetime | None, versions: Versions) -> None:
+        self._write("rest")
+        self._meta(cluster, versions)
+        self._rests.pop(cluster, None)
+        if until is not None:
+            self._rests[cluster] = until
+
+    def save_checked_at(self, clusters: Sequence[str], at: datetime, resting: Sequence[str] = ()) -> None:
         self._write(LOOKED_AT)
-        entry = records.looked_at_entry(clusters, at)
+        entry = records.looked_at_entry(clusters, at, resting)
         checked_at = self._items.setdefault(LOOKED_AT, {})
         checked_at[entry.sort_key] = Stored(text=entry.text, version=entry.next_version, expires=entry.expires)
 
-    def checked_at(self) -> Mapping[str, datetime]:
+    def checked_at(self) -> CheckTimes:
         self._asked("looked at")
         return records.last_check_times(self._items.get(LOOKED_AT, {}), self._time())
 

@@ -25,11 +25,12 @@ def check(record: SqsRecord, context: Any) -> None:
 
     def work(body: str) -> None:
         check = container(writes=False).check
-        clusters = read_message(CheckRequest, body).clusters
+        request = read_message(CheckRequest, body)
+        clusters = request.clusters
         if len(clusters) > 1 and record.receives > 2:  # the second delivery may be Lambda's own retry
             check.split(clusters)
             return
-        summary = check(clusters, remaining_of(context))
+        summary = check(clusters, remaining_of(context), request.rests)
         for name, value in summary.metrics().items():
             metrics.add_metric(name, MetricUnit.Count, value)
         for cluster, counts in summary.metrics_of_clusters().items():

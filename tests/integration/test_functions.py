@@ -125,7 +125,7 @@ def test_second_checks_come_through_the_scan_function_until_nothing_is_to_do(sta
 
 def test_a_quiet_cluster_is_checked_and_nothing_else_happens(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     # Once in ten minutes, a full check requests the run that stores the settled state.
-    monkeypatch.setattr("evenkeel.application.rebalancing.check.is_full_check", lambda *_: False)
+    monkeypatch.setattr("evenkeel.application.rebalancing.check.is_full_check", lambda *_, **__: False)
     stage.register("cluster-api")
     stage.look()
     stage.store.save_timer("cluster-api", Timer(due=datetime.now(UTC)), stage.store.load("cluster-api").versions)

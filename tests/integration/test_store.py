@@ -491,12 +491,38 @@ class TestSteadyState:
         assert registered.steady_clusters(["demo"]) == {}, "an unreadable record is not steady"
 
 
+class TestRest:
+    @staticmethod
+    def resting(store: ActionStore) -> dict[str, datetime]:
+        return {name: until for shard in store.shards for name, until in store.due(shard).resting.items()}
+
+    def test_it_is_stored_for_scans_and_any_write_of_the_record_ends_it(self, registered: ActionStore) -> None:
+        before, versions = registered.registrations(), registered.load("demo").versions
+        registered.save_rest("demo", NOW + MINUTE, versions)
+        assert (self.resting(registered), registered.registrations()) == ({"demo": NOW + MINUTE}, before)
+        registered.save_rest("demo", None, versions)
+        assert self.resting(registered) == {}
+        for write in (registered.save_record, lambda record, *others: registered.save_control(record.id, *others)):
+            stored = registered.load("demo")
+            registered.save_rest("demo", NOW + MINUTE, stored.versions)
+            write(stored.record, PAUSED, stored.versions)
+            assert self.resting(registered) == {}
+        assert len(registered.registrations()) == 1
+
+    def test_a_changed_record_does_not_rest(self, registered: ActionStore) -> None:
+        stored, other = registered.load("demo"), registered.load("demo")
+        registered.save_record(record(scan_interval=120), other.control, other.versions)
+        with pytest.raises(StateConflictError):
+            registered.save_rest("demo", NOW, stored.versions)
+        assert self.resting(registered) == {}
+
+
 class TestReadingAgain:
     def test_a_change_by_hand_is_read_although_its_version_is_the_same(
         self, kept: Kept, registered: ActionStore
     ) -> None:
-        assert registered.load("demo").record.scan_interval == 60
-        kept.change("demo", "META", kept.text("demo", "META").replace('"scan_interval":60', '"scan_interval":120'))
+        assert registered.load("demo").record.scan_interval == "auto"
+        kept.change("demo", "META", kept.text("demo", "META").replace('"scan_interval":"auto"', '"scan_interval":120'))
         assert registered.load("demo").record.scan_interval == 120
 
 
@@ -963,7 +989,13 @@ class TestChecks:
         assert store.checked_at() == {"blue": NOW + MINUTE, "green": NOW - MINUTE}
         store.save_checked_at(["blue", "green"], NOW + 2 * MINUTE)
         assert store.checked_at() == dict.fromkeys(("blue", "green"), NOW + 2 * MINUTE)
-        kept.clock.at = NOW + timedelta(hours=2, minutes=2)
+        store.save_checked_at(["blue"], NOW + 3 * MINUTE, ["green"])
+        assert store.checked_at() == dict.fromkeys(("blue", "green"), NOW + 3 * MINUTE)
+        assert store.checked_at().resting == {"green"}
+        assert store.checked_at().interval("green", "auto") == 300
+        store.save_checked_at(["green"], NOW + 4 * MINUTE)
+        assert store.checked_at().resting == frozenset()
+        kept.clock.at = NOW + timedelta(hours=2, minutes=4)
         assert store.checked_at() == {}
 
     def test_they_hold_many_names(self, store: ActionStore) -> None:

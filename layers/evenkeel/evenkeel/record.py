@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic_core import PydanticKnownError
 
 from evenkeel.access_config import Access, EksAccess, KubeconfigAccess, WorkloadEntry
+from evenkeel.domain.fleet.check_times import AUTO, Interval
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy
 from evenkeel.domain.model.convergence import WINDOW_PATTERN, ConvergePolicy, Window
 from evenkeel.domain.model.flavours import FLAVOUR_NAMES, REMOVES_OPTIONS
@@ -37,7 +38,18 @@ from evenkeel.domain.rebalancing.bounds.strategies import read_strategy
 from evenkeel.domain.rebalancing.membership.discovery import Discovery
 from evenkeel.domain.rebalancing.membership.pausing import lasts, still_paused
 from evenkeel.domain.rebalancing.restore import is_restored
-from evenkeel.validation import DISCOVERED, LISTED, ClusterId, Count, KubernetesName, Moment, PoolName, Strict
+from evenkeel.validation import (
+    DISCOVERED,
+    LISTED,
+    NUMBER,
+    WORD,
+    ClusterId,
+    Count,
+    KubernetesName,
+    Moment,
+    PoolName,
+    Strict,
+)
 
 
 def _flavour(value: object) -> object:
@@ -240,6 +252,13 @@ Pools = Annotated[
 ]
 
 
+# The form (word or number) is chosen first, so that a wrong value is reported once.
+ScanInterval = Annotated[
+    Annotated[Literal["auto"], Tag(WORD)] | Annotated[int, Field(ge=15, le=3600), Tag(NUMBER)],
+    Discriminator(lambda value: WORD if value == AUTO else NUMBER),
+]
+
+
 class ShootRelief(Strict):
     """For Gardener: Evenkeel raises a Shoot's maximum while zones are dead. The Shoot is in the cluster ``garden``."""
 
@@ -357,7 +376,8 @@ class StackFields(Strict):
     id: ClusterId | None = None
     access: Any = None
     dry_run: bool | None = None  # None: the stack's setting
-    scan_interval: int = Field(default=60, ge=15, le=3600, description="seconds")
+    # Seconds. "auto": 60, and 300 while the cluster is steady and its events are proven.
+    scan_interval: ScanInterval = AUTO
     region: str = Field(default="", pattern=r"^([a-z]{2}(-[a-z]+)+-[0-9]+)?$")
     zone_ids: dict[str, str] = {}  # zone id -> this account's zone name: {"use1-az1": "us-east-1a"}
     names: tuple[str, ...] = ()  # other names of the cluster in AWS tags and event exporters
@@ -559,8 +579,8 @@ class ClusterRecord(ClusterPolicy):
 
     @field_validator("scan_interval")
     @classmethod
-    def _whole_minutes(cls, value: int) -> int:
-        if value >= 60 and value % 60:
+    def _whole_minutes(cls, value: Interval) -> Interval:
+        if value != AUTO and value >= 60 and value % 60:
             raise ValueError("an interval of a minute or more must be whole minutes")
         return value
 

@@ -5,6 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from evenkeel.domain.fleet.event_source import EventSource
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.validation import Moment, Strict
@@ -53,10 +54,27 @@ class ZoneRecord(Strict):
 
 
 class EventCheckRecord(Strict):
-    """The last check that an event requested."""
+    """The last check that an event requested, and what the events of the cluster have shown (``EventSource``)."""
 
     at: Moment  # when the check is due
     by: str  # id of the event
+    proven_at: Moment | None = None
+    missed_at: Moment | None = None
+    missed_group: str = ""
+
+    @property
+    def source(self) -> EventSource:
+        """Return the domain's value."""
+        return EventSource(proven_at=self.proven_at, missed_at=self.missed_at, missed_group=self.missed_group)
+
+    def of(self, source: EventSource) -> Self:
+        """Return the record with another event source."""
+        return self.model_copy(update=vars(source))
+
+    @property
+    def ends_at(self) -> datetime:
+        """Return the latest time at which the record may still have an effect."""
+        return max(self.at, self.source.doubted_until or self.at)
 
 
 class ScaleRequestRecord(Strict):

@@ -93,8 +93,9 @@ def parse_json(text: str, where: str) -> Any:
 
 _ACCESSES = (("access",), ("shoot_relief", "garden"), ("workload", "access"))
 _KINDS = "'eks', 'aws-oidc', 'service-account', 'kubeconfig'"
-# Pydantic's paths contain these names for the two forms of a record's ``pools``, but no record contains them.
-LISTED, DISCOVERED = _FORMS = ("<list>", "<object>")
+# Pydantic's paths contain these names for the two forms of a record's ``pools`` and ``scan_interval``, but no record
+# contains them.
+LISTED, DISCOVERED, WORD, NUMBER = _FORMS = ("<list>", "<object>", "<word>", "<number>")
 # No error quotes the values of these fields, because they may contain a password, a token or a key by mistake.
 _SECRET = ("endpoint", "ca_data", "token")
 _PROBLEMS = {

@@ -904,7 +904,7 @@ class TestCommands:
         fleet.store.away_from = None
         fleet.clock.at += MINUTE
         assert laptop.apply("--prune", "--yes").exit_code == 0
-        assert {id: one.scan_interval for id, one in fleet.registered.items()} == {"green": 120, "red": 60}
+        assert {id: one.scan_interval for id, one in fleet.registered.items()} == {"green": 120, "red": "auto"}
         assert laptop.apply("--prune", "--yes").stdout == "2 clusters as in the files\n"
 
     def test_prune_needs_force_for_a_cluster_with_written_bounds(self, laptop: Laptop) -> None:

@@ -67,6 +67,28 @@ class TestChunks:
             assert 60 // interval <= len(looks[cluster]) <= -(-60 // min(interval, 60))
             assert len(looks[cluster]) >= 1
 
+    @given(clusters=st.dictionaries(IDS, st.booleans(), max_size=200), size=st.integers(1, 50))
+    def test_a_resting_cluster_is_named_beside_the_checks_of_its_chunk(
+        self, clusters: dict[str, bool], size: int
+    ) -> None:
+        due = [cluster for cluster, is_due in clusters.items() if is_due]
+        resting = [cluster for cluster, is_due in clusters.items() if not is_due]
+        chunks = chunks_of_minute([(cluster, 60) for cluster in due], size, resting)
+        assert sorted(cluster for chunk in chunks for cluster in chunk.clusters) == sorted(due)
+        named = [cluster for chunk in chunks for cluster in chunk.rests]
+        assert sorted(set(named)) == sorted(named)
+        assert set(named) <= set(resting)
+        assert all(1 <= len(chunk.clusters) <= size for chunk in chunks)
+
+    def test_chunks_have_the_same_clusters_while_other_clusters_rest(self) -> None:
+        names, found = [f"cluster-{number}" for number in range(1_000)], set()
+        for minute in range(30):
+            busy = {name for number, name in enumerate(names) if (number + minute) % 40 == 0}
+            due = [(name, 60) for name in names if name in busy or is_due(name, 300, NOW + minute * MINUTE)]
+            resting = set(names) - dict(due).keys()
+            found |= {frozenset((*chunk.clusters, *chunk.rests)) for chunk in chunks_of_minute(due, CHUNK, resting)}
+        assert len(found) == 8
+
     @given(due=st.dictionaries(IDS, st.just(60), min_size=1, max_size=200), size=st.integers(1, 50))
     def test_chunks_are_few_and_about_equal(self, due: dict[str, int], size: int) -> None:
         sizes = [len(chunk.clusters) for chunk in chunks_of_minute(due.items(), size)]

@@ -168,7 +168,7 @@ class TestSettings:
 class TestClusterRecord:
     def test_the_smallest_record_has_the_documented_defaults(self) -> None:
         record = registration()
-        assert (record.scan_interval, record.dry_run) == (60, None)
+        assert (record.scan_interval, record.dry_run) == ("auto", None)
         policy = record.policy()
         assert (policy.settings.strategy, policy.settings.on_failure, policy.settings.backoff) == (
             BALANCED,
@@ -236,6 +236,7 @@ class TestClusterRecord:
             ({"scan_interval": 14}, "scan_interval is '14'"),
             ({"scan_interval": 3601}, "scan_interval is '3601'"),
             ({"scan_interval": 90}, "whole minutes"),
+            ({"scan_interval": "often"}, "scan_interval is 'often'"),
             ({"paused_until": "soon"}, "paused_until is 'soon'"),
             ({"paused_until": "2026-01-15T12:00:00"}, "paused_until is '2026-01-15T12:00:00'"),
             ({"paused_until": "9999-12-31T23:59:59-12:00"}, "paused_until is '9999"),

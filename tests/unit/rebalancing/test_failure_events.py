@@ -103,6 +103,12 @@ def test_the_native_event_names_its_node_group() -> None:
     assert found.code == "InsufficientInstanceCapacity"
 
 
+@pytest.mark.parametrize("fields", [{"type": "Normal"}, {"reason": "SuccessfulCreate"}])
+def test_any_event_of_a_machine_shows_that_events_arrive(fields: dict[str, str]) -> None:
+    found = failure(event("failure-kubernetes-event", **fields))
+    assert (found.is_sign, found.cluster_name, found.name) == (True, "demo-cluster-api", "demo-workers-eu-central-1a")
+
+
 def test_no_groups_name_is_guessed_from_a_machines_name() -> None:
     assert (failure(event("failure-machine")).name, failure(event("failure-machine")).machine) == (None, MACHINE)
     named = event("provisioning-failure", machine=MACHINE)
@@ -358,11 +364,17 @@ def without_tags() -> dict[str, Any]:
 NO_FLEET_ERROR = {"CreateFleetResponse": {"errorSet": ""}}
 
 
+MACHINE_OBJECT = event("failure-kubernetes-event")["detail"]["involvedObject"]
+
+
 @pytest.mark.parametrize(
     ("given", "kind"),
     [
-        (event("failure-kubernetes-event", type="Normal"), "no failure"),
-        (event("failure-kubernetes-event", reason="SuccessfulCreate"), "no failure"),
+        (event("failure-kubernetes-event", type="Normal", clusterName=""), "no failure"),
+        (
+            event("failure-kubernetes-event", type="Normal", involvedObject={**MACHINE_OBJECT, "labels": {}}),
+            "no failure",
+        ),
         (involved("failure-kubernetes-event", kind="Pod", apiVersion="v1"), "no failure"),
         (involved("failure-kubernetes-event", kind="Machine", apiVersion="v1"), "no failure"),
         (event("failure-kubernetes-pod", reason="Preempted"), "no failure"),

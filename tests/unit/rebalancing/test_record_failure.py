@@ -511,3 +511,37 @@ def test_every_order_of_one_stream_gives_one_state(stream: list[int], order: Any
     states = [recorded_in([(one, 7000) for one in given])[0].group() for given in (sorted(stream), shuffled)]
     assert states[0].failures == states[1].failures
     assert states[0].reports == states[1].reports
+
+
+class TestProof:
+    """What an event shows of the cluster's event source."""
+
+    @staticmethod
+    def proven_at(house: House, cluster: str = "demo") -> datetime | None:
+        event_check = house.store.load(cluster).event_check
+        return event_check.proven_at if event_check else None
+
+    def test_an_event_of_a_machine_in_time_is_a_proof_and_requests_no_check(self, house: House) -> None:
+        outcome = house.record_failure(failure(is_sign=True))
+        assert (outcome.result, self.proven_at(house)) == (EventResult.KNOWN, NOW)
+        assert (house.checks(), house.group()) == ([], None)
+
+    def test_of_two_clusters_with_one_name_none_is_proven(self) -> None:
+        house = House(blue={"names": ("shared",)}, green={"names": ("shared",)})
+        house.record_failure(called("shared", is_sign=True))
+        assert (self.proven_at(house, "blue"), self.proven_at(house, "green")) == (None, None)
+
+    @pytest.mark.parametrize(
+        "fields",
+        [{"name": "gone"}, {"name": None}, {"occurred_at": NOW - 31 * SECOND}, {"occurred_at": NOW + 31 * SECOND}],
+        ids=["unknown group", "no group", "late", "early"],
+    )
+    def test_any_other_event_is_no_proof(self, house: House, fields: dict[str, Any]) -> None:
+        house.record_failure(failure(is_sign=True, **fields))
+        assert self.proven_at(house) is None
+
+    def test_a_storm_stores_one_proof_an_hour(self, house: House) -> None:
+        for number in range(10):
+            house.clock.at = NOW + number * MINUTE
+            house.record_failure(failure(id=f"event-{number}", is_sign=True, occurred_at=house.clock.at))
+        assert self.proven_at(house) == NOW

@@ -9,7 +9,17 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
-from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Timer, Unreachable
+from evenkeel.domain.fleet.check_times import (
+    AUTO,
+    Chunk,
+    Interval,
+    SteadyState,
+    Timer,
+    Unreachable,
+    check_interval,
+    is_resting,
+)
+from evenkeel.domain.fleet.event_source import rests_until
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.offerings import Offering, OfferingState
@@ -114,6 +124,16 @@ class Queue(Protocol):
         """Request checks, each after the delay of its chunk."""
 
 
+class CheckTimes(dict[str, datetime]):
+    """When each cluster was last checked, by cluster id, and the clusters that were resting then."""
+
+    resting: frozenset[str] = frozenset()
+
+    def interval(self, cluster: str, interval: Interval) -> int:
+        """Return the seconds within which the next check of the cluster was due. ``interval``: that of its record."""
+        return check_interval(interval, resting=cluster in self.resting)
+
+
 class Versions(dict[str, int]):
     """The versions of a cluster's stored items at the time of a read, by the store's names of items.
 
@@ -175,6 +195,21 @@ class StoredCluster:
     def is_unreachable(self) -> bool:
         """Return True if the cluster did not answer the last check."""
         return self.unreachable is not None and not self.unreachable.is_over
+
+    def rests_until(self, now: datetime) -> datetime | None:
+        """Return until when the cluster rests if it is steady; None: it does not."""
+        event = self.event_check
+        if self.record.scan_interval != AUTO or event is None:
+            return None
+        return rests_until(event.source, event.at, now)
+
+    def check_interval(self, now: datetime) -> int:
+        """Return the seconds between the cluster's checks."""
+        return check_interval(self.record.scan_interval, resting=self.is_resting(now))
+
+    def is_resting(self, now: datetime) -> bool:
+        """Return True if the cluster is checked less often now."""
+        return self.steady is not None and is_resting(self.steady.rests_until, now)
 
     def is_dry(self, default: bool) -> bool:
         """Return True if a run writes nothing to the cluster. ``default`` is the stack's dry-run setting.

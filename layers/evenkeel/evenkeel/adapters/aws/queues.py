@@ -58,6 +58,7 @@ class CheckRequest(Message):
     """A request to check some clusters in parallel."""
 
     clusters: tuple[ClusterId, ...] = Field(min_length=1, max_length=1000)
+    rests: tuple[ClusterId, ...] = Field(default=(), max_length=1000)
 
 
 class RolloutRequest(Message):
@@ -186,7 +187,9 @@ class SqsQueue:
             entries = [
                 {
                     "Id": str(number),
-                    "MessageBody": json.dumps({"clusters": chunk.clusters}),
+                    "MessageBody": json.dumps(
+                        {"clusters": chunk.clusters, **({"rests": chunk.rests} if chunk.rests else {})}
+                    ),
                     "DelaySeconds": max(0, min(900, chunk.delay)),
                 }
                 for number, chunk in enumerate(chunks[start : start + _BATCH])

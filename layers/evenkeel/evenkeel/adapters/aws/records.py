@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from evenkeel.adapters.codec import dump_stored, keep_unknown, read_stored
 from evenkeel.application.errors import UnknownClusterError
-from evenkeel.application.ports import UNREADABLE, Registered, SharedOffering, StoredCluster, Versions
+from evenkeel.application.ports import UNREADABLE, CheckTimes, Registered, SharedOffering, StoredCluster, Versions
 from evenkeel.application.rebalancing.ports import SteadyCluster
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.groups import GroupKey, PoolId
@@ -66,6 +66,7 @@ class CheckedAt:
 
     at: datetime
     clusters: tuple[str, ...]
+    resting: tuple[str, ...] = ()  # further clusters, which are checked every five minutes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,11 +116,16 @@ class _TextVersions(Versions):
         self.texts = {key: item.text for key, item in items.items() if key != HEALTH}
 
 
+def text_of(sort_key: str, versions: Versions) -> str | None:
+    """Return the text of an item as the reader of these versions has read it; None: the reader has not read it."""
+    return versions.texts.get(sort_key) if isinstance(versions, _TextVersions) else None
+
+
 def entry(sort_key: str, value: Any, versions: Versions | None, now: datetime) -> Entry:
     """Return the entry that writes one of a cluster's own items."""
     # A record is stored with its defaults, because a later release may have other defaults.
     text = value.model_dump_json(exclude_none=True) if isinstance(value, Registration) else dump_stored(value)
-    if isinstance(versions, _TextVersions) and (before := versions.texts.get(sort_key)):
+    if versions is not None and (before := text_of(sort_key, versions)):
         text = keep_unknown(type(value), text, before)
     version = None if versions is None else versions.get(META if sort_key == CONTROL else sort_key)
     return Entry(sort_key=sort_key, text=text, version=version, expires=_expires(value, now))
@@ -132,7 +138,7 @@ def _expires(value: Any, now: datetime) -> datetime | None:
             return _group_expires(value, now)
         case ClusterHealth():
             return now + _DAY if value.is_empty else None
-        case Timer(due=at) | Unreachable(next_check=at) | EventCheckRecord(at=at) | ZoneRecord(impaired_until=at):
+        case Timer(due=at) | Unreachable(next_check=at) | EventCheckRecord(ends_at=at) | ZoneRecord(impaired_until=at):
             return max(now, at) + _DAY
         case ScaleRequestRecord():
             return max(now, value.at + _REPEATS) + _DAY
@@ -162,10 +168,10 @@ def shared_entry(
     return Entry(sort_key=sort_key, text=dump_stored(value), version=version, expires=_expires(value, now))
 
 
-def looked_at_entry(clusters: Sequence[str], at: datetime) -> Entry:
+def looked_at_entry(clusters: Sequence[str], at: datetime, resting: Sequence[str] = ()) -> Entry:
     """Return the entry that stores when these clusters were read. The same clusters always get the same sort key."""
-    digest = hashlib.sha256("\n".join(clusters).encode()).hexdigest()[:16]
-    return shared_entry(digest, CheckedAt(at=at, clusters=tuple(clusters)), None, at)
+    digest = hashlib.sha256("\n".join(sorted([*clusters, *resting])).encode()).hexdigest()[:16]
+    return shared_entry(digest, CheckedAt(at=at, clusters=tuple(clusters), resting=tuple(resting)), None, at)
 
 
 def record_entries(
@@ -290,14 +296,17 @@ def decision_of(cluster: str, id: str, item: Stored) -> Mapping[str, Any]:
         return {"id": id, "at": at, "cluster": cluster, "cause": UNREADABLE, "by": None, "what": str(error)}
 
 
-def last_check_times(items: Mapping[str, Stored], now: datetime) -> Mapping[str, datetime]:
+def last_check_times(items: Mapping[str, Stored], now: datetime) -> CheckTimes:
     """Return when each cluster was last read, by cluster id."""
-    latest: dict[str, datetime] = {}
+    latest = CheckTimes()
     for key, item in items.items():
         if not item.has_expired(now):
             with _dropped():
                 look = read_stored(CheckedAt, item.text, f"{LOOKED_AT} {key}")
-                latest |= {cluster: max(look.at, latest.get(cluster, look.at)) for cluster in look.clusters}
+                listed = (*look.clusters, *look.resting)
+                newest = {cluster: look.at for cluster in listed if look.at >= latest.get(cluster, look.at)}
+                latest.update(newest)
+                latest.resting = (latest.resting - set(newest)) | (set(look.resting) & newest.keys())
     return latest
 
 

@@ -5,7 +5,7 @@
                        GROUP#<flavour>/<ns>/<name>     backoff of a node group
                        GROWTH#<id>                     a request for nodes
                        HEALTH                          incidents, and the notifications about them
-                       HEARD                           the last check that an event has requested
+                       HEARD                           the last check that an event has requested; proof of events
                        LEASE                           owner, fencing token, expiry; never deleted
                        LOOK                            when a check is due in addition to the scans
                        META                            the cluster's record; in the sparse index `due`
@@ -13,7 +13,7 @@
                        POOL#<flavour>/<ns>/<name>      adopted bounds, digest of the last change
                        SILENCE                         since when the cluster is unreachable, and its next check
                        ZONE#<region>/<zone>            until when the zone is impaired, for each source
-    DUE#<shard>        CLUSTER#<id>                    a copy of META, for `scan`
+    DUE#<shard>        CLUSTER#<id>                    a copy of META, for `scan`; until when the cluster rests
     NAME#<name>        CLUSTER#<id>                    clusters whose record lists, or listed, this name
     LOOKED             <digest of a chunk>             when the clusters of this chunk were last checked
     ROLLOUT            ROLLOUT                         the last rollout in waves
@@ -28,7 +28,8 @@ The function that receives events writes the items GROUP#, GROWTH#, HEARD and ZO
 ``state`` and ``revision``; all other items have ``record`` and ``version``. So an IAM policy can deny this function
 the attributes of all other items.
 
-The attribute ``steady`` of META contains the cluster's steady state. Every write of the record removes this attribute.
+The attribute ``steady`` of META contains the cluster's steady state. The attribute ``rests`` of META's copy contains
+the end of the cluster's rest. Every write of the record or the control record removes both.
 """
 
 import hashlib
@@ -46,7 +47,7 @@ from evenkeel.adapters.aws.table import Item, Table, key, moment, number, second
 from evenkeel.adapters.codec import dump_stored
 from evenkeel.application.errors import LeaseHeldError, StateConflictError
 from evenkeel.application.fleet.ports import DuePage
-from evenkeel.application.ports import Lease, Offerings, Registered, SharedOffering, StoredCluster, Versions
+from evenkeel.application.ports import CheckTimes, Lease, Offerings, Registered, SharedOffering, StoredCluster, Versions
 from evenkeel.application.rebalancing.ports import SteadyCluster
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.incidents.health import unreadable
@@ -95,6 +96,10 @@ def _pk(cluster: str) -> str:
 def _due_pk(cluster: str) -> str:
     digest = hashlib.sha256(cluster.encode()).hexdigest()
     return f"DUE#{SHARDS[int(digest, 16) % len(SHARDS)]}"
+
+
+def _due_item(cluster: str, text: str) -> Item:
+    return {**key(_due_pk(cluster), _pk(cluster)), "record": {"S": text}}
 
 
 class DynamoStore:
@@ -156,7 +161,10 @@ class DynamoStore:
         self._save(cluster, f"GROWTH#{record.id}", record, versions)
 
     def save_event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None) -> None:
-        """Store the last check that an event requested. Raises StateConflictError if the stored item has changed."""
+        """Store the last check that an event requested, and what the events of the cluster have shown.
+
+        Raises StateConflictError if the stored item has changed.
+        """
         self._save(cluster, records.EVENT_CHECK, record, versions)
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
@@ -191,7 +199,7 @@ class DynamoStore:
             # A transaction makes all of its writes or none. So the condition of the first write applies to all.
             ("Put", self._put_of(_pk(record.id), meta, due={"S": _DUE}) | unchanged("version", meta.version)),
             ("Put", self._put_of(_pk(record.id), controls)),
-            ("Put", {"Item": {**key(_due_pk(record.id), _pk(record.id)), "record": {"S": meta.text}}}),
+            ("Put", {"Item": _due_item(record.id, meta.text)}),
         )
         meta.note(versions)
 
@@ -208,8 +216,10 @@ class DynamoStore:
                 ":next": number(controls.next_version),
             },
         }
-        # A transaction makes both writes or none. So the condition of the first write applies to both.
-        self._table.transact(("Update", update), ("Put", self._put_of(_pk(cluster), controls)))
+        text = records.text_of(META, versions)
+        restless = () if text is None else (("Put", {"Item": _due_item(cluster, text)}),)
+        # A transaction makes all writes or none. So the condition of the first write applies to all.
+        self._table.transact(("Update", update), ("Put", self._put_of(_pk(cluster), controls)), *restless)
 
     def remove_record(self, cluster: str, versions: Versions) -> None:
         """Delete the record and the control record in one transaction.
@@ -243,6 +253,7 @@ class DynamoStore:
         last = answer.get("LastEvaluatedKey")
         return DuePage(
             registrations=[self._registration(_cluster_of(item["sk"]), item) for item in listed],
+            resting=_resting(listed),
             after=_cluster_of(last["sk"]) if last else None,
         )
 
@@ -289,14 +300,27 @@ class DynamoStore:
             **condition | {"ExpressionAttributeValues": values},
         )
 
-    def save_checked_at(self, clusters: Sequence[str], at: datetime) -> None:
-        """Store when these clusters were checked.
+    def save_rest(self, cluster: str, until: datetime | None, versions: Versions) -> None:
+        """Store until when the cluster rests, for ``scan``, if the record is unchanged; None: it does not rest."""
+        if (text := records.text_of(META, versions)) is None:
+            raise StateConflictError(f"record of cluster {cluster!r} was not read")
+        rests = {} if until is None else {"rests": number(until.timestamp())}
+        self._table.call(
+            "put_item",
+            Item={**_due_item(cluster, text), **rests},
+            ConditionExpression="#record = :record",
+            ExpressionAttributeNames={"#record": "record"},
+            ExpressionAttributeValues={":record": {"S": text}},
+        )
+
+    def save_checked_at(self, clusters: Sequence[str], at: datetime, resting: Sequence[str] = ()) -> None:
+        """Store when these clusters were checked, and the resting clusters beside them.
 
         The write has no condition, because the times of parallel writes differ only by seconds.
         """
-        self._table.call("put_item", **self._put_of(LOOKED_AT, records.looked_at_entry(clusters, at)))
+        self._table.call("put_item", **self._put_of(LOOKED_AT, records.looked_at_entry(clusters, at, resting)))
 
-    def checked_at(self) -> Mapping[str, datetime]:
+    def checked_at(self) -> CheckTimes:
         """Return when each cluster was last checked, from one eventually consistent query."""
         return records.last_check_times(_by_key(self._table.query(_OF_PK, {":pk": LOOKED_AT})), self._now())
 
@@ -510,6 +534,14 @@ def _stored(sort_key: str, item: Item) -> Stored:
         fault = str(error)
     steady = item.get("steady", {}).get("S", "") if sort_key == META else ""
     return Stored(text=body, version=version, expires=expires, steady=steady, fault=fault)
+
+
+def _resting(items: Sequence[Item]) -> dict[str, datetime]:
+    resting = {}
+    for item in items:
+        with suppress(ConfigError):  # a cluster whose rest cannot be read does not rest
+            resting[_cluster_of(item["sk"])] = moment(item, "rests")
+    return resting
 
 
 def _can_be_listed(name: str) -> bool:

@@ -184,8 +184,9 @@ class Call:
             return Evaluated(stored=stored, cluster_health=health, now=self.now, unread=str(error))
         health = evaluate(known, preview.plan, {**stored.state.groups, **preview.plan.states}, after)
         if not stored.control.is_paused(self.now):  # scheduled checks may have stopped, although this read succeeded
-            checked_at = self.ports.store.checked_at().get(self.cluster)
-            health = with_stopped(health, stored.record.scan_interval, checked_at, self.now)
+            checked_at = self.ports.store.checked_at()
+            interval = checked_at.interval(self.cluster, stored.record.scan_interval)
+            health = with_stopped(health, interval, checked_at.get(self.cluster), self.now)
         return Evaluated(stored=stored, cluster_health=health, now=preview.now, preview=preview)
 
     def is_dry(self, record: ClusterRecord, control: ControlRecord) -> bool:

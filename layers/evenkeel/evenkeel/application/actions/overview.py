@@ -15,7 +15,7 @@ from evenkeel.application.actions.call import Answer, Call, Fields
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.offerings.sharing import ZoneIds
 from evenkeel.application.plan_documents import ONLY_WHEN_SET, Document, Timestamp, document_json
-from evenkeel.application.ports import Offerings
+from evenkeel.application.ports import CheckTimes, Offerings
 from evenkeel.domain.incidents.causes import Cause, CauseKind, ClusterIncident, causes_of, is_everywhere
 from evenkeel.domain.incidents.health import unreadable, with_stopped
 from evenkeel.domain.model.incidents import ClusterHealth, Incident
@@ -99,8 +99,13 @@ class _StoredCluster:
     cluster: str
     registration: Registration | str
     cluster_health: ClusterHealth
-    checked_at: datetime | None  # None: the cluster was not read within the last hours
+    times: CheckTimes
     places: ZoneIds
+
+    @property
+    def checked_at(self) -> datetime | None:
+        """Return when the cluster was last read; None: it was not read within the last hours."""
+        return self.times.get(self.cluster)
 
     @property
     def is_dry(self) -> bool:
@@ -112,9 +117,8 @@ class _StoredCluster:
         """Return the stored incidents, and one more if checks have stopped, which checks themselves cannot detect."""
         if isinstance(self.registration, str):
             return unreadable(self.cluster_health, self.registration, self.call.now).incidents
-        return with_stopped(
-            self.cluster_health, self.registration.scan_interval, self.checked_at, self.call.now
-        ).incidents
+        interval = self.times.interval(self.cluster, self.registration.scan_interval)
+        return with_stopped(self.cluster_health, interval, self.checked_at, self.call.now).incidents
 
     @property
     def state(self) -> str:
@@ -169,7 +173,7 @@ def overview(call: Call, fields: Fields) -> Answer:
     """Return the state of all clusters. Raises BadRequestError if the fields name a pool."""
     if getattr(fields, "pool", None) is not None:
         raise BadRequestError("pool goes with a cluster: name the cluster, too")
-    cluster_healths, checked_at = call.ports.store.cluster_healths(), call.ports.store.checked_at()
+    cluster_healths, times = call.ports.store.cluster_healths(), call.ports.store.checked_at()
     registrations = call.registrations()
     places = ZoneIds.of(registration for _, registration in registrations if not isinstance(registration, str))
     by_state: dict[str, list[_StoredCluster]] = {"incident": [], "unseen": [], "paused": [], "well": []}
@@ -179,7 +183,7 @@ def overview(call: Call, fields: Fields) -> Answer:
             cluster=cluster,
             registration=registration,
             cluster_health=cluster_healths.get(cluster, ClusterHealth()),
-            checked_at=checked_at.get(cluster),
+            times=times,
             places=places,
         )
         by_state[stored.state].append(stored)

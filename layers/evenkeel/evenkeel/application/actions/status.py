@@ -28,6 +28,8 @@ from evenkeel.application.plan_documents import (
 from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.decisions import group_json, pool_json
 from evenkeel.application.rebalancing.preview import Preview, find_pool
+from evenkeel.domain.fleet.check_times import AUTO
+from evenkeel.domain.fleet.event_source import EventSource
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.incidents import Incident
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
@@ -220,11 +222,24 @@ def _headline(call: Call, evaluated: Evaluated, decisions: Sequence[Mapping[str,
             _worst_incident(evaluated),
             _unusual_states(evaluated, call.now),
             _last_decision(decisions, call.now),
+            _interval(evaluated.stored, call.now),
             f"; being restored: pool {', '.join(restoring)}" if restoring else "",
             _pending_pods(preview),
             f"; its API server's clock {clock_text(skew)}" if skew else "",
         )
     )
+
+
+def _interval(stored: StoredCluster, now: datetime) -> str:
+    """Return how often an adaptive cluster is checked, if its events are proven or have missed a failure."""
+    source = stored.event_check.source if stored.event_check else EventSource()
+    if stored.record.scan_interval != AUTO or source.proven_at is None:
+        return ""
+    if stored.is_resting(now):
+        return f"; checked every {stored.check_interval(now) // 60} min: events proven {ago(now - source.proven_at)}"
+    if source.missed_at is not None and source.is_doubted(now):
+        return f"; checked every minute: no event in time for a failure {ago(now - source.missed_at)}"
+    return ""
 
 
 def _worst_incident(evaluated: Evaluated) -> str:

@@ -1,6 +1,6 @@
 """The ports of scans."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -15,6 +15,7 @@ class DuePage:
     """One page of a shard's clusters, by id. A record that cannot be read is replaced by its fault, a string."""
 
     registrations: Sequence[tuple[str, Registration | str]]
+    resting: Mapping[str, datetime]  # the resting clusters of the page, by id, with the ends of their rests
     after: str | None = None  # the id after which the next page starts; None: this is the last page
 
 

@@ -1,7 +1,7 @@
 """Scan: at each tick of the schedule, request checks of the clusters that are due. A delayed message requests a run.
 
-A scan stores nothing. The tick's time, the cluster's interval and its id determine if a cluster is due, and at which
-second of the minute. A tick that arrives twice requests the same checks twice, which is harmless.
+A scan stores nothing. The tick's time, the cluster's interval, rest and id determine if it is due, and at which second
+of the minute. A tick that arrives twice requests the same checks twice, which is harmless.
 
     tick ──► one message for a rollout in progress
       ├────► first page of each shard, in parallel ──► chunks of clusters for `checks`, spread over the minute
@@ -9,7 +9,7 @@ second of the minute. A tick that arrives twice requests the same checks twice, 
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -18,7 +18,7 @@ from typing import Any
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.fleet.ports import DuePage, DueStore, ScanQueue
 from evenkeel.application.ports import Clock, Executor
-from evenkeel.domain.fleet.check_times import CHUNK, chunks_of, chunks_of_minute, is_due
+from evenkeel.domain.fleet.check_times import CHUNK, check_interval, chunks_of, chunks_of_minute, is_due, is_resting
 from evenkeel.record import Registration
 from evenkeel.validation import ConfigError
 
@@ -61,7 +61,9 @@ class Scan:
             if page.after is not None:
                 self.queue.scan_on(shard, page.after, at)
         self._advance_rollout(at)
-        return self._check(dict(entry for page in pages.values() for entry in page.registrations), at)
+        registered = dict(entry for page in pages.values() for entry in page.registrations)
+        resting = {cluster: until for page in pages.values() for cluster, until in page.resting.items()}
+        return self._check(registered, resting, at)
 
     def _advance_rollout(self, at: datetime) -> None:
         """Request the next step of a rollout in progress. If the request fails, checks are still requested."""
@@ -75,23 +77,32 @@ class Scan:
     def rest_of(self, shard: str, after: str, at: datetime) -> ScanResult:
         """Request checks of the clusters whose ids follow ``after`` in a shard, for the tick at time ``at``."""
         listed: dict[str, Registration | str] = {}
+        resting: dict[str, datetime] = {}
         position: str | None = after
         while position is not None:
             page = self.store.due(shard, position)
             listed |= dict(page.registrations)
+            resting |= page.resting
             position = page.after
-        return self._check(listed, at)
+        return self._check(listed, resting, at)
 
-    def _check(self, registered: dict[str, Registration | str], at: datetime) -> ScanResult:
-        due, broken = [], {}
+    def _check(
+        self, registered: dict[str, Registration | str], resting: Mapping[str, datetime], at: datetime
+    ) -> ScanResult:
+        due, others, broken = [], [], {}
         for cluster, record in registered.items():
             if isinstance(record, str):
                 broken[cluster] = record
                 _log.error("cluster cannot be scanned: %s", record, extra={"cluster": cluster})
-            elif is_due(cluster, record.scan_interval, at):
-                due.append((cluster, record.scan_interval))
+                continue
+            rests = is_resting(resting.get(cluster), at)
+            interval = check_interval(record.scan_interval, resting=rests)
+            if is_due(cluster, interval, at):
+                due.append((cluster, interval))
+            elif rests:
+                others.append(cluster)
         late = max(0, int((self.clock.now() - at).total_seconds()))
-        chunks = chunks_of_minute(due, CHUNK)
+        chunks = chunks_of_minute(due, CHUNK, others)
         self.queue.request_checks([replace(chunk, delay=max(0, chunk.delay - late)) for chunk in chunks])
         # A run opens an incident for the invalid record. SQS drops repeated messages for five minutes.
         for cluster in broken:

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Protocol
 
-from evenkeel.application.ports import NAMELESS, RUNBOOKS, Bus, Clock, Versions
+from evenkeel.application.ports import NAMELESS, RUNBOOKS, Bus, CheckTimes, Clock, Versions
 from evenkeel.domain.model.incidents import ClusterHealth
 
 
@@ -25,7 +24,7 @@ class FleetHealthStore(HealthStore, Protocol):
     def cluster_healths(self) -> Mapping[str, ClusterHealth]:
         """Return the health of all clusters that ever had an incident, from one query (and one more per MiB)."""
 
-    def checked_at(self) -> Mapping[str, datetime]:
+    def checked_at(self) -> CheckTimes:
         """Return when each cluster was last read, from one query; only of clusters that were read in the last hours."""
 
 

@@ -5,7 +5,7 @@ check carries out the run with a substitute table and bus, which raise an error 
 
 A steady cluster gets a quick check. While its node groups are the same objects in the same versions, a run has nothing
 to do. Runs store these versions, because checks have no right to store them. Each cluster gets a full check about every
-15 minutes.
+15 minutes; while it rests, every hour.
 """
 
 import logging
@@ -50,6 +50,7 @@ class CheckSummary:
     steady_clusters: dict[str, SteadyState] = field(default_factory=dict)  # clusters whose quick check found no change
     failed: int = 0  # the number of checks that failed because of the table or a queue
     cluster_healths: dict[str, ClusterHealth] = field(default_factory=dict)  # only clusters with incidents
+    resting: set[str] = field(default_factory=set)  # clusters that are checked less often now
     measured: set[str] = field(default_factory=set)  # clusters whose records enable metrics per cluster
 
     def metrics(self) -> dict[str, int]:
@@ -118,12 +119,16 @@ class CheckClusters:
         store = cast(RunStore, _RecordingPorts())
         return RunPorts(store=store, bus=_RecordingPorts(), clock=self.clock, random_bytes=bytes)
 
-    def __call__(self, clusters: Sequence[str], remaining: Remaining) -> CheckSummary:
-        """Check these clusters, and return the results. An error of one cluster does not affect the others."""
+    def __call__(self, clusters: Sequence[str], remaining: Remaining, rests: Sequence[str] = ()) -> CheckSummary:
+        """Check these clusters, and return the results. An error of one cluster does not affect the others.
+
+        ``rests``: resting clusters that are not due. The time of their last check is stored with that of the others, so
+        that the stored item always has the same clusters.
+        """
         summary = CheckSummary(alone=len(clusters) == 1, offerings=read_offerings(self.store))
         steady = self._steady(clusters)
         self.together([partial(self._check, cluster, steady.get(cluster), remaining, summary) for cluster in clusters])
-        self._save_checked_at(summary)
+        self._save_checked_at(summary, rests)
         return summary
 
     def split(self, clusters: Sequence[str]) -> None:
@@ -137,17 +142,20 @@ class CheckClusters:
             _log.warning("steady clusters not read: %s", error)
             return {}
 
-    def _save_checked_at(self, summary: CheckSummary) -> None:
+    def _save_checked_at(self, summary: CheckSummary, rests: Sequence[str]) -> None:
         """Store when these clusters were read. Otherwise a quiet cluster would look as if checks no longer read it."""
-        seen = sorted([*summary.steady_clusters, *(run.cluster for run in summary.full_checks if run.seen)])
+        seen = {*summary.steady_clusters, *(run.cluster for run in summary.full_checks if run.seen)}
+        resting = sorted({*rests, *(summary.resting & seen)})
         try:
-            if seen:
-                self.store.save_checked_at(seen, self.clock.now())
+            if seen or resting:
+                self.store.save_checked_at(sorted(seen.difference(resting)), self.clock.now(), resting)
         except EvenkeelError as error:  # the next check stores a newer time
             _log.warning("not stored that %s clusters were checked: %s", len(seen), error)
 
     def _check(self, cluster: str, steady: SteadyCluster | None, remaining: Remaining, summary: CheckSummary) -> None:
         run = RunSummary(cluster=cluster)
+        if steady is not None and steady.is_resting(self.clock.now()):
+            summary.resting.add(cluster)
         try:
             change: _Change | None = _NEEDS_FULL_CHECK
             if steady is not None and self._may_check_quickly(steady, summary):
@@ -188,8 +196,8 @@ class CheckClusters:
     # Quick checks
 
     def _may_check_quickly(self, steady: SteadyCluster, summary: CheckSummary) -> bool:
-        record = steady.record
-        if is_full_check(record.id, record.scan_interval, self.clock.now()):
+        record, now = steady.record, self.clock.now()
+        if is_full_check(record.id, steady.check_interval(now), now, resting=steady.is_resting(now)):
             return False
         return not is_affected(record, summary.offerings, steady.steady.zones)
 
@@ -303,11 +311,11 @@ class CheckClusters:
         If a run has deleted the stored state, the new state is stored at once. Otherwise it is stored at the cluster's
         next regular full check, so that the requests of all clusters are spread over time.
         """
-        record, before = stored.record, stored.steady
-        has_ended = before is not None and not before.seen
-        if not has_ended and not is_full_check(record.id, record.scan_interval, self.clock.now()):
+        now, before = self.clock.now(), stored.steady
+        has_ended, interval = before is not None and not before.seen, stored.check_interval(now)
+        if not has_ended and not is_full_check(stored.record.id, interval, now, resting=stored.is_resting(now)):
             return None
-        steady = planned.steady(stored)
+        steady = planned.steady(stored, now)
         return steady if steady and (before is None or before.is_followed_by(steady)) else None
 
 

@@ -49,7 +49,14 @@ class Failure:
     id: str
     # True: a pod is unschedulable. No machine has failed, so the event only requests a run.
     of_pods: bool = False
+    # True: nothing has failed. The event only shows that the events of this cluster arrive.
+    is_sign: bool = False
     sender: Sender | None = None  # None: the account is not checked, as for manual input
+
+    @property
+    def is_of_machines(self) -> bool:
+        """Return True if the event names a machine object. AWS's own events name only a cluster, and may be slow."""
+        return bool(self.namespace) and not self.of_pods
 
     @property
     def cluster_name(self) -> str:
@@ -159,6 +166,8 @@ class ReceiveEvent:
         """
         if isinstance(event, Ignored):
             return EventOutcome(EventResult.IGNORED, event.reason, kind=event.kind).answer()
+        if isinstance(event, Failure) and event.is_sign:  # to handle it twice has no effect
+            return self.record_failure(event).answer()
         return self.idempotent(event.key, remaining, lambda: self._record(event).answer())
 
     def _record(self, event: Failure | ZoneShift | ScaleRequestEvent) -> EventOutcome:

@@ -21,6 +21,7 @@ from evenkeel.application.errors import BadRequestError, QueueUnavailableError, 
 from evenkeel.application.ports import Clock, Queue, StoredCluster
 from evenkeel.application.rebalancing.events import EventOutcome, EventResult, Failure, foreign_account
 from evenkeel.application.rebalancing.ports import EventStore
+from evenkeel.domain.fleet.event_source import EventSource, after_event
 from evenkeel.domain.model.failures import classify
 from evenkeel.domain.model.groups import CLOCKS_AGREE, GroupKey, MachineFailure
 from evenkeel.domain.model.states import GroupState
@@ -107,13 +108,20 @@ class RecordFailure:
                 message = f"{failure.id}: a pod of {cluster} waits, and demand of its record orders no nodes"
                 return EventOutcome(EventResult.KNOWN, message)
             groups = _groups(failure, stored) if alone else []
-            is_new = failure.occurred_at >= now - _LOOKED_AT_SINCE
+            is_new = failure.occurred_at >= now - _LOOKED_AT_SINCE and not failure.is_sign
             try:
-                if groups:
+                if groups and not failure.is_sign:
                     failure_class, is_new = self._record(failure, cluster, groups, stored, now)
                     recorded = recorded or failure_class
-                if is_new:
-                    self._request_run(failure, cluster, stored, now)
+                is_failure = bool(recorded) if groups else is_new and failure.is_of_machines
+                source = after_event(
+                    _latest(stored, now).source,
+                    next(iter(groups), None),
+                    failure.occurred_at,
+                    now,
+                    is_failure=is_failure,
+                )
+                self._save_and_request(failure, cluster, stored, source, now, is_new=is_new)
                 break
             except StateConflictError:
                 if attempt == _TRIES - 1:
@@ -146,8 +154,17 @@ class RecordFailure:
             is_new |= before.last_success is None or at > before.last_success
         return recorded, is_new
 
-    def _request_run(self, failure: Failure, cluster: str, stored: StoredCluster, now: datetime) -> None:
-        """Request a run, unless one is due.
+    def _save_and_request(
+        self,
+        failure: Failure,
+        cluster: str,
+        stored: StoredCluster,
+        source: EventSource,
+        now: datetime,
+        *,
+        is_new: bool,
+    ) -> None:
+        """Store the event source. After a new event, request a run, unless one is due.
 
         The run starts now or, if that is later, `RUNS_APART` after the last requested run.
 
@@ -155,17 +172,13 @@ class RecordFailure:
         event repeats its own request. If the request cannot be sent, its stored time is moved to the past, so that
         other events send a request.
         """
-        latest, at = stored.event_check, now
-        if latest is not None and abs(latest.at - now) <= RUNS_APART:
-            if latest.by == failure.id:
-                at = latest.at
-            elif now < latest.at:
-                return
-            else:
-                at = latest.at + RUNS_APART
-        look = EventCheckRecord(at=at, by=failure.id)
+        latest = _latest(stored, now)
+        at = _run_at(latest, failure.id, now) if is_new else None
+        look = latest.of(source).model_copy(update={} if at is None else {"at": at, "by": failure.id})
         if look != latest:
             self.store.save_event_check(cluster, look, stored.versions)
+        if at is None:
+            return
         reason = "pods wait" if failure.of_pods else f"provisioning failure {failure.code}"
         try:
             if at <= now:
@@ -173,10 +186,24 @@ class RecordFailure:
             else:
                 self.queue.check_again(cluster, reason, ceil((at - now).total_seconds()))
         except QueueUnavailableError:
-            taken_back = EventCheckRecord(at=at - 2 * RUNS_APART, by=failure.id)
+            taken_back = look.model_copy(update={"at": at - 2 * RUNS_APART})
             with suppress(StateConflictError):
                 self.store.save_event_check(cluster, taken_back, stored.versions)
             raise
+
+
+def _latest(stored: StoredCluster, now: datetime) -> EventCheckRecord:
+    """Return the last check that an event requested, or one that has no effect any more."""
+    return stored.event_check or EventCheckRecord(at=now - _LOOKED_AT_SINCE, by="")
+
+
+def _run_at(latest: EventCheckRecord, event: str, now: datetime) -> datetime | None:
+    """Return when the run of an event starts; None: a run is due that comes after the event."""
+    if abs(latest.at - now) > RUNS_APART:
+        return now
+    if latest.by == event:
+        return latest.at
+    return None if now < latest.at else latest.at + RUNS_APART
 
 
 def _ignored(failure: Failure, reason: str) -> EventOutcome:
@@ -191,6 +218,9 @@ def _recorded_or_checked(
     """Return the result. ``recorded``: the failure's class, empty if nothing was stored."""
     if recorded:
         return EventOutcome(EventResult.RECORDED, f"{failure.id}: {recorded} failure recorded, {cluster} is checked")
+    if failure.is_sign:
+        reason = "events of its groups arrive" if known_groups else "it names no known node group"
+        return EventOutcome(EventResult.KNOWN, f"{failure.id}: {reason}: no check of {cluster}")
     if known_groups or not is_new:
         reason = "known already, or over" if known_groups else "scans have checked since"
         return EventOutcome(EventResult.KNOWN, f"{failure.id}: {reason}: it changes nothing")

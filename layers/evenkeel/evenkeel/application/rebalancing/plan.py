@@ -49,12 +49,12 @@ class PlannedObservation:
     plan: Plan
     refused: dict[GroupKey, str]
 
-    def steady(self, stored: StoredCluster) -> SteadyState | None:
+    def steady(self, stored: StoredCluster, now: datetime) -> SteadyState | None:
         """Return the steady state to store; None: the plan may change merely because time passes.
 
         A plan depends on the observation, the stored state and the time. If no stored state expires, no machine is
         pending and nothing is wrong, then the time has no effect. The same observation then always leads to the same
-        plan.
+        plan. ``now`` is the time of Evenkeel's clock.
         """
         seen, plan = self.api.seen(), self.plan
         if not seen or not is_steady(stored, self.observation, plan):
@@ -65,6 +65,7 @@ class PlannedObservation:
             zones=zones_of(self.observation),
             headroom=sum(pool.headroom for pool in plan.pools),
             imbalance=max((pool.imbalance for pool in plan.pools), default=0),
+            rests_until=stored.rests_until(now),
         )
 
 

@@ -18,7 +18,7 @@ from evenkeel.application.ports import (
     Versions,
     sequentially,
 )
-from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
+from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable, check_interval, is_resting
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, PoolId, Shoot
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.offerings import Buyer
@@ -35,8 +35,8 @@ from evenkeel.state_records import EventCheckRecord, ZoneRecord
 class CheckStamps(Protocol):
     """Stores when each cluster was last read."""
 
-    def save_checked_at(self, clusters: Sequence[str], at: datetime) -> None:
-        """Write the time at which these clusters were read, in one write."""
+    def save_checked_at(self, clusters: Sequence[str], at: datetime, resting: Sequence[str] = ()) -> None:
+        """Write the time at which these clusters, and the resting clusters beside them, were read, in one write."""
 
 
 class RunStore(ClusterStore, LeaseStore, HealthStore, OfferingStore, CheckStamps, Protocol):
@@ -54,6 +54,12 @@ class RunStore(ClusterStore, LeaseStore, HealthStore, OfferingStore, CheckStamps
     def save_steady(self, cluster: str, steady: SteadyState, versions: Versions) -> None:
         """Write the steady state into the record's item. Every other write of that item deletes the steady state."""
 
+    def save_rest(self, cluster: str, until: datetime | None, versions: Versions) -> None:
+        """Write into the index of due clusters until when the cluster rests. None: it does not rest."""
+
+    def save_event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None) -> None:
+        """Write what the events of the cluster have shown."""
+
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """Delete one of the items of `StoredCluster.expired`."""
 
@@ -64,6 +70,14 @@ class SteadyCluster:
 
     record: ClusterRecord
     steady: SteadyState
+
+    def check_interval(self, now: datetime) -> int:
+        """Return the seconds between the cluster's checks."""
+        return check_interval(self.record.scan_interval, resting=self.is_resting(now))
+
+    def is_resting(self, now: datetime) -> bool:
+        """Return True if the cluster is checked less often now."""
+        return is_resting(self.steady.rests_until, now)
 
 
 class CheckStore(OfferingStore, CheckStamps, Protocol):

@@ -162,8 +162,8 @@ class _Rounds:
             if not conflict and len(self.refused) == refused_before:
                 if is_quiet and stored.versions != before:
                     self._forget_steady(stored)  # the run has changed stored items
-                elif is_quiet and self.steady is not None:
-                    self._save_steady(stored, self.steady)
+                elif is_quiet and (steady := self._steady_to_store(stored)) is not None:
+                    self._save_steady(stored, steady)
                 return
             self.summary.conflicts += int(conflict and rounds_left > 0)
         _log.warning(
@@ -245,9 +245,24 @@ class _Rounds:
         if stored.steady is not None and stored.steady.seen:
             self._save_steady(stored, SteadyState(at=self.ports.clock.now(), seen={}))
 
+    def _steady_to_store(self, stored: StoredCluster) -> SteadyState | None:
+        """Return the steady state to store; None: the stored one is right. An event ends the cluster's rest."""
+        before, rests_until = stored.steady, stored.rests_until(self.ports.clock.now())
+        if self.steady is not None:
+            return replace(self.steady, rests_until=rests_until)
+        if before is None or before.rests_until is None or rests_until is not None:
+            return None
+        return replace(before, rests_until=None)
+
     def _save_steady(self, stored: StoredCluster, steady: SteadyState) -> None:
+        """Store the steady state. If a run is killed in between, the cluster is checked every minute."""
+        store, before = self.ports.store, stored.steady.rests_until if stored.steady else None
         try:
-            self.ports.store.save_steady(self._cluster, steady, stored.versions)
+            if before is not None and steady.rests_until is None:
+                store.save_rest(self._cluster, None, stored.versions)
+            store.save_steady(self._cluster, steady, stored.versions)
+            if steady.rests_until not in (None, before):
+                store.save_rest(self._cluster, steady.rests_until, stored.versions)
         except StateConflictError as error:  # another writer of the record has deleted the steady state
             _log.info("steady state not stored: %s", error, extra={"cluster": self._cluster})
 

@@ -18,6 +18,7 @@ from evenkeel.application.rebalancing.run_state import RunState, RunSummary
 from evenkeel.application.rebalancing.scale_requests import ScaleRequests
 from evenkeel.application.rebalancing.status_configmap import is_to_be_shown, status_document, status_text
 from evenkeel.application.rebalancing.write import FixOutcomes, Writer, marked_and_staying
+from evenkeel.domain.fleet.event_source import after_check
 from evenkeel.domain.incidents.health import evaluate, with_pending_changes
 from evenkeel.domain.model.convergence import ConvergenceState
 from evenkeel.domain.model.groups import Bounds, GroupKey
@@ -73,6 +74,7 @@ class Run:
 
     def carry_out(self) -> bool:
         """Write the plan, fences first, growth last. Return True after a conflict, so that the caller plans again."""
+        self._save_missed_failures()
         for key, state in self.plan.states.items():
             self.run_state.save_group(key, state)
         publish_reports(self.ports.store, self.stored, self.plan)
@@ -108,6 +110,15 @@ class Run:
         finally:
             self._give_back_lease()
         return conflict
+
+    def _save_missed_failures(self) -> None:
+        """Store that events have not reported a failure that this check found."""
+        event, now = self.stored.event_check, self.ports.clock.now()
+        if event is None:
+            return
+        source = after_check(event.source, self.stored.state.groups, self.plan.states, event.at, now)
+        if source != event.source:
+            self.ports.store.save_event_check(self.summary.cluster, event.of(source), self.stored.versions)
 
     @property
     def _record(self) -> ClusterRecord:

@@ -3,16 +3,17 @@
 Scans check the clusters at seconds that are spread over the minute. After a change, a timer adds follow-up checks of
 the changed cluster. Only one follow-up check is due at a time, and follow-up checks end when nothing changes any more.
 An unreachable cluster is checked alone, and less often. A steady cluster gets quick checks, and a full check every 15
-minutes.
+minutes. With ``scan_interval: auto``, a steady cluster rests while its events are proven (``event_source``): it is
+checked every five minutes, and gets a full check every hour.
 """
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from math import ceil
-from typing import Self
+from typing import Final, Literal, Self
 
 # The times from a write to its first follow-up check, and from each follow-up check to the next while nothing changes.
 # Follow-up checks find an autoscaler's /scale patch that arrived after Evenkeel's write. The API server accepts such a
@@ -30,6 +31,8 @@ _CLOCKS_APART = timedelta(seconds=10)
 _MINUTE = 60
 # The most clusters that one call of the function ``check`` reads. They share the fixed cost of the call.
 CHUNK = 50
+# The most resting clusters in a chunk, because their ids are in its message and in one item.
+_RESTING_IN_CHUNK = 500
 # Further lost answers within this time count as the same problem, and add no checks.
 _SAME_MATTER = timedelta(hours=1)
 
@@ -129,9 +132,11 @@ def after_no_answer(unreachable: Unreachable | None, now: datetime, why: str) ->
 
 # The seconds between full checks. A quick check lists only the known node groups. A full check also detects changes of
 # owners, kinds and templates, and applies the rules of a new release of Evenkeel.
-_WHOLE_LOOKS_APART = 15 * _MINUTE
+_WHOLE_LOOKS_APART, _WHOLE_LOOKS_APART_IN_REST = 15 * _MINUTE, 60 * _MINUTE
 # The least time between two stored steady states of a cluster whose objects change without causing writes.
 _SETTLED_ANEW_AFTER = timedelta(hours=1)
+# A rest is extended in the last time before its end. Two full checks fit into this time.
+_RENEWED_BEFORE = timedelta(hours=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,20 +149,46 @@ class SteadyState:
     zones: frozenset[str] = frozenset()
     headroom: int = 0
     imbalance: int = 0
+    rests_until: datetime | None = None  # until then, a few checks are enough; None: the cluster does not rest
 
     def is_followed_by(self, other: Self) -> bool:
         """Return True if the steady state of another check should replace this one."""
-        return not self.seen or (other.seen != self.seen and other.at >= self.at + _SETTLED_ANEW_AFTER)
+        has_changed = other.seen != self.seen and other.at >= self.at + _SETTLED_ANEW_AFTER
+        return not self.seen or has_changed or self._rests_longer_in(other)
+
+    def _rests_longer_in(self, other: Self) -> bool:
+        """Return True if the other state begins a rest, or extends one that is about to end."""
+        if other.rests_until is None or self.rests_until is None:
+            return other.rests_until is not None
+        return self.rests_until < min(other.rests_until, other.at + _RENEWED_BEFORE)
 
 
-def is_full_check(cluster: str, interval: int, now: datetime) -> bool:
+def is_full_check(cluster: str, interval: int, now: datetime, *, resting: bool = False) -> bool:
     """Return True if the cluster is due for a full check. ``interval``: the seconds between its scans."""
     minutes = max(1, interval // _MINUTE)
     turn = (int(now.timestamp()) // _MINUTE + _spread(cluster, 0)) // minutes
-    return turn % max(1, _WHOLE_LOOKS_APART // (minutes * _MINUTE)) == 0
+    apart = _WHOLE_LOOKS_APART_IN_REST if resting else _WHOLE_LOOKS_APART
+    return turn % max(1, apart // (minutes * _MINUTE)) == 0
 
 
 # Scans
+
+AUTO: Final = "auto"
+Interval = int | Literal["auto"]
+"""The ``scan_interval`` of a record, in seconds."""
+_RESTING = 5 * _MINUTE
+
+
+def is_resting(rests_until: datetime | None, now: datetime) -> bool:
+    """Return True if a few checks are enough. ``rests_until``: as in the cluster's ``SteadyState``."""
+    return rests_until is not None and now < rests_until
+
+
+def check_interval(interval: Interval, *, resting: bool) -> int:
+    """Return the seconds between a cluster's checks."""
+    if interval == AUTO:
+        return _RESTING if resting else _MINUTE
+    return interval
 
 
 def is_due(cluster: str, interval: int, tick: datetime) -> bool:
@@ -171,6 +202,7 @@ class Chunk:
     """Clusters that one call checks in parallel, after ``delay`` seconds."""
 
     clusters: tuple[str, ...]
+    rests: tuple[str, ...] = ()  # resting clusters that are not checked now, and whose last check still counts
     delay: int = 0
 
 
@@ -180,32 +212,51 @@ def chunks_of(clusters: Sequence[str], delay: int = 0) -> list[Chunk]:
     return [Chunk(clusters=tuple(clusters[start : start + CHUNK]), delay=delay) for start in starts]
 
 
-def chunks_of_minute(due: Iterable[tuple[str, int]], size: int) -> list[Chunk]:
+def chunks_of_minute(due: Iterable[tuple[str, int]], size: int, resting: Iterable[str] = ()) -> list[Chunk]:
     """Return the chunks of one minute. A cluster with an interval below a minute is in several chunks.
 
     Each cluster has its own second, which follows from its name. There are as few chunks as possible, of about equal
-    size. A chunk starts at the second of its first cluster. The chunks have the same clusters every minute.
+    size. A chunk starts at the second of its first cluster. The chunks have the same clusters every minute, if those
+    that rest are counted.
 
     Args:
         due: The clusters with their intervals, in seconds.
-        size: The most clusters in one chunk.
+        size: The most clusters that one chunk checks.
+        resting: Resting clusters that are not due in this minute.
     """
     rounds: dict[int, list[tuple[int, str]]] = {}  # each round has each cluster at most once
     for cluster, interval in due:
         step = _MINUTE // ceil(_MINUTE / interval)  # the interval, shortened so that it divides the minute
         for number, second in enumerate(range(_spread(cluster, 4) % step, _MINUTE, step)):
             rounds.setdefault(number, []).append((second, cluster))
+    others = [(_spread(cluster, 4) % _MINUTE, cluster) for cluster in resting]
     return [
-        Chunk(clusters=tuple(cluster for _, cluster in part), delay=part[0][0])
-        for checks in rounds.values()
-        for part in _parts(sorted(checks), size)
+        Chunk(
+            clusters=tuple(cluster for _, cluster in checks),
+            rests=tuple(cluster for _, cluster in rests),
+            delay=checks[0][0],
+        )
+        for number, checks in rounds.items()
+        for checks, rests in _parts(checks, size, [] if number else others)
+        if checks
     ]
 
 
-def _parts(checks: Sequence[tuple[int, str]], size: int) -> list[Sequence[tuple[int, str]]]:
-    count = ceil(len(checks) / size)
-    ends = list(accumulate(len(checks) // count + (place < len(checks) % count) for place in range(count)))
-    return [checks[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+_Turns = list[tuple[int, str]]
+
+
+def _parts(checks: _Turns, size: int, others: _Turns) -> list[tuple[_Turns, _Turns]]:
+    """Return the parts of a minute: the checks, and the clusters that only rest."""
+    everything, rests, count = sorted([*checks, *others]), set(others), ceil(len(checks) / size)
+    if rests:  # the checks change each minute, but this number seldom does
+        count = 1 << (count - 1).bit_length()
+    while True:
+        ends = [0, *accumulate(len(everything[place::count]) for place in range(count))]
+        parts = [everything[start:end] for start, end in pairwise(ends)]
+        split = [([at for at in part if at not in rests], [at for at in part if at in rests]) for part in parts]
+        if all(len(due) <= size and len(idle) <= _RESTING_IN_CHUNK for due, idle in split):
+            return split
+        count *= 2
 
 
 def _spread(cluster: str, start: int) -> int:

@@ -92,6 +92,9 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
         subject = f"{involved.apiVersion} {involved.kind}"
         return ignored("no failure", f"kubernetes event: {quote(subject)} is no machine of a known API")
     if detail.type != "Warning" or detail.reason not in REASONS:
+        name = _scalable(flavour, involved)
+        if detail.clusterName and name is not None:
+            return replace(failure, is_sign=True, flavour=flavour.name, namespace=involved.namespace, name=name)
         subject = f"{detail.type} {detail.reason}"
         return ignored("no failure", f"kubernetes event: {quote(subject)} reports no failed machine")
     if not detail.clusterName:
