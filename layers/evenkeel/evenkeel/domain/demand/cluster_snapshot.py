@@ -13,12 +13,15 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Node
 
 NOTHING: Mapping[str, int] = {}
+_NO_PODS: Mapping[PodGroup, int] = {}
+_ANY = float("-inf")  # a pod that requests none of a resource fits any free amount of it
 
 
 class _Change(NamedTuple):
     node_info: NodeInfo
     pod_group: PodGroup | None  # None: the change adds or removes the node itself
     number: int  # number of added pods, negative if pods are removed; 1 for an added node, -1 for a removed node
+    pods: Mapping[PodGroup, int]  # the pods of an added or removed node
 
 
 class ClusterSnapshot:
@@ -31,6 +34,7 @@ class ClusterSnapshot:
         self._shapes: defaultdict[Hashable, Shape] = defaultdict(Shape)
         self._users: Counter[str] = Counter()  # number of pods that use a ReadWriteOncePod claim, by claim
         self._changes: list[_Change] = []
+        self._counted = 0  # the number of changes that the counts include; most pods need no count
 
     def add_node(
         self, node: Node, pod_groups: Mapping[PodGroup, int], attached: Mapping[str, int] = NOTHING
@@ -42,19 +46,34 @@ class ClusterSnapshot:
             pod_groups: The number of its pods, by pod group.
             attached: The number of volumes that are attached, but that none of its pods uses, by CSI driver.
         """
-        node_info = NodeInfo(node, self._shapes[shape_of(node)], attached)
-        for pod_group, count in pod_groups.items():
-            node_info.change(pod_group, count)
-        self._apply_new(_Change(node_info, None, 1))
+        node_info = self.node_info(node, pod_groups, attached)
+        self._add(node_info, pod_groups)
         return node_info
+
+    def node_info(self, node: Node, pod_groups: Mapping[PodGroup, int], attached: Mapping[str, int]) -> NodeInfo:
+        """Return a node with these pods, without adding it."""
+        return NodeInfo(node, self._shapes[shape_of(node)], attached, pod_groups)
+
+    def add_copy(self, template: NodeInfo, name: str) -> NodeInfo:
+        """Add a node that equals a template, except for its name and hostname."""
+        node_info = template.named(name)
+        self._add(node_info, template.pod_groups)
+        return node_info
+
+    def _add(self, node_info: NodeInfo, pod_groups: Mapping[PodGroup, int]) -> None:
+        self._change_node(node_info, 1)
+        self._changes.append(_Change(node_info, None, 1, pod_groups))
 
     def remove_node(self, node_info: NodeInfo) -> None:
         """Remove a node with all its pods."""
-        self._apply_new(_Change(node_info, None, -1))
+        self._change_node(node_info, -1)
+        self._changes.append(_Change(node_info, None, -1, node_info.pod_groups))
 
     def add_pod(self, pod_group: PodGroup, node_info: NodeInfo, count: int = 1) -> None:
         """Add pods of a group to a node, without a check whether the pods fit. A negative count removes pods."""
-        self._apply_new(_Change(node_info, pod_group, count))
+        node_info.change(pod_group, count)
+        self._use(pod_group, count)
+        self._changes.append(_Change(node_info, pod_group, count, _NO_PODS))
 
     def fork(self) -> int:
         """Return the current number of changes: the point to which ``revert`` can go back."""
@@ -63,35 +82,50 @@ class ClusterSnapshot:
     def revert(self, fork: int) -> None:
         """Undo all changes since a fork."""
         while len(self._changes) > fork:
-            node_info, pod_group, count = self._changes.pop()
-            self._apply(node_info, pod_group, -count)
+            change = self._changes.pop()
+            if change.pod_group is None:
+                self._change_node(change.node_info, -change.number)
+            else:
+                change.node_info.change(change.pod_group, -change.number)
+                self._use(change.pod_group, -change.number)
+            if self._counted > len(self._changes):
+                self._counted -= 1
+                self._count(change._replace(number=-change.number))
 
-    def _apply_new(self, change: _Change) -> None:
-        self._changes.append(change)
-        self._apply(*change)
-
-    def _apply(self, node_info: NodeInfo, pod_group: PodGroup | None, count: int) -> None:
-        if pod_group is not None:
-            node_info.change(pod_group, count)
-            self._counts.change(node_info, pod_group, count)
-            self._use(pod_group, count)
-            return
-        if count > 0:
+    def _change_node(self, node_info: NodeInfo, number: int) -> None:
+        if number > 0:
             self.node_infos[node_info.name] = node_info
-            self._counts.add_node(node_info)
         else:
             del self.node_infos[node_info.name]
-            self._counts.remove_node(node_info)
-        for of_node, pods in node_info.pod_groups.items():
-            self._use(of_node, count * pods)
+        for pod_group, pods in node_info.pod_groups.items():
+            self._use(pod_group, number * pods)
 
     def _use(self, pod_group: PodGroup, count: int) -> None:
+        if not pod_group.depends_on_others:
+            return
         for claim in pod_group.volumes.exclusive:
             self._users[claim] += count
+        if pod_group.needs.anti_affinity:
+            self._affinity.add(pod_group)
+
+    def _up_to_date_counts(self) -> TopologyCounts:
+        for change in self._changes[self._counted :]:
+            self._count(change)
+        self._counted = len(self._changes)
+        return self._counts
+
+    def _count(self, change: _Change) -> None:
+        node_info, pod_group, number, pods = change
+        if pod_group is not None:
+            self._counts.change(node_info, pod_group, number)
+        elif number > 0:
+            self._counts.add_node(node_info, pods)
+        else:
+            self._counts.remove_node(node_info, pods)
 
     def depends_on_others(self, pod_group: PodGroup) -> bool:
         """Return True if placed pods of any group affect where this group fits, apart from the resources they use."""
-        return bool(pod_group.spread or pod_group.volumes.exclusive) or self._affinity.depends_on_others(pod_group)
+        return pod_group.depends_on_others or bool(self._affinity.counts_against(pod_group))
 
     def failing_filter(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         """Return why one more pod of a group does not fit a node; None: it fits.
@@ -107,9 +141,12 @@ class ClusterSnapshot:
             or (self._volume_restrictions(pod_group) if volumes.exclusive else None)
             or (filters.node_volume_limits(pod_group, node_info) if volumes.drivers else None)
             or (filters.volume_binding(pod_group, node_info) if volumes.reaches else None)
-            or (topology_spread(pod_group, node_info, self._counts) if pod_group.spread else None)
-            or self._affinity.failing_term(pod_group, node_info)
+            or (self._rejected_by_others(pod_group, node_info) if self.depends_on_others(pod_group) else None)
         )
+
+    def _rejected_by_others(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
+        counts = self._up_to_date_counts()
+        return topology_spread(pod_group, node_info, counts) or self._affinity.failing_term(pod_group, node_info)
 
     def _volume_restrictions(self, pod_group: PodGroup) -> Reason | None:
         """Return why a ReadWriteOncePod claim rejects one more pod (plugin volumerestrictions); None: the pod fits."""
@@ -132,11 +169,74 @@ class ClusterSnapshot:
     def fill(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
         """Add up to ``wanted`` pods of a group, each to the first node that it fits. Return the number added."""
         added = 0
-        cpu, memory = pod_group.cpu, pod_group.memory
+        is_plain = pod_group.is_plain and not self.depends_on_others(pod_group)
+        accepted: dict[Shape, bool] = {}
+        cpu, memory = pod_group.cpu or _ANY, pod_group.memory or _ANY
         for node_info in node_infos:
             if added >= wanted:
                 break
             # Most nodes lack cpu or memory. This condition skips them without a call.
-            if (not cpu or node_info.cpu >= cpu) and (not memory or node_info.memory >= memory) and node_info.pods > 0:
+            if node_info.cpu < cpu or node_info.memory < memory or node_info.pods < 1:
+                continue
+            if not is_plain:
                 added += self.fill_node(pod_group, node_info, wanted - added)
+                continue
+            shape = node_info.shape
+            if shape not in accepted:
+                accepted[shape] = self.failing_filter(pod_group, node_info) is None
+            if accepted[shape]:
+                count = filters.capacity_for(pod_group, node_info, wanted - added)
+                self.add_pod(pod_group, node_info, count)
+                added += count
         return added
+
+
+class Places:
+    """Nodes on which single pods are placed, each on the first node that it fits.
+
+    Pods that depend on no other pod fit none of the nodes that rejected an equal pod before, since nodes only fill up.
+    So the search for such a pod starts at the node of the last equal pod.
+    """
+
+    def __init__(self, snapshot: ClusterSnapshot, node_infos: Iterable[NodeInfo]) -> None:
+        self._snapshot = snapshot
+        self._node_infos = list(node_infos)
+        self._position = {node_info: position for position, node_info in enumerate(self._node_infos)}
+        self._starts: dict[Hashable, int] = {}
+        self._starts_before: dict[Hashable, int] = {}  # of this trial
+        self._first_changed = 0  # position of the first node that this trial has changed
+
+    def begin(self, removed: NodeInfo) -> None:
+        """Begin a trial, in which one node is removed from the snapshot."""
+        self._starts_before.clear()
+        self._first_changed = self._position.get(removed, len(self._node_infos))
+
+    def place(self, pod_group: PodGroup) -> NodeInfo | None:
+        """Add a pod to the first node that it fits, and return the node; None: it fits no node."""
+        snapshot, node_infos, alike = self._snapshot, self._node_infos, pod_group.alike
+        depends = snapshot.depends_on_others(pod_group)
+        start = 0 if depends else self._starts.get(alike, 0)
+        cpu, memory = pod_group.cpu or _ANY, pod_group.memory or _ANY
+        position = start
+        for position in range(start, len(node_infos)):
+            node_info = node_infos[position]
+            if (
+                node_info.cpu >= cpu
+                and node_info.memory >= memory
+                and node_info.pods > 0
+                and snapshot.node_infos.get(node_info.name) is node_info
+                and snapshot.fill_node(pod_group, node_info, 1)
+            ):
+                break
+        else:
+            node_info, position = None, len(node_infos)
+        if not depends:
+            self._starts_before.setdefault(alike, start)
+            self._starts[alike] = position
+        self._first_changed = min(self._first_changed, position)
+        return node_info
+
+    def revert(self) -> None:
+        """End a trial whose changes the caller reverts. Only nodes that it changed may fit pods that they rejected."""
+        for alike, before in self._starts_before.items():
+            self._starts[alike] = max(before, min(self._starts[alike], self._first_changed))

@@ -110,7 +110,7 @@ def capacity_for(pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
         most = min(most, node_info.free.get(name, 0) // request)
     for driver, count in pod_group.volumes.drivers:
         if driver in node_info.limits:
-            most = min(most, (node_info.limits[driver] - node_info.attached[driver]) // count)
+            most = min(most, (node_info.limits[driver] - node_info.attached.get(driver, 0)) // count)
     if pod_group.ports or pod_group.volumes.exclusive:
         most = min(most, 1)
     return max(0, most)
@@ -122,7 +122,7 @@ def node_volume_limits(pod_group: PodGroup, node_info: NodeInfo) -> Reason | Non
     A driver without a limit rejects no pod.
     """
     for driver, count in pod_group.volumes.drivers:
-        limit, attached = node_info.limits.get(driver), node_info.attached[driver]
+        limit, attached = node_info.limits.get(driver), node_info.attached.get(driver, 0)
         if limit is not None and attached + count > limit:
             return Reason.of(Rule.VOLUME_LIMIT, driver=driver, wanted=count, attached=attached, limit=limit)
     return None

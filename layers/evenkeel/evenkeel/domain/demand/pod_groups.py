@@ -24,10 +24,13 @@ class PodGroup:
     spread: tuple[TopologySpreadConstraint, ...]  # each selector includes the pod's values of matchLabelKeys
     priority: int
     is_terminating: bool
+    alike: Hashable  # equal for groups that fit the same nodes, unless they depend on other pods
     cpu: int = field(init=False)
     memory: int = field(init=False)
     rest: tuple[tuple[str, int], ...] = field(init=False)  # the request without cpu and memory
     by_node: bool = field(init=False)  # True: the pods can select single nodes of one shape
+    is_plain: bool = field(init=False)  # True: only the node's shape, cpu, memory and number of pods can reject a pod
+    depends_on_others: bool = field(init=False)  # True: is_plain and ``alike`` do not hold, because of other pods
 
     def __post_init__(self) -> None:
         self.cpu = self.request.get(CPU, 0)
@@ -38,6 +41,9 @@ class PodGroup:
             or selects_by_node(self.needs.node_terms, HOSTNAME)
             or any(reach.node or selects_by_node(reach.terms, HOSTNAME) for reach in self.volumes.reaches)
         )
+        self.is_plain = not (self.by_node or self.rest or self.ports or self.volumes.drivers)
+        needs = self.needs
+        self.depends_on_others = bool(self.spread or needs.affinity or needs.anti_affinity or self.volumes.exclusive)
 
 
 class _Requested(NamedTuple):
@@ -79,6 +85,7 @@ class PodGroups:
                 tuple(_with_label_keys(constraint, pod.labels) for constraint in needs.spread),
                 priority,
                 terminating,
+                (requested.alike, volumes.alike),
             )
         return pod_group
 

@@ -5,7 +5,7 @@ steps. Here, a placed pod changes only the few counts that match its pod group.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 
 from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.pod_groups import PodGroup
@@ -116,8 +116,6 @@ class TopologyCounts:
     def __init__(self) -> None:
         self._node_infos: dict[NodeInfo, None] = {}
         self._nodes_of: dict[PodGroup, dict[NodeInfo, int]] = {}
-        # Pod groups of which a pod was placed, in the order of their first placement.
-        self.pod_groups: list[PodGroup] = []
         self._domains: dict[Hashable, EligibleDomains] = {}
         self._by_name: dict[Hashable, TopologyCount] = {}
         self._counts: list[TopologyCount] = []
@@ -145,17 +143,17 @@ class TopologyCounts:
                 domains.add_node(node_info)
         return domains
 
-    def add_node(self, node_info: NodeInfo) -> None:
-        """Add a node with its pods to all counts."""
+    def add_node(self, node_info: NodeInfo, pods: Mapping[PodGroup, int]) -> None:
+        """Add a node with these pods to all counts."""
         self._node_infos[node_info] = None
         for domains in self._domains.values():
             domains.add_node(node_info)
-        for pod_group, count in node_info.pod_groups.items():
+        for pod_group, count in pods.items():
             self.change(node_info, pod_group, count)
 
-    def remove_node(self, node_info: NodeInfo) -> None:
-        """Remove a node with its pods from all counts."""
-        for pod_group, count in node_info.pod_groups.items():
+    def remove_node(self, node_info: NodeInfo, pods: Mapping[PodGroup, int]) -> None:
+        """Remove a node with these pods from all counts."""
+        for pod_group, count in pods.items():
             self.change(node_info, pod_group, -count)
         for domains in self._domains.values():
             domains.remove_node(node_info)
@@ -166,7 +164,6 @@ class TopologyCounts:
         node_infos = self._nodes_of.get(pod_group)
         if node_infos is None:
             node_infos = self._nodes_of[pod_group] = {}
-            self.pod_groups.append(pod_group)
         node_infos[node_info] = node_infos.get(node_info, 0) + count
         if not node_infos[node_info]:
             del node_infos[node_info]
