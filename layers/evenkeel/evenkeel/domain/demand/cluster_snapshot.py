@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping
-from typing import NamedTuple
 
 from evenkeel.domain.demand import filters
 from evenkeel.domain.demand.node_info import NodeInfo, Shape, shape_of
@@ -14,14 +13,14 @@ from evenkeel.domain.model.workload import Node
 
 NOTHING: Mapping[str, int] = {}
 _NO_PODS: Mapping[PodGroup, int] = {}
+# The rules that reject a pod on all nodes of a domain.
+_OF_DOMAIN = frozenset({Rule.SPREAD_SKEW, Rule.KEEPS_AWAY, Rule.KEPT_AWAY})
 _ANY = float("-inf")  # a pod that requests none of a resource fits any free amount of it
 
 
-class _Change(NamedTuple):
-    node_info: NodeInfo
-    pod_group: PodGroup | None  # None: the change adds or removes the node itself
-    number: int  # number of added pods, negative if pods are removed; 1 for an added node, -1 for a removed node
-    pods: Mapping[PodGroup, int]  # the pods of an added or removed node
+# A node, the pod group of added pods (None: the node itself was added), their number (negative: they were removed),
+# and the pods of an added or removed node.
+_Change = tuple[NodeInfo, PodGroup | None, int, Mapping[PodGroup, int]]
 
 
 class ClusterSnapshot:
@@ -62,18 +61,19 @@ class ClusterSnapshot:
 
     def _add(self, node_info: NodeInfo, pod_groups: Mapping[PodGroup, int]) -> None:
         self._change_node(node_info, 1)
-        self._changes.append(_Change(node_info, None, 1, pod_groups))
+        self._changes.append((node_info, None, 1, pod_groups))
 
     def remove_node(self, node_info: NodeInfo) -> None:
         """Remove a node with all its pods."""
         self._change_node(node_info, -1)
-        self._changes.append(_Change(node_info, None, -1, node_info.pod_groups))
+        self._changes.append((node_info, None, -1, node_info.pod_groups))
 
     def add_pod(self, pod_group: PodGroup, node_info: NodeInfo, count: int = 1) -> None:
         """Add pods of a group to a node, without a check whether the pods fit. A negative count removes pods."""
         node_info.change(pod_group, count)
-        self._use(pod_group, count)
-        self._changes.append(_Change(node_info, pod_group, count, _NO_PODS))
+        if pod_group.depends_on_others:
+            self._use(pod_group, count)
+        self._changes.append((node_info, pod_group, count, _NO_PODS))
 
     def fork(self) -> int:
         """Return the current number of changes: the point to which ``revert`` can go back."""
@@ -82,15 +82,16 @@ class ClusterSnapshot:
     def revert(self, fork: int) -> None:
         """Undo all changes since a fork."""
         while len(self._changes) > fork:
-            change = self._changes.pop()
-            if change.pod_group is None:
-                self._change_node(change.node_info, -change.number)
+            node_info, pod_group, number, pods = self._changes.pop()
+            if pod_group is None:
+                self._change_node(node_info, -number)
             else:
-                change.node_info.change(change.pod_group, -change.number)
-                self._use(change.pod_group, -change.number)
+                node_info.change(pod_group, -number)
+                if pod_group.depends_on_others:
+                    self._use(pod_group, -number)
             if self._counted > len(self._changes):
                 self._counted -= 1
-                self._count(change._replace(number=-change.number))
+                self._count(node_info, pod_group, -number, pods)
 
     def _change_node(self, node_info: NodeInfo, number: int) -> None:
         if number > 0:
@@ -98,11 +99,10 @@ class ClusterSnapshot:
         else:
             del self.node_infos[node_info.name]
         for pod_group, pods in node_info.pod_groups.items():
-            self._use(pod_group, number * pods)
+            if pod_group.depends_on_others:
+                self._use(pod_group, number * pods)
 
     def _use(self, pod_group: PodGroup, count: int) -> None:
-        if not pod_group.depends_on_others:
-            return
         for claim in pod_group.volumes.exclusive:
             self._users[claim] += count
         if pod_group.needs.anti_affinity:
@@ -110,12 +110,13 @@ class ClusterSnapshot:
 
     def _up_to_date_counts(self) -> TopologyCounts:
         for change in self._changes[self._counted :]:
-            self._count(change)
+            self._count(*change)
         self._counted = len(self._changes)
         return self._counts
 
-    def _count(self, change: _Change) -> None:
-        node_info, pod_group, number, pods = change
+    def _count(
+        self, node_info: NodeInfo, pod_group: PodGroup | None, number: int, pods: Mapping[PodGroup, int]
+    ) -> None:
         if pod_group is not None:
             self._counts.change(node_info, pod_group, number)
         elif number > 0:
@@ -144,6 +145,29 @@ class ClusterSnapshot:
             or (self._rejected_by_others(pod_group, node_info) if self.depends_on_others(pod_group) else None)
         )
 
+    def rejections(self, pod_groups: Iterable[PodGroup], node_info: NodeInfo) -> dict[PodGroup, Reason]:
+        """Return the pod groups of which a pod does not fit a node, each with the reason."""
+        rejections = {}
+        accepted = set()  # ``selects`` of the pod groups that fit apart from the resources
+        cpu, memory = node_info.cpu, node_info.memory
+        for pod_group in pod_groups:
+            if (
+                pod_group.selects in accepted
+                and cpu >= pod_group.cpu
+                and memory >= pod_group.memory
+                and self._is_plain(pod_group)
+            ):
+                continue
+            reason = self.failing_filter(pod_group, node_info)
+            if reason is not None:
+                rejections[pod_group] = reason
+            elif self._is_plain(pod_group):
+                accepted.add(pod_group.selects)
+        return rejections
+
+    def _is_plain(self, pod_group: PodGroup) -> bool:
+        return pod_group.is_plain and not self.depends_on_others(pod_group)
+
     def _rejected_by_others(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         counts = self._up_to_date_counts()
         return topology_spread(pod_group, node_info, counts) or self._affinity.failing_term(pod_group, node_info)
@@ -155,22 +179,27 @@ class ClusterSnapshot:
 
     def fill_node(self, pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
         """Add as many pods of a group to a node as fit, at most ``wanted``. Return the number of added pods."""
-        count = 0
+        return self._fill_node(pod_group, node_info, wanted)[0]
+
+    def _fill_node(self, pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> tuple[int, Reason | None]:
+        """Add pods as ``fill_node`` does. Return their number, and why no further pod fits, if it is known."""
+        count, reason = 0, None
         if self.depends_on_others(pod_group):
-            while count < wanted and self.failing_filter(pod_group, node_info) is None:
+            while count < wanted and (reason := self.failing_filter(pod_group, node_info)) is None:
                 self.add_pod(pod_group, node_info)
                 count += 1
         elif self.failing_filter(pod_group, node_info) is None:
             count = filters.capacity_for(pod_group, node_info, wanted)
             if count:
                 self.add_pod(pod_group, node_info, count)
-        return count
+        return count, reason
 
     def fill(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
         """Add up to ``wanted`` pods of a group, each to the first node that it fits. Return the number added."""
         added = 0
-        is_plain = pod_group.is_plain and not self.depends_on_others(pod_group)
+        is_plain = self._is_plain(pod_group)
         accepted: dict[Shape, bool] = {}
+        barred: set[tuple[object, object]] = set()  # keys and domains in which no pod fits until another one is added
         cpu, memory = pod_group.cpu or _ANY, pod_group.memory or _ANY
         for node_info in node_infos:
             if added >= wanted:
@@ -179,15 +208,22 @@ class ClusterSnapshot:
             if node_info.cpu < cpu or node_info.memory < memory or node_info.pods < 1:
                 continue
             if not is_plain:
-                added += self.fill_node(pod_group, node_info, wanted - added)
-                continue
-            shape = node_info.shape
-            if shape not in accepted:
-                accepted[shape] = self.failing_filter(pod_group, node_info) is None
-            if accepted[shape]:
+                if barred and not barred.isdisjoint(node_info.labels.items()):
+                    continue
+                count, reason = self._fill_node(pod_group, node_info, wanted - added)
+                if count:
+                    barred.clear()
+                if reason is not None and reason.rule in _OF_DOMAIN:
+                    barred.add((reason.facts["key"], reason.facts["domain"]))
+            else:
+                shape = node_info.shape
+                if shape not in accepted:
+                    accepted[shape] = self.failing_filter(pod_group, node_info) is None
+                if not accepted[shape]:
+                    continue
                 count = filters.capacity_for(pod_group, node_info, wanted - added)
                 self.add_pod(pod_group, node_info, count)
-                added += count
+            added += count
         return added
 
 

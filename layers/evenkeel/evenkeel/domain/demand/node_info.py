@@ -22,7 +22,7 @@ class Shape:
     """
 
     def __init__(self) -> None:
-        self.by_node: dict[PodGroup, Reason | None] = {}
+        self.by_node: dict[int, Reason | None] = {}  # by ``PodGroup.selects``
         self.by_volumes: dict[PodGroup, Reason | None] = {}
 
 

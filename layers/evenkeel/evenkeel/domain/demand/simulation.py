@@ -71,8 +71,10 @@ class Simulation:
         if info is None:
             template = self.template_nodes[group]
             pod_groups = Counter(self.pod_groups.of(pod) for pod in template.pods)
-            info = self._template_infos[group] = self.snapshot.node_info(template.node, pod_groups, NOTHING)
-        return self.snapshot.add_copy(info, f"{group} (new {len(self.snapshot.node_infos)})")
+            info = self._template_infos[group] = self.snapshot.node_info(
+                template.named(str(group)), pod_groups, NOTHING
+            )
+        return self.snapshot.add_copy(info, f"{info.name} (new {len(self.snapshot.node_infos)})")
 
     def schedulable_nodes(self) -> list[NodeInfo]:
         """Return all schedulable nodes, including upcoming nodes."""
