@@ -139,8 +139,10 @@ class PodAnnotations(
 
     def read(self) -> Mapping[str, str]:
         """Return the annotations by their names."""
-        names = {field.name: field.encode_name for field in msgspec.structs.fields(self)}
-        return {names[field]: text for field in names if (text := getattr(self, field)) is not None}
+        return {name: text for field, name in _ANNOTATIONS if (text := getattr(self, field)) is not None}
+
+
+_ANNOTATIONS = tuple((field.name, field.encode_name) for field in msgspec.structs.fields(PodAnnotations))
 
 
 class PodMetadata(Metadata):
@@ -224,7 +226,7 @@ class _Spec(Shape):
     affinity: Raw = _NULL
     tolerations: list[_Toleration] | None = None
     topology_spread_constraints: Raw = _NULL
-    volumes: list[dict[str, Any]] | None = None
+    volumes: list[dict[str, Raw]] | None = None
     resource_claims: list[_Named] | None = None
     scheduling_gates: list[_Named] | None = None
 
@@ -306,7 +308,7 @@ class Pods:
     def _shared(self, labels: Mapping[str, str] | None) -> Mapping[str, str]:
         if not labels:
             return _NOTHING
-        equal = tuple(sorted(labels.items()))
+        equal = frozenset(labels.items())
         shared = self._labels.setdefault(equal, labels)
         if shared is labels:
             self.weight += sum(len(key) + len(value) for key, value in equal)
@@ -447,18 +449,26 @@ def _pod_terms(shape: _PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
     )
 
 
-def _volume(entry: Mapping[str, Any], pod: str) -> PodVolume:
-    kind = next((key for key in sorted(entry) if key != "name"), "emptyDir")  # emptyDir is the API server's default
-    name = str(entry.get("name", ""))
-    source = entry.get(kind)
+def _volume(entry: Mapping[str, Raw], pod: str) -> PodVolume:
+    kind = min((key for key in entry if key != "name"), default="emptyDir")  # emptyDir is the API server's default
+    if kind not in _NAMED_VOLUMES:
+        return _unnamed_volume(kind)
+    name = str(_plain(entry.get("name", b'""')))
+    source = _plain(entry.get(kind, b"{}"))
     source = source if isinstance(source, dict) else {}
     claim = str(source.get("claimName", "")) if kind == "persistentVolumeClaim" else ""
     return PodVolume(
-        name=name if kind in _NAMED_VOLUMES else "",  # other names are random, such as those of ServiceAccount tokens
+        name=name,
         kind=kind,
         claim=f"{pod}-{name}" if kind == "ephemeral" else claim,
         in_memory=kind == "emptyDir" and source.get("medium") == "Memory",
     )
+
+
+@lru_cache(maxsize=64)
+def _unnamed_volume(kind: str) -> PodVolume:
+    """Return a volume without its name, which may be random, such as that of a ServiceAccount token."""
+    return PodVolume(name="", kind=kind)
 
 
 def _unscheduled(status: _Status) -> Unscheduled | None:
