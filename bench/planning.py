@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from bench.rows import Rows, timed
+from bench.rows import Rows, peak, share_of, timed
 from evenkeel.domain.demand.scale_down import scale_down
 from evenkeel.domain.demand.scale_up import scale_up
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, ScaleDownState
@@ -111,9 +111,12 @@ def one_by_one(buckets: list[Bucket], amount: int) -> list[int]:
 # --- demand
 
 
-def demand(fleets: tuple[int, ...] = (10, 100, 1_000), rounds: int = 3) -> Rows:
-    """Measure scale_up() of pending pods and scale_down() of nodes with 30 pods each, by size."""
-    sizes = ((500, 50, 3), (5_000, 50, 3), (5_000, 500, 3), (5_000, 500, 30))  # pods, kinds of pods, pools
+def demand(fleets: tuple[int, ...] = (10, 100, 1_000, 5_000), rounds: int = 3) -> Rows:
+    """Measure scale_up() of pending pods and scale_down() of nodes with 30 pods each, by size.
+
+    ``check_s`` is the time with the processor share of the function ``check``, ``peak_mib`` the memory so far.
+    """
+    sizes = ((500, 50, 3), (5_000, 50, 3), (5_000, 500, 3), (5_000, 500, 50))  # pods, kinds of pods, pools
     for title, spreads in (("no kind", 0), ("every tenth kind", 10), ("every kind", 1)):
         yield f"scale_up(), {title} spread over zones"
         works = {
@@ -129,7 +132,8 @@ def demand(fleets: tuple[int, ...] = (10, 100, 1_000), rounds: int = 3) -> Rows:
 
 def _work_rows(works: Mapping[str, Callable[[], str]], rounds: int) -> Rows:
     for name, seconds, ratios, outcome in _in_turns(works, rounds):
-        yield name, {"cpu_s": seconds, "ratio": ratios, "outcome": outcome}
+        check = [spent / share_of("CheckFunction") for spent in seconds]
+        yield name, {"cpu_s": seconds, "check_s": check, "ratio": ratios, "peak_mib": peak(), "outcome": outcome}
 
 
 def _pod(name: str, kind: int, *, spreads: bool = False, **place: Any) -> Pod:

@@ -272,11 +272,12 @@ _encode = msgspec.json.encode
 
 
 class Pods:
-    """Reads pods one after the other. Pods with equal needs or equal labels share one copy."""
+    """Reads pods one after the other. Pods with equal needs, labels, owners or names of nodes share one copy."""
 
     def __init__(self) -> None:
         self._needs: dict[object, Needs] = {}
         self._labels: dict[object, Mapping[str, str]] = {}
+        self._values: dict[Any, Any] = {}
         self.weight = 0  # the approximate bytes of the shared needs and labels
 
     def read(self, shape: PodShape) -> Pod:
@@ -287,21 +288,24 @@ class Pods:
         unread = tuple(sorted(name for name in fields.keys() - _KNOWN if bytes(fields[name]) != b"null"))
         annotations = metadata.annotations.read() if metadata.annotations else {}
         priority, grace, node = spec.priority, spec.termination_grace_period_seconds, spec.node_name
+        shared = self._values.setdefault
+        owner, phase = metadata.controller, status.phase or "Pending"
+        grace_period = timedelta(seconds=30 if grace is None else max(0, min(grace, 10**9)))
         return Pod(
-            namespace=metadata.namespace,
+            namespace=shared(metadata.namespace, metadata.namespace),
             name=metadata.name,
             created_at=utc(metadata.creation_timestamp) or _NO_MOMENT,
             needs=self._needs_of(spec, status, metadata.name, unread),
             labels=self._shared(metadata.labels),
             annotations=self._shared(annotations),
-            owner=metadata.controller,
-            node=node,
+            owner=shared(owner, owner),
+            node=shared(node, node),
             nominated=status.nominated_node_name or "",
-            phase=status.phase or "Pending",
+            phase=shared(phase, phase),
             priority=priority,
             unscheduled=_unscheduled(status),
             deleted_at=utc(metadata.deletion_timestamp),
-            grace=timedelta(seconds=30 if grace is None else max(0, min(grace, 10**9))),
+            grace=shared(grace_period, grace_period),
             scale_up_delay=_delay(metadata.annotations),
         )
 
