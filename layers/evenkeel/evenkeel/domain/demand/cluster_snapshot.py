@@ -81,11 +81,12 @@ class ClusterSnapshot:
 
     def revert(self, fork: int) -> None:
         """Undo all changes since a fork."""
+        dropped = {change[0] for change in self._changes[fork:] if change[1] is None and change[2] > 0}
         while len(self._changes) > fork:
             node_info, pod_group, number, pods = self._changes.pop()
             if pod_group is None:
                 self._change_node(node_info, -number)
-            else:
+            elif node_info not in dropped or pod_group.depends_on_others:
                 node_info.change(pod_group, -number)
                 if pod_group.depends_on_others:
                     self._use(pod_group, -number)
@@ -196,35 +197,41 @@ class ClusterSnapshot:
 
     def fill(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
         """Add up to ``wanted`` pods of a group, each to the first node that it fits. Return the number added."""
-        added = 0
-        is_plain = self._is_plain(pod_group)
-        accepted: dict[Shape, bool] = {}
-        barred: set[tuple[object, object]] = set()  # keys and domains in which no pod fits until another one is added
         cpu, memory = pod_group.cpu or _ANY, pod_group.memory or _ANY
-        for node_info in node_infos:
+        # Most nodes lack cpu or memory. This condition skips them without a call.
+        with_room = (info for info in node_infos if info.cpu >= cpu and info.memory >= memory and info.pods > 0)
+        if self._is_plain(pod_group):
+            return self._fill_plain(pod_group, with_room, wanted)
+        added = 0
+        barred: set[tuple[object, object]] = set()  # keys and domains in which no pod fits until another one is added
+        for node_info in with_room if wanted else ():
+            if barred and not barred.isdisjoint(node_info.labels.items()):
+                continue
+            count, reason = self._fill_node(pod_group, node_info, wanted - added)
+            if count:
+                barred.clear()
+            if reason is not None and reason.rule in _OF_DOMAIN:
+                barred.add((reason.facts["key"], reason.facts["domain"]))
+            added += count
             if added >= wanted:
                 break
-            # Most nodes lack cpu or memory. This condition skips them without a call.
-            if node_info.cpu < cpu or node_info.memory < memory or node_info.pods < 1:
-                continue
-            if not is_plain:
-                if barred and not barred.isdisjoint(node_info.labels.items()):
-                    continue
-                count, reason = self._fill_node(pod_group, node_info, wanted - added)
-                if count:
-                    barred.clear()
-                if reason is not None and reason.rule in _OF_DOMAIN:
-                    barred.add((reason.facts["key"], reason.facts["domain"]))
-            else:
-                shape = node_info.shape
-                if shape not in accepted:
-                    accepted[shape] = self.failing_filter(pod_group, node_info) is None
-                if not accepted[shape]:
-                    continue
-                count = filters.capacity_for(pod_group, node_info, wanted - added)
-                self.add_pod(pod_group, node_info, count)
-            added += count
         return added
+
+    def _fill_plain(self, pod_group: PodGroup, with_room: Iterable[NodeInfo], wanted: int) -> int:
+        """Add pods as ``fill`` does, of a group whose pods fit a node with room if they fit any node of its shape."""
+        left = wanted
+        accepted: dict[Shape, bool] = {}
+        for node_info in with_room if wanted else ():
+            shape = node_info.shape
+            if shape not in accepted:
+                accepted[shape] = self.failing_filter(pod_group, node_info) is None
+            if accepted[shape]:
+                count = node_info.add_plain(pod_group, left)
+                self._changes.append((node_info, pod_group, count, _NO_PODS))
+                left -= count
+                if not left:
+                    break
+        return wanted - left
 
 
 class Places:

@@ -68,6 +68,20 @@ class NodeInfo:
         copy.ports, copy.pod_groups = self.ports.copy(), self.pod_groups.copy()
         return copy
 
+    def add_plain(self, pod_group: PodGroup, wanted: int) -> int:
+        """Add as many pods of a plain group as fit, at most ``wanted``, and return their number."""
+        cpu, memory = pod_group.cpu, pod_group.memory
+        count = min(wanted, self.pods)
+        if cpu:
+            count = min(count, self.cpu // cpu)
+        if memory:
+            count = min(count, self.memory // memory)
+        self.cpu -= cpu * count
+        self.memory -= memory * count
+        self.pods -= count
+        self.pod_groups[pod_group] = self.pod_groups.get(pod_group, 0) + count
+        return count
+
     def change(self, pod_group: PodGroup, count: int) -> None:
         """Add this many pods of a pod group. A negative count removes pods."""
         pods = self.pod_groups.get(pod_group, 0) + count

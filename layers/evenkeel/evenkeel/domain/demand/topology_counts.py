@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Mapping
 
 from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.pod_groups import PodGroup
+from evenkeel.domain.model.workload import TopologySpreadConstraint
 
 
 class TopologyCount:
@@ -118,6 +119,8 @@ class TopologyCounts:
         self._nodes_of: dict[PodGroup, dict[NodeInfo, int]] = {}
         self._domains: dict[Hashable, EligibleDomains] = {}
         self._by_name: dict[Hashable, TopologyCount] = {}
+        # For each pod group: its spread constraints, each with its count and the number of matching pods one pod is.
+        self.spreads: dict[PodGroup, list[tuple[TopologySpreadConstraint, SpreadCount, int]]] = {}
         self._counts: list[TopologyCount] = []
         # For each pod group: the number of counts that were compared with it, and the list of counts that match it.
         self._matching: dict[PodGroup, tuple[int, list[TopologyCount]]] = {}
@@ -127,12 +130,16 @@ class TopologyCounts:
         count = self._by_name.get(name)
         if count is None:
             count = self._by_name[name] = make()
-            self._counts.append(count)
-            for pod_group, node_infos in self._nodes_of.items():
-                if node_infos and count.matches(pod_group):
-                    for node_info, pods in node_infos.items():
-                        count.change(node_info, pods)
+            self.add(count)
         return count
+
+    def add(self, count: TopologyCount) -> None:
+        """Add a count. It includes the pods that are there already."""
+        self._counts.append(count)
+        for pod_group, node_infos in self._nodes_of.items():
+            if node_infos and count.matches(pod_group):
+                for node_info, pods in node_infos.items():
+                    count.change(node_info, pods)
 
     def domains(self, key: str, alike: Hashable, is_eligible: Callable[[NodeInfo], bool]) -> EligibleDomains:
         """Return the domains of eligible nodes. Calls with equal ``alike`` must accept the same nodes."""

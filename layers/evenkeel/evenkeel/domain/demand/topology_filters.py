@@ -21,12 +21,13 @@ _Matches = Callable[[PodGroup], bool]
 
 def topology_spread(pod_group: PodGroup, node_info: NodeInfo, counts: TopologyCounts) -> Reason | None:
     """Return why a required spread constraint rejects one more pod (plugin podtopologyspread); None: it fits."""
-    for number, constraint in enumerate(pod_group.spread):
+    spreads = counts.spreads.get(pod_group)
+    if spreads is None:
+        spreads = counts.spreads[pod_group] = [_spread_of(pod_group, item, counts) for item in pod_group.spread]
+    for constraint, count, own in spreads:
         if constraint.key not in node_info.labels:
             return Reason.of(Rule.SPREAD_KEY_MISSING, key=constraint.key)
-        count = counts.of(("spread", pod_group, number), _spread_maker(pod_group, constraint, counts))
-        minimum = count.minimum(constraint.min_domains) if isinstance(count, SpreadCount) else 0
-        skew = count.at(node_info) + int(matches(constraint.selector, pod_group.labels)) - minimum
+        skew = count.at(node_info) + own - count.minimum(constraint.min_domains)
         if skew > constraint.max_skew:
             domain = node_info.labels[constraint.key]
             return Reason.of(
@@ -35,10 +36,13 @@ def topology_spread(pod_group: PodGroup, node_info: NodeInfo, counts: TopologyCo
     return None
 
 
-def _spread_maker(
+def _spread_of(
     pod_group: PodGroup, constraint: TopologySpreadConstraint, counts: TopologyCounts
-) -> Callable[[], TopologyCount]:
-    return lambda: SpreadCount(_eligible_domains(pod_group, constraint, counts), _spread_matches(pod_group, constraint))
+) -> tuple[TopologySpreadConstraint, SpreadCount, int]:
+    """Return a constraint, the count that it reads, and how many matching pods one more pod is."""
+    count = SpreadCount(_eligible_domains(pod_group, constraint, counts), _spread_matches(pod_group, constraint))
+    counts.add(count)
+    return constraint, count, int(matches(constraint.selector, pod_group.labels))
 
 
 def _spread_matches(pod_group: PodGroup, constraint: TopologySpreadConstraint) -> _Matches:
