@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any, TypeVar
 
 from bench.rows import Rows, peak, share_of, timed
@@ -16,7 +17,7 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import Policy, PoolSettings
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.water_fill import Bucket, water_fill
-from evenkeel.domain.model.workload import ZONE, Owner, Pod, TopologySpreadConstraint, Workload
+from evenkeel.domain.model.workload import ZONE, Needs, Owner, Pod, TopologySpreadConstraint, Workload
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from tests.builders import NOW, zones
@@ -136,19 +137,18 @@ def _work_rows(works: Mapping[str, Callable[[], str]], rounds: int) -> Rows:
         yield name, {"cpu_s": seconds, "check_s": check, "ratio": ratios, "peak_mib": peak(), "outcome": outcome}
 
 
+@cache
+def _needs(kind: int, *, spreads: bool) -> Needs:
+    """Return what all pods of a kind share, as they do when they are read."""
+    spread = TopologySpreadConstraint(key=ZONE, max_skew=1, selector=selector(f"app in app-{kind}"))
+    cpu, memory = f"{100 + kind % 37 * 50}m", f"{128 + kind % 41 * 64}Mi"
+    return pod(cpu=cpu, memory=memory, spread=(spread,) if spreads else ()).needs
+
+
 def _pod(name: str, kind: int, *, spreads: bool = False, **place: Any) -> Pod:
     app = f"app-{kind}"
-    spread = (TopologySpreadConstraint(key=ZONE, max_skew=1, selector=selector(f"app in {app}")),) if spreads else ()
-    return pod(
-        name,
-        cpu=f"{100 + kind % 37 * 50}m",
-        memory=f"{128 + kind % 41 * 64}Mi",
-        namespace=f"team-{kind % 20}",
-        labels={"app": app},
-        owner=Owner("ReplicaSet", app),
-        spread=spread,
-        **place,
-    )
+    one = pod(name, namespace=f"team-{kind % 20}", labels={"app": app}, owner=Owner("ReplicaSet", app), **place)
+    return replace(one, needs=_needs(kind, spreads=spreads))
 
 
 def _pool(name: str, **fields: Any) -> PoolOffer:

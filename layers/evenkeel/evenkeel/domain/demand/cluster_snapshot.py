@@ -152,12 +152,8 @@ class ClusterSnapshot:
         accepted = set()  # ``selects`` of the pod groups that fit apart from the resources
         cpu, memory = node_info.cpu, node_info.memory
         for pod_group in pod_groups:
-            if (
-                pod_group.selects in accepted
-                and cpu >= pod_group.cpu
-                and memory >= pod_group.memory
-                and self._is_plain(pod_group)
-            ):
+            is_small = cpu >= pod_group.cpu and memory >= pod_group.memory
+            if is_small and pod_group.selects in accepted and self._is_plain(pod_group):
                 continue
             reason = self.failing_filter(pod_group, node_info)
             if reason is not None:
@@ -167,7 +163,7 @@ class ClusterSnapshot:
         return rejections
 
     def _is_plain(self, pod_group: PodGroup) -> bool:
-        return pod_group.is_plain and not self.depends_on_others(pod_group)
+        return pod_group.is_plain and not self._affinity.counts_against(pod_group)
 
     def _rejected_by_others(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         counts = self._up_to_date_counts()

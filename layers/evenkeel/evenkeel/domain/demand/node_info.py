@@ -61,9 +61,10 @@ class NodeInfo:
     def named(self, name: str) -> Self:
         """Return a copy with this name, which is also its hostname. ``node`` keeps its name."""
         copy = object.__new__(type(self))
-        copy.__dict__.update(self.__dict__)
-        copy.name = name
-        copy.labels = {**self.labels, HOSTNAME: name}
+        copy.name, copy.labels = name, {**self.labels, HOSTNAME: name}
+        copy.node, copy.shape, copy.is_schedulable = self.node, self.shape, self.is_schedulable
+        copy.allocatable, copy.limits = self.allocatable, self.limits
+        copy.cpu, copy.memory, copy.pods = self.cpu, self.memory, self.pods
         copy.free, copy.attached = self.free.copy(), self.attached.copy()
         copy.ports, copy.pod_groups = self.ports.copy(), self.pod_groups.copy()
         return copy

@@ -30,8 +30,9 @@ class PodGroup:
     memory: int = field(init=False)
     rest: tuple[tuple[str, int], ...] = field(init=False)  # the request without cpu and memory
     by_node: bool = field(init=False)  # True: the pods can select single nodes of one shape
-    is_plain: bool = field(init=False)  # True: only the node's shape, cpu, memory and number of pods can reject a pod
-    depends_on_others: bool = field(init=False)  # True: is_plain and ``alike`` do not hold, because of other pods
+    depends_on_others: bool = field(init=False)  # True: other pods decide whether the pods fit
+    # True: only the node's shape, cpu, memory and number of pods, and other pods' anti-affinity, can reject a pod.
+    is_plain: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.cpu = self.request.get(CPU, 0)
@@ -42,9 +43,9 @@ class PodGroup:
             or selects_by_node(self.needs.node_terms, HOSTNAME)
             or any(reach.node or selects_by_node(reach.terms, HOSTNAME) for reach in self.volumes.reaches)
         )
-        self.is_plain = not (self.by_node or self.rest or self.ports or self.volumes.drivers)
         needs = self.needs
         self.depends_on_others = bool(self.spread or needs.affinity or needs.anti_affinity or self.volumes.exclusive)
+        self.is_plain = not (self.depends_on_others or self.by_node or self.rest or self.ports or self.volumes.drivers)
 
 
 class _Requested(NamedTuple):

@@ -37,8 +37,8 @@ from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Workl
 RIGHTS = "deploy/kubernetes/rbac-workload.yaml"
 # The largest number of pods of a cluster that is read in parallel with others.
 _BESIDE_OTHERS = 2_000
-# The limit of the size of all pods' needs, in bytes. Equal pods share their needs: 150,000 pods of 500 templates take two
-# megabytes.
+# The limit of the size of all pods' needs, in bytes. Equal pods share their needs, so those of 150,000 pods of 500
+# templates need two megabytes.
 _MOST_KEPT = 32 * 2**20
 # The limits of a list of any other kind, for all pages together: 5,000 nodes of 25 KiB.
 _MOST_RECEIVED, _MOST_RECEIVED_VALUES = 2 * MOST_BYTES, 2 * MOST_VALUES
