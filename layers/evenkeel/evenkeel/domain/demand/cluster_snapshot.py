@@ -110,9 +110,10 @@ class ClusterSnapshot:
             self._affinity.add(pod_group)
 
     def _up_to_date_counts(self) -> TopologyCounts:
-        for change in self._changes[self._counted :]:
-            self._count(*change)
-        self._counted = len(self._changes)
+        if self._counted < len(self._changes):
+            for change in self._changes[self._counted :]:
+                self._count(*change)
+            self._counted = len(self._changes)
         return self._counts
 
     def _count(

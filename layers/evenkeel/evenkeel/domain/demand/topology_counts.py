@@ -4,7 +4,7 @@ A domain is one value of a topology key, such as a zone or a host. To count agai
 steps. Here, a placed pod changes only the few counts that match its pod group.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 
 from evenkeel.domain.demand.node_info import NodeInfo
@@ -18,7 +18,7 @@ class TopologyCount:
     def __init__(self, key: str, matches: Callable[[PodGroup], bool]) -> None:
         self.key = key
         self.matches = matches
-        self.pods: Counter[str] = Counter()
+        self.pods: dict[str, int] = defaultdict(int)
         self.total = 0
 
     def change(self, node_info: NodeInfo, count: int) -> None:
@@ -50,7 +50,7 @@ class EligibleDomains:
     def __init__(self, key: str, is_eligible: Callable[[NodeInfo], bool]) -> None:
         self.key = key
         self.domain_of: dict[NodeInfo, str] = {}
-        self.nodes: Counter[str] = Counter()
+        self.nodes: dict[str, int] = defaultdict(int)
         self.counts: list[SpreadCount] = []
         self._is_eligible = is_eligible
 
@@ -81,7 +81,7 @@ class SpreadCount(TopologyCount):
     def __init__(self, domains: EligibleDomains, matches: Callable[[PodGroup], bool]) -> None:
         super().__init__(domains.key, matches)
         self._domains = domains
-        self._levels: Counter[int] = Counter()  # number of pods -> number of domains with that number of pods
+        self._levels: dict[int, int] = defaultdict(int)  # number of pods -> number of domains with that number of pods
         domains.counts.append(self)
         for value in domains.nodes:
             self.add_domain(value)
@@ -116,7 +116,7 @@ class TopologyCounts:
 
     def __init__(self) -> None:
         self._node_infos: dict[NodeInfo, None] = {}
-        self._nodes_of: dict[PodGroup, dict[NodeInfo, int]] = {}
+        self._nodes_of: dict[PodGroup, dict[NodeInfo, int]] = defaultdict(dict)
         self._domains: dict[Hashable, EligibleDomains] = {}
         self._by_name: dict[Hashable, TopologyCount] = {}
         # For each pod group: its spread constraints, each with its count and the number of matching pods one pod is.
@@ -168,11 +168,11 @@ class TopologyCounts:
 
     def change(self, node_info: NodeInfo, pod_group: PodGroup, count: int) -> None:
         """Add pods of a group on a node to all matching counts. A negative count removes pods."""
-        node_infos = self._nodes_of.get(pod_group)
-        if node_infos is None:
-            node_infos = self._nodes_of[pod_group] = {}
-        node_infos[node_info] = node_infos.get(node_info, 0) + count
-        if not node_infos[node_info]:
+        node_infos = self._nodes_of[pod_group]
+        pods = node_infos.get(node_info, 0) + count
+        if pods:
+            node_infos[node_info] = pods
+        else:
             del node_infos[node_info]
         compared, matching = self._matching.get(pod_group, (0, []))
         if compared < len(self._counts):
