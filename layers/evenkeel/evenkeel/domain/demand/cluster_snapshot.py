@@ -150,21 +150,27 @@ class ClusterSnapshot:
     def rejections(self, pod_groups: Iterable[PodGroup], node_info: NodeInfo) -> dict[PodGroup, Reason]:
         """Return the pod groups of which a pod does not fit a node, each with the reason."""
         rejections = {}
-        accepted = set()  # ``selects`` of the pod groups that fit apart from the resources
-        cpu, memory = node_info.cpu, node_info.memory
         for pod_group in pod_groups:
-            is_small = cpu >= pod_group.cpu and memory >= pod_group.memory
-            if is_small and pod_group.selects in accepted and self._is_plain(pod_group):
+            if self._is_plain(pod_group) and _has_room(node_info, pod_group) and self._accepts(pod_group, node_info):
                 continue
             reason = self.failing_filter(pod_group, node_info)
             if reason is not None:
                 rejections[pod_group] = reason
-            elif self._is_plain(pod_group):
-                accepted.add(pod_group.selects)
         return rejections
 
     def _is_plain(self, pod_group: PodGroup) -> bool:
         return pod_group.is_plain and not self._affinity.counts_against(pod_group)
+
+    def _accepts(self, pod_group: PodGroup, node_info: NodeInfo) -> bool:
+        """Return True if plain pods fit a node apart from its resources. The answer holds for all nodes of a shape."""
+        accepts = node_info.shape.accepts
+        if pod_group.selects not in accepts:
+            accepts[pod_group.selects] = not (
+                pod_group.volumes.obstacle
+                or filters.taints_and_affinity(pod_group, node_info)
+                or filters.volume_binding(pod_group, node_info)
+            )
+        return accepts[pod_group.selects]
 
     def _rejected_by_others(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         counts = self._up_to_date_counts()
@@ -177,10 +183,10 @@ class ClusterSnapshot:
 
     def fill_node(self, pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
         """Add as many pods of a group to a node as fit, at most ``wanted``. Return the number of added pods."""
-        return self._fill_node(pod_group, node_info, wanted)[0]
+        return self.fill(pod_group, (node_info,), wanted)
 
     def _fill_node(self, pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> tuple[int, Reason | None]:
-        """Add pods as ``fill_node`` does. Return their number, and why no further pod fits, if it is known."""
+        """Add as many pods of a group as fit. Return their number, and why no further pod fits, if it is known."""
         count, reason = 0, None
         if self.depends_on_others(pod_group):
             while count < wanted and (reason := self.failing_filter(pod_group, node_info)) is None:
@@ -217,18 +223,22 @@ class ClusterSnapshot:
     def _fill_plain(self, pod_group: PodGroup, with_room: Iterable[NodeInfo], wanted: int) -> int:
         """Add pods as ``fill`` does, of a group whose pods fit a node with room if they fit any node of its shape."""
         left = wanted
-        accepted: dict[Shape, bool] = {}
         for node_info in with_room if wanted else ():
-            shape = node_info.shape
-            if shape not in accepted:
-                accepted[shape] = self.failing_filter(pod_group, node_info) is None
-            if accepted[shape]:
+            if self._accepts(pod_group, node_info):
                 count = node_info.add_plain(pod_group, left)
                 self._changes.append((node_info, pod_group, count, _NO_PODS))
                 left -= count
                 if not left:
                     break
         return wanted - left
+
+
+def _has_room(node_info: NodeInfo, pod_group: PodGroup) -> bool:
+    return (
+        node_info.cpu >= (pod_group.cpu or _ANY)
+        and node_info.memory >= (pod_group.memory or _ANY)
+        and node_info.pods > 0
+    )
 
 
 class Places:
@@ -263,7 +273,6 @@ class Places:
             if (
                 node_info.cpu >= cpu
                 and node_info.memory >= memory
-                and node_info.pods > 0
                 and snapshot.node_infos.get(node_info.name) is node_info
                 and snapshot.fill_node(pod_group, node_info, 1)
             ):

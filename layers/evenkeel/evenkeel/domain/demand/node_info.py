@@ -24,6 +24,7 @@ class Shape:
     def __init__(self) -> None:
         self.by_node: dict[int, Reason | None] = {}  # by ``PodGroup.selects``
         self.by_volumes: dict[PodGroup, Reason | None] = {}
+        self.accepts: dict[int, bool] = {}  # by ``PodGroup.selects``: True if both filters accept plain pods
 
 
 def shape_of(node: Node) -> Hashable:
