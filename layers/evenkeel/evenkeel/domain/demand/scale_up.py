@@ -276,9 +276,8 @@ class _ScaleUp:
         rejections = self._snapshot.rejections(pod_groups, self._simulation.add_template_node(group))
         self._snapshot.revert(fork)
         for pod_group in pod_groups if self._memory.has_failed else ():
-            reason = self._memory.no_order_because(pod_group, group)
-            if reason is not None:
-                rejections.setdefault(pod_group, reason)
+            if pod_group not in rejections and (reason := self._memory.no_order_because(pod_group, group)):
+                rejections[pod_group] = reason
         return rejections
 
     def _closed_because(self, pool: PoolOffer, offer: GroupOffer) -> Reason | None:
