@@ -303,9 +303,9 @@ def bill(measured: str = str(Path(__file__).with_name("figures.json"))) -> Rows:
     for title, price in prices.items():
         yield title, {"$ per month": f"{price:.3f}"}
     yield "a check a minute with [demand](../guides/demand.md), $ per cluster and month in addition"
-    for nodes, pods, groups in ((30, 900, 3), (300, 9_000, 30)):
+    for nodes, pods, groups in ((30, 900, 3), (300, 9_000, 30), (5_000, 150_000, 300)):
         none, some = (demand(figures, nodes, pods, groups, pending=pending) for pending in (False, True))
-        yield f"{nodes} nodes, {pods:,} pods", {"no pending pods": f"{none:.3f}", "all is read": f"{some:.2f}"}
+        yield f"{nodes:,} nodes, {pods:,} pods", {"no pending pods": f"{none:.3f}", "all is read": f"{some:.2f}"}
     yield "a cluster that hangs"
     yield "a check and a run every five minutes", {"$ per month": f"{hanging(figures):.2f}"}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
-from bench.rows import Rows, timed
+from bench.rows import Rows, peak, share_of, timed
 from evenkeel.domain.demand.scale_down import scale_down
 from evenkeel.domain.demand.scale_up import scale_up
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, ScaleDownState
@@ -18,7 +18,7 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import Policy, PoolSettings
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.water_fill import Bucket, water_fill
-from evenkeel.domain.model.workload import ZONE, Owner, Pod, TopologySpreadConstraint, Workload
+from evenkeel.domain.model.workload import ZONE, Needs, Owner, Pod, TopologySpreadConstraint, Workload
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from tests.builders import NOW, group, in_backoff
@@ -148,9 +148,12 @@ def one_by_one(buckets: list[Bucket], amount: int) -> list[int]:
 # --- demand
 
 
-def demand(fleets: tuple[int, ...] = (10, 100, 1_000), rounds: int = 3) -> Rows:
-    """Measure scale_up() of pending pods and scale_down() of nodes with 30 pods each, by size."""
-    sizes = ((500, 50, 3), (5_000, 50, 3), (5_000, 500, 3), (5_000, 500, 30))  # pods, kinds of pods, pools
+def demand(fleets: tuple[int, ...] = (10, 100, 1_000, 5_000), rounds: int = 3) -> Rows:
+    """Measure scale_up() of pending pods and scale_down() of nodes with 30 pods each, by size.
+
+    ``check_s`` is the time with the processor share of the function ``check``, ``peak_mib`` the memory so far.
+    """
+    sizes = ((500, 50, 3), (5_000, 50, 3), (5_000, 500, 3), (5_000, 500, 50))  # pods, kinds of pods, pools
     for title, spreads in (("no kind", 0), ("every tenth kind", 10), ("every kind", 1)):
         yield f"scale_up(), {title} spread over zones"
         works = {
@@ -166,22 +169,22 @@ def demand(fleets: tuple[int, ...] = (10, 100, 1_000), rounds: int = 3) -> Rows:
 
 def _work_rows(works: Mapping[str, Callable[[], str]], rounds: int) -> Rows:
     for name, seconds, ratios, outcome in _in_turns(works, rounds):
-        yield name, {"cpu_s": seconds, "ratio": ratios, "outcome": outcome}
+        check = [spent / share_of("CheckFunction") for spent in seconds]
+        yield name, {"cpu_s": seconds, "check_s": check, "ratio": ratios, "peak_mib": peak(), "outcome": outcome}
+
+
+@cache
+def _needs(kind: int, *, spreads: bool) -> Needs:
+    """Return what all pods of a kind share, as they do when they are read."""
+    spread = TopologySpreadConstraint(key=ZONE, max_skew=1, selector=selector(f"app in app-{kind}"))
+    cpu, memory = f"{100 + kind % 37 * 50}m", f"{128 + kind % 41 * 64}Mi"
+    return pod(cpu=cpu, memory=memory, spread=(spread,) if spreads else ()).needs
 
 
 def _pod(name: str, kind: int, *, spreads: bool = False, **place: Any) -> Pod:
     app = f"app-{kind}"
-    spread = (TopologySpreadConstraint(key=ZONE, max_skew=1, selector=selector(f"app in {app}")),) if spreads else ()
-    return pod(
-        name,
-        cpu=f"{100 + kind % 37 * 50}m",
-        memory=f"{128 + kind % 41 * 64}Mi",
-        namespace=f"team-{kind % 20}",
-        labels={"app": app},
-        owner=Owner("ReplicaSet", app),
-        spread=spread,
-        **place,
-    )
+    one = pod(name, namespace=f"team-{kind % 20}", labels={"app": app}, owner=Owner("ReplicaSet", app), **place)
+    return replace(one, needs=_needs(kind, spreads=spreads))
 
 
 def _pool(name: str, **fields: Any) -> PoolOffer:

@@ -11,13 +11,26 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from sandbox.template import ROOT
+from sandbox.template import ROOT, Template
 
 FILE = ROOT / "build" / "figures.json"
 Value = float | str | Sequence[float]
 Rows = Iterator[str | tuple[str, Mapping[str, Value]]]
+_WHOLE_PROCESSOR = 1769  # MB of memory for which Lambda gives a whole processor
+
+
+def share_of(function: str) -> float:
+    """Return the share of a processor that a function of the template has. Python uses one processor at most."""
+    return min(1.0, Template().functions()[function].memory / _WHOLE_PROCESSOR)
+
+
+def peak() -> float:
+    """Return the most memory that this process has had, in MiB. ``ru_maxrss`` begins with that of its parent."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def number(value: float) -> str:

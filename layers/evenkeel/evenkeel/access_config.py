@@ -127,5 +127,5 @@ class WorkloadEntry(Strict):
     """Access to pods and nodes, and limits on both. If the cluster has more, a check uses no pods and no nodes."""
 
     access: WorkloadAccess
-    most_nodes: int = Field(default=1000, ge=1, le=5000)
-    most_pods: int = Field(default=30_000, ge=1, le=150_000)
+    most_nodes: int = Field(default=5000, ge=1, le=5000)
+    most_pods: int = Field(default=150_000, ge=1, le=150_000)

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.domain.demand.cluster_snapshot import ClusterSnapshot
+from evenkeel.domain.demand.cluster_snapshot import ClusterSnapshot, Places
 from evenkeel.domain.demand.drainability import Budgets
 from evenkeel.domain.demand.pod_groups import PodGroups
 from evenkeel.domain.demand.scale_down import scale_down
@@ -238,6 +238,35 @@ def test_incremental_counts_equal_counts_from_scratch(data: st.DataObject) -> No
         for room in snapshot.node_infos.values():
             anew.add_node(room.node, room.pod_groups)
         assert judged(snapshot) == judged(anew)
+
+
+@given(st.data())
+def test_each_place_is_the_first_node_that_fits(data: st.DataObject) -> None:
+    """In trials that remove a node and are kept or reverted, the later start of the search skips no node that fits."""
+    nodes = data.draw(some_nodes().filter(bool))
+    standing = data.draw(some_pods(prefix="r", nodes=names(nodes)))
+    asking = data.draw(some_pods(prefix="w"))
+    snapshot, kinds = placed(nodes, standing)
+    rooms = list(snapshot.node_infos.values())
+    places = Places(snapshot, rooms)
+    for _ in range(data.draw(st.integers(1, 4))):
+        there = [room for room in rooms if room.name in snapshot.node_infos]
+        if not there:
+            return
+        removed, fork = data.draw(st.sampled_from(there)), snapshot.fork()
+        places.begin(removed)
+        snapshot.remove_node(removed)
+        for each in data.draw(st.lists(st.sampled_from(asking), max_size=5)):
+            fitting = (
+                room
+                for room in rooms
+                if room.name in snapshot.node_infos and snapshot.failing_filter(kinds.of(each), room) is None
+            )
+            first = next(fitting, None)
+            assert places.place(kinds.of(each)) is first
+        if data.draw(st.booleans()):
+            snapshot.revert(fork)
+            places.revert()
 
 
 def cores(asking: Pod) -> Fraction:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from evenkeel.domain.demand.advice import unread
+from evenkeel.domain.demand.cluster_snapshot import Places
 from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_decision
 from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.offers import with_coming
@@ -57,10 +58,12 @@ def _choose(simulation: Simulation, budgets: Budgets, nodes: Iterable[Node], com
         if coming not in simulation.template_nodes:
             return Choice(why=Reason.of(Rule.FRESH_NODE_UNKNOWN))
         simulation.add_template_node(coming)
+    node_infos = (info for info in simulation.schedulable_nodes() if info.name not in simulation.starting)
+    places = Places(simulation.snapshot, node_infos)
     candidates: list[tuple[tuple[bool, int, int, str], MachineRef]] = []
     reason: Reason | None = None
     for node in sorted(nodes, key=lambda node: node.name):
-        moving = _moving(simulation, budgets, node)
+        moving = _moving(simulation, budgets, node, places)
         if isinstance(moving, Reason):
             reason = reason or moving
         elif node.machine is not None:
@@ -71,7 +74,7 @@ def _choose(simulation: Simulation, budgets: Budgets, nodes: Iterable[Node], com
     return Choice(machine=min(candidates)[1])
 
 
-def _moving(simulation: Simulation, budgets: Budgets, node: Node) -> list[Pod] | Reason:
+def _moving(simulation: Simulation, budgets: Budgets, node: Node, places: Places) -> list[Pod] | Reason:
     """Return the pods that must move if the node is drained, or the first reason not to drain it."""
     if node.machine is None or node.machine.preserved:
         return Reason.of(Rule.CONVERGE_NO_MACHINE)
@@ -93,7 +96,7 @@ def _moving(simulation: Simulation, budgets: Budgets, node: Node) -> list[Pod] |
     if not budgets.allow_all(moving):
         held = next((pod for pod in moving if budgets.of(pod)), moving[0])
         return Reason.of(Rule.BUDGET_EXHAUSTED, pod=str(held), budget=str(budgets.of(held)[0]))
-    return _rescheduled(simulation, simulation.snapshot.node_infos[node.name], moving) or moving
+    return _rescheduled(simulation, simulation.snapshot.node_infos[node.name], moving, places) or moving
 
 
 def _held(simulation: Simulation, budgets: Budgets, pod: Pod) -> Reason | None:
@@ -107,14 +110,10 @@ def _held(simulation: Simulation, budgets: Budgets, pod: Pod) -> Reason | None:
     return needs.obstacle
 
 
-def _rescheduled(simulation: Simulation, node_info: NodeInfo, moving: list[Pod]) -> Reason | None:
+def _rescheduled(simulation: Simulation, node_info: NodeInfo, moving: list[Pod], places: Places) -> Reason | None:
     """Return why one of these pods fits no other node; None: all pods fit. The snapshot is unchanged afterwards."""
     fork = simulation.snapshot.fork()
-    node_infos = [
-        other
-        for other in simulation.schedulable_nodes()
-        if other is not node_info and other.name not in simulation.starting
-    ]
-    places = find_places(simulation, node_info, moving, node_infos)
+    found = find_places(simulation, node_info, moving, places)
     simulation.snapshot.revert(fork)
-    return places if isinstance(places, Reason) else None
+    places.revert()
+    return found if isinstance(found, Reason) else None

@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping
-from typing import NamedTuple
 
 from evenkeel.domain.demand import filters
 from evenkeel.domain.demand.node_info import NodeInfo, Shape, shape_of
@@ -13,12 +12,15 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Node
 
 NOTHING: Mapping[str, int] = {}
+_NO_PODS: Mapping[PodGroup, int] = {}
+# The rules that reject a pod on all nodes of a domain.
+_OF_DOMAIN = frozenset({Rule.SPREAD_SKEW, Rule.KEEPS_AWAY, Rule.KEPT_AWAY})
+_ANY = float("-inf")  # a pod that requests none of a resource fits any free amount of it
 
 
-class _Change(NamedTuple):
-    node_info: NodeInfo
-    pod_group: PodGroup | None  # None: the change adds or removes the node itself
-    number: int  # number of added pods, negative if pods are removed; 1 for an added node, -1 for a removed node
+# A node, the pod group of added pods (None: the node itself was added), their number (negative: they were removed),
+# and the pods of an added or removed node.
+_Change = tuple[NodeInfo, PodGroup | None, int, Mapping[PodGroup, int]]
 
 
 class ClusterSnapshot:
@@ -31,6 +33,7 @@ class ClusterSnapshot:
         self._shapes: defaultdict[Hashable, Shape] = defaultdict(Shape)
         self._users: Counter[str] = Counter()  # number of pods that use a ReadWriteOncePod claim, by claim
         self._changes: list[_Change] = []
+        self._counted = 0  # the number of changes that the counts include; most pods need no count
 
     def add_node(
         self, node: Node, pod_groups: Mapping[PodGroup, int], attached: Mapping[str, int] = NOTHING
@@ -42,19 +45,35 @@ class ClusterSnapshot:
             pod_groups: The number of its pods, by pod group.
             attached: The number of volumes that are attached, but that none of its pods uses, by CSI driver.
         """
-        node_info = NodeInfo(node, self._shapes[shape_of(node)], attached)
-        for pod_group, count in pod_groups.items():
-            node_info.change(pod_group, count)
-        self._apply_new(_Change(node_info, None, 1))
+        node_info = self.node_info(node, pod_groups, attached)
+        self._add(node_info, pod_groups)
         return node_info
+
+    def node_info(self, node: Node, pod_groups: Mapping[PodGroup, int], attached: Mapping[str, int]) -> NodeInfo:
+        """Return a node with these pods, without adding it."""
+        return NodeInfo(node, self._shapes[shape_of(node)], attached, pod_groups)
+
+    def add_copy(self, template: NodeInfo, name: str) -> NodeInfo:
+        """Add a node that equals a template, except for its name and hostname."""
+        node_info = template.named(name)
+        self._add(node_info, template.pod_groups)
+        return node_info
+
+    def _add(self, node_info: NodeInfo, pod_groups: Mapping[PodGroup, int]) -> None:
+        self._change_node(node_info, 1)
+        self._changes.append((node_info, None, 1, pod_groups))
 
     def remove_node(self, node_info: NodeInfo) -> None:
         """Remove a node with all its pods."""
-        self._apply_new(_Change(node_info, None, -1))
+        self._change_node(node_info, -1)
+        self._changes.append((node_info, None, -1, node_info.pod_groups))
 
     def add_pod(self, pod_group: PodGroup, node_info: NodeInfo, count: int = 1) -> None:
         """Add pods of a group to a node, without a check whether the pods fit. A negative count removes pods."""
-        self._apply_new(_Change(node_info, pod_group, count))
+        node_info.change(pod_group, count)
+        if pod_group.depends_on_others:
+            self._use(pod_group, count)
+        self._changes.append((node_info, pod_group, count, _NO_PODS))
 
     def fork(self) -> int:
         """Return the current number of changes: the point to which ``revert`` can go back."""
@@ -62,36 +81,54 @@ class ClusterSnapshot:
 
     def revert(self, fork: int) -> None:
         """Undo all changes since a fork."""
+        dropped = {change[0] for change in self._changes[fork:] if change[1] is None and change[2] > 0}
         while len(self._changes) > fork:
-            node_info, pod_group, count = self._changes.pop()
-            self._apply(node_info, pod_group, -count)
+            node_info, pod_group, number, pods = self._changes.pop()
+            if pod_group is None:
+                self._change_node(node_info, -number)
+            elif node_info not in dropped or pod_group.depends_on_others:
+                node_info.change(pod_group, -number)
+                if pod_group.depends_on_others:
+                    self._use(pod_group, -number)
+            if self._counted > len(self._changes):
+                self._counted -= 1
+                self._count(node_info, pod_group, -number, pods)
 
-    def _apply_new(self, change: _Change) -> None:
-        self._changes.append(change)
-        self._apply(*change)
-
-    def _apply(self, node_info: NodeInfo, pod_group: PodGroup | None, count: int) -> None:
-        if pod_group is not None:
-            node_info.change(pod_group, count)
-            self._counts.change(node_info, pod_group, count)
-            self._use(pod_group, count)
-            return
-        if count > 0:
+    def _change_node(self, node_info: NodeInfo, number: int) -> None:
+        if number > 0:
             self.node_infos[node_info.name] = node_info
-            self._counts.add_node(node_info)
         else:
             del self.node_infos[node_info.name]
-            self._counts.remove_node(node_info)
-        for of_node, pods in node_info.pod_groups.items():
-            self._use(of_node, count * pods)
+        for pod_group, pods in node_info.pod_groups.items():
+            if pod_group.depends_on_others:
+                self._use(pod_group, number * pods)
 
     def _use(self, pod_group: PodGroup, count: int) -> None:
         for claim in pod_group.volumes.exclusive:
             self._users[claim] += count
+        if pod_group.needs.anti_affinity:
+            self._affinity.add(pod_group)
+
+    def _up_to_date_counts(self) -> TopologyCounts:
+        if self._counted < len(self._changes):
+            for change in self._changes[self._counted :]:
+                self._count(*change)
+            self._counted = len(self._changes)
+        return self._counts
+
+    def _count(
+        self, node_info: NodeInfo, pod_group: PodGroup | None, number: int, pods: Mapping[PodGroup, int]
+    ) -> None:
+        if pod_group is not None:
+            self._counts.change(node_info, pod_group, number)
+        elif number > 0:
+            self._counts.add_node(node_info, pods)
+        else:
+            self._counts.remove_node(node_info, pods)
 
     def depends_on_others(self, pod_group: PodGroup) -> bool:
         """Return True if placed pods of any group affect where this group fits, apart from the resources they use."""
-        return bool(pod_group.spread or pod_group.volumes.exclusive) or self._affinity.depends_on_others(pod_group)
+        return pod_group.depends_on_others or bool(self._affinity.counts_against(pod_group))
 
     def failing_filter(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         """Return why one more pod of a group does not fit a node; None: it fits.
@@ -107,9 +144,37 @@ class ClusterSnapshot:
             or (self._volume_restrictions(pod_group) if volumes.exclusive else None)
             or (filters.node_volume_limits(pod_group, node_info) if volumes.drivers else None)
             or (filters.volume_binding(pod_group, node_info) if volumes.reaches else None)
-            or (topology_spread(pod_group, node_info, self._counts) if pod_group.spread else None)
-            or self._affinity.failing_term(pod_group, node_info)
+            or (self._rejected_by_others(pod_group, node_info) if self.depends_on_others(pod_group) else None)
         )
+
+    def rejections(self, pod_groups: Iterable[PodGroup], node_info: NodeInfo) -> dict[PodGroup, Reason]:
+        """Return the pod groups of which a pod does not fit a node, each with the reason."""
+        rejections = {}
+        for pod_group in pod_groups:
+            if self._is_plain(pod_group) and _has_room(node_info, pod_group) and self._accepts(pod_group, node_info):
+                continue
+            reason = self.failing_filter(pod_group, node_info)
+            if reason is not None:
+                rejections[pod_group] = reason
+        return rejections
+
+    def _is_plain(self, pod_group: PodGroup) -> bool:
+        return pod_group.is_plain and not self._affinity.counts_against(pod_group)
+
+    def _accepts(self, pod_group: PodGroup, node_info: NodeInfo) -> bool:
+        """Return True if plain pods fit a node apart from its resources. The answer holds for all nodes of a shape."""
+        accepts = node_info.shape.accepts
+        if pod_group.selects not in accepts:
+            accepts[pod_group.selects] = not (
+                pod_group.volumes.obstacle
+                or filters.taints_and_affinity(pod_group, node_info)
+                or filters.volume_binding(pod_group, node_info)
+            )
+        return accepts[pod_group.selects]
+
+    def _rejected_by_others(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
+        counts = self._up_to_date_counts()
+        return topology_spread(pod_group, node_info, counts) or self._affinity.failing_term(pod_group, node_info)
 
     def _volume_restrictions(self, pod_group: PodGroup) -> Reason | None:
         """Return why a ReadWriteOncePod claim rejects one more pod (plugin volumerestrictions); None: the pod fits."""
@@ -118,25 +183,109 @@ class ClusterSnapshot:
 
     def fill_node(self, pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
         """Add as many pods of a group to a node as fit, at most ``wanted``. Return the number of added pods."""
-        count = 0
+        return self.fill(pod_group, (node_info,), wanted)
+
+    def _fill_node(self, pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> tuple[int, Reason | None]:
+        """Add as many pods of a group as fit. Return their number, and why no further pod fits, if it is known."""
+        count, reason = 0, None
         if self.depends_on_others(pod_group):
-            while count < wanted and self.failing_filter(pod_group, node_info) is None:
+            while count < wanted and (reason := self.failing_filter(pod_group, node_info)) is None:
                 self.add_pod(pod_group, node_info)
                 count += 1
         elif self.failing_filter(pod_group, node_info) is None:
             count = filters.capacity_for(pod_group, node_info, wanted)
             if count:
                 self.add_pod(pod_group, node_info, count)
-        return count
+        return count, reason
 
     def fill(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
         """Add up to ``wanted`` pods of a group, each to the first node that it fits. Return the number added."""
+        cpu, memory = pod_group.cpu or _ANY, pod_group.memory or _ANY
+        # Most nodes lack cpu or memory. This condition skips them without a call.
+        with_room = (info for info in node_infos if info.cpu >= cpu and info.memory >= memory and info.pods > 0)
+        if self._is_plain(pod_group):
+            return self._fill_plain(pod_group, with_room, wanted)
         added = 0
-        cpu, memory = pod_group.cpu, pod_group.memory
-        for node_info in node_infos:
+        barred: set[tuple[object, object]] = set()  # keys and domains in which no pod fits until another one is added
+        for node_info in with_room if wanted else ():
+            if barred and not barred.isdisjoint(node_info.labels.items()):
+                continue
+            count, reason = self._fill_node(pod_group, node_info, wanted - added)
+            if count:
+                barred.clear()
+            if reason is not None and reason.rule in _OF_DOMAIN:
+                barred.add((reason.facts["key"], reason.facts["domain"]))
+            added += count
             if added >= wanted:
                 break
-            # Most nodes lack cpu or memory. This condition skips them without a call.
-            if (not cpu or node_info.cpu >= cpu) and (not memory or node_info.memory >= memory) and node_info.pods > 0:
-                added += self.fill_node(pod_group, node_info, wanted - added)
         return added
+
+    def _fill_plain(self, pod_group: PodGroup, with_room: Iterable[NodeInfo], wanted: int) -> int:
+        """Add pods as ``fill`` does, of a group whose pods fit a node with room if they fit any node of its shape."""
+        left = wanted
+        for node_info in with_room if wanted else ():
+            if self._accepts(pod_group, node_info):
+                count = node_info.add_plain(pod_group, left)
+                self._changes.append((node_info, pod_group, count, _NO_PODS))
+                left -= count
+                if not left:
+                    break
+        return wanted - left
+
+
+def _has_room(node_info: NodeInfo, pod_group: PodGroup) -> bool:
+    return (
+        node_info.cpu >= (pod_group.cpu or _ANY)
+        and node_info.memory >= (pod_group.memory or _ANY)
+        and node_info.pods > 0
+    )
+
+
+class Places:
+    """Nodes on which single pods are placed, each on the first node that it fits.
+
+    Pods that depend on no other pod fit none of the nodes that rejected an equal pod before, since nodes only fill up.
+    So the search for such a pod starts at the node of the last equal pod.
+    """
+
+    def __init__(self, snapshot: ClusterSnapshot, node_infos: Iterable[NodeInfo]) -> None:
+        self._snapshot = snapshot
+        self._node_infos = list(node_infos)
+        self._position = {node_info: position for position, node_info in enumerate(self._node_infos)}
+        self._starts: dict[Hashable, int] = {}
+        self._starts_before: dict[Hashable, int] = {}  # of this trial
+        self._first_changed = 0  # position of the first node that this trial has changed
+
+    def begin(self, removed: NodeInfo) -> None:
+        """Begin a trial, in which one node is removed from the snapshot."""
+        self._starts_before.clear()
+        self._first_changed = self._position.get(removed, len(self._node_infos))
+
+    def place(self, pod_group: PodGroup) -> NodeInfo | None:
+        """Add a pod to the first node that it fits, and return the node; None: it fits no node."""
+        snapshot, node_infos, alike = self._snapshot, self._node_infos, pod_group.alike
+        depends = snapshot.depends_on_others(pod_group)
+        start = 0 if depends else self._starts.get(alike, 0)
+        cpu, memory = pod_group.cpu or _ANY, pod_group.memory or _ANY
+        position = start
+        for position in range(start, len(node_infos)):
+            node_info = node_infos[position]
+            if (
+                node_info.cpu >= cpu
+                and node_info.memory >= memory
+                and snapshot.node_infos.get(node_info.name) is node_info
+                and snapshot.fill_node(pod_group, node_info, 1)
+            ):
+                break
+        else:
+            node_info, position = None, len(node_infos)
+        if not depends:
+            self._starts_before.setdefault(alike, start)
+            self._starts[alike] = position
+        self._first_changed = min(self._first_changed, position)
+        return node_info
+
+    def revert(self) -> None:
+        """End a trial whose changes the caller reverts. Only nodes that it changed may fit pods that they rejected."""
+        for alike, before in self._starts_before.items():
+            self._starts[alike] = max(before, min(self._starts[alike], self._first_changed))

@@ -11,7 +11,7 @@ drain:
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -35,14 +35,21 @@ class Budgets:
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:
         self._by_namespace: dict[str, list[PodDisruptionBudget]] = defaultdict(list)
+        self._of_labels: dict[Hashable, list[PodDisruptionBudget]] = {}  # most pods have the labels of many others
         self.left: dict[str, int] = {}
         for budget in sorted(budgets, key=str):
             self._by_namespace[budget.namespace].append(budget)
             self.left[str(budget)] = max(0, budget.allowed)
 
-    def of(self, pod: Pod) -> list[PodDisruptionBudget]:
+    def of(self, pod: Pod) -> Sequence[PodDisruptionBudget]:
         """Return the budgets that select a pod."""
-        return [budget for budget in self._by_namespace.get(pod.namespace, ()) if matches(budget.selector, pod.labels)]
+        in_namespace = self._by_namespace.get(pod.namespace)
+        if not in_namespace:
+            return ()
+        key = pod.namespace, frozenset(pod.labels.items())
+        if key not in self._of_labels:
+            self._of_labels[key] = [budget for budget in in_namespace if matches(budget.selector, pod.labels)]
+        return self._of_labels[key]
 
     def exhausted(self, pod: Pod) -> PodDisruptionBudget | None:
         """Return the first budget that does not allow the eviction of a pod; None: all its budgets allow it."""

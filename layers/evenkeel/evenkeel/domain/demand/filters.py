@@ -7,6 +7,7 @@ of both modules in the order of the default profile.
 """
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from evenkeel.domain.demand import taints
 from evenkeel.domain.demand.node_info import NodeInfo
@@ -19,24 +20,26 @@ from evenkeel.domain.model.workload import HostPort, Needs
 
 _EVERY_ADDRESS = ("", "0.0.0.0")
 _Filter = Callable[[PodGroup, NodeInfo], Reason | None]
-_Answers = dict[PodGroup, Reason | None]
+_Key = TypeVar("_Key")
 
 
-def _once_per_shape(filter_: _Filter, answers: _Answers, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
+def _once_per_shape(
+    filter_: _Filter, answers: dict[_Key, Reason | None], key: _Key, pod_group: PodGroup, node_info: NodeInfo
+) -> Reason | None:
     """Return the result of a filter that does not read a node's pods.
 
     The filter runs once for all nodes of one shape, unless the pods can select single nodes.
     """
     if pod_group.by_node:
         return filter_(pod_group, node_info)
-    if pod_group not in answers:
-        answers[pod_group] = filter_(pod_group, node_info)
-    return answers[pod_group]
+    if key not in answers:
+        answers[key] = filter_(pod_group, node_info)
+    return answers[key]
 
 
 def taints_and_affinity(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
     """Return why taints or node affinity reject a pod (plugins nodeunschedulable, tainttoleration and nodeaffinity)."""
-    return _once_per_shape(_taints_and_affinity, node_info.shape.by_node, pod_group, node_info)
+    return _once_per_shape(_taints_and_affinity, node_info.shape.by_node, pod_group.selects, pod_group, node_info)
 
 
 def _taints_and_affinity(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
@@ -110,7 +113,7 @@ def capacity_for(pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
         most = min(most, node_info.free.get(name, 0) // request)
     for driver, count in pod_group.volumes.drivers:
         if driver in node_info.limits:
-            most = min(most, (node_info.limits[driver] - node_info.attached[driver]) // count)
+            most = min(most, (node_info.limits[driver] - node_info.attached.get(driver, 0)) // count)
     if pod_group.ports or pod_group.volumes.exclusive:
         most = min(most, 1)
     return max(0, most)
@@ -122,7 +125,7 @@ def node_volume_limits(pod_group: PodGroup, node_info: NodeInfo) -> Reason | Non
     A driver without a limit rejects no pod.
     """
     for driver, count in pod_group.volumes.drivers:
-        limit, attached = node_info.limits.get(driver), node_info.attached[driver]
+        limit, attached = node_info.limits.get(driver), node_info.attached.get(driver, 0)
         if limit is not None and attached + count > limit:
             return Reason.of(Rule.VOLUME_LIMIT, driver=driver, wanted=count, attached=attached, limit=limit)
     return None
@@ -130,7 +133,7 @@ def node_volume_limits(pod_group: PodGroup, node_info: NodeInfo) -> Reason | Non
 
 def volume_binding(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
     """Return why a node does not reach the pod's volumes (plugins volumebinding and volumezone)."""
-    return _once_per_shape(_volume_binding, node_info.shape.by_volumes, pod_group, node_info)
+    return _once_per_shape(_volume_binding, node_info.shape.by_volumes, pod_group, pod_group, node_info)
 
 
 def _volume_binding(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:

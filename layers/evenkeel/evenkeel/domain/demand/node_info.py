@@ -1,8 +1,8 @@
 """A node of a simulation, with its pods and its free resources."""
 
-from collections import Counter
 from collections.abc import Hashable, Mapping
 from fractions import Fraction
+from typing import Self
 
 from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.requests import CPU, MEMORY, PODS, counts, is_gpu
@@ -22,8 +22,9 @@ class Shape:
     """
 
     def __init__(self) -> None:
-        self.by_node: dict[PodGroup, Reason | None] = {}
+        self.by_node: dict[int, Reason | None] = {}  # by ``PodGroup.selects``
         self.by_volumes: dict[PodGroup, Reason | None] = {}
+        self.accepts: dict[int, bool] = {}  # by ``PodGroup.selects``: True if both filters accept plain pods
 
 
 def shape_of(node: Node) -> Hashable:
@@ -35,7 +36,9 @@ def shape_of(node: Node) -> Hashable:
 class NodeInfo:
     """A node, its pods by pod group, and its free resources in the units of ``domain.demand.requests``."""
 
-    def __init__(self, node: Node, shape: Shape, attached: Mapping[str, int]) -> None:
+    def __init__(
+        self, node: Node, shape: Shape, attached: Mapping[str, int], pod_groups: Mapping[PodGroup, int]
+    ) -> None:
         self.node = node
         self.name = node.name
         self.labels: Mapping[str, str] = node.labels
@@ -46,18 +49,47 @@ class NodeInfo:
         self.memory = self.free.pop(MEMORY, 0)
         self.pods = self.free.pop(PODS, 0)
         self.limits = node.attach_limits
-        self.attached: Counter[str] = Counter(attached)  # number of attached volumes, by CSI driver
-        self.ports: Counter[HostPort] = Counter()
-        self.pod_groups: Counter[PodGroup] = Counter()
+        self.attached: dict[str, int] = dict(attached)  # number of attached volumes, by CSI driver
+        self.ports: dict[HostPort, int] = {}
+        self.pod_groups: dict[PodGroup, int] = {}
         deleting = node.deleting or any(taint.key == TO_BE_DELETED for taint in node.taints)
         # Cluster-autoscaler places no pod on a cordoned node, even if the pod tolerates the taint
         # (plugin_runner.go:106-110).
         self.is_schedulable = node.ready and not node.unschedulable and not deleting
+        for pod_group, count in pod_groups.items():
+            self.change(pod_group, count)
+
+    def named(self, name: str) -> Self:
+        """Return a copy with this name, which is also its hostname. ``node`` keeps its name."""
+        copy = object.__new__(type(self))
+        copy.name, copy.labels = name, {**self.labels, HOSTNAME: name}
+        copy.node, copy.shape, copy.is_schedulable = self.node, self.shape, self.is_schedulable
+        copy.allocatable, copy.limits = self.allocatable, self.limits
+        copy.cpu, copy.memory, copy.pods = self.cpu, self.memory, self.pods
+        copy.free, copy.attached = self.free.copy(), self.attached.copy()
+        copy.ports, copy.pod_groups = self.ports.copy(), self.pod_groups.copy()
+        return copy
+
+    def add_plain(self, pod_group: PodGroup, wanted: int) -> int:
+        """Add as many pods of a plain group as fit, at most ``wanted``, and return their number."""
+        cpu, memory = pod_group.cpu, pod_group.memory
+        count = min(wanted, self.pods)
+        if cpu:
+            count = min(count, self.cpu // cpu)
+        if memory:
+            count = min(count, self.memory // memory)
+        self.cpu -= cpu * count
+        self.memory -= memory * count
+        self.pods -= count
+        self.pod_groups[pod_group] = self.pod_groups.get(pod_group, 0) + count
+        return count
 
     def change(self, pod_group: PodGroup, count: int) -> None:
         """Add this many pods of a pod group. A negative count removes pods."""
-        self.pod_groups[pod_group] += count
-        if not self.pod_groups[pod_group]:
+        pods = self.pod_groups.get(pod_group, 0) + count
+        if pods:
+            self.pod_groups[pod_group] = pods
+        else:
             del self.pod_groups[pod_group]
         self.cpu -= pod_group.cpu * count
         self.memory -= pod_group.memory * count
@@ -65,9 +97,9 @@ class NodeInfo:
         for name, request in pod_group.rest:
             self.free[name] = self.free.get(name, 0) - request * count
         for driver, volumes in pod_group.volumes.drivers:
-            self.attached[driver] += volumes * count
+            self.attached[driver] = self.attached.get(driver, 0) + volumes * count
         for port in pod_group.ports:
-            self.ports[port] += count
+            self.ports[port] = self.ports.get(port, 0) + count
 
 
 def utilization(node_info: NodeInfo) -> tuple[str, Fraction] | None:

@@ -191,7 +191,7 @@ class OrderMemory:
         return self._ineffective[pod_group]
 
     def _find_ineffective(self, pod_group: PodGroup) -> Mapping[GroupKey, PastOrder]:
-        if not any(self._failed.values()):
+        if not self.has_failed:
             return {}
         of_pods = (order for order in self._orders_of(self._digest(pod_group)) if order.failed)
         own = max(of_pods, key=lambda order: order.at, default=None)
@@ -220,6 +220,11 @@ class OrderMemory:
     @cached_property
     def _failed(self) -> dict[PoolId, list[PastOrder]]:
         return {pool: [order for order in orders.values() if order.failed] for pool, orders in self._orders.items()}
+
+    @cached_property
+    def has_failed(self) -> bool:
+        """Return True if any order of any pool did not help its pods."""
+        return any(self._failed.values())
 
     def _fits_a_node(self, pod_group: PodGroup, group: GroupKey, younger_than: timedelta = timedelta.max) -> bool:
         """Return True if the pods would fit a Ready node of a group if the node were empty.

@@ -24,10 +24,15 @@ class PodGroup:
     spread: tuple[TopologySpreadConstraint, ...]  # each selector includes the pod's values of matchLabelKeys
     priority: int
     is_terminating: bool
+    alike: int  # equal for groups that fit the same nodes, unless they depend on other pods
+    selects: int  # equal for groups that need the same labels, taints and volumes of a node
     cpu: int = field(init=False)
     memory: int = field(init=False)
     rest: tuple[tuple[str, int], ...] = field(init=False)  # the request without cpu and memory
     by_node: bool = field(init=False)  # True: the pods can select single nodes of one shape
+    depends_on_others: bool = field(init=False)  # True: other pods decide whether the pods fit
+    # True: only the node's shape, cpu, memory and number of pods, and other pods' anti-affinity, can reject a pod.
+    is_plain: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.cpu = self.request.get(CPU, 0)
@@ -38,6 +43,9 @@ class PodGroup:
             or selects_by_node(self.needs.node_terms, HOSTNAME)
             or any(reach.node or selects_by_node(reach.terms, HOSTNAME) for reach in self.volumes.reaches)
         )
+        needs = self.needs
+        self.depends_on_others = bool(self.spread or needs.affinity or needs.anti_affinity or self.volumes.exclusive)
+        self.is_plain = not (self.depends_on_others or self.by_node or self.rest or self.ports or self.volumes.drivers)
 
 
 class _Requested(NamedTuple):
@@ -47,6 +55,7 @@ class _Requested(NamedTuple):
     request: Mapping[str, int]
     ports: tuple[HostPort, ...]
     alike: int  # a number that is equal for specs with equal needs
+    selects: int  # a number that is equal for specs that select nodes equally
 
 
 class PodGroups:
@@ -56,7 +65,7 @@ class PodGroups:
         self._volumes = volumes
         self._groups: dict[Hashable, PodGroup] = {}
         self._requested: dict[int, _Requested] = {}  # by ``id`` of the spec, because many pods share one spec
-        self._alike: dict[Hashable, int] = {}
+        self._numbers: dict[Hashable, int] = {}
 
     def of(self, pod: Pod) -> PodGroup:
         """Return the group of a pod."""
@@ -79,20 +88,21 @@ class PodGroups:
                 tuple(_with_label_keys(constraint, pod.labels) for constraint in needs.spread),
                 priority,
                 terminating,
+                self._number((requested.alike, volumes.alike)),
+                self._number((requested.selects, volumes.alike)),
             )
         return pod_group
 
     def _read(self, pod: Pod) -> _Requested:
         needs, request, ports = pod.needs, request_of(pod), host_ports(pod.needs)
-        key = (
-            frozenset(request.items()),
-            ports,
-            frozenset(needs.node_selector.items()),
-            (needs.node_terms, needs.tolerations, needs.spread, needs.affinity, needs.anti_affinity),
-        )
-        requested = _Requested(needs, request, ports, self._alike.setdefault(key, len(self._alike)))
+        selects = frozenset(needs.node_selector.items()), needs.node_terms, needs.tolerations
+        key = (frozenset(request.items()), ports, selects, needs.spread, needs.affinity, needs.anti_affinity)
+        requested = _Requested(needs, request, ports, self._number(key), self._number(selects))
         self._requested[id(needs)] = requested
         return requested
+
+    def _number(self, key: Hashable) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
 
     def group(self, pods: Iterable[Pod]) -> dict[PodGroup, list[Pod]]:
         """Return pods by group, the oldest first. The order of the input does not matter."""

@@ -56,8 +56,9 @@ def daemon_sets_of(pods: Iterable[Pod]) -> tuple[Pod, ...]:
     nodes, but never on too few.
     """
     newest: dict[tuple[str, str], Pod] = {}
-    for pod in sorted(pods, key=lambda pod: (pod.created_at, pod.namespace, pod.name)):
-        if pod.owner is not None and is_of_daemon_set(pod) and not pod.has_ended and pod.deleted_at is None:
+    running = (pod for pod in pods if is_of_daemon_set(pod) and not pod.has_ended and pod.deleted_at is None)
+    for pod in sorted(running, key=lambda pod: (pod.created_at, pod.namespace, pod.name)):
+        if pod.owner is not None:
             newest[pod.namespace, pod.owner.name] = pod
     return tuple(replace(pod, node="", needs=replace(pod.needs, node_terms=None)) for pod in newest.values())
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from evenkeel.domain.demand.cluster_snapshot import Places
 from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_decision, ends_with_node
 from evenkeel.domain.demand.node_info import NodeInfo, utilization
 from evenkeel.domain.demand.pods import old_enough_at
@@ -119,7 +120,7 @@ class _ScaleDown:
         self._pods_on: dict[str, list[Pod]] = defaultdict(list)  # including pods of nodes being deleted
         for pod in workload.pods:
             self._pods_on[pod.node].append(pod)
-        self._destinations: list[str] = []  # names of started nodes, in the order in which they are tried
+        self._destinations: list[NodeInfo] = []  # started nodes, in the order in which they are tried
         self._needed: dict[str, Reason] = {}
         self._waits: dict[str, Reason] = {}
 
@@ -165,10 +166,13 @@ class _ScaleDown:
         # Pods are placed first on nodes that are not candidates, then on the candidates that would be removed last.
         # Otherwise an unneeded node might be needed only for the pods of another unneeded node.
         names = [candidate.name for candidate in order]
-        self._destinations = sorted(self._nodes.keys() - set(names) - self._simulation.starting.keys()) + names[::-1]
+        names = sorted(self._nodes.keys() - set(names) - self._simulation.starting.keys()) + names[::-1]
+        infos = map(self._snapshot.node_infos.__getitem__, names)
+        self._destinations = [info for info in infos if info.is_schedulable]
+        places = Places(self._snapshot, self._destinations)
         unneeded_nodes = []
         for candidate in order:
-            if reason := self._try(candidate):
+            if reason := self._try(candidate, places):
                 self._needed[candidate.name] = reason
             else:
                 unneeded_nodes.append(candidate)
@@ -219,7 +223,7 @@ class _ScaleDown:
             return Reason.of(Rule.NODE_IN_USE, resource=resource, percent=percent, threshold=int(most * 100))
         return None
 
-    def _try(self, candidate: _Candidate) -> Reason | None:
+    def _try(self, candidate: _Candidate, places: Places) -> Reason | None:
         """Place the pods of a node on other nodes. If that fails, return why, and leave the snapshot unchanged."""
         moving = candidate.moving
         for pod in self._simulation.pods_on[candidate.name]:
@@ -230,24 +234,23 @@ class _ScaleDown:
                 candidate.waits_for = candidate.waits_for or str(pod)
             elif decision is DrainDecision.MOVES:
                 moving.append(pod)
-        if reason := self._place(candidate, moving):
+        if reason := self._place(candidate, moving, places):
             return reason
         candidate.exceeds_budgets = not self._budgets.allow_all(moving)
         self._budgets.take(moving)
         return None
 
-    def _place(self, candidate: _Candidate, moving: Sequence[Pod]) -> Reason | None:
+    def _place(self, candidate: _Candidate, moving: Sequence[Pod], places: Places) -> Reason | None:
         """Place these pods on other nodes (principle 1). If that fails, return why and leave the snapshot unchanged."""
-        if candidate.node_info.pod_groups.total() > len(self._simulation.pods_on[candidate.name]):
+        if sum(candidate.node_info.pod_groups.values()) > len(self._simulation.pods_on[candidate.name]):
             return Reason.of(Rule.NODE_AWAITED)
-        infos = self._snapshot.node_infos
-        destinations = (info for name in self._destinations if (info := infos.get(name)) and info.is_schedulable)
         fork = self._snapshot.fork()
-        places = find_places(self._simulation, candidate.node_info, moving, destinations)
-        if isinstance(places, Reason):
+        found = find_places(self._simulation, candidate.node_info, moving, places)
+        if isinstance(found, Reason):
             self._snapshot.revert(fork)
-            return places
-        candidate.places.update(places)
+            places.revert()
+            return found
+        candidate.places.update(found)
         return None
 
     # ---------------------------------------------------------------- removals
@@ -270,6 +273,7 @@ class _ScaleDown:
                 self._waits[candidate.name] = reason
         nodes_in, spare = self._nodes_in(), self._spare()
         empty, drains = self._removals_left({drain.node for drain in hanging})
+        places = Places(self._snapshot, self._destinations)
         removals = []
         for candidate in _in_turn(ripe, nodes_in):
             group, pool = candidate.offer.group, candidate.pool.pool
@@ -282,7 +286,7 @@ class _ScaleDown:
                 reason = Reason.of(Rule.ONE_DRAIN_AT_A_TIME)
             elif not candidate.moves and empty < 1:
                 reason = Reason.of(Rule.EMPTY_AT_THEIR_MOST, most=self._policy.most_empty)
-            if reason := reason or self._place(candidate, candidate.moving):
+            if reason := reason or self._place(candidate, candidate.moving, places):
                 self._waits[candidate.name] = reason
                 continue
             nodes_in[candidate.zone] -= 1
@@ -356,23 +360,22 @@ def _removal(candidate: _Candidate) -> Removal:
 
 
 def find_places(
-    simulation: Simulation, node_info: NodeInfo, moving: Sequence[Pod], node_infos: Iterable[NodeInfo]
+    simulation: Simulation, node_info: NodeInfo, moving: Sequence[Pod], places: Places
 ) -> dict[str, str] | Reason:
     """Return another node for each of these pods, by pod name; if a pod fits no other node, return why."""
     snapshot, node = simulation.snapshot, node_info.node
+    places.begin(node_info)
     snapshot.remove_node(node_info)
     # During its drain, the node still exists, and its topology domains count (simulator/cluster.go:190-262). The
     # simulation replaces the node with a cordoned node without pods.
     drained = replace(node, taints=(*node.taints, Taint(TO_BE_DELETED, "", "NoSchedule")), unschedulable=True)
     drained_info = snapshot.add_node(drained, {})
-    others = [other for other in node_infos if other.name != node_info.name]
     pod_groups = {str(pod): simulation.pod_groups.of(pod) for pod in moving}
-    places = {}
+    found = {}
     for name in sorted(pod_groups, key=lambda name: (-pod_groups[name].cpu, -pod_groups[name].memory, name)):
-        pod_group = pod_groups[name]
-        place = next((other for other in others if snapshot.fill(pod_group, (other,), 1)), None)
+        place = places.place(pod_groups[name])
         if place is None:
             return Reason.of(Rule.NO_PLACE_ELSEWHERE, pod=name)
-        places[name] = place.name
+        found[name] = place.name
     snapshot.remove_node(drained_info)
-    return places
+    return found

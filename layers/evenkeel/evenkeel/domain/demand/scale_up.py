@@ -145,7 +145,7 @@ class _Option:
     """Possible new nodes of one pool (cluster-autoscaler's expander option), their pods, and their unused share."""
 
     nodes: Counter[GroupKey] = field(default_factory=Counter)
-    placed: Counter[PodGroup] = field(default_factory=Counter)
+    placed: dict[PodGroup, int] = field(default_factory=dict)
     waste: Fraction = Fraction(0)
 
 
@@ -187,8 +187,14 @@ class _ScaleUp:
         self._pods = dict(pending)
         self._open = Counter({pod_group: len(pods) for pod_group, pods in pending.items()})
         self._nodes_left = simulation.policy.most_nodes
+        # A node with less cpu or memory than this is full.
+        self._least_cpu = min((pod_group.cpu for pod_group in pending), default=0)
+        self._least_memory = min((pod_group.memory for pod_group in pending), default=0)
+        self._open_nodes = self._not_full(simulation.schedulable_nodes())
+        self._offers = {pool.pool: sorted(pool.groups, key=lambda offer: offer.group) for pool in pools}
+        self._sorted: dict[Fraction, list[PodGroup]] = {}  # share of cpu and memory -> pod groups by size
         self._orders = {pool.pool: _Order() for pool in pools}
-        self._rejections = {pool.pool: self._rejections_of(pool) for pool in pools}
+        self._rejections = {pool.pool: self._rejections_of(pool, self._pods) for pool in pools}
         self._rank = {pool.pool: place_in(simulation.policy.order, pool.pool) for pool in pools}
         self._cache: dict[PoolId, tuple[Hashable, _Option]] = {}
 
@@ -199,7 +205,8 @@ class _ScaleUp:
             if not options:
                 return
             pool, _ = min(options, key=lambda option: (self._rank[option[0].pool], option[1].waste, option[0].pool))
-            option = self._pack(pool)
+            option = self._pack(pool, self._candidates(pool))
+            self._open_nodes = self._not_full(self._open_nodes)
             self._orders[pool.pool].nodes += option.nodes
             for pod_group, count in option.placed.items():
                 self._assign(pool, pod_group, count)
@@ -248,22 +255,29 @@ class _ScaleUp:
 
     # ---------------------------------------------------------------- pods that fit a new node of a group
 
-    def _rejections_of(self, pool: PoolOffer) -> dict[PodGroup, dict[GroupKey, Reason]]:
-        """Return, for each pending pod group, the node groups of a pool whose new node rejects its pods, and why."""
-        rejections: dict[PodGroup, dict[GroupKey, Reason]] = {pod_group: {} for pod_group in self._pods}
+    def _rejections_of(
+        self, pool: PoolOffer, pod_groups: Collection[PodGroup]
+    ) -> dict[PodGroup, dict[GroupKey, Reason]]:
+        """Return, by pod group, the node groups of a pool whose new node rejects its pods, and why.
+
+        Pod groups that fit a new node of each node group are left out.
+        """
+        rejections: dict[PodGroup, dict[GroupKey, Reason]] = {}
         for offer in pool.groups:
             closed = self._closed_because(pool, offer)
-            if closed is not None:
-                for by_group in rejections.values():
-                    by_group[offer.group] = closed
-                continue
-            fork = self._snapshot.fork()
-            node_info = self._simulation.add_template_node(offer.group)
-            for pod_group, by_group in rejections.items():
-                reason = self._snapshot.failing_filter(pod_group, node_info)
-                if reason := reason or self._memory.no_order_because(pod_group, offer.group):
-                    by_group[offer.group] = reason
-            self._snapshot.revert(fork)
+            for pod_group, reason in (
+                dict.fromkeys(pod_groups, closed) if closed is not None else self._rejected_by(offer.group, pod_groups)
+            ).items():
+                rejections.setdefault(pod_group, {})[offer.group] = reason
+        return rejections
+
+    def _rejected_by(self, group: GroupKey, pod_groups: Collection[PodGroup]) -> dict[PodGroup, Reason]:
+        fork = self._snapshot.fork()
+        rejections = self._snapshot.rejections(pod_groups, self._simulation.add_template_node(group))
+        self._snapshot.revert(fork)
+        for pod_group in pod_groups if self._memory.has_failed else ():
+            if pod_group not in rejections and (reason := self._memory.no_order_because(pod_group, group)):
+                rejections[pod_group] = reason
         return rejections
 
     def _closed_because(self, pool: PoolOffer, offer: GroupOffer) -> Reason | None:
@@ -281,12 +295,26 @@ class _ScaleUp:
         return Reason.of(Rule.LOOK_AT_ITS_MOST, nodes=most) if self._nodes_left < 1 else None
 
     def _candidates(self, pool: PoolOffer) -> list[PodGroup]:
-        return [pod_group for pod_group, count in self._open.items() if count and self._may_fit(pool, pod_group)]
+        """Return the pod groups that may fit a new node of the pool, the largest first (``_by_size``)."""
+        rejections = self._rejections[pool.pool]
+        return [
+            pod_group
+            for pod_group in self._by_size(pool)
+            if self._open[pod_group] and (pod_group not in rejections or self._may_fit(pool, pod_group))
+        ]
 
     def _may_fit(self, pool: PoolOffer, pod_group: PodGroup) -> bool:
         """Return True if the pods fit a new node of the pool, or may fit it once other pods are placed."""
-        rejections = self._rejections[pool.pool][pod_group]
+        rejections = self._rejections[pool.pool].get(pod_group, {})
         return len(rejections) < len(pool.groups) or any(reason.rule in CHANGING for reason in rejections.values())
+
+    def _not_full(self, node_infos: Iterable[NodeInfo]) -> list[NodeInfo]:
+        cpu, memory = self._least_cpu, self._least_memory
+        return [
+            info
+            for info in node_infos
+            if info.pods > 0 and (info.cpu >= cpu or not cpu) and (info.memory >= memory or not memory)
+        ]
 
     # ---------------------------------------------------------------- first fit, the largest first
 
@@ -304,81 +332,95 @@ class _ScaleUp:
             return cached[1]
         order = self._orders[pool.pool]
         fork, new_nodes, nodes_left = self._snapshot.fork(), len(order.node_infos), self._nodes_left
-        option = self._pack(pool)
+        open_nodes = len(self._open_nodes)
+        option = self._pack(pool, pod_groups)
         self._snapshot.revert(fork)
-        del order.node_infos[new_nodes:]
+        del order.node_infos[new_nodes:], self._open_nodes[open_nodes:]
         self._nodes_left = nodes_left
         self._cache[pool.pool] = key, option
         return option
 
-    def _pack(self, pool: PoolOffer) -> _Option:
+    def _pack(self, pool: PoolOffer, pod_groups: Iterable[PodGroup]) -> _Option:
         """Place the remaining pods on new nodes of one pool, as far as its room allows.
 
         If a pod's affinity requires pods that are placed later, the pod is placed in the next round.
         """
-        option = _Option()
-        for pod_group in self._by_size(pool):
-            if placed := self._place(pool, pod_group, self._open[pod_group], option):
-                option.placed[pod_group] += placed
+        option, order = _Option(), self._orders[pool.pool]
+        sizes = [offer.requested + order.nodes[offer.group] for offer in self._offers[pool.pool]]
+        for pod_group in pod_groups:
+            if placed := self._place(pool, pod_group, self._open[pod_group], sizes):
+                option.placed[pod_group] = placed
+        for offer, size in zip(self._offers[pool.pool], sizes, strict=True):
+            if new := size - offer.requested - order.nodes[offer.group]:
+                option.nodes[offer.group] = new
         option.waste = self._waste(option)
         return option
 
     def _by_size(self, pool: PoolOffer) -> list[PodGroup]:
-        """Return the candidates by their shares of cpu and memory, largest first (decreasing_pod_orderer.go:63-88).
+        """Return all pod groups by their shares of cpu and memory, largest first (decreasing_pod_orderer.go:63-88).
 
         Among pods of equal size, those with spread constraints are first.
         """
-        groups = sorted(offer.group for offer in pool.groups if offer.group in self._templates)
-        total = counts(self._templates[groups[0]].node.allocatable) if groups else {}
+        group = next((offer.group for offer in self._offers[pool.pool] if offer.group in self._templates), None)
+        total = counts(self._templates[group].node.allocatable) if group is not None else {}
         cpu, memory = max(1, total.get(CPU, 0)), max(1, total.get(MEMORY, 0))
 
         def size(pod_group: PodGroup) -> int:
             return pod_group.cpu * memory + pod_group.memory * cpu
 
-        return sorted(self._candidates(pool), key=lambda group: (-size(group), not group.spread, group.name))
+        share = Fraction(cpu, memory)
+        if share not in self._sorted:
+            self._sorted[share] = sorted(self._pods, key=lambda group: (-size(group), not group.spread, group.name))
+        return self._sorted[share]
 
-    def _place(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, option: _Option) -> int:
-        """Place pods on the pool's new nodes, and add nodes while each gets a pod. Return the number placed."""
+    def _place(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, sizes: list[int]) -> int:
+        """Place pods on the pool's new nodes, and add nodes while each gets a pod. Return the number placed.
+
+        ``sizes`` has the number of nodes of each group in ``_offers``. It is updated.
+        """
+        order = self._orders[pool.pool]
         helps_others = bool(pod_group.spread or pod_group.needs.affinity)
-        fill = self._fill_all if helps_others else self._snapshot.fill
-        new_nodes = self._orders[pool.pool].node_infos
-        placed = fill(pod_group, self._memory.usable_nodes(pod_group, new_nodes), wanted)
-        while placed < wanted and (more := self._open_node(pool, pod_group, wanted - placed, option)):
+        if helps_others:
+            placed = self._fill_all(pod_group, order, wanted)
+        else:
+            placed = self._snapshot.fill(pod_group, self._memory.usable_nodes(pod_group, order.node_infos), wanted)
+        while placed < wanted and (more := self._open_node(pool, pod_group, wanted - placed, sizes)):
             placed += more
             if helps_others:
-                placed += self._fill_all(pod_group, new_nodes, wanted - placed)
+                placed += self._fill_all(pod_group, order, wanted - placed)
         return placed
 
-    def _fill_all(self, pod_group: PodGroup, new_nodes: Sequence[NodeInfo], wanted: int) -> int:
+    def _fill_all(self, pod_group: PodGroup, order: _Order, wanted: int) -> int:
         """Place pods on new and existing nodes, in rounds, until a round places no pod. Return the number placed.
 
         Once a pod with spread constraints or affinity is placed, the next pod may fit nodes that rejected it before
         (kubernetes/autoscaler#8181).
         """
-        placed, new = 0, set(new_nodes)
-        node_infos = [*new_nodes, *(node for node in self._simulation.schedulable_nodes() if node not in new)]
+        placed, new = 0, set(order.node_infos)
+        node_infos = [*order.node_infos, *(node for node in self._open_nodes if node not in new)]
         usable = self._memory.usable_nodes(pod_group, node_infos)
         while placed < wanted and (more := self._snapshot.fill(pod_group, usable, wanted - placed)):
             placed += more
         return placed
 
-    def _open_node(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, option: _Option) -> int:
+    def _open_node(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, sizes: list[int]) -> int:
         """Add a node in the smallest zone where a pod fits it. Return its number of pods; 0: no node was added."""
-        order = self._orders[pool.pool]
-        new = order.nodes + option.nodes
-        if self._nodes_left < 1 or new.total() >= pool.room:
+        if self._nodes_left < 1 or sum(sizes) - pool.requested >= pool.room:
             return 0
-        rejections = self._rejections[pool.pool][pod_group]
-        for offer in sorted(pool.groups, key=lambda offer: (offer.requested + new[offer.group], offer.group)):
-            reason = rejections.get(offer.group)
-            if new[offer.group] >= offer.room or (reason is not None and reason.rule not in CHANGING):
+        offers, order = self._offers[pool.pool], self._orders[pool.pool]
+        rejections = self._rejections[pool.pool].get(pod_group, {})
+        for position in sorted(range(len(offers)), key=sizes.__getitem__):
+            offer = offers[position]
+            reason = rejections.get(offer.group) if rejections else None
+            if sizes[position] - offer.requested >= offer.room or (reason is not None and reason.rule not in CHANGING):
                 continue
             fork = self._snapshot.fork()
             node_info = self._simulation.add_template_node(offer.group)
             count = self._snapshot.fill_node(pod_group, node_info, wanted)
             if count:
                 order.node_infos.append(node_info)
-                option.nodes[offer.group] += 1
+                self._open_nodes.append(node_info)
+                sizes[position] += 1
                 self._nodes_left -= 1
                 return count
             self._snapshot.revert(fork)
@@ -393,7 +435,7 @@ class _ScaleUp:
         for name in (CPU, MEMORY) if option.nodes else ():
             capacities = {group: counts(self._templates[group].node.capacity).get(name, 0) for group in option.nodes}
             total = sum(capacities[group] * nodes for group, nodes in option.nodes.items())
-            used = sum(pod_group.request.get(name, 0) * count for pod_group, count in option.placed.items())
+            used = sum(getattr(pod_group, name) * count for pod_group, count in option.placed.items())
             waste += 1 - Fraction(used, total) if total else 1
         return waste
 
@@ -401,10 +443,12 @@ class _ScaleUp:
 
     def demand_of(self, pool: PoolOffer) -> PoolDemand:
         """Return the nodes that a pool gets, the pods on these nodes, and the pending pods that fit no node of it."""
-        order = self._orders[pool.pool]
+        order, by_pod_group = self._orders[pool.pool], self._rejections[pool.pool]
         pending, unfit = [], []
         for pod_group, pods in self._pods.items():
-            rejections = self._rejections[pool.pool][pod_group]
+            if pool.groups and pod_group not in order.pods and pod_group not in by_pod_group:
+                continue
+            rejections = by_pod_group.get(pod_group, {})
             if pod_group in order.pods:
                 retried = order.retried.get(pod_group, ())
                 zones = {offer.zone for offer in pool.groups if offer.group not in rejections or offer.group in retried}
@@ -430,10 +474,10 @@ class _ScaleUp:
     def unmet(self) -> list[Unfit]:
         """Return the pods that get no node, with one reason that covers all pools."""
         left = self.left()
-        rejections = {pool.pool: self._rejections_of(pool) for pool in self._pools} if left else {}
+        rejections = {pool.pool: self._rejections_of(pool, left) for pool in self._pools} if left else {}
         unmet = []
         for pod_group, pods in left.items():
-            of_pools = [(id, rejections[id][pod_group]) for id in sorted(rejections) if rejections[id][pod_group]]
+            of_pools = [(id, rejections[id][pod_group]) for id in sorted(rejections) if pod_group in rejections[id]]
             why = tuple(Reason.of(Rule.UNFIT_IN_POOL, pool=str(id), why=_first(rejected)) for id, rejected in of_pools)
             reason = Reason.of(Rule.FITS_NO_POOL, pods=len(pods), pod=str(pods[0]), why=why)
             by_group = {group: rejected[group] for _, rejected in of_pools for group in rejected}

@@ -41,7 +41,7 @@ class Simulation:
             self.template_nodes |= templates.of_pool(pool)
         self.starting: dict[str, GroupKey] = {}  # name of a node that is still starting -> its group
         timeouts = {offer.group: offer.options.provision_timeout for pool in pools for offer in pool.groups}
-        self._pods_of_template: dict[GroupKey, Counter[PodGroup]] = {}
+        self._template_infos: dict[GroupKey, NodeInfo] = {}
         for node in sorted(workload.nodes, key=lambda node: node.name):
             group = node.group
             if group is not None and group in self.template_nodes:
@@ -67,11 +67,14 @@ class Simulation:
 
     def add_template_node(self, group: GroupKey) -> NodeInfo:
         """Add one more node of a node group, under an unused name, with the pods of the group's template node."""
-        template = self.template_nodes[group]
-        if group not in self._pods_of_template:
-            self._pods_of_template[group] = Counter(self.pod_groups.of(pod) for pod in template.pods)
-        name = f"{group} (new {len(self.snapshot.node_infos)})"
-        return self.snapshot.add_node(template.named(name), self._pods_of_template[group])
+        info = self._template_infos.get(group)
+        if info is None:
+            template = self.template_nodes[group]
+            pod_groups = Counter(self.pod_groups.of(pod) for pod in template.pods)
+            info = self._template_infos[group] = self.snapshot.node_info(
+                template.named(str(group)), pod_groups, NOTHING
+            )
+        return self.snapshot.add_copy(info, f"{info.name} (new {len(self.snapshot.node_infos)})")
 
     def schedulable_nodes(self) -> list[NodeInfo]:
         """Return all schedulable nodes, including upcoming nodes."""

@@ -4,11 +4,12 @@ A domain is one value of a topology key, such as a zone or a host. To count agai
 steps. Here, a placed pod changes only the few counts that match its pod group.
 """
 
-from collections import Counter
-from collections.abc import Callable, Hashable
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping
 
 from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.pod_groups import PodGroup
+from evenkeel.domain.model.workload import TopologySpreadConstraint
 
 
 class TopologyCount:
@@ -17,7 +18,7 @@ class TopologyCount:
     def __init__(self, key: str, matches: Callable[[PodGroup], bool]) -> None:
         self.key = key
         self.matches = matches
-        self.pods: Counter[str] = Counter()
+        self.pods: dict[str, int] = defaultdict(int)
         self.total = 0
 
     def change(self, node_info: NodeInfo, count: int) -> None:
@@ -49,7 +50,7 @@ class EligibleDomains:
     def __init__(self, key: str, is_eligible: Callable[[NodeInfo], bool]) -> None:
         self.key = key
         self.domain_of: dict[NodeInfo, str] = {}
-        self.nodes: Counter[str] = Counter()
+        self.nodes: dict[str, int] = defaultdict(int)
         self.counts: list[SpreadCount] = []
         self._is_eligible = is_eligible
 
@@ -80,7 +81,7 @@ class SpreadCount(TopologyCount):
     def __init__(self, domains: EligibleDomains, matches: Callable[[PodGroup], bool]) -> None:
         super().__init__(domains.key, matches)
         self._domains = domains
-        self._levels: Counter[int] = Counter()  # number of pods -> number of domains with that number of pods
+        self._levels: dict[int, int] = defaultdict(int)  # number of pods -> number of domains with that number of pods
         domains.counts.append(self)
         for value in domains.nodes:
             self.add_domain(value)
@@ -115,11 +116,11 @@ class TopologyCounts:
 
     def __init__(self) -> None:
         self._node_infos: dict[NodeInfo, None] = {}
-        self._nodes_of: dict[PodGroup, dict[NodeInfo, int]] = {}
-        # Pod groups of which a pod was placed, in the order of their first placement.
-        self.pod_groups: list[PodGroup] = []
+        self._nodes_of: dict[PodGroup, dict[NodeInfo, int]] = defaultdict(dict)
         self._domains: dict[Hashable, EligibleDomains] = {}
         self._by_name: dict[Hashable, TopologyCount] = {}
+        # For each pod group: its spread constraints, each with its count and the number of matching pods one pod is.
+        self.spreads: dict[PodGroup, list[tuple[TopologySpreadConstraint, SpreadCount, int]]] = {}
         self._counts: list[TopologyCount] = []
         # For each pod group: the number of counts that were compared with it, and the list of counts that match it.
         self._matching: dict[PodGroup, tuple[int, list[TopologyCount]]] = {}
@@ -129,12 +130,16 @@ class TopologyCounts:
         count = self._by_name.get(name)
         if count is None:
             count = self._by_name[name] = make()
-            self._counts.append(count)
-            for pod_group, node_infos in self._nodes_of.items():
-                if node_infos and count.matches(pod_group):
-                    for node_info, pods in node_infos.items():
-                        count.change(node_info, pods)
+            self.add(count)
         return count
+
+    def add(self, count: TopologyCount) -> None:
+        """Add a count. It includes the pods that are there already."""
+        self._counts.append(count)
+        for pod_group, node_infos in self._nodes_of.items():
+            if node_infos and count.matches(pod_group):
+                for node_info, pods in node_infos.items():
+                    count.change(node_info, pods)
 
     def domains(self, key: str, alike: Hashable, is_eligible: Callable[[NodeInfo], bool]) -> EligibleDomains:
         """Return the domains of eligible nodes. Calls with equal ``alike`` must accept the same nodes."""
@@ -145,17 +150,17 @@ class TopologyCounts:
                 domains.add_node(node_info)
         return domains
 
-    def add_node(self, node_info: NodeInfo) -> None:
-        """Add a node with its pods to all counts."""
+    def add_node(self, node_info: NodeInfo, pods: Mapping[PodGroup, int]) -> None:
+        """Add a node with these pods to all counts."""
         self._node_infos[node_info] = None
         for domains in self._domains.values():
             domains.add_node(node_info)
-        for pod_group, count in node_info.pod_groups.items():
+        for pod_group, count in pods.items():
             self.change(node_info, pod_group, count)
 
-    def remove_node(self, node_info: NodeInfo) -> None:
-        """Remove a node with its pods from all counts."""
-        for pod_group, count in node_info.pod_groups.items():
+    def remove_node(self, node_info: NodeInfo, pods: Mapping[PodGroup, int]) -> None:
+        """Remove a node with these pods from all counts."""
+        for pod_group, count in pods.items():
             self.change(node_info, pod_group, -count)
         for domains in self._domains.values():
             domains.remove_node(node_info)
@@ -163,12 +168,11 @@ class TopologyCounts:
 
     def change(self, node_info: NodeInfo, pod_group: PodGroup, count: int) -> None:
         """Add pods of a group on a node to all matching counts. A negative count removes pods."""
-        node_infos = self._nodes_of.get(pod_group)
-        if node_infos is None:
-            node_infos = self._nodes_of[pod_group] = {}
-            self.pod_groups.append(pod_group)
-        node_infos[node_info] = node_infos.get(node_info, 0) + count
-        if not node_infos[node_info]:
+        node_infos = self._nodes_of[pod_group]
+        pods = node_infos.get(node_info, 0) + count
+        if pods:
+            node_infos[node_info] = pods
+        else:
             del node_infos[node_info]
         compared, matching = self._matching.get(pod_group, (0, []))
         if compared < len(self._counts):

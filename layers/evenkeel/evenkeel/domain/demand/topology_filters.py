@@ -1,6 +1,6 @@
 """The scheduler's filters that count pods on other nodes: topology spread, and affinity between pods."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from evenkeel.domain.demand import filters
 from evenkeel.domain.demand.node_info import NodeInfo
@@ -21,12 +21,13 @@ _Matches = Callable[[PodGroup], bool]
 
 def topology_spread(pod_group: PodGroup, node_info: NodeInfo, counts: TopologyCounts) -> Reason | None:
     """Return why a required spread constraint rejects one more pod (plugin podtopologyspread); None: it fits."""
-    for number, constraint in enumerate(pod_group.spread):
+    spreads = counts.spreads.get(pod_group)
+    if spreads is None:
+        spreads = counts.spreads[pod_group] = [_spread_of(pod_group, item, counts) for item in pod_group.spread]
+    for constraint, count, own in spreads:
         if constraint.key not in node_info.labels:
             return Reason.of(Rule.SPREAD_KEY_MISSING, key=constraint.key)
-        count = counts.of(("spread", pod_group, number), _spread_maker(pod_group, constraint, counts))
-        minimum = count.minimum(constraint.min_domains) if isinstance(count, SpreadCount) else 0
-        skew = count.at(node_info) + int(matches(constraint.selector, pod_group.labels)) - minimum
+        skew = count.at(node_info) + own - count.minimum(constraint.min_domains)
         if skew > constraint.max_skew:
             domain = node_info.labels[constraint.key]
             return Reason.of(
@@ -35,10 +36,13 @@ def topology_spread(pod_group: PodGroup, node_info: NodeInfo, counts: TopologyCo
     return None
 
 
-def _spread_maker(
+def _spread_of(
     pod_group: PodGroup, constraint: TopologySpreadConstraint, counts: TopologyCounts
-) -> Callable[[], TopologyCount]:
-    return lambda: SpreadCount(_eligible_domains(pod_group, constraint, counts), _spread_matches(pod_group, constraint))
+) -> tuple[TopologySpreadConstraint, SpreadCount, int]:
+    """Return a constraint, the count that it reads, and how many matching pods one more pod is."""
+    count = SpreadCount(_eligible_domains(pod_group, constraint, counts), _spread_matches(pod_group, constraint))
+    counts.add(count)
+    return constraint, count, int(matches(constraint.selector, pod_group.labels))
 
 
 def _spread_matches(pod_group: PodGroup, constraint: TopologySpreadConstraint) -> _Matches:
@@ -91,9 +95,15 @@ class InterPodAffinity:
     def __init__(self, counts: TopologyCounts, namespaces: Namespaces) -> None:
         self._counts = counts
         self._namespaces = namespaces
-        self._anti_terms: list[tuple[PodGroup, PodAffinityTerm]] = []  # the terms of all pod groups placed so far
-        self._pod_groups_read = 0
+        self._repelling: dict[PodGroup, None] = {}  # pod groups with anti-affinity that were placed so far
+        self._anti_terms: list[tuple[PodGroup, PodAffinityTerm]] = []  # their terms
         self._against: dict[PodGroup, tuple[int, list[TopologyCount]]] = {}
+
+    def add(self, pod_group: PodGroup) -> None:
+        """Respect the anti-affinity of a pod group from now on, because a pod of it is placed."""
+        if pod_group not in self._repelling:
+            self._repelling[pod_group] = None
+            self._anti_terms += [(pod_group, term) for term in pod_group.needs.anti_affinity]
 
     def failing_term(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         """Return why a required term rejects one more pod; None: no term rejects the pod.
@@ -106,15 +116,10 @@ class InterPodAffinity:
             count = self._count(("anti", pod_group, number), term.key, self._matches(pod_group, term))
             if count.at(node_info):
                 return Reason.of(Rule.KEEPS_AWAY, key=term.key, domain=node_info.labels[term.key])
-        for count in self._counts_against(pod_group):
+        for count in self.counts_against(pod_group):
             if count.at(node_info):
                 return Reason.of(Rule.KEPT_AWAY, key=count.key, domain=node_info.labels[count.key])
         return None
-
-    def depends_on_others(self, pod_group: PodGroup) -> bool:
-        """Return True if placed pods of any group affect where this group fits."""
-        needs = pod_group.needs
-        return bool(needs.affinity or needs.anti_affinity or self._counts_against(pod_group))
 
     def _affinity(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         """Return why the pod's own affinity rejects a node; None: the affinity accepts the node.
@@ -137,12 +142,10 @@ class InterPodAffinity:
             return None
         return Reason.of(Rule.WITHOUT_COMPANY, key=lonely.key, domain=node_info.labels[lonely.key])
 
-    def _counts_against(self, pod_group: PodGroup) -> list[TopologyCount]:
+    def counts_against(self, pod_group: PodGroup) -> Sequence[TopologyCount]:
         """Return the counts of placed pods whose anti-affinity rejects this group."""
-        if self._pod_groups_read != len(self._counts.pod_groups):
-            for other in self._counts.pod_groups[self._pod_groups_read :]:
-                self._anti_terms += [(other, term) for term in other.needs.anti_affinity]
-            self._pod_groups_read = len(self._counts.pod_groups)
+        if not self._anti_terms:
+            return ()
         read, counts = self._against.get(pod_group, (0, []))
         if read < len(self._anti_terms):
             for other, term in self._anti_terms[read:]:

@@ -139,8 +139,10 @@ class PodAnnotations(
 
     def read(self) -> Mapping[str, str]:
         """Return the annotations by their names."""
-        names = {field.name: field.encode_name for field in msgspec.structs.fields(self)}
-        return {names[field]: text for field in names if (text := getattr(self, field)) is not None}
+        return {name: text for field, name in _ANNOTATIONS if (text := getattr(self, field)) is not None}
+
+
+_ANNOTATIONS = tuple((field.name, field.encode_name) for field in msgspec.structs.fields(PodAnnotations))
 
 
 class PodMetadata(Metadata):
@@ -224,7 +226,7 @@ class _Spec(Shape):
     affinity: Raw = _NULL
     tolerations: list[_Toleration] | None = None
     topology_spread_constraints: Raw = _NULL
-    volumes: list[dict[str, Any]] | None = None
+    volumes: list[dict[str, Raw]] | None = None
     resource_claims: list[_Named] | None = None
     scheduling_gates: list[_Named] | None = None
 
@@ -270,11 +272,12 @@ _encode = msgspec.json.encode
 
 
 class Pods:
-    """Reads pods one after the other. Pods with equal needs or equal labels share one copy."""
+    """Reads pods one after the other. Pods with equal needs, labels, owners or names of nodes share one copy."""
 
     def __init__(self) -> None:
         self._needs: dict[object, Needs] = {}
         self._labels: dict[object, Mapping[str, str]] = {}
+        self._values: dict[Any, Any] = {}
         self.weight = 0  # the approximate bytes of the shared needs and labels
 
     def read(self, shape: PodShape) -> Pod:
@@ -285,28 +288,31 @@ class Pods:
         unread = tuple(sorted(name for name in fields.keys() - _KNOWN if bytes(fields[name]) != b"null"))
         annotations = metadata.annotations.read() if metadata.annotations else {}
         priority, grace, node = spec.priority, spec.termination_grace_period_seconds, spec.node_name
+        shared = self._values.setdefault
+        owner, phase = metadata.controller, status.phase or "Pending"
+        grace_period = timedelta(seconds=30 if grace is None else max(0, min(grace, 10**9)))
         return Pod(
-            namespace=metadata.namespace,
+            namespace=shared(metadata.namespace, metadata.namespace),
             name=metadata.name,
             created_at=utc(metadata.creation_timestamp) or _NO_MOMENT,
             needs=self._needs_of(spec, status, metadata.name, unread),
             labels=self._shared(metadata.labels),
             annotations=self._shared(annotations),
-            owner=metadata.controller,
-            node=node,
+            owner=shared(owner, owner),
+            node=shared(node, node),
             nominated=status.nominated_node_name or "",
-            phase=status.phase or "Pending",
+            phase=shared(phase, phase),
             priority=priority,
             unscheduled=_unscheduled(status),
             deleted_at=utc(metadata.deletion_timestamp),
-            grace=timedelta(seconds=30 if grace is None else max(0, min(grace, 10**9))),
+            grace=shared(grace_period, grace_period),
             scale_up_delay=_delay(metadata.annotations),
         )
 
     def _shared(self, labels: Mapping[str, str] | None) -> Mapping[str, str]:
         if not labels:
             return _NOTHING
-        equal = tuple(sorted(labels.items()))
+        equal = frozenset(labels.items())
         shared = self._labels.setdefault(equal, labels)
         if shared is labels:
             self.weight += sum(len(key) + len(value) for key, value in equal)
@@ -447,18 +453,26 @@ def _pod_terms(shape: _PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
     )
 
 
-def _volume(entry: Mapping[str, Any], pod: str) -> PodVolume:
-    kind = next((key for key in sorted(entry) if key != "name"), "emptyDir")  # emptyDir is the API server's default
-    name = str(entry.get("name", ""))
-    source = entry.get(kind)
+def _volume(entry: Mapping[str, Raw], pod: str) -> PodVolume:
+    kind = min((key for key in entry if key != "name"), default="emptyDir")  # emptyDir is the API server's default
+    if kind not in _NAMED_VOLUMES:
+        return _unnamed_volume(kind)
+    name = str(_plain(entry.get("name", b'""')))
+    source = _plain(entry.get(kind, b"{}"))
     source = source if isinstance(source, dict) else {}
     claim = str(source.get("claimName", "")) if kind == "persistentVolumeClaim" else ""
     return PodVolume(
-        name=name if kind in _NAMED_VOLUMES else "",  # other names are random, such as those of ServiceAccount tokens
+        name=name,
         kind=kind,
         claim=f"{pod}-{name}" if kind == "ephemeral" else claim,
         in_memory=kind == "emptyDir" and source.get("medium") == "Memory",
     )
+
+
+@lru_cache(maxsize=64)
+def _unnamed_volume(kind: str) -> PodVolume:
+    """Return a volume without its name, which may be random, such as that of a ServiceAccount token."""
+    return PodVolume(name="", kind=kind)
 
 
 def _unscheduled(status: _Status) -> Unscheduled | None:

@@ -12,7 +12,7 @@ from msgspec.json import Decoder
 
 from evenkeel.access_config import WorkloadEntry
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi, described_right
-from evenkeel.adapters.kubernetes.client.transport import Allowance
+from evenkeel.adapters.kubernetes.client.transport import MOST_BYTES, MOST_VALUES, Allowance
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.objects import get_path
 from evenkeel.adapters.kubernetes.read.pods import Pods, PodShape, Shape
@@ -37,9 +37,11 @@ from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Workl
 RIGHTS = "deploy/kubernetes/rbac-workload.yaml"
 # The largest number of pods of a cluster that is read in parallel with others.
 _BESIDE_OTHERS = 2_000
-# The limit of the size of all pods' needs, in bytes. Equal pods share their needs, so 30,000 pods of 500 templates need
-# half a megabyte.
+# The limit of the size of all pods' needs, in bytes. Equal pods share their needs, so those of 150,000 pods of 500
+# templates need two megabytes.
 _MOST_KEPT = 32 * 2**20
+# The limits of a list of any other kind, for all pages together: 5,000 nodes of 25 KiB.
+_MOST_RECEIVED, _MOST_RECEIVED_VALUES = 2 * MOST_BYTES, 2 * MOST_VALUES
 # cluster-autoscaler's default namespace.
 _KUBE_SYSTEM = "kube-system"
 # The objects that show a running autoscaler (its lease and its status), and every kind that is listed.
@@ -202,7 +204,7 @@ class KubernetesWorkload:
         decode, count = _decoder(shape), 0
         # Evenkeel keeps only a hundredth of a page of pods, so each page of pods has its own limit. It keeps most of a
         # page of any other kind, so all pages of such a kind share one limit.
-        allowance = None if fields else Allowance()
+        allowance = None if fields else Allowance(_MOST_RECEIVED, _MOST_RECEIVED_VALUES)
         try:
             for page in self._api.each_page(path, self._remaining, allowance, fields, rights=RIGHTS):
                 for item in decode(page).items:
