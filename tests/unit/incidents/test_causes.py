@@ -1,6 +1,7 @@
 """The causes that clusters share: which incidents they take, and what status and page say of them."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -19,7 +20,7 @@ from evenkeel.domain.incidents.causes import SHARED_BY, CauseKind, ClusterIncide
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.incidents import Incident, IncidentKind, Severity
 from evenkeel.domain.model.offerings import Offering
-from evenkeel.texts.incidents import cause_command, cause_text, cause_todo
+from evenkeel.texts.incidents import cause_command, cause_text, cause_title, cause_todo
 from evenkeel_cli import stack_client
 from evenkeel_cli.answers import print_answer
 from evenkeel_cli.main import app
@@ -69,6 +70,16 @@ def test_a_zone_is_one_cause_by_its_id_whatever_each_account_calls_it() -> None:
     assert cause_command(cause, "ek") == "evenkeel fence-zone --stack ek --zone-id euc1-az2 --all --for 2h"
 
 
+def test_two_zones_that_fail_in_the_same_clusters_are_two_causes() -> None:
+    both = [in_zones(cluster, "ab", FailureClass.CAPACITY, lacks=False) for cluster in "abc"]
+    causes = causes_of([*both, missing("d", "b")])
+    assert [(cause.subject, cause.clusters) for cause in causes] == [
+        ("euc1-az3", ("a", "b", "c", "d")),
+        ("euc1-az2", ("a", "b", "c")),
+    ]
+    assert set(titles_of_causes(causes)["a"].values()) == {cause_title(causes[0])}
+
+
 def test_two_clusters_share_no_cause() -> None:
     assert SHARED_BY == 3
     assert found(missing("a"), missing("b")) == {}
@@ -109,24 +120,37 @@ def test_an_outage_refused_access_and_an_invalid_record_have_three_severities() 
     assert [kind.severity for kind in kinds] == [*Severity]
 
 
+def in_zones(cluster: str, zones: Sequence[str], kind: FailureClass, lacks: bool) -> ClusterIncident:
+    one = missing(cluster, kind=kind, offerings=(M5,) if lacks else ())
+    return replace(one, incident=replace(one.incident, zones=tuple(zones)))
+
+
 _ANY = st.builds(
-    lambda cluster, zone, kind, lacks: missing(cluster, zone, kind, offerings=(M5,) if lacks else ()),
+    in_zones,
     st.sampled_from("abcdefg"),
-    st.sampled_from("abc"),
+    st.lists(st.sampled_from("abc"), min_size=1, unique=True),
     st.sampled_from(FailureClass),
     st.booleans(),
 ) | st.builds(of_kind, st.sampled_from("abcdefg"), st.sampled_from(IncidentKind))
 
 
 @given(st.lists(_ANY, max_size=25))
-def test_every_incident_has_at_most_one_cause_and_every_cause_three_sharers(incidents: list[ClusterIncident]) -> None:
+def test_every_incident_has_one_cause_per_zone_at_most_and_every_cause_three_sharers(
+    incidents: list[ClusterIncident],
+) -> None:
     causes = causes_of(incidents)
     for cause in causes:
         shared_by = cause.clusters if cause.kind is CauseKind.INCIDENT else cause.incidents
         assert len(shared_by) >= SHARED_BY
     taken = [id(each) for cause in causes for each in cause.incidents]
-    assert len(taken) == len(set(taken))
+    assert all(taken.count(id(each)) <= len(each.incident.zones or "-") for each in incidents)
     assert set(taken) <= {id(each) for each in incidents}
+    zones = [
+        (id(each), cause.offering.zone if cause.offering else cause.subject)
+        for cause in causes
+        for each in cause.incidents
+    ]
+    assert len(zones) == len(set(zones))
     ranks = [cause.worst.urgency[:2] for cause in causes]
     assert ranks == sorted(ranks)
 

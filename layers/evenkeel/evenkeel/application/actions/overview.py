@@ -219,7 +219,7 @@ def causes_of_cluster(call: Call, incidents: Iterable[Incident]) -> tuple[Cause,
 
 
 def titles_of_causes(causes: Iterable[Cause]) -> Mapping[str, Mapping[str, str]]:
-    """Return the titles of causes, by cluster and by the key of the incident.
+    """Return the title of each incident's first cause, by cluster and by the key of the incident.
 
     An incident without capacity in any zone is also told on its own, where its cause is only one of these zones.
     """
@@ -227,7 +227,7 @@ def titles_of_causes(causes: Iterable[Cause]) -> Mapping[str, Mapping[str, str]]
     for cause in causes:
         for each in cause.incidents:
             if cause.kind is CauseKind.OUTAGE or not is_everywhere(each.incident):
-                titles[each.cluster][each.incident.key] = cause_title(cause)
+                titles[each.cluster].setdefault(each.incident.key, cause_title(cause))
     return titles
 
 

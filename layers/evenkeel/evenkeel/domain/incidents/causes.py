@@ -106,7 +106,10 @@ class Cause:
 
 
 def causes_of(incidents: Iterable[ClusterIncident]) -> tuple[Cause, ...]:
-    """Return the causes that at least ``SHARED_BY`` share, outages and then the worst first. An incident has one."""
+    """Return the causes that at least ``SHARED_BY`` share, outages and then the worst first.
+
+    An incident has one cause in each of its zones. Other incidents have one cause.
+    """
     rest = sorted(incidents, key=lambda each: (each.incident.sort_key, each.cluster))
     causes: list[Cause] = []
     for keys in (_everywhere, _bought_or_placed, _same_incident):
@@ -130,28 +133,28 @@ _Key = tuple[CauseKind, str, Hashable]
 def _take(
     rest: Sequence[ClusterIncident], keys: Callable[[ClusterIncident], Iterator[_Key]], causes: list[Cause]
 ) -> list[ClusterIncident]:
-    """Add the causes by these keys, the most frequent first. Return the incidents without such a cause."""
+    """Add the causes by these keys, the most frequent first. Return the incidents without any cause."""
     members: dict[_Key, dict[int, ClusterIncident]] = {}
     for number, each in enumerate(rest):
         for key in keys(each):
             members.setdefault(key, {})[number] = each
-    left = dict(enumerate(rest))
+    taken: dict[str, set[int]] = {}  # the incidents that have a cause, by zone
     order = list(CauseKind)
 
     def most_frequent(item: tuple[_Key, Mapping[int, ClusterIncident]]) -> tuple[int, int, int]:
         return -_count(item[1].values()), -len(item[1]), order.index(item[0][0])
 
     for key, found in sorted(members.items(), key=most_frequent):
-        shared = {number: each for number, each in found.items() if number in left}
         kind, subject, what = key
+        offering = what if isinstance(what, Offering) else None
+        has_cause = taken.setdefault(offering.zone if offering else subject if kind is CauseKind.ZONE else "", set())
+        shared = {number: each for number, each in found.items() if number not in has_cause}
         # Other incidents of one cluster are rows of that cluster, because its pools rarely share more than their kind.
         if (_count(shared.values()) if kind is CauseKind.INCIDENT else len(shared)) < SHARED_BY:
             continue
-        offering = what if isinstance(what, Offering) else None
         causes.append(Cause(kind=kind, subject=subject, incidents=tuple(shared.values()), offering=offering))
-        for number in shared:
-            del left[number]
-    return list(left.values())
+        has_cause.update(shared)
+    return [each for number, each in enumerate(rest) if not any(number in numbers for numbers in taken.values())]
 
 
 def _count(incidents: Iterable[ClusterIncident]) -> int:
