@@ -310,6 +310,17 @@ class TestMissingNodes:
             assert cluster_health(house)[0].missing == 66 - nodes
         assert len(changes(house)) <= 8, "told when the number has halved"
 
+    def test_dry_run_counts_the_nodes_that_no_release_takes_back(self) -> None:
+        house = House(dry_run=True)
+        stuck(house, (4, 2, 2), (2, 2, 2))
+        fail(house, "a")
+        house.runs(8)
+        (incident,) = cluster_health(house)
+        assert (incident.missing, incident.requested, incident.running) == (2, 8, 6)
+        stuck(house, (4, 2, 2), (4, 2, 2))
+        house.runs(2)
+        assert [what for what, _ in changes(house)] == ["Opened", "Closed"]
+
     def test_half_a_list_neither_ends_nor_changes_an_incident(self) -> None:
         house = short((4, 2, 3), "abc")
         house.run()

@@ -35,7 +35,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from evenkeel.domain.model.demand import Advice
-from evenkeel.domain.model.groups import GroupKey, State, is_outage
+from evenkeel.domain.model.groups import GroupKey, PoolId, State, is_outage
 from evenkeel.domain.model.incidents import Change, ClusterHealth, Incident, IncidentChange, IncidentKind, Notified
 from evenkeel.domain.model.past_orders import BlockedPods, IneffectiveOrder
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
@@ -62,7 +62,9 @@ Groups = Mapping[GroupKey, GroupState]
 """The state of each group that is stored with this plan."""
 
 
-def evaluate(before: ClusterHealth, plan: Plan, groups: Groups, delay: timedelta) -> ClusterHealth:
+def evaluate(
+    before: ClusterHealth, plan: Plan, groups: Groups, delay: timedelta, dry: Collection[PoolId] = ()
+) -> ClusterHealth:
     """Return the health of a cluster for which this check has made a plan.
 
     Args:
@@ -70,6 +72,7 @@ def evaluate(before: ClusterHealth, plan: Plan, groups: Groups, delay: timedelta
         plan: The plan.
         groups: The stored state of the groups.
         delay: How long a node must be missing before an incident opens, if another group can request the node instead.
+        dry: The pools in dry run. Their planned replicas are not written, so released replicas stay missing.
     """
     known = {incident.key: incident for incident in before.incidents}
     incidents: list[Incident] = []
@@ -78,7 +81,15 @@ def evaluate(before: ClusterHealth, plan: Plan, groups: Groups, delay: timedelta
         if pool.mode.valid and not pool.mode.judged:
             incidents += [incident for incident in before.incidents if incident.pool == str(pool.id)]
             continue
-        check = _PoolCheck(pool=pool, groups=groups, known=known, now=plan.now, delay=delay, demand=plan.demand)
+        check = _PoolCheck(
+            pool=pool,
+            groups=groups,
+            known=known,
+            now=plan.now,
+            delay=delay,
+            demand=plan.demand,
+            is_dry=pool.id in dry,
+        )
         incidents += check.incidents()
     return before.with_incidents([*incidents, *_two_autoscalers(known, plan)])
 
@@ -139,6 +150,7 @@ class _PoolCheck:
     now: datetime
     delay: timedelta
     demand: Advice | None  # None: pods and nodes were not read
+    is_dry: bool
 
     def incidents(self) -> Iterator[Incident]:
         for row in _POOL_KINDS:
@@ -172,6 +184,10 @@ class _PoolCheck:
                 yield plan, state
 
     # Missing nodes
+
+    def requested(self, plan: GroupPlan) -> int:
+        """Return the replicas of a group after this check. Dry run leaves them as they are."""
+        return plan.group.requested if self.is_dry else plan.requested
 
     @cached_property
     def counted(self) -> Collection[str]:
@@ -207,7 +223,7 @@ class _PoolCheck:
 
     def _missing_of(self, plan: GroupPlan) -> int:
         group, state = plan.group, self.groups.get(plan.group.key)
-        waiting = max(0, min(plan.requested, group.requested) - group.running)
+        waiting = max(0, min(self.requested(plan), group.requested) - group.running)
         if not waiting:
             return 0
         was, fails = str(group.key) in self.counted, self.fails(plan)
@@ -269,7 +285,7 @@ class _PoolCheck:
             self.incident(IncidentKind.MISSING, self.missing_since or self.now, groups, message),
             missing=missing,
             not_reordered=self.not_reordered,
-            requested=sum(plan.requested for plan in self.pool.groups) + self.homeless + self.not_reordered,
+            requested=sum(map(self.requested, self.pool.groups)) + self.homeless + self.not_reordered,
             running=sum(plan.group.running for plan in self.pool.groups),
             wanted=wanted,
             is_outage=is_outage(plan.state for plan in self.pool.groups),
@@ -285,11 +301,11 @@ class _PoolCheck:
         Nodes that no group can request are wanted, too. In a frozen group, only the running nodes are wanted, unless
         the open incident names the group.
         """
-        runs = {plan.group.key: min(plan.requested, plan.group.running) for plan in self.pool.groups}
+        runs = {plan.group.key: min(self.requested(plan), plan.group.running) for plan in self.pool.groups}
         wanted = sum(
             runs[plan.group.key]
             if plan.state is State.FROZEN and str(plan.group.key) not in self.counted
-            else plan.requested
+            else self.requested(plan)
             for plan in self.pool.groups
         )
         return sum(runs.values()), wanted + self.homeless
@@ -311,7 +327,7 @@ class _PoolCheck:
         """
         if not any(self.fails(plan) for plan in concerned):
             return True
-        all_run = all(plan.group.running >= plan.requested for plan in concerned)
+        all_run = all(plan.group.running >= self.requested(plan) for plan in concerned)
         if all_run and (not gave_up or self._no_pod_waits()):
             return True
         can_grow = any(plan.state is State.HEALTHY for plan in self.pool.groups)
