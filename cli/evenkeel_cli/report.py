@@ -2,11 +2,12 @@
 
 from datetime import UTC, datetime
 
-from evenkeel.adapters.page.reading import page_of_plan, page_of_simulation, page_of_status
+from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document, summary
 from evenkeel.adapters.page.view import Page
 from evenkeel.application.ports import PageStore
 from evenkeel_cli.inputs import file_name, read_text
+from evenkeel_cli.printed_pages import page_of_plan, page_of_simulation
 from evenkeel_cli.stack_client import ask_or_fail, session
 from evenkeel_cli.terminal import fail, say, write_text
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from matplotlib.image import imread
 
-from evenkeel.adapters.page.reading import page_of_plan, page_of_simulation, page_of_status
+from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import Theme, document, fragment
 from evenkeel.texts.english import rfc3339
+from evenkeel_cli.printed_pages import page_of_plan, page_of_simulation
 from sandbox.chromium import Chromium, Page, find_chromium
 from sandbox.template import ROOT
 from tests.builders import NOW

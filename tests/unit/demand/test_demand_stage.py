@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from evenkeel.adapters.page.reading import page_of_plan, page_of_status
+from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.application.errors import AccessUnavailableError, ClusterUnavailableError, EvenkeelError, TooLargeError
 from evenkeel.application.rebalancing.observe import CHECK_SECONDS
 from evenkeel.domain.demand import advice
@@ -18,6 +18,7 @@ from evenkeel.domain.model.workload import Workload
 from evenkeel.record import ClusterFile, ClusterRecord
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.answers import print_answer
+from evenkeel_cli.printed_pages import page_of_plan
 from tests.builders import MINUTE, NOW, group, key
 from tests.fakes import FakeWorkload, record
 from tests.house import House

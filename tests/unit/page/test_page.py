@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from evenkeel.adapters.page.reading import page_of_plan, page_of_simulation, page_of_status
+from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import Theme, document, fragment, stylesheet
 from evenkeel.adapters.page.view import Page, Section
 from evenkeel.adapters.page.widget import theme_of
@@ -28,6 +28,7 @@ from evenkeel.texts.english import duration, rfc3339
 from evenkeel.validation import ConfigError
 from evenkeel_cli import stack_client
 from evenkeel_cli.main import app
+from evenkeel_cli.printed_pages import page_of_plan, page_of_simulation
 from evenkeel_cli.stack_client import CannotAskError
 from tests.builders import MINUTE, NOW, in_backoff, json_values, key, numbers, zones
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.adapters.page.reading import page_of_plan, page_of_status
+from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import Theme, document, fragment, summary
 from evenkeel.application.rebalancing.decisions import plan_json
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
@@ -17,6 +17,7 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
 from evenkeel.validation import ConfigError
+from evenkeel_cli.printed_pages import page_of_plan
 from tests.builders import NOW, in_backoff, json_values, key, numbers, zones
 from tests.fakes import register
 from tests.house import House

@@ -1,12 +1,11 @@
-"""Reads plans, status answers and simulations in JSON, and returns the data of a page."""
+"""Reads status answers in JSON, and returns the data of a page."""
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import chain, groupby
-from pathlib import PurePath
-from typing import Annotated, Any, TypeVar
+from typing import TypeVar
 
-from pydantic import ConfigDict, Field, RootModel
+from pydantic import Field
 
 from evenkeel.adapters.page.view import (
     Answer,
@@ -31,16 +30,14 @@ from evenkeel.application.plan_documents import (
     DecisionDocument,
     GroupDocument,
     Number,
-    PlanDocument,
     PlannedPoolDocument,
     ReplicaChange,
 )
 from evenkeel.domain.model.groups import State
-from evenkeel.texts.english import counted, duration, without_request_ids
-from evenkeel.validation import Moment, read_json, read_model
+from evenkeel.texts.english import counted, without_request_ids
+from evenkeel.validation import Moment, read_model
 
 _Value = TypeVar("_Value")
-Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
 
 class _Failure(Answer):
@@ -59,17 +56,9 @@ class _Group(GroupDocument):
     held: tuple[str, ...] = ()
 
 
-class _Pool(PlannedPoolDocument):
+class Pool(PlannedPoolDocument):
     groups: tuple[_Group, ...]
     healthy: bool = False
-
-
-class _Plan(PlanDocument):
-    pools: tuple[_Pool, ...]
-
-
-class _AnyPlan(RootModel[_Plan]):
-    model_config = ConfigDict(defer_build=True)
 
 
 class _Known(Answer):
@@ -98,7 +87,7 @@ class _Status(Answer):
     incidents: tuple[IncidentView, ...] = ()
     causes: tuple[CauseView, ...] = ()
     demand: ClusterDemandDocument | None = None
-    pools: tuple[_Pool, ...] = ()
+    pools: tuple[Pool, ...] = ()
     groups: dict[str, _Known] = Field(default_factory=dict)
     zones: dict[str, _Zone] = Field(default_factory=dict)
     decisions: tuple[DecisionDocument, ...] = ()
@@ -138,78 +127,6 @@ class _Overview(Answer):
     offerings: tuple[OfferingView, ...] = ()
 
 
-class _SimulatedGroup(Answer):
-    name: str
-    zone: Text = ""
-    requested: Number
-    running: Number
-    min: Number | None = None
-    max: Number | None = None
-    state: State
-
-    def view(self) -> GroupView:
-        requested, low, high = (Span(number, number) for number in (self.requested, self.min, self.max))
-        return GroupView(
-            name=self.name,
-            zone=self.zone or self.name,
-            state=self.state,
-            requested=requested,
-            min=low,
-            max=high,
-            running=self.running,
-        )
-
-
-class _Sample(Answer):
-    t: Seconds
-    pool: str
-    demand: Number = 0
-    groups: tuple[_SimulatedGroup, ...]
-
-
-class _SimulatedPool(Answer):
-    name: str
-    min: Number | None = None
-    max: Number | None = None
-
-
-class _SimulatedDecision(Answer):
-    t: Seconds
-    pool: str
-    reasons: tuple[str, ...] = ()
-
-
-class _Run(Answer):
-    strategy: str
-    measures: dict[str, Any] = Field(default_factory=dict)
-    pools: tuple[_SimulatedPool, ...]
-    timeline: tuple[_Sample, ...]
-    decisions: tuple[_SimulatedDecision, ...] = ()
-
-
-class _Simulation(Answer):
-    scenario: str
-    start: Moment
-    duration: Seconds
-    runs: tuple[_Run, ...]
-
-
-def page_of_plan(text: str, where: str) -> Page:
-    """Return the page of a plan that `evenkeel plan -o json` has printed. Raises ConfigError."""
-    plan = read_json(_AnyPlan, text, where).root
-    section = Section(
-        name="Plan",
-        pools=tuple(_pool_view(pool) for pool in plan.pools),
-        demand=plan.demand.says if plan.demand else (),
-        skipped=tuple(
-            f"{'/'.join((skipped.namespace, skipped.name or '(no name)'))}: {skipped.reason}"
-            for skipped in plan.skipped
-        )
-        + plan.refused,
-    )
-    return Page(title="Evenkeel plan", source=f"made from {_file(where)}", at=plan.now, sections=(section,))
-
-
 def page_of_status(answer: object, where: str, now: datetime) -> Page:
     """Return the page of a status answer about one cluster or about all clusters. Raises ConfigError."""
     fleet: Fleet | None = None
@@ -222,22 +139,6 @@ def page_of_status(answer: object, where: str, now: datetime) -> Page:
     else:
         sections = (_status_section(read_model(_Status, answer, where)),)
     return Page(title="Evenkeel status", source=where, at=now, sections=sections, fleet=fleet)
-
-
-def page_of_simulation(text: str, where: str) -> Page:
-    """Return the page of a simulation that `evenkeel simulate -o json` has printed. Raises ConfigError."""
-    simulation = read_json(_Simulation, text, where)
-    return Page(
-        title=f"Simulation {simulation.scenario}",
-        source=f"made from {_file(where)}, {duration(simulation.duration)} of virtual time",
-        at=simulation.start + timedelta(seconds=simulation.duration),
-        sections=tuple(_run_section(run, simulation.duration) for run in simulation.runs),
-    )
-
-
-def _file(where: str) -> str:
-    """Return the file's name without its folder, which the page must not reveal."""
-    return PurePath(where).name
 
 
 def _shown(number: int | None) -> str:
@@ -272,7 +173,7 @@ def _group_view(group: _Group, shown: Collection[str]) -> GroupView:
     )
 
 
-def _pool_view(pool: _Pool, incidents: Sequence[IncidentView] = ()) -> PoolView:
+def pool_view(pool: Pool, incidents: Sequence[IncidentView] = ()) -> PoolView:
     keys = {group.key for group in pool.groups}
     return PoolView(
         name=pool.name,
@@ -358,7 +259,7 @@ def _status_section(cluster: _Status) -> Section:
         else cluster.unread,
         is_read=not cluster.unread,
         causes=cluster.causes,
-        pools=tuple(_pool_view(pool, cluster.incidents) for pool in cluster.pools),
+        pools=tuple(pool_view(pool, cluster.incidents) for pool in cluster.pools),
         last_groups=groups,
         fences=tuple(_fences(cluster)),
         decisions=tuple(_decision_view(decision) for decision in cluster.decisions),
@@ -430,11 +331,11 @@ def _past(decisions: Sequence[DecisionDocument]) -> Iterable[History]:
                 begin=begin,
                 seconds=seconds,
                 max=steps[-1].pool.max,
-                lanes=_lanes(samples),
+                lanes=lanes(samples),
             )
 
 
-def _lanes(samples: Iterable[tuple[float, str, int | None, State]]) -> tuple[Lane, ...]:
+def lanes(samples: Iterable[tuple[float, str, int | None, State]]) -> tuple[Lane, ...]:
     """Return for each zone the sum of its groups' nodes and their worst state over time. Samples are sorted by time."""
     nodes: dict[str, dict[float, int]] = {}
     states: dict[str, dict[float, State]] = {}
@@ -449,47 +350,3 @@ def _lanes(samples: Iterable[tuple[float, str, int | None, State]]) -> tuple[Lan
 def _changes(samples: dict[float, _Value]) -> tuple[tuple[float, _Value], ...]:
     """Return the first sample, and each sample that differs from the sample before it."""
     return tuple(next(same) for _, same in groupby(samples.items(), key=lambda sample: sample[1]))
-
-
-def _run_section(run: _Run, end: float) -> Section:
-    views, histories = [], []
-    for pool in run.pools:
-        moments = sorted((moment for moment in run.timeline if moment.pool == pool.name), key=lambda moment: moment.t)
-        last = moments[-1].groups if moments else ()
-        groups = tuple(group.view() for group in last)
-        views.append(PoolView(name=pool.name, strategy=run.strategy, min=pool.min, max=pool.max, groups=groups))
-        seconds = max([end, *(moment.t for moment in moments)])
-        if last and seconds:
-            samples = [
-                (m.t, group.zone or group.name, group.running, group.state) for m in moments for group in m.groups
-            ]
-            histories.append(
-                History(
-                    pool=pool.name,
-                    counts="running",
-                    begin=None,
-                    seconds=seconds,
-                    max=pool.max,
-                    lanes=_lanes(samples),
-                    demand=tuple((moment.t, max(0, moment.demand)) for moment in moments),
-                )
-            )
-    return Section(
-        name=run.strategy,
-        message="at the end of the simulation",
-        pools=tuple(views),
-        histories=tuple(histories),
-        decisions=tuple(
-            Decision(at=decision.t, pool=decision.pool, title="", lines=decision.reasons) for decision in run.decisions
-        ),
-        measures=tuple(_measures(run.measures)),
-    )
-
-
-def _measures(measures: dict[str, Any]) -> Iterable[tuple[str, str]]:
-    """Yield the measures that are one number or word, by their JSON names. ``worst_seconds`` becomes a duration."""
-    for name, value in measures.items():
-        if name == "worst_seconds":  # null if demand was not met, or if there was no demand
-            yield "demand met within", duration(value) if isinstance(value, int) else "-"
-        elif value is None or isinstance(value, str | int | float):
-            yield name.replace("_", " "), "-" if value is None else str(value)
