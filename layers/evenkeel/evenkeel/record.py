@@ -432,7 +432,7 @@ class ClusterPolicy(StackFields, WriteFields, DemandFields, SizingFields):
                 strategy=self.strategy,
                 on_failure=self.on_failure or (OnFailure.MOVE if self.autoscaler == "none" else OnFailure.RELEASE),
                 level=self.level or (Level.OFF if self.demand_stage is DemandStage.OFF else Level.SHRINK),
-                converge=(self.converge or ConvergeEntry()).policy(),
+                converge=self.converge.policy() if self.converge else ConvergePolicy(),
                 autoscaler=self.autoscaler != "none",
                 suspect_provision_time=None
                 if self.suspect_provision_time is None
