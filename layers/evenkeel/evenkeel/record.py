@@ -121,6 +121,9 @@ class BackoffEntry(Strict):
         return BackoffPolicy(**{name: timedelta(seconds=length) for name, length in self})
 
 
+_BACKOFF = BackoffEntry.model_construct()  # the defaults; unlike BackoffEntry(), this builds no schema at the import
+
+
 # GEP-24's field names ("Shoot Spec Enhancement") -> Evenkeel's names, under which a record is stored.
 OTHER_NAMES = {
     "nodeGroupSizingStrategy": "strategy",
@@ -343,7 +346,7 @@ class WriteFields(Strict):
     # Evenkeel gives the NodePool of a fenced group fixed replicas instead of autoScaling. None: false.
     node_pool_fence: bool | None = None
     shoot_relief: ShootRelief | None = None
-    backoff: BackoffEntry = BackoffEntry()
+    backoff: BackoffEntry = _BACKOFF
     provision_timeout: ProvisionTimeout = int(PROVISION_TIMEOUT.total_seconds())
     suspect_provision_time: SuspectProvisionTime | None = None  # None: the autoscaler's setting
 

@@ -34,7 +34,8 @@ SeePods = Callable[[Observation], Observation]
 # write, plans with this group and plans without it would alternate, and each plan would revert the writes of the plan
 # before.
 _REFUSED_FOR = timedelta(minutes=5)
-_FREE = ControlRecord()  # a control without pauses, restores and fixes
+# A control without pauses, restores and fixes. Creating it this way does not build the schema at the import.
+_FREE = ControlRecord.model_construct()
 
 
 @dataclass(frozen=True, kw_only=True)
