@@ -23,13 +23,15 @@ from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.order_memory import CHANGING, OrderMemory
 from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.pods import old_enough_at
-from evenkeel.domain.demand.requests import CPU, MEMORY, counts
+from evenkeel.domain.demand.requests import CPU, MEMORY, Counts, counts
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.model.demand import Demand, DemandPolicy, GroupOffer, PendingPods, PoolDemand, PoolOffer, Unfit
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.pools import place_in
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Pod, Workload
+
+_UNKNOWN = float("-inf")
 
 
 def scale_up(workload: Workload, pools: Iterable[PoolOffer], policy: DemandPolicy, now: datetime) -> Demand:
@@ -201,15 +203,70 @@ class _ScaleUp:
     def run(self) -> None:
         """Order new nodes for the pending pods, in the best pool first (principle 2)."""
         while +self._open:
-            options = [(pool, option) for pool in self._pools if (option := self._option(pool)).placed]
-            if not options:
+            pool = self._best_pool()
+            if pool is None:
                 return
-            pool, _ = min(options, key=lambda option: (self._rank[option[0].pool], option[1].waste, option[0].pool))
             option = self._pack(pool, self._candidates(pool))
             self._open_nodes = self._not_full(self._open_nodes)
             self._orders[pool.pool].nodes += option.nodes
             for pod_group, count in option.placed.items():
                 self._assign(pool, pod_group, count)
+
+    def _best_pool(self) -> PoolOffer | None:
+        """Return the pool with the best option (principle 2); None: no pool gets a pod.
+
+        A pool is not packed if the least waste that its option may have is more than the waste of the best option.
+        """
+        pending = [pod_group for pod_group, count in self._open.items() if count]
+        repel = any(pod_group.needs.anti_affinity for pod_group in pending)
+        certain = [group for group in pending if not (repel or self._snapshot.depends_on_others(group))]
+        requests, certain_requests = self._requests(pending), self._requests(certain)
+        bounds = [
+            ((self._rank[pool.pool], self._least_waste(pool, requests, certain, certain_requests), pool.pool), pool)
+            for pool in self._pools
+        ]
+        best = None
+        for bound, pool in sorted(bounds, key=lambda item: item[0]):
+            if best is not None and best[0] < bound:
+                break
+            option = self._option(pool)
+            key = self._rank[pool.pool], option.waste, pool.pool
+            if option.placed and (best is None or key < best[0]):
+                best = key, pool
+        return best[1] if best is not None else None
+
+    def _requests(self, pod_groups: Iterable[PodGroup]) -> Counts:
+        """Return the cpu and memory that the remaining pods of pod groups request."""
+        cpu = memory = 0
+        for pod_group in pod_groups:
+            cpu += pod_group.cpu * self._open[pod_group]
+            memory += pod_group.memory * self._open[pod_group]
+        return {CPU: cpu, MEMORY: memory}
+
+    def _least_waste(
+        self, pool: PoolOffer, requests: Counts, certain: Collection[PodGroup], certain_requests: Counts
+    ) -> float | Fraction:
+        """Return a lower bound of the waste of a pool's option; minus infinity: unknown.
+
+        Each pod of ``certain``, which fits a new node of each node group, is placed unless the pool has no room left.
+        So the pool gets all nodes for which it has room, or at least as many nodes as these pods fill.
+        """
+        if self._orders[pool.pool].node_infos or not all(offer.group in self._templates for offer in pool.groups):
+            return _UNKNOWN
+        rejections, nodes, waste = self._rejections[pool.pool], 0, Fraction(0)
+        rejected = self._requests(group for group in certain if group in rejections) if rejections else {}
+        templates = [self._templates[offer.group].node for offer in pool.groups]
+        for name in (CPU, MEMORY):
+            largest = max((counts(template.allocatable).get(name, 0) for template in templates), default=0)
+            if largest:
+                nodes = max(nodes, -(-(certain_requests[name] - rejected.get(name, 0)) // largest))
+        nodes = min(nodes, pool.room, sum(max(0, offer.room) for offer in pool.groups), self._nodes_left)
+        for name in (CPU, MEMORY):
+            total = nodes * min((counts(template.capacity).get(name, 0) for template in templates), default=0)
+            if total <= 0:
+                return _UNKNOWN
+            waste += 1 - Fraction(requests[name], total)
+        return waste
 
     def retry(self) -> None:
         """Order at most one more node in each pool for pods that earlier nodes did not help.
