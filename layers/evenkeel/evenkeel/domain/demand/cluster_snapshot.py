@@ -200,11 +200,11 @@ class ClusterSnapshot:
 
     def fill(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
         """Add up to ``wanted`` pods of a group, each to the first node that it fits. Return the number added."""
+        if self._is_plain(pod_group):
+            return self._fill_plain(pod_group, node_infos, wanted)
         cpu, memory = pod_group.cpu or _ANY, pod_group.memory or _ANY
         # Most nodes lack cpu or memory. This condition skips them without a call.
         with_room = (info for info in node_infos if info.cpu >= cpu and info.memory >= memory and info.pods > 0)
-        if self._is_plain(pod_group):
-            return self._fill_plain(pod_group, with_room, wanted)
         added = 0
         barred: set[tuple[object, object]] = set()  # keys and domains in which no pod fits until another one is added
         for node_info in with_room if wanted else ():
@@ -220,13 +220,13 @@ class ClusterSnapshot:
                 break
         return added
 
-    def _fill_plain(self, pod_group: PodGroup, with_room: Iterable[NodeInfo], wanted: int) -> int:
+    def _fill_plain(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
         """Add pods as ``fill`` does, of a group whose pods fit a node with room if they fit any node of its shape."""
-        left = wanted
-        for node_info in with_room if wanted else ():
-            if self._accepts(pod_group, node_info):
-                count = node_info.add_plain(pod_group, left)
-                self._changes.append((node_info, pod_group, count, _NO_PODS))
+        cpu, memory, left = pod_group.cpu or _ANY, pod_group.memory or _ANY, wanted
+        for info in node_infos if wanted else ():
+            if info.cpu >= cpu and info.memory >= memory and info.pods > 0 and self._accepts(pod_group, info):
+                count = info.add_plain(pod_group, left)
+                self._changes.append((info, pod_group, count, _NO_PODS))
                 left -= count
                 if not left:
                     break

@@ -32,6 +32,7 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Pod, Workload
 
 _UNKNOWN = float("-inf")
+_SWEEP = 8  # a packing drops full nodes before each eighth pod group
 
 
 def scale_up(workload: Workload, pools: Iterable[PoolOffer], policy: DemandPolicy, now: datetime) -> Demand:
@@ -152,6 +153,16 @@ class _Option:
 
 
 @dataclass
+class _Packing:
+    """The state of one packing of a pool."""
+
+    sizes: list[int]  # number of nodes of each group in ``_ScaleUp._offers``
+    room: int  # number of nodes that the pool may still get
+    new: list[NodeInfo]  # the pool's new nodes, without full nodes
+    others: list[NodeInfo]  # all other nodes, without full nodes
+
+
+@dataclass
 class _Order:
     """The nodes that were ordered in one pool so far, and the pods on these nodes."""
 
@@ -206,9 +217,12 @@ class _ScaleUp:
             pool = self._best_pool()
             if pool is None:
                 return
+            order = self._orders[pool.pool]
+            before = len(order.node_infos)
             option = self._pack(pool, self._candidates(pool))
-            self._open_nodes = self._not_full(self._open_nodes)
-            self._orders[pool.pool].nodes += option.nodes
+            self._open_nodes = self._not_full((*self._open_nodes, *order.node_infos[before:]))
+            self._nodes_left -= option.nodes.total()
+            order.nodes += option.nodes
             for pod_group, count in option.placed.items():
                 self._assign(pool, pod_group, count)
 
@@ -388,12 +402,10 @@ class _ScaleUp:
         if cached is not None and cached[0] == key and cached[1].nodes.total() <= self._nodes_left:
             return cached[1]
         order = self._orders[pool.pool]
-        fork, new_nodes, nodes_left = self._snapshot.fork(), len(order.node_infos), self._nodes_left
-        open_nodes = len(self._open_nodes)
+        fork, new_nodes = self._snapshot.fork(), len(order.node_infos)
         option = self._pack(pool, pod_groups)
         self._snapshot.revert(fork)
-        del order.node_infos[new_nodes:], self._open_nodes[open_nodes:]
-        self._nodes_left = nodes_left
+        del order.node_infos[new_nodes:]
         self._cache[pool.pool] = key, option
         return option
 
@@ -402,12 +414,20 @@ class _ScaleUp:
 
         If a pod's affinity requires pods that are placed later, the pod is placed in the next round.
         """
-        option, order = _Option(), self._orders[pool.pool]
-        sizes = [offer.requested + order.nodes[offer.group] for offer in self._offers[pool.pool]]
-        for pod_group in pod_groups:
-            if placed := self._place(pool, pod_group, self._open[pod_group], sizes):
+        option, order, offers = _Option(), self._orders[pool.pool], self._offers[pool.pool]
+        own = set(order.node_infos)
+        packing = _Packing(
+            sizes=[offer.requested + order.nodes[offer.group] for offer in offers],
+            room=min(self._nodes_left, pool.room - order.nodes.total()),
+            new=self._not_full(order.node_infos),
+            others=[node_info for node_info in self._open_nodes if node_info not in own],
+        )
+        for number, pod_group in enumerate(pod_groups):
+            if number % _SWEEP == 0:
+                packing.new = self._not_full(packing.new)
+            if placed := self._place(pool, pod_group, self._open[pod_group], packing):
                 option.placed[pod_group] = placed
-        for offer, size in zip(self._offers[pool.pool], sizes, strict=True):
+        for offer, size in zip(offers, packing.sizes, strict=True):
             if new := size - offer.requested - order.nodes[offer.group]:
                 option.nodes[offer.group] = new
         option.waste = self._waste(option)
@@ -430,41 +450,35 @@ class _ScaleUp:
             self._sorted[share] = sorted(self._pods, key=lambda group: (-size(group), not group.spread, group.name))
         return self._sorted[share]
 
-    def _place(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, sizes: list[int]) -> int:
-        """Place pods on the pool's new nodes, and add nodes while each gets a pod. Return the number placed.
-
-        ``sizes`` has the number of nodes of each group in ``_offers``. It is updated.
-        """
-        order = self._orders[pool.pool]
+    def _place(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, packing: _Packing) -> int:
+        """Place pods on the pool's new nodes, and add nodes while each gets a pod. Return the number placed."""
         helps_others = bool(pod_group.spread or pod_group.needs.affinity)
         if helps_others:
-            placed = self._fill_all(pod_group, order, wanted)
+            placed = self._fill_all(pod_group, packing, wanted)
         else:
-            placed = self._snapshot.fill(pod_group, self._memory.usable_nodes(pod_group, order.node_infos), wanted)
-        while placed < wanted and (more := self._open_node(pool, pod_group, wanted - placed, sizes)):
+            placed = self._snapshot.fill(pod_group, self._memory.usable_nodes(pod_group, packing.new), wanted)
+        while placed < wanted and (more := self._open_node(pool, pod_group, wanted - placed, packing)):
             placed += more
             if helps_others:
-                placed += self._fill_all(pod_group, order, wanted - placed)
+                placed += self._fill_all(pod_group, packing, wanted - placed)
         return placed
 
-    def _fill_all(self, pod_group: PodGroup, order: _Order, wanted: int) -> int:
+    def _fill_all(self, pod_group: PodGroup, packing: _Packing, wanted: int) -> int:
         """Place pods on new and existing nodes, in rounds, until a round places no pod. Return the number placed.
 
         Once a pod with spread constraints or affinity is placed, the next pod may fit nodes that rejected it before
         (kubernetes/autoscaler#8181).
         """
-        placed, new = 0, set(order.node_infos)
-        node_infos = [*order.node_infos, *(node for node in self._open_nodes if node not in new)]
-        usable = self._memory.usable_nodes(pod_group, node_infos)
+        placed, usable = 0, self._memory.usable_nodes(pod_group, [*packing.new, *packing.others])
         while placed < wanted and (more := self._snapshot.fill(pod_group, usable, wanted - placed)):
             placed += more
         return placed
 
-    def _open_node(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, sizes: list[int]) -> int:
+    def _open_node(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, packing: _Packing) -> int:
         """Add a node in the smallest zone where a pod fits it. Return its number of pods; 0: no node was added."""
-        if self._nodes_left < 1 or sum(sizes) - pool.requested >= pool.room:
+        if packing.room < 1:
             return 0
-        offers, order = self._offers[pool.pool], self._orders[pool.pool]
+        offers, sizes = self._offers[pool.pool], packing.sizes
         rejections = self._rejections[pool.pool].get(pod_group, {})
         for position in sorted(range(len(offers)), key=sizes.__getitem__):
             offer = offers[position]
@@ -475,10 +489,10 @@ class _ScaleUp:
             node_info = self._simulation.add_template_node(offer.group)
             count = self._snapshot.fill_node(pod_group, node_info, wanted)
             if count:
-                order.node_infos.append(node_info)
-                self._open_nodes.append(node_info)
+                self._orders[pool.pool].node_infos.append(node_info)
+                packing.new.append(node_info)
                 sizes[position] += 1
-                self._nodes_left -= 1
+                packing.room -= 1
                 return count
             self._snapshot.revert(fork)
         return 0
