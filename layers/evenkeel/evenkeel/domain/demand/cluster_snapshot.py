@@ -150,9 +150,11 @@ class ClusterSnapshot:
     def rejections(self, pod_groups: Iterable[PodGroup], node_info: NodeInfo) -> dict[PodGroup, Reason]:
         """Return the pod groups of which a pod does not fit a node, each with the reason."""
         rejections = {}
+        cpu, memory = (node_info.cpu, node_info.memory) if node_info.pods > 0 else (-1, -1)
         for pod_group in pod_groups:
-            if self._is_plain(pod_group) and _has_room(node_info, pod_group) and self._accepts(pod_group, node_info):
-                continue
+            if pod_group.cpu <= cpu and pod_group.memory <= memory and self._is_plain(pod_group):
+                if self._accepts(pod_group, node_info):
+                    continue
             reason = self.failing_filter(pod_group, node_info)
             if reason is not None:
                 rejections[pod_group] = reason
@@ -187,15 +189,17 @@ class ClusterSnapshot:
 
     def _fill_node(self, pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> tuple[int, Reason | None]:
         """Add as many pods of a group as fit. Return their number, and why no further pod fits, if it is known."""
-        count, reason = 0, None
-        if self.depends_on_others(pod_group):
-            while count < wanted and (reason := self.failing_filter(pod_group, node_info)) is None:
-                self.add_pod(pod_group, node_info)
-                count += 1
-        elif self.failing_filter(pod_group, node_info) is None:
-            count = filters.capacity_for(pod_group, node_info, wanted)
-            if count:
-                self.add_pod(pod_group, node_info, count)
+        if (reason := self.failing_filter(pod_group, node_info)) is not None:
+            return 0, reason
+        most, count = filters.capacity_for(pod_group, node_info, wanted), 0
+        if not self.depends_on_others(pod_group):
+            self.add_pod(pod_group, node_info, most)
+            return most, None
+        while count < most and reason is None:
+            self.add_pod(pod_group, node_info)
+            count += 1
+            # Only the pods that were just placed can reject another pod within the node's capacity.
+            reason = self._rejected_by_others(pod_group, node_info) if count < most else None
         return count, reason
 
     def fill(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
@@ -231,14 +235,6 @@ class ClusterSnapshot:
                 if not left:
                     break
         return wanted - left
-
-
-def _has_room(node_info: NodeInfo, pod_group: PodGroup) -> bool:
-    return (
-        node_info.cpu >= (pod_group.cpu or _ANY)
-        and node_info.memory >= (pod_group.memory or _ANY)
-        and node_info.pods > 0
-    )
 
 
 class Places:
