@@ -152,9 +152,9 @@ class ClusterSnapshot:
         rejections = {}
         cpu, memory = (node_info.cpu, node_info.memory) if node_info.pods > 0 else (-1, -1)
         for pod_group in pod_groups:
-            if pod_group.cpu <= cpu and pod_group.memory <= memory and self._is_plain(pod_group):
-                if self._accepts(pod_group, node_info):
-                    continue
+            has_room = pod_group.cpu <= cpu and pod_group.memory <= memory
+            if has_room and self._is_plain(pod_group) and self._accepts(pod_group, node_info):
+                continue
             reason = self.failing_filter(pod_group, node_info)
             if reason is not None:
                 rejections[pod_group] = reason

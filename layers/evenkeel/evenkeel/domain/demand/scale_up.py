@@ -31,7 +31,7 @@ from evenkeel.domain.model.pools import place_in
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Pod, Workload
 
-_UNKNOWN = float("-inf")
+_UNKNOWN = float("-inf")  # the lower bound of an unknown waste
 _SWEEP = 8  # a packing drops full nodes before each eighth pod group
 
 
