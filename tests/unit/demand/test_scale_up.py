@@ -357,6 +357,12 @@ def test_pools_that_are_missing_in_the_order_come_last_by_least_waste(room: int,
     assert nodes_of(look(pod(cpu="3"), pools=pools, policy=DemandPolicy(order=("huge",)))) == nodes
 
 
+def test_a_pool_whose_room_ends_before_it_wastes_is_first() -> None:
+    pools = (pool_offer("large", template=LARGE), pool_offer("odd", template=template(cpu="5"), room=1))
+    waiting = (pod("full", cpu="5", memory="16Gi"), *pods(11, cpu="1", memory="0"))
+    assert nodes_of(look(*waiting, pools=pools)) == {"large-a": 1, "odd-a": 1}
+
+
 def test_a_pod_that_got_a_node_may_keep_others_out_of_another_pool() -> None:
     pools = tuple(pool_offer(name, zones="a", template=template({"pool": name})) for name in ("late", "first"))
     web = pods(2, "web", labels=WEB, node_selector={"pool": "late"})

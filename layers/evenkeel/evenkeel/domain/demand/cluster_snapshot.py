@@ -150,8 +150,10 @@ class ClusterSnapshot:
     def rejections(self, pod_groups: Iterable[PodGroup], node_info: NodeInfo) -> dict[PodGroup, Reason]:
         """Return the pod groups of which a pod does not fit a node, each with the reason."""
         rejections = {}
+        cpu, memory = (node_info.cpu, node_info.memory) if node_info.pods > 0 else (-1, -1)
         for pod_group in pod_groups:
-            if self._is_plain(pod_group) and _has_room(node_info, pod_group) and self._accepts(pod_group, node_info):
+            has_room = pod_group.cpu <= cpu and pod_group.memory <= memory
+            if has_room and self._is_plain(pod_group) and self._accepts(pod_group, node_info):
                 continue
             reason = self.failing_filter(pod_group, node_info)
             if reason is not None:
@@ -187,24 +189,26 @@ class ClusterSnapshot:
 
     def _fill_node(self, pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> tuple[int, Reason | None]:
         """Add as many pods of a group as fit. Return their number, and why no further pod fits, if it is known."""
-        count, reason = 0, None
-        if self.depends_on_others(pod_group):
-            while count < wanted and (reason := self.failing_filter(pod_group, node_info)) is None:
-                self.add_pod(pod_group, node_info)
-                count += 1
-        elif self.failing_filter(pod_group, node_info) is None:
-            count = filters.capacity_for(pod_group, node_info, wanted)
-            if count:
-                self.add_pod(pod_group, node_info, count)
+        if (reason := self.failing_filter(pod_group, node_info)) is not None:
+            return 0, reason
+        most, count = filters.capacity_for(pod_group, node_info, wanted), 0
+        if not self.depends_on_others(pod_group):
+            self.add_pod(pod_group, node_info, most)
+            return most, None
+        while count < most and reason is None:
+            self.add_pod(pod_group, node_info)
+            count += 1
+            # Only the pods that were just placed can reject another pod within the node's capacity.
+            reason = self._rejected_by_others(pod_group, node_info) if count < most else None
         return count, reason
 
     def fill(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
         """Add up to ``wanted`` pods of a group, each to the first node that it fits. Return the number added."""
+        if self._is_plain(pod_group):
+            return self._fill_plain(pod_group, node_infos, wanted)
         cpu, memory = pod_group.cpu or _ANY, pod_group.memory or _ANY
         # Most nodes lack cpu or memory. This condition skips them without a call.
         with_room = (info for info in node_infos if info.cpu >= cpu and info.memory >= memory and info.pods > 0)
-        if self._is_plain(pod_group):
-            return self._fill_plain(pod_group, with_room, wanted)
         added = 0
         barred: set[tuple[object, object]] = set()  # keys and domains in which no pod fits until another one is added
         for node_info in with_room if wanted else ():
@@ -220,25 +224,17 @@ class ClusterSnapshot:
                 break
         return added
 
-    def _fill_plain(self, pod_group: PodGroup, with_room: Iterable[NodeInfo], wanted: int) -> int:
+    def _fill_plain(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
         """Add pods as ``fill`` does, of a group whose pods fit a node with room if they fit any node of its shape."""
-        left = wanted
-        for node_info in with_room if wanted else ():
-            if self._accepts(pod_group, node_info):
-                count = node_info.add_plain(pod_group, left)
-                self._changes.append((node_info, pod_group, count, _NO_PODS))
+        cpu, memory, left = pod_group.cpu or _ANY, pod_group.memory or _ANY, wanted
+        for info in node_infos if wanted else ():
+            if info.cpu >= cpu and info.memory >= memory and info.pods > 0 and self._accepts(pod_group, info):
+                count = info.add_plain(pod_group, left)
+                self._changes.append((info, pod_group, count, _NO_PODS))
                 left -= count
                 if not left:
                     break
         return wanted - left
-
-
-def _has_room(node_info: NodeInfo, pod_group: PodGroup) -> bool:
-    return (
-        node_info.cpu >= (pod_group.cpu or _ANY)
-        and node_info.memory >= (pod_group.memory or _ANY)
-        and node_info.pods > 0
-    )
 
 
 class Places:

@@ -23,13 +23,16 @@ from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.order_memory import CHANGING, OrderMemory
 from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.pods import old_enough_at
-from evenkeel.domain.demand.requests import CPU, MEMORY, counts
+from evenkeel.domain.demand.requests import CPU, MEMORY, Counts, counts
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.model.demand import Demand, DemandPolicy, GroupOffer, PendingPods, PoolDemand, PoolOffer, Unfit
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.pools import place_in
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Pod, Workload
+
+_UNKNOWN = float("-inf")  # the lower bound of an unknown waste
+_SWEEP = 8  # a packing drops full nodes before each eighth pod group
 
 
 def scale_up(workload: Workload, pools: Iterable[PoolOffer], policy: DemandPolicy, now: datetime) -> Demand:
@@ -150,6 +153,16 @@ class _Option:
 
 
 @dataclass
+class _Packing:
+    """The state of one packing of a pool."""
+
+    sizes: list[int]  # number of nodes of each group in ``_ScaleUp._offers``
+    room: int  # number of nodes that the pool may still get
+    new: list[NodeInfo]  # the pool's new nodes, without full nodes
+    others: list[NodeInfo]  # all other nodes, without full nodes
+
+
+@dataclass
 class _Order:
     """The nodes that were ordered in one pool so far, and the pods on these nodes."""
 
@@ -201,15 +214,73 @@ class _ScaleUp:
     def run(self) -> None:
         """Order new nodes for the pending pods, in the best pool first (principle 2)."""
         while +self._open:
-            options = [(pool, option) for pool in self._pools if (option := self._option(pool)).placed]
-            if not options:
+            pool = self._best_pool()
+            if pool is None:
                 return
-            pool, _ = min(options, key=lambda option: (self._rank[option[0].pool], option[1].waste, option[0].pool))
+            order = self._orders[pool.pool]
+            before = len(order.node_infos)
             option = self._pack(pool, self._candidates(pool))
-            self._open_nodes = self._not_full(self._open_nodes)
-            self._orders[pool.pool].nodes += option.nodes
+            self._open_nodes = self._not_full((*self._open_nodes, *order.node_infos[before:]))
+            self._nodes_left -= option.nodes.total()
+            order.nodes += option.nodes
             for pod_group, count in option.placed.items():
                 self._assign(pool, pod_group, count)
+
+    def _best_pool(self) -> PoolOffer | None:
+        """Return the pool with the best option (principle 2); None: no pool gets a pod.
+
+        A pool is not packed if the least waste that its option may have is more than the waste of the best option.
+        """
+        pending = [pod_group for pod_group, count in self._open.items() if count]
+        repel = any(pod_group.needs.anti_affinity for pod_group in pending)
+        certain = [group for group in pending if not (repel or self._snapshot.depends_on_others(group))]
+        requests, certain_requests = self._requests(pending), self._requests(certain)
+        bounds = [
+            ((self._rank[pool.pool], self._least_waste(pool, requests, certain, certain_requests), pool.pool), pool)
+            for pool in self._pools
+        ]
+        best = None
+        for bound, pool in sorted(bounds, key=lambda item: item[0]):
+            if best is not None and best[0] < bound:
+                break
+            option = self._option(pool)
+            key = self._rank[pool.pool], option.waste, pool.pool
+            if option.placed and (best is None or key < best[0]):
+                best = key, pool
+        return best[1] if best is not None else None
+
+    def _requests(self, pod_groups: Iterable[PodGroup]) -> Counts:
+        """Return the cpu and memory that the remaining pods of pod groups request."""
+        cpu = memory = 0
+        for pod_group in pod_groups:
+            cpu += pod_group.cpu * self._open[pod_group]
+            memory += pod_group.memory * self._open[pod_group]
+        return {CPU: cpu, MEMORY: memory}
+
+    def _least_waste(
+        self, pool: PoolOffer, requests: Counts, certain: Collection[PodGroup], certain_requests: Counts
+    ) -> float | Fraction:
+        """Return a lower bound of the waste of a pool's option; minus infinity: unknown.
+
+        Each pod of ``certain``, which fits a new node of each node group, is placed unless the pool has no room left.
+        So the pool gets all nodes for which it has room, or at least as many nodes as these pods fill.
+        """
+        if self._orders[pool.pool].node_infos or not all(offer.group in self._templates for offer in pool.groups):
+            return _UNKNOWN
+        rejections, nodes, waste = self._rejections[pool.pool], 0, Fraction(0)
+        rejected = self._requests(group for group in certain if group in rejections) if rejections else {}
+        templates = [self._templates[offer.group].node for offer in pool.groups]
+        for name in (CPU, MEMORY):
+            largest = max((counts(template.allocatable).get(name, 0) for template in templates), default=0)
+            if largest:
+                nodes = max(nodes, -(-(certain_requests[name] - rejected.get(name, 0)) // largest))
+        nodes = min(nodes, pool.room, sum(max(0, offer.room) for offer in pool.groups), self._nodes_left)
+        for name in (CPU, MEMORY):
+            total = nodes * min((counts(template.capacity).get(name, 0) for template in templates), default=0)
+            if total <= 0:
+                return _UNKNOWN
+            waste += 1 - Fraction(requests[name], total)
+        return waste
 
     def retry(self) -> None:
         """Order at most one more node in each pool for pods that earlier nodes did not help.
@@ -331,12 +402,10 @@ class _ScaleUp:
         if cached is not None and cached[0] == key and cached[1].nodes.total() <= self._nodes_left:
             return cached[1]
         order = self._orders[pool.pool]
-        fork, new_nodes, nodes_left = self._snapshot.fork(), len(order.node_infos), self._nodes_left
-        open_nodes = len(self._open_nodes)
+        fork, new_nodes = self._snapshot.fork(), len(order.node_infos)
         option = self._pack(pool, pod_groups)
         self._snapshot.revert(fork)
-        del order.node_infos[new_nodes:], self._open_nodes[open_nodes:]
-        self._nodes_left = nodes_left
+        del order.node_infos[new_nodes:]
         self._cache[pool.pool] = key, option
         return option
 
@@ -345,12 +414,20 @@ class _ScaleUp:
 
         If a pod's affinity requires pods that are placed later, the pod is placed in the next round.
         """
-        option, order = _Option(), self._orders[pool.pool]
-        sizes = [offer.requested + order.nodes[offer.group] for offer in self._offers[pool.pool]]
-        for pod_group in pod_groups:
-            if placed := self._place(pool, pod_group, self._open[pod_group], sizes):
+        option, order, offers = _Option(), self._orders[pool.pool], self._offers[pool.pool]
+        own = set(order.node_infos)
+        packing = _Packing(
+            sizes=[offer.requested + order.nodes[offer.group] for offer in offers],
+            room=min(self._nodes_left, pool.room - order.nodes.total()),
+            new=self._not_full(order.node_infos),
+            others=[node_info for node_info in self._open_nodes if node_info not in own],
+        )
+        for number, pod_group in enumerate(pod_groups):
+            if number % _SWEEP == 0:
+                packing.new = self._not_full(packing.new)
+            if placed := self._place(pool, pod_group, self._open[pod_group], packing):
                 option.placed[pod_group] = placed
-        for offer, size in zip(self._offers[pool.pool], sizes, strict=True):
+        for offer, size in zip(offers, packing.sizes, strict=True):
             if new := size - offer.requested - order.nodes[offer.group]:
                 option.nodes[offer.group] = new
         option.waste = self._waste(option)
@@ -373,41 +450,35 @@ class _ScaleUp:
             self._sorted[share] = sorted(self._pods, key=lambda group: (-size(group), not group.spread, group.name))
         return self._sorted[share]
 
-    def _place(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, sizes: list[int]) -> int:
-        """Place pods on the pool's new nodes, and add nodes while each gets a pod. Return the number placed.
-
-        ``sizes`` has the number of nodes of each group in ``_offers``. It is updated.
-        """
-        order = self._orders[pool.pool]
+    def _place(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, packing: _Packing) -> int:
+        """Place pods on the pool's new nodes, and add nodes while each gets a pod. Return the number placed."""
         helps_others = bool(pod_group.spread or pod_group.needs.affinity)
         if helps_others:
-            placed = self._fill_all(pod_group, order, wanted)
+            placed = self._fill_all(pod_group, packing, wanted)
         else:
-            placed = self._snapshot.fill(pod_group, self._memory.usable_nodes(pod_group, order.node_infos), wanted)
-        while placed < wanted and (more := self._open_node(pool, pod_group, wanted - placed, sizes)):
+            placed = self._snapshot.fill(pod_group, self._memory.usable_nodes(pod_group, packing.new), wanted)
+        while placed < wanted and (more := self._open_node(pool, pod_group, wanted - placed, packing)):
             placed += more
             if helps_others:
-                placed += self._fill_all(pod_group, order, wanted - placed)
+                placed += self._fill_all(pod_group, packing, wanted - placed)
         return placed
 
-    def _fill_all(self, pod_group: PodGroup, order: _Order, wanted: int) -> int:
+    def _fill_all(self, pod_group: PodGroup, packing: _Packing, wanted: int) -> int:
         """Place pods on new and existing nodes, in rounds, until a round places no pod. Return the number placed.
 
         Once a pod with spread constraints or affinity is placed, the next pod may fit nodes that rejected it before
         (kubernetes/autoscaler#8181).
         """
-        placed, new = 0, set(order.node_infos)
-        node_infos = [*order.node_infos, *(node for node in self._open_nodes if node not in new)]
-        usable = self._memory.usable_nodes(pod_group, node_infos)
+        placed, usable = 0, self._memory.usable_nodes(pod_group, [*packing.new, *packing.others])
         while placed < wanted and (more := self._snapshot.fill(pod_group, usable, wanted - placed)):
             placed += more
         return placed
 
-    def _open_node(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, sizes: list[int]) -> int:
+    def _open_node(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, packing: _Packing) -> int:
         """Add a node in the smallest zone where a pod fits it. Return its number of pods; 0: no node was added."""
-        if self._nodes_left < 1 or sum(sizes) - pool.requested >= pool.room:
+        if packing.room < 1:
             return 0
-        offers, order = self._offers[pool.pool], self._orders[pool.pool]
+        offers, sizes = self._offers[pool.pool], packing.sizes
         rejections = self._rejections[pool.pool].get(pod_group, {})
         for position in sorted(range(len(offers)), key=sizes.__getitem__):
             offer = offers[position]
@@ -418,10 +489,10 @@ class _ScaleUp:
             node_info = self._simulation.add_template_node(offer.group)
             count = self._snapshot.fill_node(pod_group, node_info, wanted)
             if count:
-                order.node_infos.append(node_info)
-                self._open_nodes.append(node_info)
+                self._orders[pool.pool].node_infos.append(node_info)
+                packing.new.append(node_info)
                 sizes[position] += 1
-                self._nodes_left -= 1
+                packing.room -= 1
                 return count
             self._snapshot.revert(fork)
         return 0
