@@ -87,29 +87,29 @@ def plan_command(  # noqa: PLR0913  one parameter per option
         moment += observation.clock_skew
     _, planned = with_pods(lambda seen: plan(seen, known, policy.policy(), moment), observation, see_pods)
     # Without a record, each plan proposes the next pools. A record says which pools its author wants.
-    advice = () if planned.pools and record else _advice(observation, planned, policy, texts, target)
-    _print_and_exit(planned, before, output, advice)
+    proposed, missing = ((), ()) if planned.pools and record else _advice(observation, planned, policy, texts, target)
+    _print_and_exit(planned, before, output, proposed, missing)
 
 
 def _advice(
     observation: Observation, planned: Plan, policy: ClusterFile, texts: Sequence[tuple[str, str]], target: Target
-) -> Sequence[str]:
-    """Return what to do for node groups in no pool: a heading, then the lines to paste."""
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Return a heading with the lines to paste for node groups in no pool. Without lines, return what is missing."""
     if observation.groups and policy.pools == ():
-        return ["to get a pool, add to the record (a plan without a record has this line):", *_DISCOVERY]
-    pooled = {member.group.key for pool in planned.pools for member in pool.groups}
-    others = [group for group in observation.groups if group.key not in pooled]
-    smallest = 2 if planned.pools else 1  # a group alone may stay without a pool
-    marks, lacking = propose_marks(others, planned.skipped, policy.policy().similarity, smallest)
-    if marks:
-        return [heading(marks, lacking), *lines(marks, target)]
-    if planned.pools or observation.groups or any(skipped.namespace for skipped in planned.skipped):
-        return ()
+        return ["to get a pool, add to the record (a plan without a record has this line):", *_DISCOVERY], ()
+    advice = propose_marks(observation.groups, planned, policy.policy().similarity)
+    if advice.marks:
+        return [heading(advice.marks, advice.lacking), *lines(advice.marks, target)], ()
+    if planned.pools:
+        return (), ()
+    if observation.groups or any(skipped.namespace for skipped in planned.skipped):
+        return (), advice.missing
     kinds = (kind for name in policy.flavours for kind in FLAVOURS[name].scalables)
     sought = ", ".join(f"{kind.plural}.{kind.group}" for kind in kinds)
     where = f"context {target.context}" if target.context else target.kubeconfig or "the files"
     nothing = f"no node group in {where}: looked for {sought}: name the API server or file that has them"
-    return _places(texts, target) or [nothing]
+    places = _places(texts, target)
+    return places, () if places else (nothing,)
 
 
 def _places(texts: Sequence[tuple[str, str]], target: Target) -> Sequence[str]:
@@ -118,7 +118,9 @@ def _places(texts: Sequence[tuple[str, str]], target: Target) -> Sequence[str]:
     return [heading(places), *lines(places, target)] if places else []
 
 
-def _print_and_exit(planned: Plan, before: StateFile, output: Output, proposed: Sequence[str]) -> None:
+def _print_and_exit(
+    planned: Plan, before: StateFile, output: Output, proposed: Sequence[str], missing: Sequence[str]
+) -> None:
     """Print a plan. Exit with an error code if there is no pool, a pool is invalid, or a request is refused."""
     if refused := [problem_text(refusal.problem) for refusal in planned.refusals if not refusal.waits]:
         fail(refused)
@@ -129,17 +131,17 @@ def _print_and_exit(planned: Plan, before: StateFile, output: Output, proposed: 
     document = plan_json(planned)
     if output.is_document:
         proposals = {} if planned.pools and not proposed else {"proposals": proposed[1:]}
-        faults = waiting or (proposed if len(proposed) == 1 else ())  # one line alone says that no node group was found
+        faults = waiting or missing
         failure = error_document(faults, code) if faults else {}
         say_document({**document, **proposals, "state": before.after(planned), **failure}, output)
     elif output is Output.NAME:
         for name in group_names(document["pools"]):
             say(name)
-        for line in proposed:
+        for line in (*proposed, *missing):
             say(line, err=True)
     else:
         print_plan(planned, terminal(output))
-        for line in proposed:
+        for line in (*proposed, *missing):
             say(line)
     if waiting and not output.is_document:
         fail(waiting, code)

@@ -2,10 +2,10 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import takewhile
+from typing import TypeVar
 
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.objects import (
@@ -21,17 +21,28 @@ from evenkeel.adapters.kubernetes.objects import (
 )
 from evenkeel.adapters.kubernetes.owners.node_pool import NodePool
 from evenkeel.adapters.kubernetes.owners.worker import SHOOT, Worker
-from evenkeel.domain.model.groups import NodeGroup
-from evenkeel.domain.model.observations import Skipped
+from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId, shoot_of_namespace
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN
+from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.similarity import IGNORED_LABELS, Similarity
+from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.values import printable
 
+_Key = TypeVar("_Key", bound=Hashable)
+
 _MOST = 3  # lines
+_MOST_FAULTS = 10  # messages about groups without a proposal
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")  # other names are no names of objects, and could be options
-# Zones of AWS and of Google Cloud.
-_ENDS_IN_ZONE = re.compile(r"(.+)-([a-z]{2}-(?:gov-|isob?-)?[a-z]+-[0-9][a-z]|[a-z]+-[a-z]+[0-9]+-[a-z])")
+# A name whose end is a zone: of AWS, of Google Cloud, its letter, or a place with a number. An ordinal is no zone.
+_ENDS_IN_ZONE = re.compile(
+    r"(?:.+?[-.])?("
+    r"(?:af|ap|ca|cn|eu|il|me|mx|sa|us)-(?:gov-|isob?-)?(?:(?:north|south)?(?:east|west)|north|south|central)-[0-9][a-z]"
+    r"|(?:africa|asia|australia|europe|me|northamerica|southamerica|us)-[a-z]+[0-9]+-[a-z]"
+    r"|[0-9]?[a-f]|(?:z|az|zone|fd|rack|row|room|site|dc)[0-9]{1,3})"
+)
+_HASH = re.compile(r"[-.][bcdfghjklmnpqrstvwxz2456789]{5}$")  # a random suffix of Kubernetes
+_TOPOLOGY_NAME = "topology.cluster.x-k8s.io/deployment-name"  # the name without a hash
 _LONGEST_VALUE = 63  # of a label
 # Groups that a label or a number does not bring into a pool.
 _HOPELESS = frozenset({Rule.SWITCHED_OFF, Rule.POOL_NAME_TAKEN})
@@ -52,10 +63,9 @@ class Mark:
     kind: Kind
     namespace: str
     names: tuple[str, ...]
-    zones: tuple[str, ...] = ()  # as labels of the objects, in the same order: each name is a shared stem and the zone
+    zones: tuple[str, ...] = ()  # several zones, in the order of the names: each name is a shared stem and its zone
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    overwrites: bool = False  # True: an object has another value, such as 0
 
 
 @dataclass(frozen=True)
@@ -82,35 +92,41 @@ class Target:
         return self.kubeconfig is not None or self.context is not None
 
 
-def propose_marks(
-    groups: Iterable[NodeGroup], skipped: Sequence[Skipped], similarity: Similarity | None, smallest: int
-) -> tuple[Sequence[Mark], int]:
-    """Return marks by which groups in no pool form pools, for the largest sets of groups that look alike.
+@dataclass(frozen=True)
+class Advice:
+    """What brings groups into pools: marks, or for each group what is missing for certain marks."""
 
-    Args:
-        smallest: The number of groups that a set needs.
+    marks: Sequence[Mark]
+    lacking: int  # the number of pools whose marks exceed the lines of one plan
+    missing: Sequence[str]
 
-    Returns:
-        The marks, and the number of sets that still lack marks.
-    """
-    reasons = {(one.namespace, one.name): _innermost(one.reason) for one in skipped}
-    candidates = [
-        group for group in groups if reasons.get((group.key.namespace, group.key.name), Rule.SAID) not in _HOPELESS
-    ]
-    sets = sorted(_sets(candidates).items(), key=lambda entry: (-len(entry[1]), entry[0]))
-    marks = [[*_marks(name, members, similarity)] for (*_, name), members in sets if len(members) >= smallest]
-    zoneless = _zone_marks(one for one in skipped if one.reason.rule is Rule.NAMES_NO_ZONE)
-    marks += [[mark] for mark in zoneless if len(mark.names) >= smallest]
+
+def propose_marks(groups: Iterable[NodeGroup], planned: Plan, similarity: Similarity | None) -> Advice:
+    """Return marks by which groups in no pool form whole pools, the largest first, and what other groups lack."""
+    hopeless = {(one.namespace, one.name) for one in planned.skipped if _innermost(one.reason) in _HOPELESS}
+    pooled = {member.group.key for pool in planned.pools for member in pool.groups}
+    zoneless = [one.group for one in planned.skipped if one.group is not None]  # MachinePools
+    members = [group for group in (*groups, *zoneless) if (group.key.namespace, group.key.name) not in hopeless]
+    missing: list[str] = []
+    pools = _pools(members, similarity or Similarity(), {pool.id for pool in planned.pools}, missing)
     chosen: list[Mark] = []
     lacking = 0
-    for of_set in marks:
-        if not all(_NAME.fullmatch(name) for mark in of_set for name in (*mark.names, mark.namespace or "none")):
+    for id, in_pool in sorted(pools.items(), key=lambda entry: (-len(entry[1]), entry[0])):
+        if not (others := [group for group in in_pool if group.key not in pooled]):
             continue
-        if chosen and len(chosen) + len(of_set) > _MOST:
+        if faults := [fault for group in others if (fault := _fault(group, in_pool)) is not None]:
+            missing += faults
+            continue
+        marks = _marks(id.name, in_pool, others)
+        if len(marks) > _MOST:
+            missing += [_lacks(group, f"set label {ZONE_LABEL}") for group in others if not group.identity.zone]
+        elif len(chosen) + len(marks) > _MOST:
             lacking += 1
-            continue
-        chosen += of_set
-    return chosen[:_MOST], lacking + (len(chosen) > _MOST)
+        else:
+            chosen += marks
+    missing = list(dict.fromkeys(missing))
+    more = [f"and {len(missing) - _MOST_FAULTS} more"] if len(missing) > _MOST_FAULTS else []
+    return Advice(chosen, lacking, [printable(text) for text in missing[:_MOST_FAULTS]] + more)
 
 
 def propose_places(objects: Iterable[Object]) -> Sequence[Proposal]:
@@ -125,9 +141,9 @@ def propose_places(objects: Iterable[Object]) -> Sequence[Proposal]:
 def heading(proposals: Iterable[Proposal], lacking: int = 0) -> str:
     """Return the line above the lines to paste. It says which of their values are assumptions."""
     marks = [proposal for proposal in proposals if isinstance(proposal, Mark)]
-    numbers = ["the numbers are today's nodes"] if any(mark.annotations for mark in marks) else []
-    zones = ["the zones are parts of names"] if any(mark.zones for mark in marks) else []
-    assumed = f" ({', '.join((*numbers, *zones))}: check them)" if numbers or zones else ""
+    numbers = ["pool-max is today's nodes: raise it to let the pool grow"] if any(m.annotations for m in marks) else []
+    zones = ["zones are parts of names: check them"] if any(m.zones or ZONE_LABEL in m.labels for m in marks) else []
+    assumed = f" ({'; '.join((*numbers, *zones))})" if numbers or zones else ""
     again = f", then plan again for {lacking} more" if lacking else ""
     return f"to get a pool, run{assumed}{again}:"
 
@@ -148,15 +164,13 @@ def _line(proposal: Proposal, target: Target) -> str:
     values = [f"{key}={value}" for key, value in (proposal.labels or proposal.annotations).items()]
     verb, resource = "annotate" if proposal.annotations else "label", f"{proposal.kind.plural}.{proposal.kind.group}"
     where = ["-n", proposal.namespace] if proposal.namespace else []
-    overwrite = ["--overwrite"] if proposal.overwrites else []
-    command = ["kubectl", *given, verb, resource, *where, *overwrite]
+    command = ["kubectl", *given, verb, resource, *where]
     if not proposal.zones:
         return shlex.join([*command, *proposal.names, *values])
     # kubectl sets one value on all objects of a line, so several zones need a loop.
-    stem, several = proposal.names[0].removesuffix(proposal.zones[0]), len(proposal.zones) > 1
-    zone = "$zone" if several else proposal.zones[0]
-    line = " ".join([shlex.join(command), f"{stem}{zone}", *map(shlex.quote, values), f"{ZONE_LABEL}={zone}"])
-    return f"for zone in {shlex.join(proposal.zones)}; do {line}; done" if several else line
+    stem = proposal.names[0].removesuffix(proposal.zones[0])
+    line = " ".join([shlex.join(command), f"{stem}$zone", *map(shlex.quote, values), f"{ZONE_LABEL}=$zone"])
+    return f"for zone in {shlex.join(proposal.zones)}; do {line}; done"
 
 
 def _innermost(reason: Reason) -> Rule:
@@ -164,142 +178,213 @@ def _innermost(reason: Reason) -> Rule:
     return _innermost(why) if isinstance(why, Reason) else reason.rule
 
 
-_Set = tuple[str, str, str, str, str]
-"""Flavour, namespace, cluster, kind and pool name."""
+def _pools(
+    groups: Iterable[NodeGroup], similarity: Similarity, taken: Collection[PoolId], missing: list[str]
+) -> dict[PoolId, list[NodeGroup]]:
+    """Return the pools that are certain: by label, else by names that differ in the zone only.
 
-
-def _sets(groups: Iterable[NodeGroup]) -> dict[_Set, list[NodeGroup]]:
-    """Return the groups by the pool that they could form: by label, else by their names without their zones."""
-    sets: dict[_Set, list[NodeGroup]] = {}
+    Add what other groups lack to ``missing``.
+    """
+    stems: dict[tuple[PoolId, str], list[NodeGroup]] = {}
     for group in sorted(groups, key=lambda group: group.key):
-        place = (group.key.flavour, group.key.namespace, group.identity.cluster, group.identity.kind)
-        sets.setdefault((*place, group.identity.pool_label or _stem(group)), []).append(group)
-    alone: dict[tuple[object, ...], list[_Set]] = {}
-    for key, members in sets.items():
-        if len(members) == 1 and members[0].identity.pool_label is None:
-            alone.setdefault((*key[:4], _likeness(members[0])), []).append(key)
-    for keys in alone.values():
-        members = [sets[key][0] for key in keys]
-        zones = {group.identity.zone for group in members}
-        if None not in zones and 1 < len(zones) == len(keys):  # names that end in hashes
-            merged = [sets.pop(key)[0] for key in keys]
-            parts = zip(*(group.key.name.split("-") for group in merged), strict=False)
-            shared = "-".join(part[0] for part in takewhile(lambda part: len(set(part)) == 1, parts))
-            sets.setdefault((*keys[0][:4], _pool_name(shared, merged[0])), []).extend(merged)
-    return sets
+        stems.setdefault((_id(group, _stem(group)), group.identity.kind), []).append(group)
+    pools: dict[PoolId, list[NodeGroup]] = {}
+    named: list[tuple[PoolId, list[NodeGroup]]] = []
+    count = sum(map(len, stems.values()))
+    for (id, _), members in stems.items():
+        parts = _alike(members, similarity)
+        for part in parts:
+            new = [group for group in part if group.identity.pool_label is None]
+            labels = {label for group in part if (label := group.identity.pool_label) is not None}
+            for group in part:
+                if group.identity.pool_label is not None:
+                    pools.setdefault(_id(group, group.identity.pool_label), []).append(group)
+            if not new:
+                continue
+            is_certain = len(labels) < 2 and (len(part) > 1 or count == 1) and _is_one_pool(part, len(parts))
+            if not is_certain:
+                missing += [_lacks_pool(group, "no other group is surely like it") for group in new]
+            elif labels:
+                pools[_id(new[0], labels.pop())] += new
+            else:
+                named.append((id if len(parts) == 1 else _id(new[0], new[0].key.name), new))
+    for id, new in named:  # the names of labels take precedence
+        names = (id, _id(new[0], new[0].key.name))
+        if (free := next((name for name in names if name not in pools and name not in taken), None)) is not None:
+            pools[free] = new
+        else:
+            missing += [_lacks_pool(group, f"another pool is named {id.name}") for group in new]
+    return pools
+
+
+def _id(group: NodeGroup, name: str) -> PoolId:
+    return PoolId(group.key.flavour, group.key.namespace, group.identity.cluster, name[:_LONGEST_VALUE].strip("-._"))
+
+
+def _lacks(group: NodeGroup, what: str) -> str:
+    return f"{group.identity.kind} {group.key.namespace}/{group.key.name}: {what}"
+
+
+def _lacks_pool(group: NodeGroup, why: str) -> str:
+    return _lacks(group, f"{why}: set label {POOL_LABEL}" + ("" if group.identity.zone else f" and {ZONE_LABEL}"))
+
+
+def _alike(groups: Iterable[NodeGroup], similarity: Similarity) -> list[list[NodeGroup]]:
+    """Return the groups in parts. Within a part, nothing that is known of their nodes differs."""
+    parts: list[list[NodeGroup]] = []
+    for group in groups:
+        home = next((part for part in parts if all(_may_be_alike(group, one, similarity) for one in part)), None)
+        if home is None:
+            parts.append([group])
+        else:
+            home.append(group)
+    return parts
+
+
+def _may_be_alike(a: NodeGroup, b: NodeGroup, similarity: Similarity) -> bool:
+    """Return False if the known machine types, capacities or labels of two groups' nodes differ."""
+    if a.template.offering is not None and b.template.offering is not None:
+        types = [(one.machine_type, one.capacity_type) for one in (a.template.offering, b.template.offering)]
+        if types[0] != types[1]:
+            return False
+    one, other = a.template.node or NodeTemplate(), b.template.node or NodeTemplate()
+    if one.complete and other.complete:
+        return similarity.similar(one, other)
+    keys = (one.labels.keys() | other.labels.keys()) - IGNORED_LABELS - similarity.ignored_labels
+    if one.complete or other.complete:  # then the other's template was not read
+        keys &= one.labels.keys() & other.labels.keys()
+    return all(one.labels.get(key) == other.labels.get(key) for key in keys)
+
+
+def _is_one_pool(part: Sequence[NodeGroup], parts: int) -> bool:
+    """Return True if it is certain that a part is one pool: it is known to be alike, or has one group for each zone."""
+    zones = [_zone(group) for group in part]
+    if all(group.template.node is not None and group.template.node.complete for group in part):
+        return True
+    return parts == 1 and (None in zones or len({*zones}) == len(zones))
+
+
+def _zone(group: NodeGroup) -> str | None:
+    """Return a group's zone, else the zone at the end of its name."""
+    match = _ENDS_IN_ZONE.fullmatch(group.key.name)
+    return group.identity.zone or (match[1] if match and match[1] != group.key.name else None)
 
 
 def _stem(group: NodeGroup) -> str:
-    """Return a group's name without its zone, and without the prefix of its cluster."""
-    name, zone = group.key.name, group.identity.zone
-    if zone is None:  # then the name's last part may be the zone
-        return _pool_name(_split(name)[0], group)
+    """Return a group's name without its zone, its cluster and a hash; without a zone in it, without its ordinal."""
+    name = str(group.identity.labels.get(_TOPOLOGY_NAME, group.key.name))
+    name = _HASH.sub("", name.removeprefix(f"{group.identity.cluster}-"))
+    zone = _zone(group) or ""
     short = zone.rpartition("-")[2]  # 1a of eu-central-1a
-    for part in filter(None, (zone, short, short[-1:])):
-        cut = re.sub(rf"(^|[-.]){re.escape(part)}([-.][a-z0-9]{{5}})?$", "", name)
-        if cut != name:
-            return _pool_name(cut, group)
-    return _pool_name(re.sub(r"[-.]z?[0-9]{1,3}$", "", name), group)
+    for part in filter(None, dict.fromkeys((zone, short, short[-1:]))):
+        region = "[a-z]{3,}" if part.isdigit() else ""  # westeurope1
+        places = [
+            *re.finditer(rf"(?:^|(?<=[-.])){region and f'(?:{region})?'}(?P<zone>{re.escape(part)})(?![^-.])", name)
+        ]
+        if places:
+            rest = name[: places[-1].start("zone")] + name[places[-1].end("zone") :]
+            return re.sub(r"[-.]([-.])", r"\1", rest).strip("-.") or "workers"
+    return re.sub(r"(^|[-.])z?[0-9]{1,3}$", "", name) or "workers"
 
 
-def _pool_name(text: str, group: NodeGroup) -> str:
-    name = text.removeprefix(f"{group.identity.cluster}-") if group.identity.cluster else text
-    return name[:_LONGEST_VALUE].strip("-._") or "workers"
+def _fault(group: NodeGroup, pool: Sequence[NodeGroup]) -> str | None:
+    """Return why there is no proposal for a group's pool, and what to do; None: this group has all that it needs."""
+    namespace, owner = group.key.namespace, group.owner.numbers
+    faults = (*group.unreadable.faults, *group.template.faults)
+    if faults:
+        return str(faults[0])
+    if group.key.flavour == "gardener" and owner is None and shoot_of_namespace(namespace) is not None:
+        kind = f"{Worker.kind.plural}.{Worker.kind.group}"
+        return f"namespace {namespace}: its Worker ({kind}) is missing: `evenkeel objects` collects it"
+    if group.identity.labels.get(POOL_LABEL) == "":
+        return _lacks(group, f"label {POOL_LABEL} is empty: set it to the pool's name, or remove it")
+    is_mixed = not group.identity.zone and any(one.identity.zone for one in pool)  # then names may mean other zones
+    if _zone(group) is None or is_mixed:
+        return _lacks(group, f"its zone is unknown: set label {ZONE_LABEL}")
+    if not all(_NAME.fullmatch(name) for name in (group.key.name, namespace or "none")):
+        return _lacks(group, "no name of Kubernetes")
+    return None
 
 
-def _split(name: str) -> tuple[str, str]:
-    """Return a name in two parts. The second may be a zone, such as eu-central-1a, europe-west1-b or rack1."""
-    match = _ENDS_IN_ZONE.fullmatch(name)
-    pool, zone = match.groups() if match else name.rpartition("-")[::2]
-    return pool or name, zone
+def _marks(pool: str, members: Sequence[NodeGroup], others: Sequence[NodeGroup]) -> list[Mark]:
+    """Return the marks that make these groups one pool with numbers: labels, zones, then PoolMinimum and PoolMaximum.
+
+    Args:
+        pool: The pool's name.
+        members: All groups of the pool.
+        others: The members that are in no pool yet.
+    """
+    marks: list[Mark] = []
+    for (kind, namespace, has_label, has_zone), alike in _by(others, _labelled_place).items():
+        labels = {} if has_label else {POOL_LABEL: pool}
+        if has_zone:
+            names = tuple(_labelled(group)[2] for group in alike)
+            marks += [Mark(kind=kind, namespace=namespace, names=names, labels=labels)] if labels else []
+        else:
+            marks += _zone_marks(kind, namespace, labels, alike)
+    if numbers := _numbers(members):
+        for (name, namespace), alike in _by(members, lambda one: (one.identity.kind, one.key.namespace)).items():
+            kind = next(kind for kind in FLAVOURS[alike[0].key.flavour].scalables if kind.kind == name)
+            names = tuple(group.key.name for group in alike)
+            marks.append(Mark(kind=kind, namespace=namespace, names=names, annotations=numbers))
+    return marks
 
 
-def _zone_in(name: str) -> str | None:
-    """Return the part of a name that may be its zone: with a digit, or one letter. None: it has no such part."""
-    pool, zone = _split(name)
-    return zone if pool != name and re.search(r"[0-9]|^[a-z]$", zone) else None
+def _by(groups: Iterable[NodeGroup], key: Callable[[NodeGroup], _Key]) -> dict[_Key, list[NodeGroup]]:
+    found: dict[_Key, list[NodeGroup]] = {}
+    for group in groups:
+        found.setdefault(key(group), []).append(group)
+    return found
 
 
-def _zone_marks(skipped: Iterable[Skipped]) -> Iterator[Mark]:
-    """Yield the marks that give MachinePools their zones, one for each pool that they could form."""
-    kind = next(kind for kind in FLAVOURS["cluster-api"].scalables if kind.kind == "MachinePool")
-    pools: dict[tuple[str, str], list[str]] = {}
-    for one in skipped:
-        if _zone_in(one.name) is not None:
-            pools.setdefault((one.namespace, _split(one.name)[0]), []).append(one.name)
-    for (namespace, stem), names in pools.items():
-        labels = {POOL_LABEL: stem[:_LONGEST_VALUE].strip("-._")}
-        zones = tuple(_split(name)[1] for name in names)
-        yield Mark(kind=kind, namespace=namespace, names=tuple(names), zones=zones, labels=labels)
+def _zone_marks(kind: Kind, namespace: str, labels: Mapping[str, str], groups: Sequence[NodeGroup]) -> list[Mark]:
+    """Return the marks that give groups the zones of their names: one for each stem, or one for each zone."""
+    named = [(_labelled(group)[2], _zone(group) or "") for group in groups]
+    stems: dict[str, list[tuple[str, str]]] = {}
+    zones: dict[str, list[str]] = {}
+    for name, zone in named:
+        stems.setdefault(name.removesuffix(zone), []).append((name, zone))
+        zones.setdefault(zone, []).append(name)
+    if len(stems) < len(zones) and all(name.endswith(zone) for name, zone in named):
+        pairs = [tuple(zip(*alike, strict=True)) for alike in stems.values()]
+        return [Mark(kind=kind, namespace=namespace, names=names, zones=at, labels=labels) for names, at in pairs]
+    return [
+        Mark(kind=kind, namespace=namespace, names=tuple(names), labels={**labels, ZONE_LABEL: zone})
+        for zone, names in zones.items()
+    ]
 
 
-def _likeness(group: NodeGroup) -> object:
-    """Return what groups that look alike have in common, apart from their zone."""
-    node = group.template.node
-    if node is None:
-        return None
-    return (
-        frozenset((key, value) for key, value in node.labels.items() if key not in IGNORED_LABELS),
-        frozenset(node.capacity.items()),
-    )
+def _labelled(group: NodeGroup) -> tuple[Kind, str, str]:
+    """Return the object for a group's labels. A NodePool has them itself, because its operator writes the group."""
+    owner = group.owner.numbers
+    if owner is not None and owner.ref.kind == NodePool.kind.kind:
+        return NodePool.kind, owner.ref.namespace, owner.ref.name
+    kind = next(kind for kind in FLAVOURS[group.key.flavour].scalables if kind.kind == group.identity.kind)
+    return kind, group.key.namespace, group.key.name
 
 
-def _marks(pool: str, members: Sequence[NodeGroup], similarity: Similarity | None) -> Iterator[Mark]:
-    """Yield the marks that make these groups one pool with numbers: labels, zones, then PoolMinimum and PoolMaximum."""
-    first = members[0]
-    kind = next(kind for kind in FLAVOURS[first.key.flavour].scalables if kind.kind == first.identity.kind)
-    names, is_labelled = tuple(group.key.name for group in members), first.identity.pool_label is not None
-    sized = any((group.bounds is not None and group.bounds.max) or group.annotations.pool_max for group in members)
-    zoneless = [group for group in members if not group.identity.zone]
-    if zoneless:
-        if any(_zone_in(group.key.name) is None for group in zoneless):
-            return
-        stems: dict[str, list[NodeGroup]] = {}
-        for group in zoneless:
-            stems.setdefault(_split(group.key.name)[0], []).append(group)
-        labels = {} if is_labelled else {POOL_LABEL: pool}
-        for alike in stems.values():
-            yield _mark(kind, alike, labels, tuple(_split(group.key.name)[1] for group in alike))
-        if labels and len(zoneless) < len(members):
-            yield _mark(kind, [group for group in members if group.identity.zone], labels)
-    elif not is_labelled and (sized or not _are_similar(members, similarity)):
-        yield _label(pool, members, kind)
-    if not sized:
-        nodes = sum(group.requested for group in members)
-        low = next((one.annotations.pool_min for one in members if one.annotations.pool_min is not None), None)
-        numbers = {POOL_MIN: str(nodes)} if low is None else {}
-        numbers[POOL_MAX] = str(max(nodes, len(members), low or 0))
-        has_value = any(group.annotations.pool_max is not None for group in members)
-        yield Mark(kind=kind, namespace=first.key.namespace, names=names, annotations=numbers, overwrites=has_value)
+def _labelled_place(group: NodeGroup) -> tuple[Kind, str, bool, bool]:
+    return *_labelled(group)[:2], group.identity.pool_label is not None, bool(group.identity.zone)
 
 
-def _mark(kind: Kind, members: Sequence[NodeGroup], labels: Mapping[str, str], zones: tuple[str, ...] = ()) -> Mark:
-    """Return the mark that labels these groups."""
-    keys = {*labels, ZONE_LABEL} if zones else {*labels}
-    return Mark(
-        kind=kind,
-        namespace=members[0].key.namespace,
-        names=tuple(group.key.name for group in members),
-        zones=zones,
-        labels=labels,
-        overwrites=any(not keys.isdisjoint(group.identity.labels) for group in members),
-    )
-
-
-def _label(pool: str, members: Sequence[NodeGroup], kind: Kind) -> Mark:
-    """Return the mark for a pool's label. A NodePool has the label itself, because its operator writes the group."""
-    owners = [group.owner.numbers.ref for group in members if group.owner.numbers is not None]
-    if NodePool.kind.kind in {owner.kind for owner in owners}:
-        names = tuple(owner.name for owner in owners)
-        return Mark(kind=NodePool.kind, namespace=owners[0].namespace, names=names, labels={POOL_LABEL: pool})
-    return _mark(kind, members, {POOL_LABEL: pool})
-
-
-def _are_similar(members: Sequence[NodeGroup], similarity: Similarity | None) -> bool:
-    first, *others = (group.template.node for group in members)
-    if similarity is None or first is None:
-        return False
-    return all(other is not None and similarity.similar(first, other) for other in (first, *others))
+def _numbers(members: Sequence[NodeGroup]) -> dict[str, str]:
+    """Return PoolMinimum and PoolMaximum where the members have none, or where theirs do not hold today's nodes."""
+    if any(group.annotations.pool_max is not None for group in members):
+        return {}
+    bounds: dict[str, Bounds] = {}  # an owner's bounds count once
+    for group in members:
+        own, owner = group.ours.adopted if group.ours.has_adopted else group.bounds, group.owner.numbers
+        if owner is not None:
+            bounds[owner.ref.id] = owner.bounds
+        elif own is not None:
+            bounds[str(group.key)] = own
+    nodes, most = sum(group.requested for group in members), sum(one.max for one in bounds.values())
+    least = next((one.annotations.pool_min for one in members if one.annotations.pool_min is not None), None)
+    if most:
+        low = sum(one.min for one in bounds.values()) if least is None else least
+        return {} if most >= nodes else {POOL_MAX: str(max(nodes, low))}
+    numbers = {POOL_MIN: str(nodes)} if least is None else {}
+    return {**numbers, POOL_MAX: str(max(nodes, len(members), least or 0))}
 
 
 def _place(item: Object) -> ReadFrom | None:

@@ -121,7 +121,7 @@ INSTALLED = {
 }
 # How many lines are proposed, where there is no plan at once.
 LINES = {"CAPZ": 1, "CAPG": 1, "CAPV": 1, "metal3": 1, "AWSMachinePool": 1, "AWSManagedMachinePool": 1}
-LINES |= {"OpenShift on AWS": 1, "OpenShift on vSphere": 1}
+LINES |= {"OpenShift on AWS": 2, "OpenShift on vSphere": 2}
 _PRINTS_WORDS = "kubectl() { for word; do printf '%s\\0' \"$word\"; done; printf '\\n\\0'; }\n"
 
 

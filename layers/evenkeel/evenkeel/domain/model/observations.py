@@ -19,6 +19,7 @@ class Skipped:
     namespace: str
     name: str
     reason: Reason
+    group: NodeGroup | None = None  # the group that the object becomes when its zone is named; None: another reason
 
 
 @dataclass(frozen=True, kw_only=True)

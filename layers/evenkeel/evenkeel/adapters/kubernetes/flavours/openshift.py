@@ -103,6 +103,7 @@ OPENSHIFT = Flavour(
         zones=(
             (*_PROVIDER_VALUE, "placement", "availabilityZone"),
             (*_PROVIDER_VALUE, "zone"),
+            (*_PROVIDER_VALUE, "availabilityZone"),  # OpenStack
             (*TEMPLATE_LABELS, f"{_MAPI}/zone"),
             (*_NODE_LABELS, ZONE_LABEL),
         ),

@@ -116,7 +116,8 @@ def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tupl
             if reason is None:
                 groups[key] = reader.read(key, scalable)
             else:
-                skipped.append(Skipped(namespace=key.namespace, name=key.name, reason=reason))
+                group = reader.read(key, scalable).group if reason.rule is Rule.NAMES_NO_ZONE else None
+                skipped.append(Skipped(namespace=key.namespace, name=key.name, reason=reason, group=group))
     return reader.frozen_together(list(groups.values())), skipped
 
 
