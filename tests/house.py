@@ -154,7 +154,7 @@ class House:
         return self.store.load("demo").state
 
     def group_state(self, zone: str = "a") -> Any:
-        return self.state.groups[key(zone)]
+        return self.state.groups.get(key(zone), GroupState())
 
     def bounds(self) -> list[tuple[int, int]]:
         groups = sorted(self.cluster.groups.values(), key=lambda group: group.key)

@@ -562,12 +562,19 @@ class TestExpiry:
         assert registered.decisions_after("demo", "") == ([], False)
 
     @pytest.mark.parametrize(
-        "state", [GroupState(), GroupState(last_success=NOW), FAILED, GroupState(last_failure=NOW - timedelta(2000))]
+        "state", [GroupState(last_success=NOW), FAILED, GroupState(last_failure=NOW - timedelta(2000))]
     )
     def test_what_is_written_is_never_over_already(self, registered: ActionStore, state: GroupState) -> None:
         """A state without a time of its own used to end in 1970, and then stays for ever."""
         registered.save_group("demo", KEY, state, None)
         assert KEY in registered.load("demo").state.groups
+
+    def test_a_group_state_of_defaults_is_as_none_and_can_be_written(self, registered: ActionStore) -> None:
+        registered.save_group("demo", KEY, GroupState(), None)
+        found = registered.load("demo")
+        assert found.state.groups == {}
+        registered.save_group("demo", KEY, FAILED, found.versions)
+        assert registered.load("demo").state.groups == {KEY: FAILED}
 
     def test_neither_is_an_old_zone_statement_or_request(self, registered: ActionStore) -> None:
         old = NOW - timedelta(days=2000)

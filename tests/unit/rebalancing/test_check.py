@@ -212,6 +212,14 @@ class TestSettledClusters:
             minutes += 1
         assert minutes < 8
 
+    def test_a_cluster_settles_again_within_minutes_of_a_node(self, steady: House) -> None:
+        steady.cluster.change(key("a"), requested=3)
+        many(steady, 4)
+        assert not self.is_steady(steady), "it waits for a node"
+        steady.cluster.change(key("a"), running=3)
+        many(steady, 4)
+        assert self.is_steady(steady)
+
     def test_a_run_that_fails_has_unsettled_the_cluster_before(self, steady: House) -> None:
         steady.cluster.change(key("a"), requested=9)
 

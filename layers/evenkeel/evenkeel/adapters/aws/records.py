@@ -203,6 +203,8 @@ def stored_cluster(cluster: str, items: Mapping[str, Stored], fencing_token: int
         keys = [key for key in live if key == sort_key or (sort_key.endswith("#") and key.startswith(sort_key))]
         return {key: _read(kind, live[key], _name(cluster, key)) for key in keys}
 
+    # After a node has arrived, its group's item has only defaults. It would prevent quick checks until it expires.
+    groups = {_group_key(cluster, key): state for key, state in read(GroupState, "GROUP#").items()}
     scale_requests = {record.id: record for record in read(ScaleRequestRecord, "GROWTH#").values()}
     zones = _by_zone(read(ZoneRecord, "ZONE#"))
     registration = _read(Registration, items[META], _name(cluster, META))
@@ -211,7 +213,7 @@ def stored_cluster(cluster: str, items: Mapping[str, Stored], fencing_token: int
         record=registration.record,
         control=_control(cluster, items, registration.control()),
         state=ClusterState(
-            groups={_group_key(cluster, key): state for key, state in read(GroupState, "GROUP#").items()},
+            groups={key: state for key, state in groups.items() if state != GroupState()},
             pools={pool.id: pool.state for pool in read(StoredPool, "POOL#").values()},
             zones={zone: record.impaired_until for zone, record in zones.items()},
             scale_requests=tuple(request.scale_request() for request in scale_requests.values() if not request.done),
