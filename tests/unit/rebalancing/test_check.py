@@ -220,6 +220,18 @@ class TestSettledClusters:
         many(steady, 4)
         assert self.is_steady(steady)
 
+    def test_a_run_that_finds_nothing_to_do_after_a_write_settles_the_cluster(self, steady: House) -> None:
+        steady.scale("a", 5)
+        steady.looks()
+        steady.carry_out()
+        assert steady.patched()
+        assert not self.is_steady(steady)
+        steady.queue.requests.clear()
+        steady.settle()
+        assert self.is_steady(steady)
+        steady.looks()
+        assert asked(steady) == [], "no check requests a run for it"
+
     def test_a_run_that_fails_has_unsettled_the_cluster_before(self, steady: House) -> None:
         steady.cluster.change(key("a"), requested=9)
 

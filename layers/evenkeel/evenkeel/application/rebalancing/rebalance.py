@@ -162,7 +162,7 @@ class _Rounds:
             if not conflict and len(self.refused) == refused_before:
                 if is_quiet and stored.versions != before:
                     self._forget_steady(stored)  # the run has changed stored items
-                elif is_quiet and (steady := self._steady_to_store(stored)) is not None:
+                elif is_quiet and (steady := self._steady_to_store(stored, planned)) is not None:
                     self._save_steady(stored, steady)
                 return
             self.summary.conflicts += int(conflict and rounds_left > 0)
@@ -245,11 +245,14 @@ class _Rounds:
         if stored.steady is not None and stored.steady.seen:
             self._save_steady(stored, SteadyState(at=self.ports.clock.now(), seen={}))
 
-    def _steady_to_store(self, stored: StoredCluster) -> SteadyState | None:
+    def _steady_to_store(self, stored: StoredCluster, planned: PlannedObservation) -> SteadyState | None:
         """Return the steady state to store; None: the stored one is right. An event ends the cluster's rest."""
-        before, rests_until = stored.steady, stored.rests_until(self.ports.clock.now())
+        now, before = self.ports.clock.now(), stored.steady
+        rests_until = stored.rests_until(now)
         if self.steady is not None:
             return replace(self.steady, rests_until=rests_until)
+        if before is not None and not before.seen:
+            return planned.steady(stored, now)  # a run after a write stores it, so that no check has to request a run
         if before is None or before.rests_until is None or rests_until is not None:
             return None
         return replace(before, rests_until=None)
