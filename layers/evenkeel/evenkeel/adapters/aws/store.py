@@ -432,7 +432,7 @@ class DynamoStore:
         """Add a decision, truncated to fit into an item. DynamoDB deletes the item after ``expires``."""
         from evenkeel.application.rebalancing.decisions import fit  # not every function that has a store decides
 
-        text = json.dumps(fit(decision), ensure_ascii=False)
+        text = json.dumps(fit(decision), ensure_ascii=False, separators=(",", ":"))  # each KiB is billed
         self._put(_pk(cluster), Entry(sort_key=f"{_DECISION}{ulid}", text=text, expires=expires))
 
     def decisions(self, cluster: str, limit: int) -> Sequence[Mapping[str, Any]]:
