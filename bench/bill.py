@@ -155,7 +155,8 @@ class Stack:
         after += self.figures[f"traffic full {self.way}", self.groups]["half_read_units"] * READ
         after += 3 * (FIFO + SQS) + PLATFORM_LOG * LOGS
         run += RUN_EVENTS * EVENT + outage["log_bytes"] * LOGS + FOLLOWING * after
-        run += (6 if self.rests else 4) * WRITE  # its steady state ends and begins, and its rest
+        # Its steady state begins, and its rest ends and begins. The measured units have the end of its steady state.
+        run += (3 if self.rests else 1) * WRITE
         event = EVENT + outage["event_cpu_ms"] / 1000 * GB_PER_PROCESSOR * GB_SECOND + INVOCATION + WRITE + 2 * READ
         return RUNS * run + (SIGNS * (event + after) if self.rests else 0)
 
