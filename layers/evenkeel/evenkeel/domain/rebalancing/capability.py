@@ -40,7 +40,7 @@ class PlannedPool(NamedTuple):
     """A pool with its plan."""
 
     pool: AnyPool
-    draft: PoolDraft | None  # None: the plan leaves the whole pool unchanged
+    draft: PoolDraft | None  # None: the plan leaves the whole pool unchanged, or no pods were requested
     plan: PoolPlan
     check_at: list[datetime]  # when the plan may change even if the cluster does not
 
