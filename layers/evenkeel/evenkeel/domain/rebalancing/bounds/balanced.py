@@ -220,9 +220,7 @@ class _Deal:
     def serve(self, awaited: Mapping[str, int]) -> None:
         """4. Give each group headroom for the nodes that pods wait for. If the headroom does not suffice, level it."""
         short = self._short(awaited)
-        self._fill(
-            [share for share, _ in short], [share.bucket(0, nodes) for share, nodes in short], _AWAITED
-        )
+        self._fill([share for share, _ in short], [share.bucket(0, nodes) for share, nodes in short], _AWAITED)
 
     def _short(self, awaited: Mapping[str, int]) -> list[tuple[_Share, int]]:
         shares = self._healthy + self._probing
