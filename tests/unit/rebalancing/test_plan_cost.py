@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
@@ -16,7 +17,7 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState
-from evenkeel.domain.model.workload import Workload
+from evenkeel.domain.model.workload import Pod, Workload
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from tests.builders import NOW, zones
@@ -48,7 +49,9 @@ def test_a_plan_takes_no_longer_than_a_fixed_amount_of_plain_python(groups: Sequ
     assert of_plan * 1000 / len(groups) < MOST_TIMES_REFERENCE * of_reference
 
 
-def counted_plans(stage: DemandStage, *, waits: bool, level: Level = Level.OFF) -> tuple[Plan, Counter[str]]:
+def counted_plans(
+    stage: DemandStage, *pending: Pod, level: Level = Level.OFF, autoscaler_at: datetime | None = None
+) -> tuple[Plan, Counter[str]]:
     """Plan two pools of three zones with one node each, and count the sizings of each pool."""
     count: Counter[str] = Counter()
 
@@ -63,7 +66,9 @@ def counted_plans(stage: DemandStage, *, waits: bool, level: Level = Level.OFF) 
         node(f"n-{each.key.name}", str(each.identity.zone), group=each.key, created_at=NOW) for each in groups
     )
     pods = tuple(pod(f"p-{each.name}", cpu="3", node=each.name) for each in nodes)
-    workload = Workload(nodes=nodes, pods=(*pods, pod("waits", cpu="3")) if waits else pods)
+    workload = Workload(
+        nodes=nodes, pods=(*pods, *pending), autoscaler_sought=autoscaler_at is not None, autoscaler_at=autoscaler_at
+    )
     policy = make(Policy, strategy=replace(BALANCED, size=size), demand=stage, level=level, autoscaler=False)
     made = plan(Observation(groups=tuple(groups), workload=workload), ClusterState(), policy, NOW)
     return made, count
@@ -72,14 +77,28 @@ def counted_plans(stage: DemandStage, *, waits: bool, level: Level = Level.OFF) 
 @pytest.mark.parametrize("level", [Level.OFF, Level.CONVERGE])
 @pytest.mark.parametrize("stage", [DemandStage.ADVISE, DemandStage.SCALE_UP, DemandStage.FULL])
 def test_each_pool_is_planned_once_if_no_pod_waits(stage: DemandStage, level: Level) -> None:
-    made, count = counted_plans(stage, waits=False, level=level)
+    made, count = counted_plans(stage, level=level)
     assert made.demand is not None
     assert all(pool.demand.advice is not None for pool in made.pools)
     assert count == {"x": 1, "y": 1}
 
 
 def test_only_the_pool_that_gets_a_node_for_a_pod_is_planned_again() -> None:
-    made, count = counted_plans(DemandStage.SCALE_UP, waits=True)
+    made, count = counted_plans(DemandStage.SCALE_UP, pod("waits", cpu="3"))
     grown = [pool.id.name for pool in made.pools if pool.changes and pool.request.current is not None]
     assert len(grown) == 1
     assert count == {name: 2 if name in grown else 1 for name in ("x", "y")}
+
+
+def test_each_pool_is_planned_once_if_all_pending_pods_are_too_young() -> None:
+    made, count = counted_plans(DemandStage.SCALE_UP, pod("young", cpu="3", created_at=NOW))
+    assert made.demand is not None
+    assert made.demand.check_again is not None
+    assert count == {"x": 1, "y": 1}
+
+
+def test_each_pool_is_planned_once_if_another_autoscaler_orders_nodes() -> None:
+    made, count = counted_plans(DemandStage.SCALE_UP, autoscaler_at=NOW)
+    assert made.demand is not None
+    assert made.demand.beside_another
+    assert count == {"x": 1, "y": 1}

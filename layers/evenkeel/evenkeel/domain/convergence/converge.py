@@ -25,7 +25,6 @@ Five principles decide all cases. The comment of a special case names the test t
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from fractions import Fraction
 
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.convergence import (
@@ -313,7 +312,8 @@ def converge(pool: PoolDraft) -> None:
         return
     if pool.convergence.state.step is None:
         since = (pool.convergence.state.uneven_since or pool.now) if pairs else None
-        pool.convergence.state = replace(pool.convergence.state, uneven_since=since)
+        if since != pool.convergence.state.uneven_since:
+            pool.convergence.state = replace(pool.convergence.state, uneven_since=since)
         reason = start_step(pool, pairs, is_pass=is_pass) if pairs else None
         pool.convergence.report = Converging(
             left=_left(pool), why=reason, begins=pool.convergence.step is not None, step=pool.convergence.step
@@ -590,9 +590,7 @@ def rebalance_pairs(pool: PoolDraft, drafts: Iterable[Draft], least: Mapping[str
     sources = [draft for draft in able if draft.requested > least[draft.key]]
     # A zone that is far below any source is also far below the fullest source. So in a level pool, one comparison per
     # zone suffices.
-    fullest = max(
-        sources, key=lambda draft: Fraction(draft.requested - 1, draft.group.annotations.weight), default=None
-    )
+    fullest = max(sources, key=lambda draft: (draft.requested - 1) / draft.group.annotations.weight, default=None)
     for low in sorted([draft for draft in able if draft.room > 0], key=turn):
         if fullest is not None and low.is_far_below(fullest):
             above = [draft for draft in sources if low.is_far_below(draft)]

@@ -37,7 +37,7 @@ def choose(
         now: The time.
     """
     workload, offers = observation.workload, tuple(pools)
-    reason = unread(observation, offers)
+    reason = unread(observation, [offer.pool for offer in offers])
     if workload is None or reason is not None:
         reason = reason or Reason.of(Rule.CONVERGE_NO_VIEW)
         return {group: Choice(why=reason) for group in asks}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.demand.offers import marked_nodes, with_coming, with_deleting
+from evenkeel.domain.demand.pods import old_enough_at
 from evenkeel.domain.demand.scale_down import scale_down
 from evenkeel.domain.demand.scale_up import scale_up
 from evenkeel.domain.model.choices import DemandStage
@@ -57,10 +58,8 @@ def advise(
     ``order`` (names or ids) get new nodes before all other pools.
     """
     workload, policy = with_deleting(observation.workload or Workload(), pools), DemandPolicy(order=order)
-    beside_another = None
-    if stage.orders and workload.autoscaler_sought:
-        beside_another = is_at_work(workload.autoscaler_at, now)
-    reason = unread(observation, pools)
+    beside_another = _is_beside_another(workload, stage, now)
+    reason = unread(observation, [pool.pool for pool in pools])
     if reason is None and beside_another:
         reason = Reason.of(Rule.TWO_AUTOSCALERS, at=workload.autoscaler_at)
     if reason is not None:
@@ -95,6 +94,25 @@ def advise(
     )
 
 
+def expects_advice(observation: Observation, pools: Iterable[PoolId], stage: DemandStage, now: datetime) -> bool:
+    """Return False if ``advise`` probably has no advice for any of these pools. The plans do not depend on this guess.
+
+    There is no advice if pods cannot be assigned to pools, if another autoscaler orders nodes, or if all pending pods
+    are too young.
+    """
+    workload = observation.workload
+    if workload is None or unread(observation, pools) is not None or _is_beside_another(workload, stage, now):
+        return False
+    pending = [pod for pod in workload.pods if not pod.node and pod.unscheduled is not None]
+    old_enough = old_enough_at(pending, DemandPolicy(), now)
+    return old_enough is None or old_enough <= now
+
+
+def _is_beside_another(workload: Workload, stage: DemandStage, now: datetime) -> bool | None:
+    """Return True if another autoscaler orders nodes; None: the check did not look for one."""
+    return is_at_work(workload.autoscaler_at, now) if stage.orders and workload.autoscaler_sought else None
+
+
 def is_at_work(autoscaler_at: datetime | None, now: datetime) -> bool:
     """Return True if a cluster-autoscaler counts as running; ``autoscaler_at`` is when it was last active."""
     return autoscaler_at is not None and abs(now - autoscaler_at) < AT_WORK
@@ -109,12 +127,12 @@ def _has_upcoming(offers: Iterable[PoolOffer]) -> bool:
     return any(offer.coming > offer.ordered for pool in offers for offer in pool.groups)
 
 
-def unread(observation: Observation, pools: Sequence[PoolOffer]) -> Reason | None:
+def unread(observation: Observation, pools: Iterable[PoolId]) -> Reason | None:
     """Return why pods and nodes could not be read, or cannot be assigned to pools; None: there is no such reason."""
     if observation.workload_unread:
         return Reason.of(Rule.WORKLOAD_UNREAD, error=observation.workload_unread)
     clusters: dict[str, set[str]] = {}
-    for id in (pool.pool for pool in pools):
+    for id in pools:
         # If a flavour has one workload cluster for each namespace, the namespace identifies the cluster.
         clusters.setdefault(id.flavour, set()).add("/".join(filter(None, (id.namespace, id.cluster))))
     mixed = [names for _, names in sorted(clusters.items()) if len(names) > 1]

@@ -1,11 +1,11 @@
 """Demand's part in planning: advice for every pool, and the orders and removals that follow from the advice."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from evenkeel.domain.demand.advice import Advised, advise
+from evenkeel.domain.demand.advice import Advised, advise, expects_advice
 from evenkeel.domain.demand.drainability import kept_nodes
 from evenkeel.domain.demand.offers import offer_of, untouched
 from evenkeel.domain.demand.orders import (
@@ -32,7 +32,6 @@ from evenkeel.domain.rebalancing.capability import (
     Planned,
     PlannedPool,
     Point,
-    PoolInput,
 )
 from evenkeel.domain.rebalancing.restore import is_restored
 
@@ -60,21 +59,25 @@ def _offer_of(planned: PlannedPool) -> PoolOffer:
     return offer_of(planned.draft)
 
 
-def _assume(check: Check, pool: AnyPool, given: PoolInput) -> PoolInput:
-    """Return the input of a pool in which no pod waits and no node is unneeded, as in most checks.
+def _assume(check: Check, pools: Sequence[AnyPool], inputs: Inputs) -> Inputs:
+    """Return the inputs of pools for which no pod waits and no node is unneeded, as in most checks.
 
     The advice is computed from the first plan. So an assumption must not change this plan's requests and removals. With
     a request, or with leveled minima of a strategy that publishes them, it could.
     """
-    workload = check.observation.workload
-    if check.policy.demand is DemandStage.OFF or workload is None or is_restored(pool.id, check.policy):
-        return given
-    if given.request is not None or (pool.settings.strategy.publishes_minima and _is_levelled(pool)):
-        return given
-    is_judged = check.policy.demand.judges_nodes and workload.whole and any([group.running for group in pool.groups])
-    return given._replace(
-        demand=DemandFacts({}, () if is_judged and _is_levelled(pool) else None, pool.state.orders, {})
-    )
+    policy, workload = check.policy, check.observation.workload
+    if policy.demand is DemandStage.OFF or workload is None:
+        return {}
+    advised = [pool for pool in pools if not is_restored(pool.id, policy)]
+    if not expects_advice(check.observation, [pool.id for pool in advised], policy.demand, check.now):
+        return {}
+    assumed = {}
+    for pool in advised:
+        if inputs[pool.id].request is None and not (pool.settings.strategy.publishes_minima and _is_levelled(pool)):
+            is_judged = policy.demand.judges_nodes and workload.whole and any([group.running for group in pool.groups])
+            unneeded = () if is_judged and _is_levelled(pool) else None
+            assumed[pool.id] = inputs[pool.id]._replace(demand=DemandFacts({}, unneeded, pool.state.orders, {}))
+    return assumed
 
 
 def _is_levelled(pool: AnyPool) -> bool:

@@ -28,7 +28,7 @@ from evenkeel.domain.model.values import LARGEST_COUNT
 _CAP_RULES = (Rule.CAUTIOUS_MAX, Rule.SLOW_START_MAX, Rule.STEP_MAX, Rule.WORKER_SHARE, Rule.ZONE_MAX)
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MachineCounts:
     """The machines of a group that have no Ready node, or are to be deleted."""
 
@@ -46,7 +46,7 @@ class Draft(GroupPlan):
     reasons: list[Reason] = field(default_factory=list)
     moves_elsewhere: bool = True  # True: the failure concerns only this zone, so other zones may get the stuck replicas
     tie: int = 0  # among equal groups, the group with the lowest value is first
-    machines: MachineCounts = field(default_factory=MachineCounts)
+    machines: MachineCounts = MachineCounts()
     limits: dict[Rule, int] = field(default_factory=dict)  # the most replicas that the group may have, by rule
     replicas_are_ours: bool = True  # False: another writer owns the group's replicas
     contested: bool = False  # True: another writer reverts Evenkeel's writes to the group

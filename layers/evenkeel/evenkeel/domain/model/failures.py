@@ -7,6 +7,7 @@ code, ``ResourceExhausted``, for three causes: no machines in the zone, no quota
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 
 from evenkeel.domain.model.groups import MachineFailure
 
@@ -102,6 +103,7 @@ _FOLDED = {
 }
 
 
+@lru_cache(maxsize=1024)  # a check classifies each failure several times, and the next check again
 def classify(code: str, message: str = "") -> FailureClass:
     """Return the class of a failure by the provider's code and message. It never raises.
 

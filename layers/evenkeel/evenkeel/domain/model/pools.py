@@ -94,7 +94,7 @@ def tie_of(pool: str, group: NodeGroup) -> int:
     return _hash(f"{pool}/{group.identity.zone}/{group.key.name}")
 
 
-@lru_cache(maxsize=16384)  # a warm Lambda function hashes the same groups at every scan
+@lru_cache(maxsize=32768)  # a warm Lambda function hashes the same groups at every scan
 def _hash(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode(errors="backslashreplace")).digest()[:8])
 

@@ -1,6 +1,6 @@
 """The points at which a capability plugs into the pipeline of a plan (``domain.rebalancing.plan``)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, auto
@@ -40,7 +40,7 @@ class PlannedPool(NamedTuple):
     """A pool with its plan."""
 
     pool: AnyPool
-    draft: PoolDraft | None  # None: the plan leaves the whole pool unchanged
+    draft: PoolDraft | None  # None: the plan leaves the whole pool unchanged, or no pods were requested
     plan: PoolPlan
     check_at: list[datetime]  # when the plan may change even if the cluster does not
 
@@ -58,8 +58,8 @@ class Capability:
     group_state: Observer | None = None  # returns the state of a group to store
     # Returns a pool's plan with the capability's part, and when that part may change even if the cluster does not.
     pool_plan: Callable[[Check, PoolPlan], tuple[PoolPlan, datetime | None]] | None = None
-    # Returns the input with which a pool is planned first: the most likely advice for it. The request is known.
-    assume: Callable[[Check, AnyPool, PoolInput], PoolInput] | None = None
+    # Returns the inputs with which pools are planned first: the most likely advice for them. Requests are known.
+    assume: Callable[[Check, Sequence[AnyPool], Inputs], Inputs] | None = None
     # Called after every pool is planned. Returns the inputs that the advice changes, and the function that extends the
     # whole plan.
     advise: Callable[[Check, Planned, Inputs], tuple[Inputs, Extension]] | None = None

@@ -91,7 +91,7 @@ def _plan_all(
     inputs: dict[PoolId, PoolInput] = {pool.id: PoolInput(request=requests.get(pool.id)) for pool in pools}
     for capability in capabilities:
         if capability.assume is not None:
-            inputs = {pool.id: capability.assume(check, pool, inputs[pool.id]) for pool in pools}
+            inputs.update(capability.assume(check, pools, inputs))
     planned = {pool.id: planner.plan(pool, inputs[pool.id]) for pool in pools}
 
     def plan_again(again: Inputs) -> None:

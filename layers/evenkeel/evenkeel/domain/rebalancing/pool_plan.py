@@ -119,7 +119,9 @@ class PoolPlanner:
         draft.bounds.pool_max = pool.max - draft.reserved_nodes()
         for step in self._opening if opens else self._steps_of(pool.settings.strategy):
             step(draft)
-        return PlannedPool(pool, draft, to_plan(draft), draft.check_at)
+        # Only advice needs the draft. Otherwise it is not kept, because the garbage collector visits all that is kept.
+        kept = draft if check.observation.workload is not None or check.observation.workload_unread else None
+        return PlannedPool(pool, kept, to_plan(draft), draft.check_at)
 
 
 def to_plan(draft: PoolDraft) -> PoolPlan:

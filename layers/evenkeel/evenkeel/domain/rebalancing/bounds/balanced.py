@@ -20,6 +20,10 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import Publication
 from evenkeel.domain.model.water_fill import Bucket, water_fill
 
+# Reasons without facts are the same for all groups.
+_ONE, _LEVELLED = Reason.of(Rule.HEADROOM_ONE), Reason.of(Rule.HEADROOM_LEVELLED)
+_LENT, _AWAITED = Reason.of(Rule.HEADROOM_LENT), Reason.of(Rule.HEADROOM_AWAITED)
+
 
 def _balanced(pool: PoolDraft) -> list[Size]:
     """Return the size of every group, and set the draft's ``publication``: the deal to store."""
@@ -80,7 +84,7 @@ def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication) -> tuple["_D
         return deal, last
     if last.lent and pool.awaited:
         # The loan remains while pods wait for its nodes.
-        deal.keep(last, Reason.of(Rule.HEADROOM_AWAITED))
+        deal.keep(last, _AWAITED)
         return deal, last
     if last.lent or not deal.is_scarce:
         # An unused loan ends. Without a loan, the unchanged pool keeps its deal.
@@ -175,9 +179,8 @@ class _Deal:
             self._left -= given
             share.steps.append(reason)
 
-    def _fill(self, shares: Sequence[_Share], buckets: Sequence[Bucket], rule: Rule) -> None:
+    def _fill(self, shares: Sequence[_Share], buckets: Sequence[Bucket], reason: Reason) -> None:
         """Distribute the remaining headroom evenly over these shares. Each share has its own bucket."""
-        reason = Reason.of(rule)
         for share, nodes in zip(shares, water_fill(buckets, self._left), strict=True):
             self._give(share, nodes, reason)
 
@@ -217,9 +220,7 @@ class _Deal:
     def serve(self, awaited: Mapping[str, int]) -> None:
         """4. Give each group headroom for the nodes that pods wait for. If the headroom does not suffice, level it."""
         short = self._short(awaited)
-        self._fill(
-            [share for share, _ in short], [share.bucket(0, nodes) for share, nodes in short], Rule.HEADROOM_AWAITED
-        )
+        self._fill([share for share, _ in short], [share.bucket(0, nodes) for share, nodes in short], _AWAITED)
 
     def _short(self, awaited: Mapping[str, int]) -> list[tuple[_Share, int]]:
         shares = self._healthy + self._probing
@@ -229,7 +230,7 @@ class _Deal:
     def lend(self, at_bound: Sequence[_Share]) -> None:
         """4. Lend the headroom to these groups, except one node for each other healthy group."""
         self._one_each(set(self._healthy) - set(at_bound))
-        self._fill(at_bound, [share.bucket(0, share.cap - share.extra) for share in at_bound], Rule.HEADROOM_LENT)
+        self._fill(at_bound, [share.bucket(0, share.cap - share.extra) for share in at_bound], _LENT)
         self._level_rest()  # distribute the headroom that the groups at their caps cannot use
 
     def level_out(self, grower: str, turn: int) -> None:
@@ -244,10 +245,9 @@ class _Deal:
         self._level_rest()
 
     def _one_each(self, shares: set[_Share]) -> None:
-        reason = Reason.of(Rule.HEADROOM_ONE)
         for share in self._smallest_first:
             if not share.extra and share in shares:
-                self._give(share, 1, reason)
+                self._give(share, 1, _ONE)
 
     def _last_nodes(self, grower: str, turn: int) -> None:
         healthy, probing = set(self._healthy), set(self._probing)
@@ -269,7 +269,7 @@ class _Deal:
                 share.bucket(share.target + share.extra, share.cap - share.extra, share.draft.group.annotations.weight)
                 for share in self._healthy
             ]
-            self._fill(self._healthy, buckets, Rule.HEADROOM_LEVELLED)
+            self._fill(self._healthy, buckets, _LEVELLED)
 
     def sizes(self, pool_min: int) -> list[Size]:
         """7. Return the sizes. PoolMinimum is leveled over the groups, and no min is above the group's replicas."""

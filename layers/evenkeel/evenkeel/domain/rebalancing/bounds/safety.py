@@ -154,6 +154,9 @@ def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) ->
     if minimum < group.owner.least_min:
         reasons.append(Reason.of(Rule.OWNER_MIN_MIN, min=max(0, minimum), owner_min_min=group.owner.least_min))
         minimum, maximum = group.owner.least_min, max(maximum, group.owner.least_min)
+    same = group.bounds
+    if same is not None and same.max == maximum and same.min == max(0, minimum):
+        return same, reasons
     return Bounds(max(0, minimum), maximum), reasons
 
 

@@ -86,7 +86,9 @@ def observe_health(
     if state is None and not is_event:
         return None
     before = state or GroupState()
-    after = replace(before, announced=(), stalled_since=None)
+    # Copies of a state are expensive, and most states have neither.
+    is_clear = not before.announced and before.stalled_since is None
+    after = before if is_clear else replace(before, announced=(), stalled_since=None)
     if put_back:
         after = _put_back(group, after, now)
     launched = _launched_since(group, after, now)
@@ -178,9 +180,9 @@ def _failures(
         at = created_at if failure is None else failure.at or created_at
         if failure is not None and at is not None:
             yield at, class_of(failure), f"{failure.code}: {failure.message}", backoff
-    minutes, short = int(provision_timeout.total_seconds() // 60), replace(backoff, longest=backoff.initial)
     for name, ready_by in sorted(group.status.never_ready.items()):
         if ready_by <= now:
+            minutes, short = int(provision_timeout.total_seconds() // 60), replace(backoff, longest=backoff.initial)
             message = f"machine {name} has a node that was not Ready within {minutes} min"
             yield ready_by - min(backoff.initial, provision_timeout), FailureClass.TIMEOUT, message, short
     for of_set in of_sets:

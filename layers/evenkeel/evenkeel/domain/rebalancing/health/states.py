@@ -19,6 +19,7 @@ all zones (measured: 77 s instead of 366 s).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
@@ -142,13 +143,14 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         bounds=group.bounds,
         short_provision=group.options.short_provision,
         pins=group.ours.pinned,
-        machines=MachineCounts(
-            coming=group.on_its_way(now, timeout),
-            starting=sum(now < ready_by for ready_by in never_ready.values()) if never_ready else 0,
-            held=_held(group) if group.machines else 0,
-            marked=stored.marked,
-        ),
     )
+    if never_ready or stored.marked or group.requested > group.running or group.refused_machines:
+        draft.machines = MachineCounts(
+            coming=group.on_its_way(now, timeout),
+            starting=sum(now < ready_by for ready_by in never_ready.values()),
+            held=_held(group),
+            marked=stored.marked,
+        )
     if group.owner.allowed_replicas is not None:
         draft.limits[Rule.WORKER_SHARE] = group.owner.allowed_replicas.max
     if group.annotations.zone_max is not None:
@@ -187,11 +189,8 @@ def _throttle(draft: Draft, health: _Health) -> None:
         "others": sum(not report.cluster for report in reports),
     }
     if draft.state is State.FENCED:
-        draft.moves_elsewhere, draft.machines.coming, draft.fence_ends = (
-            True,
-            draft.group.waiting,
-            stored.throttled_until,
-        )
+        draft.moves_elsewhere, draft.fence_ends = True, stored.throttled_until
+        draft.machines = replace(draft.machines, coming=draft.group.waiting)
         draft.add_reason(Rule.FENCED_BY_OTHERS, **facts, until=stored.throttled_until)
     elif health.throttled_requested is not None:
         draft.limits[Rule.CAUTIOUS_MAX] = health.throttled_requested + 1
