@@ -301,3 +301,15 @@ def test_without_node_groups_a_plan_says_what_it_looked_for(tmp_path: Path) -> N
     ran = CliRunner().invoke(app, ["plan", "-f", str(file)])
     last = ran.stdout.splitlines()[-1]
     assert last.startswith("no node group in the files: looked for machinedeployments.machine.sapcloud.io, ")
+
+
+def test_openstack_names_its_zone_in_the_provider_spec(tmp_path: Path) -> None:
+    groups = [objects.openshift(zone, 2) for zone in ZONES]
+    for number, (item, zone) in enumerate(zip(groups, ZONES, strict=True)):
+        item["metadata"] = {"name": f"demo-worker-{number}", "namespace": "prod"}
+        item["spec"]["template"] = {"spec": {"providerSpec": {"value": {"availabilityZone": zone}}}}
+    names, resource = "demo-worker-0 demo-worker-1 demo-worker-2", "machinesets.machine.openshift.io -n prod"
+    assert proposed(tmp_path, *groups) == [
+        f"kubectl label {resource} {names} evenkeel.dev/pool=demo-worker",
+        f"kubectl annotate {resource} {names} evenkeel.dev/pool-min=6 evenkeel.dev/pool-max=6",
+    ]
