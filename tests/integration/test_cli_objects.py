@@ -98,6 +98,7 @@ def test_only_the_named_namespaces_are_read(world: World, tmp_path: Path) -> Non
     assert collected(api, tmp_path, "-n", "elsewhere") == []
     everywhere = collected(api, tmp_path)
     assert collected(api, tmp_path, "-n", "elsewhere", "-n", "demo") == everywhere
+    assert collected(api, tmp_path, "-n", "demo", "-n", "demo") == everywhere
 
 
 @pytest.mark.parametrize("command", ["objects", "plan"])
