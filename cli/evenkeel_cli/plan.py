@@ -107,6 +107,9 @@ def _advice(
     kinds = (kind for name in policy.flavours for kind in FLAVOURS[name].scalables)
     sought = ", ".join(f"{kind.plural}.{kind.group}" for kind in kinds)
     where = f"context {target.context}" if target.context else target.kubeconfig or "the files"
+    if policy.namespaces:
+        named = f"namespace {', '.join(policy.namespaces)} of {where}"
+        return [f"no node group in {named}: looked for {sought}: name another namespace, or none for all namespaces"]
     nothing = f"no node group in {where}: looked for {sought}: name the API server or file that has them"
     return _places(texts, target) or [nothing]
 

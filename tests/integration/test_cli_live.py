@@ -172,6 +172,17 @@ def test_a_cluster_without_node_groups_is_the_same_answer_in_each_form(tmp_path:
         assert document["error"] == {"code": 4, "messages": [says]}
 
 
+def test_a_namespace_without_node_groups_is_named(world: World, tmp_path: Path) -> None:
+    api, record = world.clusters["cluster-api"].api, tmp_path / "record.yaml"
+    record.write_text("{pools: {discover: similar}, namespaces: [nope]}", encoding="utf-8")
+    for arguments in (("-n", "nope"), ("--record", str(record))):
+        found = run(tmp_path, api, "--context", "sandbox", *arguments)
+        assert found.exit_code == 4
+        *_, says = found.stdout.splitlines()
+        assert says.startswith("no node group in namespace nope of context sandbox: looked for machinedeployments.")
+        assert says.endswith(": name another namespace, or none for all namespaces")
+
+
 @pytest.mark.parametrize(
     ("workload", "reads"), [("workload: {access: {kind: same}}\n", True), ("", False)], ids=["with", "without"]
 )
