@@ -112,6 +112,16 @@ def test_an_interrupt_that_cannot_be_reported_keeps_its_exit_code(closed: str) -
     assert (end.returncode, end.stdout, end.stderr) == (130, b"", b"")
 
 
+def test_an_interrupt_while_one_is_reported_prints_no_second_line() -> None:
+    program = (
+        "import os, signal\nfrom evenkeel_cli import start\nwrite = os.write\n"
+        "def interrupted_again(*words):\n  write(*words)\n  os.kill(os.getpid(), signal.SIGINT)\n"
+        "os.write = interrupted_again\nos.kill(os.getpid(), signal.SIGINT)"
+    )
+    end = ran(sys.executable, "-c", program)
+    assert (end.returncode, end.stdout, end.stderr) == (130, b"", _INTERRUPTED)
+
+
 def test_an_interrupt_that_an_import_turns_into_another_error_is_one_line() -> None:
     program = (
         "import sys\nfrom evenkeel_cli.start import main\n"
