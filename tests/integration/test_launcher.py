@@ -84,6 +84,16 @@ def test_where_env_cannot_block_a_signal_the_console_script_starts_all_the_same(
     assert (end.stdout.decode().split("\n")[1], end.stderr) == (f"{folder / 'evenkeel'}|plan|", b"")
 
 
+def test_the_folder_is_found_without_path_and_by_path(folder: Path) -> None:
+    alone = ran(folder / "evenkeel", "plan", PATH="")
+    assert (alone.stdout.decode().split("\n")[1], alone.stderr) == (f"{folder / 'evenkeel'}|plan|", b"")
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    by_path = ran("bash", "evenkeel", "plan", PATH=path)
+    assert (by_path.stdout.decode().split("\n")[1], by_path.stderr) == ("evenkeel|plan|", b"")
+    here = ran("sh", "-c", 'cd "$0" && sh evenkeel plan', folder)
+    assert (here.stdout.decode().split("\n")[1], here.stderr) == ("evenkeel|plan|", b"")
+
+
 def test_the_checkout_has_the_launcher_under_both_names() -> None:
     for name in ("evenkeel", "kubectl-evenkeel"):
         installed = INSTALLED.with_name(name)
