@@ -24,6 +24,9 @@ interruptible = trap 'sleep 0.1; exit 130' INT
 # Run a command and show its errors after its end.
 quietly = $(interruptible); { errors=$$({ $(1); } 2>&1 >&3); } 3>&1 || { code=$$?; echo "$$errors" >&2; exit $$code; }
 
+# Run a Python program in the background, where it starts with interrupts ignored. bash leaves `wait` for an interrupt at once.
+waiting = trap 'kill $${!-} 2>/dev/null || :; sleep 0.1; exit 130' INT; $(1) & wait $$!
+
 # Print how many packages are installed, every 10 seconds until the recipe's shell ends: pip prints nothing meanwhile.
 installed = while sleep 10 >/dev/null && kill -0 $$$$ 2>/dev/null; do \
   n=$$(ls -d .venv/lib/python3*/site-packages/*.dist-info | wc -l); [ $$n -lt 5 ] || echo "  $$((n)) installed"; done
@@ -50,10 +53,10 @@ installed = while sleep 10 >/dev/null && kill -0 $$$$ 2>/dev/null; do \
 	@touch $@
 
 demo: setup ## simulate a zone outage without and with Evenkeel, side by side (25 seconds)
-	@$(call quietly,$(BIN)/python -m sandbox.demo)
+	@$(call waiting,$(BIN)/python -m sandbox.demo)
 
 demo-all: setup ## the same outage on Gardener, HyperShift, Cluster API, and a cluster without an autoscaler (a minute)
-	@$(call quietly,$(BIN)/python -m sandbox.demo all)
+	@$(call waiting,$(BIN)/python -m sandbox.demo all)
 
 # Keep the order of the files. By default, xdist sorts them by their number of tests, so files with one long test run last and
 # one worker is idle. A crashed worker ends the run, because xdist would wait for it forever.

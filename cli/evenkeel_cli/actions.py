@@ -66,7 +66,8 @@ def _print_status(
 ) -> dict[str, Any]:
     answer = ask_or_fail("status", stack, cluster, {"selector": selector, **fields})
     fail_without_clusters(selector, answer.get("counts", answer).get("clusters"))
-    print_in_form(output, answer, answer)
+    shown = {**answer, "others": {}} if fields["unhealthy"] and "others" in answer else answer
+    print_in_form(output, shown, shown)
     return answer
 
 
@@ -217,6 +218,8 @@ def _confirmed(
     touched = {cluster["cluster"]: cluster for cluster in listed if cluster["ok"]}
     if shown_only and output.is_piped:
         print_in_form(output, answer, answer)
+    if not touched and not untouched:
+        fail_without_clusters(fields.get("selector"), listed)
     if not touched:
         fail([f"{action} touches none of these clusters: nothing is done"], CANNOT_READ if listed else BAD_INPUT)
     if not shown_only:

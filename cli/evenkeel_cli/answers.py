@@ -45,8 +45,13 @@ def print_in_form(form: Output, answer: _Json, document: _Json) -> None:
 
 
 def _names(answer: _Json) -> Iterator[str]:
-    """Yield the ids of an answer's clusters; for the status or plan of one cluster, the names of its node groups."""
-    if "clusters" in answer:
+    """Yield the ids of an answer's clusters; for the status or plan of one cluster, the names of its node groups.
+
+    For an explanation of all clusters, yield the ids of those with an incident.
+    """
+    if answer.get("action") == "explain" and "counts" in answer:
+        yield from dict.fromkeys(incident["cluster"] for incident in answer["incidents"])
+    elif "clusters" in answer:
         yield from (cluster["cluster"] for cluster in answer["clusters"])
         yield from chain.from_iterable((answer.get("others") or {}).values())
     elif pools := (answer.get("plan") or answer).get("pools"):

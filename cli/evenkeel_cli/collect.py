@@ -14,7 +14,8 @@ from evenkeel.adapters.kubernetes.read.machines import scalables_of
 from evenkeel.adapters.kubernetes.read.node_templates import template_of
 from evenkeel.application.errors import NoMachineApiError
 from evenkeel.application.ports import Remaining
-from evenkeel_cli.terminal import fail, say, say_lines
+from evenkeel_cli.inputs import read_namespaces
+from evenkeel_cli.terminal import say, say_lines
 
 # The fields of metadata that a plan reads, besides managedFields.
 _METADATA = (
@@ -35,9 +36,8 @@ def objects_command(context: str | None, kubeconfig: str | None, namespaces: Seq
     """Print the objects as one YAML list."""
     from evenkeel_cli.live import opened  # takes half a second; a wrong option does not need it
 
-    if not all(namespaces):
-        fail(["--namespace is '': name a namespace, or leave the option out for all namespaces"])
-    found = list(_collect(*opened(kubeconfig, context), namespaces))
+    named = read_namespaces(namespaces)
+    found = list(_collect(*opened(kubeconfig, context), named))
     say_lines("apiVersion: v1\nkind: List\nitems:" + ("" if found else " []"))
     for item in found:
         say_lines(yaml.dump([item], Dumper=_Dumper, sort_keys=False, width=120))

@@ -1,6 +1,8 @@
 """Read inputs of the command line: files, times and requests for nodes. Each fault is a line of a ConfigError."""
 
+import re
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,6 +10,8 @@ from evenkeel.adapters.documents import UnreadableError, read_document
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.values import BadValueError, quote, read_count
 from evenkeel.validation import ConfigError
+
+_NAMESPACE = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def file_name(name: str) -> str:
@@ -41,6 +45,14 @@ def read_yaml(name: str) -> object:
     except UnreadableError as error:
         raise ConfigError([f"{file_name(name)}: {error}"]) from None
     return {} if document is None else document
+
+
+def read_namespaces(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names given with ``--namespace``. Raises ConfigError for names that no namespace can have."""
+    advice = "write lowercase letters, digits and -, or leave the option out for all namespaces"
+    if faults := [f"--namespace is {quote(name)}: {advice}" for name in names if not _NAMESPACE.fullmatch(name)]:
+        raise ConfigError(faults)
+    return tuple(names)
 
 
 def read_moment(text: str | None) -> datetime:

@@ -92,7 +92,7 @@ def clues(kubeconfig: str | None, context: str | None) -> Sequence[Object]:
 def opened(kubeconfig: str | None, context: str | None) -> tuple[KubernetesApi, Remaining]:
     """Return a kubeconfig's API, and a function that returns the remaining seconds. Raises ConfigError."""
     where, clock = kubeconfig or "kubeconfig", SystemClock()
-    client = ApiClient(_configuration(kubeconfig, context, where))
+    client = _client(kubeconfig, context, where)
     deadline = clock.now().timestamp() + _PATIENCE_SECONDS
     return KubernetesApi(context or where, client, None, clock), lambda: deadline - clock.now().timestamp()
 
@@ -143,7 +143,7 @@ def _plugin_errors_raised() -> Iterator[None]:
         logging.getLogger().removeHandler(handler)
 
 
-def _configuration(kubeconfig: str | None, context: str | None, where: str) -> Configuration:
+def _client(kubeconfig: str | None, context: str | None, where: str) -> ApiClient:
     # load_kube_config reads the same files. They are checked before, because load_kube_config expands YAML aliases
     # without limit and quotes file contents in errors.
     if kubeconfig is not None:
@@ -166,13 +166,18 @@ def _configuration(kubeconfig: str | None, context: str | None, where: str) -> C
         _refuse_impersonation(KubeConfigMerger(kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION).config.value, context)  # type: ignore[no-untyped-call]
         if not configuration.host.startswith(("https://", "http://")):
             raise ConfigException("cluster.server is no URL: begin it with https://")
+        configuration.retries = False
+        try:
+            return ApiClient(configuration)
+        except Exception:  # ImportError or an exception of the HTTP library, for a proxy that it cannot use
+            raise ConfigException(
+                "cluster.proxy-url (or HTTPS_PROXY) is no HTTP proxy: begin it with http:// or https://, "
+                "or read the objects with kubectl, and plan with -f"
+            ) from None
     except AccessError:
         raise
     except (ConfigException, OSError) as error:
         problem = " ".join(str(error).split())[:300]
     except Exception as error:  # plug-ins and malformed files may raise any exception
         problem = f"not a kubeconfig that can be used ({type(error).__name__})"
-    else:
-        configuration.retries = False
-        return configuration
     raise ConfigError([f"{where}: {problem}"])

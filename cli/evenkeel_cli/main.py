@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import TextIOWrapper
 from itertools import groupby
 from pathlib import Path
@@ -44,7 +44,7 @@ class _Commands(TyperGroup):
                 raise
             code = 0  # the reader of a pipe has closed it: typer would exit with 1
         except Exception as error:
-            if (failure := _expected(error)) is None:
+            if (failure := _expected(error, self._path(words, settings))) is None:
                 raise
             code = failure.code
             try:
@@ -52,6 +52,11 @@ class _Commands(TyperGroup):
             except OSError:  # the failure cannot be printed, but its exit code remains
                 _discard_output()
         sys.exit(code or 0)
+
+    def _path(self, words: Sequence[str], settings: Mapping[str, Any]) -> str:
+        """Return the program and the command that is called, for errors of typer that name no command."""
+        command = [word for word in words[:1] if word in self.commands]
+        return " ".join([settings.get("prog_name") or "evenkeel", *command])
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 (typer's signature)
         """Write the commands in panels, without the boxes that typer draws around them."""
@@ -65,12 +70,12 @@ def _panel(command: Any) -> str:
     return str(command.rich_help_panel)
 
 
-def _expected(error: Exception) -> CommandError | None:
-    """Return the failure to print for an error; None for an error that no command expects."""
+def _expected(error: Exception, path: str) -> CommandError | None:
+    """Return the failure to print for an error of the command at ``path``; None for an error that none expects."""
     if isinstance(error, CommandError):
         return error
     if isinstance(error, typer.TyperException):
-        return CommandError([_usage_fault(error)], BAD_INPUT)
+        return CommandError([_usage_fault(error, path)], BAD_INPUT)
     # Help and completion need none of these modules. If one of their errors was raised, they are imported already.
     from evenkeel.application.errors import EvenkeelError
     from evenkeel.validation import ConfigError
@@ -80,11 +85,11 @@ def _expected(error: Exception) -> CommandError | None:
     return CommandError([str(error)], CANNOT_READ) if isinstance(error, EvenkeelError) else None
 
 
-def _usage_fault(error: typer.TyperException) -> str:
+def _usage_fault(error: typer.TyperException, path: str) -> str:
     """Return one line about a wrong command, option or argument, with the command that lists the right ones."""
     text = " ".join(error.format_message().split()).rstrip(".?").replace(" Value error,", "")  # pydantic's prefix
     context = getattr(error, "ctx", None)
-    return f"{text[:1].lower()}{text[1:]}: see {context.command_path if context else 'evenkeel'} -h"
+    return f"{text[:1].lower()}{text[1:]}: see {context.command_path if context else path} -h"
 
 
 def _form(words: Sequence[str]) -> Output:

@@ -20,7 +20,7 @@ from evenkeel.texts.english import problem_text
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.actions import plan_of_stack
 from evenkeel_cli.answers import group_names, print_plan
-from evenkeel_cli.inputs import file_name, read_growths, read_moment, read_text, read_yaml
+from evenkeel_cli.inputs import file_name, read_growths, read_moment, read_namespaces, read_text, read_yaml
 from evenkeel_cli.objects import objects_of, read_objects
 from evenkeel_cli.proposals import Target, heading, lines, propose_marks, propose_places
 from evenkeel_cli.state_file import StateFile
@@ -71,8 +71,7 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     if namespace is not None:
         if file:
             fail(["--namespace reads one namespace of a cluster: leave it out with -f"])
-        of_namespace = read_model(ClusterFile, {"namespaces": [namespace]}, "--namespace")
-        policy = policy.model_copy(update={"namespaces": of_namespace.namespaces})
+        policy = policy.model_copy(update={"namespaces": read_namespaces([namespace])})
     before = StateFile.read(read_text(state), file_name(state)) if state is not None else StateFile()
     moment = read_moment(now)
     requests = (*read_growths("--grow", grow, 1, moment), *read_growths("--shrink", shrink, -1, moment))
@@ -107,6 +106,9 @@ def _advice(
     kinds = (kind for name in policy.flavours for kind in FLAVOURS[name].scalables)
     sought = ", ".join(f"{kind.plural}.{kind.group}" for kind in kinds)
     where = f"context {target.context}" if target.context else target.kubeconfig or "the files"
+    if policy.namespaces:
+        named = f"namespace {', '.join(policy.namespaces)} of {where}"
+        return [f"no node group in {named}: looked for {sought}: name another namespace, or none for all namespaces"]
     nothing = f"no node group in {where}: looked for {sought}: name the API server or file that has them"
     places = _places(texts, target)
     return places, () if places else (nothing,)

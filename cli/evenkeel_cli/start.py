@@ -10,15 +10,12 @@ _INTERRUPTED = 130  # the exit code of shells for an interrupt
 
 def _end(*_: object) -> None:
     """End at once. During imports, an exception could be lost, or could print more than one line."""
-    _report()
-    os._exit(_INTERRUPTED)
-
-
-def _report() -> None:
+    _signal.signal(_signal.SIGINT, _signal.SIG_IGN)  # a second interrupt must not print a second line
     try:  # noqa: SIM105 (contextlib is not imported yet)
         os.write(2, b"evenkeel: interrupted\n")
     except OSError:
         pass  # standard error is closed or full, but the exit code remains
+    os._exit(_INTERRUPTED)
 
 
 # Before anything else is imported. A shell lets a background job ignore interrupts; that remains.
@@ -70,5 +67,4 @@ def main() -> None:
     except BaseException as end:
         if not _is_interrupt(end):
             raise
-        _report()
-        sys.exit(_INTERRUPTED)
+        _end()

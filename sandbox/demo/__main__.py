@@ -10,7 +10,7 @@ signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
 
 def main() -> NoReturn:
-    """Play a demo and end the process: 0 done, 1 a function failed, 130 interrupted. A closed pipe is no error."""
+    """Play a demo and end the process: 0 done, 1 it failed, 130 interrupted. A closed pipe is no error."""
     try:
         print("Starting clusters, AWS endpoints and Evenkeel's functions (about 3 seconds)", flush=True)
         if sys.argv[1:] == ["all"]:
@@ -22,6 +22,9 @@ def main() -> NoReturn:
         sys.exit(play(open_console()))
     except BrokenPipeError:
         os._exit(0)  # nothing may flush into the pipe at the end
+    except OSError as error:
+        print(f"the demo ends: {error.strerror or error}", file=sys.stderr)
+        os._exit(1)  # nothing may flush to a full disk at the end
 
 
 if __name__ == "__main__":

@@ -87,6 +87,25 @@ def test_a_kubeconfig_with_a_duplicate_key_is_read_as_kubectl_reads_it(world: Wo
     assert result.exit_code == 0, result.output
 
 
+@pytest.mark.parametrize("command", [("plan", "-o", "json"), ("objects",), ("discover", "cluster-api")])
+@pytest.mark.parametrize("proxy", ["socks5://user:secret@127.0.0.1:1", "ftp://x", "::::", "http://["])
+def test_a_proxy_that_cannot_be_used_is_exit_two_and_one_line(
+    world: World, tmp_path: Path, command: tuple[str, ...], proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    api = world.clusters["cluster-api"].api
+    result = run(tmp_path, api, command=command, **{"proxy-url": proxy})
+    assert result.exit_code == 2
+    assert "secret" not in result.output
+    if "json" in command:
+        (line,) = json.loads(result.stdout)["error"]["messages"]
+    else:
+        assert result.stdout == ""
+        (line,) = result.stderr.splitlines()
+    assert "cluster.proxy-url" in line
+
+
 @pytest.mark.parametrize(
     ("change", "fault", "says"),
     [
@@ -151,6 +170,17 @@ def test_a_cluster_without_node_groups_is_the_same_answer_in_each_form(tmp_path:
         assert isinstance(document, dict)
         assert (document["pools"], document["proposals"]) == ([], [])
         assert document["error"] == {"code": 4, "messages": [says]}
+
+
+def test_a_namespace_without_node_groups_is_named(world: World, tmp_path: Path) -> None:
+    api, record = world.clusters["cluster-api"].api, tmp_path / "record.yaml"
+    record.write_text("{pools: {discover: similar}, namespaces: [nope]}", encoding="utf-8")
+    for arguments in (("-n", "nope"), ("--record", str(record))):
+        found = run(tmp_path, api, "--context", "sandbox", *arguments)
+        assert found.exit_code == 4
+        *_, says = found.stdout.splitlines()
+        assert says.startswith("no node group in namespace nope of context sandbox: looked for machinedeployments.")
+        assert says.endswith(": name another namespace, or none for all namespaces")
 
 
 @pytest.mark.parametrize(

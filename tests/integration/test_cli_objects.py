@@ -98,7 +98,15 @@ def test_only_the_named_namespaces_are_read(world: World, tmp_path: Path) -> Non
     assert collected(api, tmp_path, "-n", "elsewhere") == []
     everywhere = collected(api, tmp_path)
     assert collected(api, tmp_path, "-n", "elsewhere", "-n", "demo") == everywhere
-    assert run("objects", api, tmp_path, "-n", "").exit_code == 2
+    assert collected(api, tmp_path, "-n", "demo", "-n", "demo") == everywhere
+
+
+@pytest.mark.parametrize("command", ["objects", "plan"])
+@pytest.mark.parametrize("name", ["", "Bad NS", "Bad_NS", "ä", "%2e", "prod?limit=1", "a/b", "../..", "a" * 64])
+def test_a_name_that_no_namespace_can_have_is_refused(world: World, tmp_path: Path, command: str, name: str) -> None:
+    found = run(command, world.clusters["cluster-api"].api, tmp_path, "-n", name)
+    assert (found.exit_code, found.stdout, found.stderr.count("\n")) == (2, "", 1)
+    assert "--namespace is " in found.stderr
 
 
 def test_machines_that_may_not_be_listed_are_reported_and_left_out(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """`make demo` and `make demo-all`, as fast as the machine allows."""
 
+import os
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -15,6 +17,11 @@ from sandbox.demo.stage import POOL, Act, Stage
 from sandbox.template import ROOT
 
 _DEMO = (sys.executable, "-m", "sandbox.demo")
+
+
+def _default() -> None:
+    """A test in the background ignores interrupts. A program that it starts would, too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _played(demo: Callable[..., Stage], acts: Sequence[Act], minutes: float) -> tuple[Stage, str]:
@@ -71,6 +78,26 @@ def test_a_closed_pipe_ends_it_silently(lines: int) -> None:
         assert all(demo.stdout.readline() for _ in range(lines))
         demo.stdout.close()
         assert (demo.wait(60), demo.stderr.read()) == (0, b"")
+
+
+def test_a_full_disk_is_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        demo = subprocess.run(_DEMO, stdout=full, stderr=subprocess.PIPE, cwd=ROOT, check=False)
+    assert (demo.returncode, demo.stderr) == (1, b"the demo ends: No space left on device\n")
+
+
+def test_make_ends_a_demo_that_missed_the_interrupt(tmp_path: Path) -> None:
+    (tmp_path / "python").write_text("#!/bin/sh\ntrap '' INT\necho started\nexec sleep 60\n", encoding="utf-8")
+    (tmp_path / "python").chmod(0o755)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = ("make", "--old-file=setup", "demo", f"BIN={tmp_path}")
+    with subprocess.Popen(command, **pipes, cwd=ROOT, start_new_session=True, preexec_fn=_default) as demo:
+        assert demo.stdout is not None
+        assert demo.stdout.readline() == b"started\n"
+        os.killpg(demo.pid, signal.SIGINT)
+        output, error = demo.communicate(timeout=30)  # all processes have ended, because both pipes are closed
+    assert demo.returncode in (2, -signal.SIGINT)
+    assert (output, error.count(b"\n") <= 1) == (b"", True), error
 
 
 @pytest.mark.parametrize("lines", [1, 6])

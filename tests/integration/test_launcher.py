@@ -84,6 +84,16 @@ def test_where_env_cannot_block_a_signal_the_console_script_starts_all_the_same(
     assert (end.stdout.decode().split("\n")[1], end.stderr) == (f"{folder / 'evenkeel'}|plan|", b"")
 
 
+def test_the_folder_is_found_without_path_and_by_path(folder: Path) -> None:
+    alone = ran(folder / "evenkeel", "plan", PATH="")
+    assert (alone.stdout.decode().split("\n")[1], alone.stderr) == (f"{folder / 'evenkeel'}|plan|", b"")
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    by_path = ran("bash", "evenkeel", "plan", PATH=path)
+    assert (by_path.stdout.decode().split("\n")[1], by_path.stderr) == ("evenkeel|plan|", b"")
+    here = ran("sh", "-c", 'cd "$0" && sh evenkeel plan', folder)
+    assert (here.stdout.decode().split("\n")[1], here.stderr) == ("evenkeel|plan|", b"")
+
+
 def test_the_checkout_has_the_launcher_under_both_names() -> None:
     for name in ("evenkeel", "kubectl-evenkeel"):
         installed = INSTALLED.with_name(name)
@@ -110,6 +120,16 @@ def test_an_interrupt_that_cannot_be_reported_keeps_its_exit_code(closed: str) -
     script = INSTALLED.with_name("evenkeel-python")
     end = ran("sh", "-c", f'exec "$0" evenkeel --version {closed}', script, before=_pending)
     assert (end.returncode, end.stdout, end.stderr) == (130, b"", b"")
+
+
+def test_an_interrupt_while_one_is_reported_prints_no_second_line() -> None:
+    program = (
+        "import os, signal\nfrom evenkeel_cli import start\nwrite = os.write\n"
+        "def interrupted_again(*words):\n  write(*words)\n  os.kill(os.getpid(), signal.SIGINT)\n"
+        "os.write = interrupted_again\nos.kill(os.getpid(), signal.SIGINT)"
+    )
+    end = ran(sys.executable, "-c", program)
+    assert (end.returncode, end.stdout, end.stderr) == (130, b"", _INTERRUPTED)
 
 
 def test_an_interrupt_that_an_import_turns_into_another_error_is_one_line() -> None:

@@ -124,6 +124,8 @@ def _line(where: str, fault: dict[str, Any], json_schema: Callable[[], dict[str,
     problem = _PROBLEMS.get(kind.partition("_")[0], str(fault["msg"]).removeprefix("Value error, "))
     if kind == "too_short" and not fault["input"]:
         problem = "empty: write one or more"
+    if kind == "string_too_short" and not fault["input"]:
+        problem = "empty: write a value"
     if loc in (*_ACCESSES, ("shoot_relief",)) or (loc and loc[-1] in _SECRET):
         return f"{where}: {path}: {problem}"
     if kind == "value_error" and fault["input"] is None:

@@ -78,6 +78,39 @@ def test_a_zone_of_no_cluster_is_refused_with_the_reason(monkeypatch: pytest.Mon
     assert ran.stderr == "evenkeel: fence-zone touches none of these clusters: nothing is done\n"
 
 
+def test_a_selector_of_no_cluster_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = type_(monkeypatch, Stack({}), "fence-zone --zone z --for 2h -l env=nope --yes")
+    assert ran.exit_code == 2
+    assert ran.stderr == "evenkeel: selector is 'env=nope': no registered cluster has such labels\n"
+
+
+@pytest.mark.parametrize(("options", "named"), [("", ["a", "b"]), ("--unhealthy", ["a"])])
+def test_names_of_unhealthy_clusters_are_without_the_others(
+    options: str, named: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = {"ok": True, "action": "status", "message": "", "incident": True, "counts": {"clusters": 2}}
+    answer |= {"clusters": [{"cluster": "a", "ok": True}], "others": {"well": ["b"], "paused": []}}
+    monkeypatch.setattr(stack_client, "ask", lambda *_: answer)
+    ran = CliRunner().invoke(app, ["status", "--stack", "s", "-o", "name", *options.split()])
+    assert (ran.exit_code, ran.stdout.split()) == (4, named)
+
+
+def test_names_of_an_explanation_are_the_clusters_with_incidents_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    incidents = [{"cluster": "a"}, {"cluster": "b"}, {"cluster": "a"}]
+    answer = {"ok": True, "action": "explain", "message": "", "counts": {"clusters": 3}, "incidents": incidents}
+    monkeypatch.setattr(stack_client, "ask", lambda *_: answer)
+    ran = CliRunner().invoke(app, ["explain", "--stack", "s", "-o", "name"])
+    assert (ran.exit_code, ran.stdout) == (0, "a\nb\n")
+
+
+def test_an_option_with_a_value_that_it_does_not_take_names_the_command() -> None:
+    ran = CliRunner().invoke(app, ["status", "--stack", "s", "--watch=1"], prog_name="evenkeel")
+    assert (ran.exit_code, ran.stderr) == (
+        2,
+        "evenkeel: option '--watch' does not take a value: see evenkeel status -h\n",
+    )
+
+
 def test_a_cluster_that_does_not_answer_is_in_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """A zone that is out, by a script: some cluster keeps growing there, and the script must know."""
 

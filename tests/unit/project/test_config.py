@@ -205,6 +205,7 @@ class TestClusterRecord:
             ({"id": "a/b"}, "id is 'a/b'"),
             ({"id": "a\n"}, "id is 'a\\n'"),
             ({"flavours": []}, "flavours is '[]'"),
+            ({"pools": [{"name": "", "selector": {"a": "b"}}]}, ".name is '': empty: write a value"),
             ({"flavours": ["mesos"]}, "flavours.0 is 'mesos'"),
             ({"flavours": [5]}, "'gardener', 'cluster-api' or 'openshift'"),
             ({"flavours": [None]}, "'gardener', 'cluster-api' or 'openshift'"),

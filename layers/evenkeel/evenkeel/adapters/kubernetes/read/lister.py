@@ -29,7 +29,7 @@ class ObjectLister:
         self, api: KubernetesApi, namespaces: Iterable[str] | None, remaining: Remaining, allowance: Allowance | None
     ) -> None:
         self._api = api
-        self._namespaces = tuple(namespaces or ())
+        self._namespaces = tuple(dict.fromkeys(namespaces or ()))  # a repeated name would list its objects twice
         self._remaining = remaining
         self._allowance = allowance
         self.refused: set[Kind] = set()  # kinds that the check omits, because listing them is forbidden
