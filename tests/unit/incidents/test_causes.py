@@ -211,6 +211,47 @@ def test_a_zone_is_told_to_be_fenced_once_it_is_in_each_cluster() -> None:
     assert cause_todo(cause, NOW).endswith("fence it")
 
 
+def dry(each: ClusterIncident) -> ClusterIncident:
+    return replace(each, incident=replace(each.incident, in_dry_run=True))
+
+
+def test_no_fence_is_claimed_or_proposed_where_all_clusters_are_in_dry_run() -> None:
+    (cause,) = causes_of(map(dry, ZONE_A))
+    assert cause_todo(cause, NOW).startswith("These clusters are in dry run: Evenkeel writes nothing there. Check")
+    assert cause_command(cause, "ek") == "evenkeel explain --stack ek --cluster a --pool capi/prod/workers"
+    (cause,) = causes_of(map(dry, of_pools("d")))
+    assert cause_todo(cause, NOW).startswith("This cluster is in dry run: Evenkeel writes nothing there.")
+    (cause,) = causes_of(dry(everywhere(name)) for name in "def")
+    assert "These clusters are in dry run: Evenkeel writes nothing there. To recover" in cause_todo(cause, NOW)
+
+
+def test_a_cause_says_how_many_of_its_pools_are_in_dry_run() -> None:
+    fence = "evenkeel fence-zone --stack ek --zone-id euc1-az2 --all --for 2h"
+    for number, words in ((1, "1 of 3 pools is in dry run"), (2, "2 of 3 pools are in dry run")):
+        (cause,) = causes_of([*map(dry, ZONE_A[:number]), *ZONE_A[number:]])
+        assert f"{words}: Evenkeel writes nothing there. In the other pools it fences" in cause_todo(cause, NOW)
+        assert cause_command(cause, "ek") == fence
+        ends = [replace(each, incident=replace(each.incident, fenced_until=NOW + MINUTE)) for each in cause.incidents]
+        assert "so no other group grows there" in cause_todo(replace(cause, incidents=tuple(ends)), NOW)
+    (cause,) = causes_of(ZONE_A)
+    assert "dry run" not in cause_todo(cause, NOW)
+
+
+@pytest.mark.parametrize(("cluster", "pool", "is_dry"), [(True, None, True), (True, False, False), (False, True, True)])
+def test_an_incident_of_a_pool_in_dry_run_says_that_nothing_is_written(
+    cluster: bool, pool: bool | None, is_dry: bool
+) -> None:
+    house = House(dry_run=cluster, pools=[{"name": "workers", "min": 3, "max": 12, "dry_run": pool}])
+    for zone in "abc":
+        house.cluster.change(key(zone), requested=4, running=2, machines=())
+        house.fail(zone)
+    house.rebalance("demo", "schedule", plenty)
+    (opened,) = [event for kind, event in house.bus.published if kind == "Incident Opened"]
+    for told in (opened, *house.ask("status")["incidents"], *house.ask("status", None)["clusters"][0]["incidents"]):
+        assert ("In dry run Evenkeel writes nothing here" in told["todo"]) is is_dry
+        assert ("Evenkeel keeps retrying" in told["todo"]) is not is_dry
+
+
 def test_an_incident_knows_when_its_zones_are_fenced_by_hand() -> None:
     house = House()
     ends = []

@@ -39,6 +39,10 @@ def incident_headline(incident: Incident, now: datetime) -> str:
 
 def todo(incident: Incident) -> str:
     """Return what an operator can do. It has no full stop, because a command follows it."""
+    return fill(_todo(incident), {"dry": "In dry run Evenkeel writes nothing here" if incident.in_dry_run else ""})
+
+
+def _todo(incident: Incident) -> str:
     if _waits_only_for_order(incident):
         return str(texts()["missing"]["not_reordered"])
     if incident.kind is IncidentKind.MISSING and incident.is_rollout:
@@ -101,12 +105,23 @@ def cause_text(cause: Cause, now: datetime) -> str:
 
 def cause_todo(cause: Cause, now: datetime) -> str:
     """Return what an operator can do about a cause, without a full stop."""
+    dry = _dry_run_of(cause)
     if cause.kind is not CauseKind.ZONE:
-        return todo(cause.worst)
+        return fill(_todo(cause.worst), {"dry": dry})
     until = cause.fenced_until
     is_fenced = until is not None and now < until
     scope = "this cluster" if len(cause.clusters) == 1 else "every cluster that has the zone"
-    return fill(texts()["causes"]["zone"]["fenced" if is_fenced else "todo"], {"until": until or now, "scope": scope})
+    text = "dry" if cause.is_in_dry_run else "fenced" if is_fenced else "todo"
+    return fill(texts()["causes"]["zone"][text], {"until": until or now, "scope": scope, "dry": dry})
+
+
+def _dry_run_of(cause: Cause) -> str:
+    """Return which pools of a cause are in dry run; empty if none is."""
+    dry = cause.in_dry_run
+    whose = f"{dry} of {len(cause.incidents)} pools {'is' if dry == 1 else 'are'}"
+    if cause.is_in_dry_run:
+        whose = "This cluster is" if len(cause.clusters) == 1 else "These clusters are"
+    return f"{whose} in dry run: Evenkeel writes nothing there" if dry else ""
 
 
 def zone_todo_of_alert() -> str:
@@ -115,8 +130,8 @@ def zone_todo_of_alert() -> str:
 
 
 def cause_command(cause: Cause, stack: str, selector: str = "") -> str:
-    """Return the command to run: for the selected clusters or the only one; for the worst if the cause is no zone."""
-    if cause.kind is not CauseKind.ZONE:
+    """Return the command to run: for the selected clusters or the only one; for the worst if no fence helps."""
+    if cause.kind is not CauseKind.ZONE or cause.is_in_dry_run:
         return command_line(cause.worst, cause.clusters[0], stack)
     name = cause.subject.rpartition("/")[2]
     form = "name" if name in cause.zone_names else "id"

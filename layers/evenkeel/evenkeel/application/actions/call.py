@@ -182,7 +182,8 @@ class Call:
             since = unreachable.since if unreachable is not None and not unreachable.is_over else self.now
             health = evaluate_unread(known, kind_of(error), str(error), since, self.now, timedelta())
             return Evaluated(stored=stored, cluster_health=health, now=self.now, unread=str(error))
-        health = evaluate(known, preview.plan, {**stored.state.groups, **preview.plan.states}, after)
+        dry = {pool.id for pool in self.dry_pools(stored, preview.plan.pools)}
+        health = evaluate(known, preview.plan, {**stored.state.groups, **preview.plan.states}, after, dry)
         if not stored.control.is_paused(self.now):  # scheduled checks may have stopped, although this read succeeded
             checked_at = self.ports.store.checked_at()
             interval = checked_at.interval(self.cluster, stored.record.scan_interval)

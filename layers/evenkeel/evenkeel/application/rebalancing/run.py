@@ -309,13 +309,12 @@ class Run:
     def _store_health(self) -> None:
         """Store and notify the cluster's health, and write it into the status ConfigMap if its content has changed."""
         before, place, cluster = self.stored.cluster_health, self._record.status_configmap, self.summary.cluster
-        health = with_pending_changes(
-            evaluate(before, self.plan, self.run_state.groups, self._record.opens_trouble_after)
-        )
+        dry = {pool.id for pool in self.plan.pools if self._is_dry(pool)}
+        after = self._record.opens_trouble_after
+        health = with_pending_changes(evaluate(before, self.plan, self.run_state.groups, after, dry))
         now, status = self.ports.clock.now(), None
         document: dict[str, Any] = {}
         if place is not None:
-            dry = {pool.id for pool in self.plan.pools if self._is_dry(pool)}
             document = status_document(cluster, self.plan, self.outcomes, health, dry)
             status = is_to_be_shown(before.published_status, document, place, now)
         versions = self.stored.versions

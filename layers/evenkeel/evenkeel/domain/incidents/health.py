@@ -35,7 +35,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from evenkeel.domain.model.demand import Advice
-from evenkeel.domain.model.groups import GroupKey, State, is_outage
+from evenkeel.domain.model.groups import GroupKey, PoolId, State, is_outage
 from evenkeel.domain.model.incidents import Change, ClusterHealth, Incident, IncidentChange, IncidentKind, Notified
 from evenkeel.domain.model.past_orders import BlockedPods, IneffectiveOrder
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
@@ -62,7 +62,9 @@ Groups = Mapping[GroupKey, GroupState]
 """The state of each group that is stored with this plan."""
 
 
-def evaluate(before: ClusterHealth, plan: Plan, groups: Groups, delay: timedelta) -> ClusterHealth:
+def evaluate(
+    before: ClusterHealth, plan: Plan, groups: Groups, delay: timedelta, dry: Collection[PoolId] = ()
+) -> ClusterHealth:
     """Return the health of a cluster for which this check has made a plan.
 
     Args:
@@ -70,6 +72,7 @@ def evaluate(before: ClusterHealth, plan: Plan, groups: Groups, delay: timedelta
         plan: The plan.
         groups: The stored state of the groups.
         delay: How long a node must be missing before an incident opens, if another group can request the node instead.
+        dry: The pools in dry run.
     """
     known = {incident.key: incident for incident in before.incidents}
     incidents: list[Incident] = []
@@ -80,6 +83,8 @@ def evaluate(before: ClusterHealth, plan: Plan, groups: Groups, delay: timedelta
             continue
         check = _PoolCheck(pool=pool, groups=groups, known=known, now=plan.now, delay=delay, demand=plan.demand)
         incidents += check.incidents()
+    names = {str(pool) for pool in dry}
+    incidents = [replace(incident, in_dry_run=incident.pool in names) for incident in incidents]
     return before.with_incidents([*incidents, *_two_autoscalers(known, plan)])
 
 
