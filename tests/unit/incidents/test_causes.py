@@ -362,6 +362,29 @@ def test_a_fenced_group_is_not_said_to_need_no_change() -> None:
         assert calm not in told
 
 
+def test_the_command_of_a_pool_leads_to_its_incidents_and_what_to_do() -> None:
+    house = House()
+    for zone in "abc":
+        house.cluster.change(key(zone), requested=4, running=2, machines=())
+        house.fail(zone)
+    house.settle()
+    (incident,) = house.ask("status")["incidents"]
+    assert incident["command"].endswith(f"--pool {incident['pool']}")
+    answer = house.ask("explain", pool=incident["pool"])
+    assert answer["incidents"] == [incident]
+    first, remedy, *others = answer["sentences"]
+    assert first.startswith(incident["message"].rstrip("."))
+    assert remedy == f"What to do: {incident['todo']} ({incident['runbook']})."
+    assert others[0].startswith("Pool ")
+
+
+def test_explain_of_a_pool_leaves_out_incidents_of_other_pools() -> None:
+    house = House()
+    answer = house.ask("explain", pool="workers")
+    assert "incidents" not in answer
+    assert answer["sentences"][0].startswith("Pool ")
+
+
 def test_status_page_and_explain_link_to_the_runbooks_by_url() -> None:
     html = document(page_of_status(FLEET, "x", NOW))
     assert f'<a href="{RUNBOOKS}#unreachable" rel="noreferrer">Runbook</a>' in html

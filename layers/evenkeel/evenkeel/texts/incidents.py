@@ -59,8 +59,10 @@ def explains(incident: Incident) -> bool:
 
 def command_line(incident: Incident, cluster: str, stack: str) -> str:
     """Return the command to run, quoted for a shell."""
-    action, *options = _text(incident, "command").split()
-    options = [fill(option, {"pool": incident.pool}) for option in options]
+    facts = {"pool": incident.pool, "stack": stack}
+    action, *options = [fill(word, facts) for word in _text(incident, "command").split()]
+    if action == "aws":
+        return shlex.join([action, *options])
     return shlex.join(["evenkeel", action, "--stack", stack, "--cluster", cluster, *options])
 
 
