@@ -191,7 +191,7 @@ def test_three_pools_of_one_cluster_share_a_zone_which_is_fenced_there_only() ->
     (cause,) = causes_of([*of_pools("d"), missing("d", "b"), of_kind("d", IncidentKind.REFUSED, pool="x/y/z")])
     assert cause_text(cause, NOW).startswith("zone euc1-az2 (a): 3 pools of 1 cluster, 6 nodes missing for 6 min")
     assert cause_command(cause, "ek") == "evenkeel fence-zone --stack ek --zone-id euc1-az2 --cluster d --for 2h"
-    assert cause_todo(cause, NOW).endswith("To stop scale-up there in this cluster, fence it")
+    assert cause_todo(cause, NOW).endswith("long outage, stop scale-up there in this cluster")
     assert found(*of_pools("d", count=2)) == {}
 
 
@@ -203,12 +203,15 @@ def test_the_fence_that_a_status_proposes_has_its_selector() -> None:
 def test_a_zone_is_told_to_be_fenced_once_it_is_in_each_cluster() -> None:
     fenced = [replace(each.incident, fenced_until=NOW + number * MINUTE) for number, each in enumerate(ZONE_A, 30)]
     (cause,) = causes_of(replace(each, incident=one) for each, one in zip(ZONE_A, fenced, strict=True))
-    assert cause_todo(cause, NOW).startswith("The zone is fenced until 2026-01-15T12:30:00Z, so no group grows there.")
-    assert cause_todo(cause, NOW + 31 * MINUTE).endswith(
-        "To stop scale-up there in every cluster that has the zone, fence it"
+    assert cause_todo(cause, NOW).startswith(
+        "No action is required: the zone is fenced until 2026-01-15T12:30:00Z, so no group grows there."
+    )
+    assert cause_todo(cause, NOW + 31 * MINUTE) == (
+        "No action is required: Evenkeel fences each group that fails there, and retries. "
+        "If the provider reports a long outage, stop scale-up there in every cluster that has the zone"
     )
     (cause,) = causes_of([ZONE_A[0], *(replace(each, incident=fenced[1]) for each in ZONE_A[1:])])
-    assert cause_todo(cause, NOW).endswith("fence it")
+    assert cause_todo(cause, NOW).endswith("stop scale-up there in every cluster that has the zone")
 
 
 def dry(each: ClusterIncident) -> ClusterIncident:
@@ -229,10 +232,14 @@ def test_a_cause_says_how_many_of_its_pools_are_in_dry_run() -> None:
     fence = "evenkeel fence-zone --stack ek --zone-id euc1-az2 --all --for 2h"
     for number, words in ((1, "1 of 3 pools is in dry run"), (2, "2 of 3 pools are in dry run")):
         (cause,) = causes_of([*map(dry, ZONE_A[:number]), *ZONE_A[number:]])
-        assert f"{words}: Evenkeel writes nothing there. In the other pools it fences" in cause_todo(cause, NOW)
+        assert f"{words}: Evenkeel writes nothing there. In the other pools no action is required" in cause_todo(
+            cause, NOW
+        )
         assert cause_command(cause, "ek") == fence
         ends = [replace(each, incident=replace(each.incident, fenced_until=NOW + MINUTE)) for each in cause.incidents]
-        assert "so no other group grows there" in cause_todo(replace(cause, incidents=tuple(ends)), NOW)
+        assert "In the other pools no action is required: the zone is fenced until" in cause_todo(
+            replace(cause, incidents=tuple(ends)), NOW
+        )
     (cause,) = causes_of(ZONE_A)
     assert "dry run" not in cause_todo(cause, NOW)
 
@@ -271,7 +278,7 @@ def test_status_begins_with_causes_and_folds_their_clusters() -> None:
         "critical  zone eu-central-1a: 3 clusters, 11 nodes missing (8 of them in several zones) for 23 min, since 2026"
     )
     assert lines[1] == "  prod-eu-01, prod-eu-03, prod-eu-04"
-    assert "What to do: Check the provider's status of this zone." in lines[2]
+    assert "What to do: No action is required: Evenkeel fences each group" in lines[2]
     assert lines[2].endswith("evenkeel fence-zone --stack NAME --zone eu-central-1a --all --for 2h")
     assert lines[3].startswith("warning   unreachable: 3 clusters for 34 min")
     assert lines[-2] == "evenkeel explain prints each message and what to do"
