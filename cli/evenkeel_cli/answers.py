@@ -17,6 +17,7 @@ from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import ago, counted, rfc3339, without_request_ids
+from evenkeel.texts.incidents import outage_text
 from evenkeel.texts.pool_numbers import MOST_NAMED, some_names
 from evenkeel_cli.terminal import Output, cell, say, say_document, shortened, table, terminal
 
@@ -108,7 +109,11 @@ def alike(answers: Iterable[_Json]) -> dict[str, str]:
 
 
 def _overview(console: Console, answer: _Json) -> None:
-    """Print the causes, then one line per other cluster with an incident, and one line for all others."""
+    """Print an outage and the causes, then one line per other cluster with an incident, and one line for all others."""
+    affected = [(cluster["cluster"], each) for cluster in answer["clusters"] for each in cluster.get("incidents", ())]
+    affected.sort(key=lambda of_cluster: -of_cluster[1]["missing"])
+    if out := [f"{cluster}/{each['pool'].rpartition('/')[2]}" for cluster, each in affected if each["outage"]]:
+        _line(console, outage_text(out), "bold red")
     _causes_of_clusters(console, answer)
     incidents = [cluster for cluster in answer["clusters"] if cluster["state"] == "incident"]
     failing = [cluster for cluster in incidents if not cluster.get("folded")]

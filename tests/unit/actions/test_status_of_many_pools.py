@@ -132,7 +132,7 @@ def test_a_zone_of_several_pools_is_named_with_its_fence_before_the_pools() -> N
         "critical  zone a: 26 pools of 1 cluster, 52 nodes missing for 7 min, since 2026-01-15T12:00"
     )
     assert lines[2].startswith("  team-01, team-02, team-04, ")
-    assert lines[3].endswith("fence it: evenkeel fence-zone --stack NAME --zone a --cluster demo --for 2h")
+    assert lines[3].endswith("in this cluster: evenkeel fence-zone --stack NAME --zone a --cluster demo --for 2h")
     assert not [line for line in lines[4:] if line.startswith(("critical", "  What to do"))]
     assert [line.split()[0] for line in lines if " a probing" in line and "missing" in line] == [
         *(name(number) for number in (1, 2, 4, 5, 7, 8, 10, 11, 13, 14)),

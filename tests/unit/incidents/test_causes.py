@@ -273,7 +273,8 @@ def test_an_incident_knows_when_its_zones_are_fenced_by_hand() -> None:
 
 
 def test_status_begins_with_causes_and_folds_their_clusters() -> None:
-    lines = printed(FLEET)
+    first, *lines = printed(FLEET)
+    assert first == "outage: no zone is known to deliver for prod-eu-02/workers"
     assert lines[0].startswith(
         "critical  zone eu-central-1a: 3 clusters, 11 nodes missing (8 of them in several zones) for 23 min, since 2026"
     )

@@ -1,6 +1,7 @@
 """The texts of incidents: the state, the remedy, the command and the runbook."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -9,6 +10,8 @@ from evenkeel.domain.model.incidents import Incident, IncidentKind
 from evenkeel.domain.model.offerings import OWN_ACCOUNT
 from evenkeel.domain.model.reasons import Fact
 from evenkeel.texts.english import counted, fill, lasting, problem_text, texts
+
+_MOST_OUT = 2  # pools that an outage names
 
 
 def incident_text(incident: Incident, now: datetime) -> str:
@@ -64,6 +67,13 @@ def command_line(incident: Incident, cluster: str, stack: str) -> str:
     if action == "aws":
         return shlex.join([action, *options])
     return shlex.join(["evenkeel", action, "--stack", stack, "--cluster", cluster, *options])
+
+
+def outage_text(pools: Sequence[str]) -> str:
+    """Return the text for pools whose zones are all fenced or probing. It names two of them, as cluster/pool."""
+    named, more = pools[:_MOST_OUT], len(pools) - _MOST_OUT
+    others = f" and {counted(more, 'other pool')}" if more > 0 else ""
+    return f"outage: no zone is known to deliver for {', '.join(named)}{others}"
 
 
 def sharers(clusters: int, pools: int) -> str:

@@ -175,11 +175,11 @@ class Section:
         return sum(incident.missing for incident in self.incidents)
 
     @property
-    def outages(self) -> int:
-        """Return the number of pools without a zone that is known to deliver nodes."""
-        if self.pools:
-            return sum(pool.is_out for pool in self.pools)
-        return sum(incident.is_outage for incident in self.incidents)
+    def outages(self) -> list[str]:
+        """Return the pools without a zone that is known to deliver nodes, as cluster/pool."""
+        pools = [pool.name for pool in self.pools if pool.is_out]
+        pools = pools if self.pools else [incident.pool for incident in self.incidents if incident.is_outage]
+        return [f"{self.name}/{pool}" for pool in pools]
 
 
 class CauseView(Answer):
