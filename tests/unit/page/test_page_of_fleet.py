@@ -69,8 +69,8 @@ def test_clusters_are_listed_worst_first_with_a_link_to_their_card() -> None:
 
 def test_the_headline_counts_missing_nodes_and_unknown_clusters() -> None:
     assert headline(FLEET) == (
-        "10 of 40 clusters with incidents, 16 nodes missing; outage: no zone is known to deliver for prod-eu-02/workers; "
-        "1 not checked yet; 2 paused; 27 well; 3 in dry run"
+        "10 of 40 clusters with incidents, 16 nodes missing; "
+        "outage: no zone is known to deliver for prod-eu-02/workers; 1 not checked yet; 2 paused; 27 well; 3 in dry run"
     )
 
 
