@@ -17,7 +17,7 @@ from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import ago, counted, rfc3339, without_request_ids
-from evenkeel.texts.incidents import outage_text
+from evenkeel.texts.incidents import KIND_NAMES, outage_text
 from evenkeel.texts.pool_numbers import MOST_NAMED, some_names
 from evenkeel_cli.terminal import Output, cell, say, say_document, shortened, table, terminal
 
@@ -185,7 +185,7 @@ def _remedies(console: Console, incidents: Iterable[_Json]) -> None:
     for (severity, kind, todo, runbook), alike in groups.items():
         missing = sum(incident["missing"] for incident in alike)
         pools = some_names([incident["pool"].rpartition("/")[2] for incident in alike if incident["pool"]])
-        what = f"{counted(missing)} missing" if missing else kind.replace("-", " ")
+        what = f"{counted(missing)} missing" if missing else KIND_NAMES.get(kind, kind).replace("-", " ")
         line = cell(f"{severity:{_SEVERITY_WIDTH}}", _SEVERITIES.get(severity, ""))
         line.append(printable(f"  {what}{f': {pools}' if pools else ''}"), style="not bold default")
         console.print(line, soft_wrap=True)

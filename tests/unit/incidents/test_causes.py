@@ -204,7 +204,7 @@ def test_a_zone_is_told_to_be_fenced_once_it_is_in_each_cluster() -> None:
     fenced = [replace(each.incident, fenced_until=NOW + number * MINUTE) for number, each in enumerate(ZONE_A, 30)]
     (cause,) = causes_of(replace(each, incident=one) for each, one in zip(ZONE_A, fenced, strict=True))
     assert cause_todo(cause, NOW).startswith(
-        "No action is required: the zone is fenced until 2026-01-15T12:30:00Z, so no group grows there."
+        "No action is required: the zone is fenced for another 30 min, so no group grows there."
     )
     assert cause_todo(cause, NOW + 31 * MINUTE) == (
         "No action is required: Evenkeel fences each group that fails there, and retries. "
@@ -237,7 +237,7 @@ def test_a_cause_says_how_many_of_its_pools_are_in_dry_run() -> None:
         )
         assert cause_command(cause, "ek") == fence
         ends = [replace(each, incident=replace(each.incident, fenced_until=NOW + MINUTE)) for each in cause.incidents]
-        assert "In the other pools no action is required: the zone is fenced until" in cause_todo(
+        assert "In the other pools no action is required: the zone is fenced for another" in cause_todo(
             replace(cause, incidents=tuple(ends)), NOW
         )
     (cause,) = causes_of(ZONE_A)
@@ -402,3 +402,19 @@ def test_status_page_and_explain_link_to_the_runbooks_by_url() -> None:
     house = fleet_house(40)
     house.operate = replace(house.operate, runbooks="https://wiki.example/evenkeel")
     assert house.ask("status", None)["causes"][0]["runbook"] == "https://wiki.example/evenkeel#capacity"
+
+
+def test_a_fence_names_the_command_that_lifts_it() -> None:
+    house = House()
+    message = house.ask("fence-zone", zone="a", **{"for": "2h"})["message"]
+    lift = "evenkeel fence-zone --stack NAME --cluster demo --zone a --for 0m"
+    assert message.endswith(f"To lift it: {lift}")
+    assert "no longer fenced" in house.ask("fence-zone", zone="a", **{"for": "0m"})["message"]
+
+
+def test_a_cluster_that_is_not_checked_has_this_name_in_its_status() -> None:
+    house = House()
+    house.store.save_checked_at(["demo"], NOW - timedelta(hours=1))
+    lines = printed(house.ask("status"))
+    assert "warning   not checked" in lines
+    assert "warning   stopped" not in lines

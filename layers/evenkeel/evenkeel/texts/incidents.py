@@ -9,8 +9,9 @@ from evenkeel.domain.incidents.causes import SHARED_BY, Cause, CauseKind
 from evenkeel.domain.model.incidents import Incident, IncidentKind
 from evenkeel.domain.model.offerings import OWN_ACCOUNT
 from evenkeel.domain.model.reasons import Fact
-from evenkeel.texts.english import counted, fill, lasting, problem_text, texts
+from evenkeel.texts.english import counted, duration, fill, lasting, problem_text, texts
 
+KIND_NAMES = {"stopped": "not checked"}  # kinds of incident that people know by another name
 _MOST_OUT = 2  # pools that an outage names
 
 
@@ -121,10 +122,10 @@ def cause_todo(cause: Cause, now: datetime) -> str:
     if cause.kind is not CauseKind.ZONE:
         return fill(_todo(cause.worst), {"dry": dry})
     until = cause.fenced_until
-    is_fenced = until is not None and now < until
+    left = duration((until - now).total_seconds()) if until is not None and now < until else ""
     scope = "this cluster" if len(cause.clusters) == 1 else "every cluster that has the zone"
-    text = "dry" if cause.is_in_dry_run else "fenced" if is_fenced else "todo"
-    return fill(texts()["causes"]["zone"][text], {"until": until or now, "scope": scope, "dry": dry})
+    text = "dry" if cause.is_in_dry_run else "fenced" if left else "todo"
+    return fill(texts()["causes"]["zone"][text], {"left": left, "scope": scope, "dry": dry})
 
 
 def _dry_run_of(cause: Cause) -> str:

@@ -9,9 +9,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from evenkeel.application.plan_documents import Number
 from evenkeel.domain.model.groups import State, is_outage
+from evenkeel.texts.incidents import KIND_NAMES
 from evenkeel.validation import Moment
 
-_NAMES = {"stopped": "not checked"}  # kinds of incident that people know by another name
 Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 
 
@@ -58,7 +58,7 @@ class IncidentView(Answer):
     @property
     def label(self) -> str:
         """Return the pool and the failure in two or three words."""
-        text = (self.failure_class or _NAMES.get(self.kind, self.kind)).replace("-", " ")
+        text = (self.failure_class or KIND_NAMES.get(self.kind, self.kind)).replace("-", " ")
         return f"{self.pool}: {text}" if self.pool else text
 
 
