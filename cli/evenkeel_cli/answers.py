@@ -319,7 +319,7 @@ def _one_line_each(console: Console, pools: Iterable[_Json], incidents: Iterable
     def lacking(pool: _Json) -> int:
         return max((missing.get(_key(group), 0) for group in pool["groups"]), default=0)
 
-    rows = table("")
+    rows = table()
     for heading in ("pool", "nodes", "min", "max", "not healthy"):
         rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
     by_states: dict[str, list[_Json]] = {}
@@ -368,7 +368,8 @@ def _pool(console: Console, pool: _Json) -> None:
 
 def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Sequence[Text]]) -> None:
     numbers = f"min {_number(pool['min'])}, max {_number(pool['max'])}"
-    rows = table(f"{name}: {pool['strategy']}, {numbers}")
+    _line(console, f"{name}: {pool['strategy']}, {numbers}", "italic")
+    rows = table()
     for heading in ("zone", "node group", "state", *columns, "requested", "min", "max"):
         rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
     names = shortened([*group_names([pool])], max(console.width // 3, _SHORTEST))

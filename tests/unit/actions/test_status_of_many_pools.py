@@ -188,3 +188,13 @@ def test_the_page_folds_healthy_pools_and_shows_a_shared_text_once(house: House)
     assert folded.startswith(' class="healthy-pools"')
     assert Seen(html).text.count("no room") == 1
     assert "a: failure 1 in a row, capacity: no roomteam-00, team-01" in Seen(html).text
+
+
+def test_the_heading_of_a_pool_is_one_line_in_a_narrow_console() -> None:
+    answer = House().ask("plan")
+    answer["plan"]["pools"][0]["name"] = "a-pool-whose-name-is-longer-than-the-line"
+    console = Console(width=40)
+    with console.capture() as capture:
+        print_answer(answer, console)
+    first = next(line for line in capture.get().splitlines() if "whose-name" in line)
+    assert first == "a-pool-whose-name-is-longer-than-the-line: Balanced, min 3, max 12"
