@@ -208,11 +208,11 @@ def _confirmed(
     if "clusters" in fields and listed and not listed[0]["ok"]:
         fail([listed[0]["message"]], CANNOT_READ if listed[0].get("retry") else BAD_INPUT)
     groups = alike(listed)
-    for line in groups.values():
+    for line in groups.values() if shown_only or not yes else ():  # with --yes, the answer follows at once
         say(line, err=output.is_piped)
     for cluster in listed:
         if cluster.get("alike") not in groups:
-            say(f"{'' if cluster['ok'] else 'not: '}{cluster['message']}", err=output.is_piped)
+            say(f"{'' if cluster['ok'] else 'left out: '}{cluster['message']}", err=output.is_piped)
     if untouched:
         say(f"left as they are: {counted(untouched, 'cluster')} ({ACTIONS[action].spares})", err=output.is_piped)
     touched = {cluster["cluster"]: cluster for cluster in listed if cluster["ok"]}

@@ -17,6 +17,7 @@ from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import ago, counted, rfc3339, without_request_ids
+from evenkeel.texts.incidents import KIND_NAMES, outage_text
 from evenkeel.texts.pool_numbers import MOST_NAMED, some_names
 from evenkeel_cli.terminal import Output, cell, say, say_document, shortened, table, terminal
 
@@ -113,7 +114,11 @@ def alike(answers: Iterable[_Json]) -> dict[str, str]:
 
 
 def _overview(console: Console, answer: _Json) -> None:
-    """Print the causes, then one line per other cluster with an incident, and one line for all others."""
+    """Print an outage and the causes, then one line per other cluster with an incident, and one line for all others."""
+    affected = [(cluster["cluster"], each) for cluster in answer["clusters"] for each in cluster.get("incidents", ())]
+    affected.sort(key=lambda of_cluster: -of_cluster[1]["missing"])
+    if out := [f"{cluster}/{each['pool'].rpartition('/')[2]}" for cluster, each in affected if each["outage"]]:
+        _line(console, outage_text(out), "bold red")
     _causes_of_clusters(console, answer)
     incidents = [cluster for cluster in answer["clusters"] if cluster["state"] == "incident"]
     failing = [cluster for cluster in incidents if not cluster.get("folded")]
@@ -185,7 +190,7 @@ def _remedies(console: Console, incidents: Iterable[_Json]) -> None:
     for (severity, kind, todo, runbook), alike in groups.items():
         missing = sum(incident["missing"] for incident in alike)
         pools = some_names([incident["pool"].rpartition("/")[2] for incident in alike if incident["pool"]])
-        what = f"{counted(missing)} missing" if missing else kind.replace("-", " ")
+        what = f"{counted(missing)} missing" if missing else KIND_NAMES.get(kind, kind).replace("-", " ")
         line = cell(f"{severity:{_SEVERITY_WIDTH}}", _SEVERITIES.get(severity, ""))
         line.append(printable(f"  {what}{f': {pools}' if pools else ''}"), style="not bold default")
         console.print(line, soft_wrap=True)
@@ -319,7 +324,7 @@ def _one_line_each(console: Console, pools: Iterable[_Json], incidents: Iterable
     def lacking(pool: _Json) -> int:
         return max((missing.get(_key(group), 0) for group in pool["groups"]), default=0)
 
-    rows = table("")
+    rows = table()
     for heading in ("pool", "nodes", "min", "max", "not healthy"):
         rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
     by_states: dict[str, list[_Json]] = {}
@@ -368,7 +373,8 @@ def _pool(console: Console, pool: _Json) -> None:
 
 def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Sequence[Text]]) -> None:
     numbers = f"min {_number(pool['min'])}, max {_number(pool['max'])}"
-    rows = table(f"{name}: {pool['strategy']}, {numbers}")
+    _line(console, f"{name}: {pool['strategy']}, {numbers}", "italic")
+    rows = table()
     for heading in ("zone", "node group", "state", *columns, "requested", "min", "max"):
         rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
     names = shortened([*group_names([pool])], max(console.width // 3, _SHORTEST))

@@ -126,7 +126,7 @@ def evenkeel(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Keeps the zones of Kubernetes node pools even and whole."""
+    """Lets node pools grow in other zones when one delivers no machines; moves or removes nodes only on request."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a character that the encoding lacks must not cause an error
             stream.reconfigure(errors="backslashreplace")

@@ -114,7 +114,8 @@ def _run_all(scenario: Scenario, variants: Sequence[Variant]) -> Iterator[Record
 def print_measures(scenario: Scenario, records: Sequence[Record], console: Console | None = None) -> None:
     """Print one row per run, and a legend."""
     console = console or terminal()
-    runs = table(f"{scenario.name}, {write_duration(scenario.duration)}")
+    console.print(cell(f"{scenario.name}, {write_duration(scenario.duration)}", "italic"), soft_wrap=True)
+    runs = table()
     runs.add_column("strategy", overflow="ellipsis")  # the only column that may be cut
     headings = _HEADINGS_OF_PODS if scenario.pods else _HEADINGS
     rows = [_cells(record) for record in records]

@@ -15,7 +15,7 @@ from threading import Timer
 from typing import Any, NoReturn
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -83,22 +83,9 @@ def cell(text: str, style: str = "") -> Text:
     return Text(printable(text), style=style)
 
 
-class _Table(Table):
-    """A table with a heading that has the width of the console. A title of rich has only the table's width."""
-
-    heading = Text()
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if self.heading:
-            yield self.heading
-        yield from super().__rich_console__(console, options)
-
-
-def table(title: str) -> Table:
+def table() -> Table:
     """Return an empty table without a frame, which would take space from names and is noise in a pipe."""
-    empty = _Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    empty.heading = cell(title, "italic")
-    return empty
+    return Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
 
 
 def shortened(names: Sequence[str], width: int) -> list[str]:

@@ -132,7 +132,7 @@ def test_a_zone_of_several_pools_is_named_with_its_fence_before_the_pools() -> N
         "critical  zone a: 26 pools of 1 cluster, 52 nodes missing for 7 min, since 2026-01-15T12:00"
     )
     assert lines[2].startswith("  team-01, team-02, team-04, ")
-    assert lines[3].endswith("fence it: evenkeel fence-zone --stack NAME --zone a --cluster demo --for 2h")
+    assert lines[3].endswith("in this cluster: evenkeel fence-zone --stack NAME --zone a --cluster demo --for 2h")
     assert not [line for line in lines[4:] if line.startswith(("critical", "  What to do"))]
     assert [line.split()[0] for line in lines if " a probing" in line and "missing" in line] == [
         *(name(number) for number in (1, 2, 4, 5, 7, 8, 10, 11, 13, 14)),
@@ -188,3 +188,13 @@ def test_the_page_folds_healthy_pools_and_shows_a_shared_text_once(house: House)
     assert folded.startswith(' class="healthy-pools"')
     assert Seen(html).text.count("no room") == 1
     assert "a: failure 1 in a row, capacity: no roomteam-00, team-01" in Seen(html).text
+
+
+def test_the_heading_of_a_pool_is_one_line_in_a_narrow_console() -> None:
+    answer = House().ask("plan")
+    answer["plan"]["pools"][0]["name"] = "a-pool-whose-name-is-longer-than-the-line"
+    console = Console(width=40)
+    with console.capture() as capture:
+        print_answer(answer, console)
+    first = next(line for line in capture.get().splitlines() if "whose-name" in line)
+    assert first == "a-pool-whose-name-is-longer-than-the-line: Balanced, min 3, max 12"

@@ -124,7 +124,7 @@ def test_a_cluster_that_does_not_answer_is_in_the_exit_code(monkeypatch: pytest.
     stack = Doubtful(MIXED)
     ran = type_(monkeypatch, stack, "fence-zone --zone z --for 2h --all --yes")
     assert (ran.exit_code, stack.done) == (1, ["a"])
-    assert "not: c does not answer\n" in ran.stdout
+    assert "left out: c does not answer\n" in ran.stdout
 
 
 def test_without_a_terminal_a_command_needs_yes(monkeypatch: pytest.MonkeyPatch) -> None:

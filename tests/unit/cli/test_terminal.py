@@ -21,7 +21,7 @@ from evenkeel.domain.model.values import printable
 from evenkeel.domain.plan import plan
 from evenkeel_cli.answers import print_answer, print_plan
 from evenkeel_cli.main import _print_failure
-from evenkeel_cli.terminal import CommandError, Output, say, say_json, table
+from evenkeel_cli.terminal import CommandError, Output, say, say_json
 from tests.builders import NOW, group, key, numbers
 from tests.house import House
 
@@ -128,13 +128,6 @@ def test_no_fault_controls_a_terminal_and_each_is_one_line(evil: str) -> None:
         say(evil)
     assert len(told) == 4
     assert obeyed("".join(told)) <= {"\n"}
-
-
-def test_a_heading_has_the_width_of_the_console_and_not_of_its_table() -> None:
-    rows, printed = table("workers-with-a-long-name: Balanced, min 3, max 12"), StringIO()
-    rows.add_column("zone")
-    Console(file=printed, width=60).print(rows)
-    assert printed.getvalue() == "workers-with-a-long-name: Balanced, min 3, max 12\nzone\n"
 
 
 @given(st.recursive(EVIL, lambda inner: st.lists(inner) | st.dictionaries(EVIL, inner), max_leaves=5))

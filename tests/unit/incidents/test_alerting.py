@@ -379,7 +379,7 @@ def test_what_many_clusters_share_is_told_once_with_its_severity_and_remedy() ->
         "critical: zone eu-central-1a: 300 clusters, 900 nodes missing for 5 min, since 2026-01-31T11:55:00Z: capacity"
     )
     assert lines[2].endswith("and 288 more")
-    assert lines[3].endswith("run the fence-zone command that status shows: evenkeel status")
+    assert lines[3].endswith("by the fence-zone command that status shows: evenkeel status")
     assert lines[4] == f"Runbook: {runbook}capacity"
     assert lines[5].startswith("warning: access refused: capacity: 3 clusters for 5 min")
     assert lines[7] == "What to do: The cloud has no such machines there: evenkeel explain --stack NAME --cluster blue"

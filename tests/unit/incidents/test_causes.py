@@ -215,7 +215,7 @@ def test_three_pools_of_one_cluster_share_a_zone_which_is_fenced_there_only() ->
     (cause,) = causes_of([*of_pools("d"), missing("d", "b"), of_kind("d", IncidentKind.REFUSED, pool="x/y/z")])
     assert cause_text(cause, NOW).startswith("zone euc1-az2 (a): 3 pools of 1 cluster, 6 nodes missing for 6 min")
     assert cause_command(cause, "ek") == "evenkeel fence-zone --stack ek --zone-id euc1-az2 --cluster d --for 2h"
-    assert cause_todo(cause, NOW).endswith("To stop scale-up there in this cluster, fence it")
+    assert cause_todo(cause, NOW).endswith("long outage, stop scale-up there in this cluster")
     assert found(*of_pools("d", count=2)) == {}
 
 
@@ -227,12 +227,60 @@ def test_the_fence_that_a_status_proposes_has_its_selector() -> None:
 def test_a_zone_is_told_to_be_fenced_once_it_is_in_each_cluster() -> None:
     fenced = [replace(each.incident, fenced_until=NOW + number * MINUTE) for number, each in enumerate(ZONE_A, 30)]
     (cause,) = causes_of(replace(each, incident=one) for each, one in zip(ZONE_A, fenced, strict=True))
-    assert cause_todo(cause, NOW).startswith("The zone is fenced until 2026-01-15T12:30:00Z, so no group grows there.")
-    assert cause_todo(cause, NOW + 31 * MINUTE).endswith(
-        "To stop scale-up there in every cluster that has the zone, fence it"
+    assert cause_todo(cause, NOW).startswith(
+        "No action is required: the zone is fenced for another 30 min, so no group grows there."
+    )
+    assert cause_todo(cause, NOW + 31 * MINUTE) == (
+        "No action is required: Evenkeel fences each group that fails there, and retries. "
+        "If the provider reports a long outage, stop scale-up there in every cluster that has the zone"
     )
     (cause,) = causes_of([ZONE_A[0], *(replace(each, incident=fenced[1]) for each in ZONE_A[1:])])
-    assert cause_todo(cause, NOW).endswith("fence it")
+    assert cause_todo(cause, NOW).endswith("stop scale-up there in every cluster that has the zone")
+
+
+def dry(each: ClusterIncident) -> ClusterIncident:
+    return replace(each, incident=replace(each.incident, in_dry_run=True))
+
+
+def test_no_fence_is_claimed_or_proposed_where_all_clusters_are_in_dry_run() -> None:
+    (cause,) = causes_of(map(dry, ZONE_A))
+    assert cause_todo(cause, NOW).startswith("These clusters are in dry run: Evenkeel writes nothing there. Check")
+    assert cause_command(cause, "ek") == "evenkeel explain --stack ek --cluster a --pool capi/prod/workers"
+    (cause,) = causes_of(map(dry, of_pools("d")))
+    assert cause_todo(cause, NOW).startswith("This cluster is in dry run: Evenkeel writes nothing there.")
+    (cause,) = causes_of(dry(everywhere(name)) for name in "def")
+    assert "These clusters are in dry run: Evenkeel writes nothing there. To recover" in cause_todo(cause, NOW)
+
+
+def test_a_cause_says_how_many_of_its_pools_are_in_dry_run() -> None:
+    fence = "evenkeel fence-zone --stack ek --zone-id euc1-az2 --all --for 2h"
+    for number, words in ((1, "1 of 3 pools is in dry run"), (2, "2 of 3 pools are in dry run")):
+        (cause,) = causes_of([*map(dry, ZONE_A[:number]), *ZONE_A[number:]])
+        assert f"{words}: Evenkeel writes nothing there. In the other pools no action is required" in cause_todo(
+            cause, NOW
+        )
+        assert cause_command(cause, "ek") == fence
+        ends = [replace(each, incident=replace(each.incident, fenced_until=NOW + MINUTE)) for each in cause.incidents]
+        assert "In the other pools no action is required: the zone is fenced for another" in cause_todo(
+            replace(cause, incidents=tuple(ends)), NOW
+        )
+    (cause,) = causes_of(ZONE_A)
+    assert "dry run" not in cause_todo(cause, NOW)
+
+
+@pytest.mark.parametrize(("cluster", "pool", "is_dry"), [(True, None, True), (True, False, False), (False, True, True)])
+def test_an_incident_of_a_pool_in_dry_run_says_that_nothing_is_written(
+    cluster: bool, pool: bool | None, is_dry: bool
+) -> None:
+    house = House(dry_run=cluster, pools=[{"name": "workers", "min": 3, "max": 12, "dry_run": pool}])
+    for zone in "abc":
+        house.cluster.change(key(zone), requested=4, running=2, machines=())
+        house.fail(zone)
+    house.rebalance("demo", "schedule", plenty)
+    (opened,) = [event for kind, event in house.bus.published if kind == "Incident Opened"]
+    for told in (opened, *house.ask("status")["incidents"], *house.ask("status", None)["clusters"][0]["incidents"]):
+        assert ("In dry run Evenkeel writes nothing here" in told["todo"]) is is_dry
+        assert ("Evenkeel keeps retrying" in told["todo"]) is not is_dry
 
 
 def test_an_incident_knows_when_its_zones_are_fenced_by_hand() -> None:
@@ -249,12 +297,13 @@ def test_an_incident_knows_when_its_zones_are_fenced_by_hand() -> None:
 
 
 def test_status_begins_with_causes_and_folds_their_clusters() -> None:
-    lines = printed(FLEET)
+    first, *lines = printed(FLEET)
+    assert first == "outage: no zone is known to deliver for prod-eu-02/workers"
     assert lines[0].startswith(
         "critical  zone eu-central-1a: 3 clusters, 11 nodes missing (8 of them in several zones) for 23 min, since 2026"
     )
     assert lines[1] == "  prod-eu-01, prod-eu-03, prod-eu-04"
-    assert "What to do: Check the provider's status of this zone." in lines[2]
+    assert "What to do: No action is required: Evenkeel fences each group" in lines[2]
     assert lines[2].endswith("evenkeel fence-zone --stack NAME --zone eu-central-1a --all --for 2h")
     assert lines[3].startswith("warning   unreachable: 3 clusters for 34 min")
     assert lines[-2] == "evenkeel explain prints each message and what to do"
@@ -345,6 +394,29 @@ def test_a_fenced_group_is_not_said_to_need_no_change() -> None:
         assert calm not in told
 
 
+def test_the_command_of_a_pool_leads_to_its_incidents_and_what_to_do() -> None:
+    house = House()
+    for zone in "abc":
+        house.cluster.change(key(zone), requested=4, running=2, machines=())
+        house.fail(zone)
+    house.settle()
+    (incident,) = house.ask("status")["incidents"]
+    assert incident["command"].endswith(f"--pool {incident['pool']}")
+    answer = house.ask("explain", pool=incident["pool"])
+    assert answer["incidents"] == [incident]
+    first, remedy, *others = answer["sentences"]
+    assert first.startswith(incident["message"].rstrip("."))
+    assert remedy == f"What to do: {incident['todo']} ({incident['runbook']})."
+    assert others[0].startswith("Pool ")
+
+
+def test_explain_of_a_pool_leaves_out_incidents_of_other_pools() -> None:
+    house = House()
+    answer = house.ask("explain", pool="workers")
+    assert "incidents" not in answer
+    assert answer["sentences"][0].startswith("Pool ")
+
+
 def test_status_page_and_explain_link_to_the_runbooks_by_url() -> None:
     html = document(page_of_status(FLEET, "x", NOW))
     assert f'<a href="{RUNBOOKS}#unreachable" rel="noreferrer">Runbook</a>' in html
@@ -354,3 +426,19 @@ def test_status_page_and_explain_link_to_the_runbooks_by_url() -> None:
     house = fleet_house(40)
     house.operate = replace(house.operate, runbooks="https://wiki.example/evenkeel")
     assert house.ask("status", None)["causes"][0]["runbook"] == "https://wiki.example/evenkeel#capacity"
+
+
+def test_a_fence_names_the_command_that_lifts_it() -> None:
+    house = House()
+    message = house.ask("fence-zone", zone="a", **{"for": "2h"})["message"]
+    lift = "evenkeel fence-zone --stack NAME --cluster demo --zone a --for 0m"
+    assert message.endswith(f"To lift it: {lift}")
+    assert "no longer fenced" in house.ask("fence-zone", zone="a", **{"for": "0m"})["message"]
+
+
+def test_a_cluster_that_is_not_checked_has_this_name_in_its_status() -> None:
+    house = House()
+    house.store.save_checked_at(["demo"], NOW - timedelta(hours=1))
+    lines = printed(house.ask("status"))
+    assert "warning   not checked" in lines
+    assert "warning   stopped" not in lines

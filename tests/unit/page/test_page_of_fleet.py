@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import Theme, document, fragment, summary
@@ -17,6 +18,7 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
 from evenkeel.validation import ConfigError
+from evenkeel_cli.answers import print_answer
 from evenkeel_cli.printed_pages import page_of_plan
 from tests.builders import NOW, in_backoff, json_values, key, numbers, zones
 from tests.fakes import register
@@ -68,9 +70,29 @@ def test_clusters_are_listed_worst_first_with_a_link_to_their_card() -> None:
 
 def test_the_headline_counts_missing_nodes_and_unknown_clusters() -> None:
     assert headline(FLEET) == (
-        "10 of 40 clusters with incidents, 16 nodes missing; outage: no zone is known to deliver for 1 pool; "
-        "1 not checked yet; 2 paused; 27 well; 3 in dry run"
+        "10 of 40 clusters with incidents, 16 nodes missing; "
+        "outage: no zone is known to deliver for prod-eu-02/workers; 1 not checked yet; 2 paused; 27 well; 3 in dry run"
     )
+
+
+def test_the_headline_names_two_pools_without_a_zone_that_delivers_the_worst_first() -> None:
+    incident = {"kind": "missing", "severity": "critical", "since": "2026-01-15T11:00:00Z", "headline": "x"}
+    rows = [
+        {
+            "cluster": f"c{missing}",
+            "state": "incident",
+            "message": "x",
+            "incidents": [{**incident, "outage": True, "missing": missing, "pool": "capi/prod/workers"}],
+        }
+        for missing in (1, 2, 3, 4)
+    ]
+    for count, words in ((2, "c2/workers, c1/workers;"), (4, "c4/workers, c3/workers and 2 other pools;")):
+        answer = FLEET | {"clusters": rows[:count], "causes": []}
+        assert f"no zone is known to deliver for {words}" in headline(answer)
+        console = Console(width=80)
+        with console.capture() as capture:
+            print_answer(answer, console)
+        assert capture.get().startswith(f"outage: no zone is known to deliver for {words.rstrip(';')}")
 
 
 @given(
@@ -180,7 +202,7 @@ def test_a_quota_of_every_zone_is_shown_once() -> None:
 
 def test_zones_that_are_all_probed_are_an_outage_in_the_headline() -> None:
     assert {group["state"] for group in told_quota()["pools"][0]["groups"]} == {"probing"}
-    assert "outage: no zone is known to deliver for 1 pool" in headline(told_quota())
+    assert "outage: no zone is known to deliver for demo/workers" in headline(told_quota())
     seven = told_fleet(7)["clusters"]
     outages = [cluster for cluster in seven if any(incident["outage"] for incident in cluster["incidents"])]
     assert [incident["missing"] for incident in outages[0]["incidents"]] == [5], "also while nodes are missing there"

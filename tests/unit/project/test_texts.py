@@ -27,7 +27,7 @@ from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from evenkeel.domain.rebalancing.membership.numbers import Unfixable
 from evenkeel.texts import english, incidents
 from evenkeel.texts.english import DERIVED, fact_names, fill, texts
-from sandbox.template import ROOT
+from sandbox.template import ROOT, Template
 from tests.builders import NOW, key, numbers, pool_plan, stated, zones
 from tests.house import House
 
@@ -131,6 +131,11 @@ def test_every_kind_of_incident_has_words_remedy_and_command(kind: IncidentKind)
     assert incidents.incident_text(incident, NOW)
     assert not incidents.todo(incident).endswith(".")
     arguments = shlex.split(incidents.command_line(incident, "blue", "evenkeel"))
+    if kind is IncidentKind.STOPPED:
+        assert arguments == ["aws", "logs", "tail", "/aws/lambda/evenkeel-check", "--since", "30m"]
+        group = Template().body["Resources"]["CheckLogGroup"]["Properties"]["LogGroupName"]
+        assert group == {"Fn::Sub": "/aws/lambda/${AWS::StackName}-check"}
+        return
     assert arguments[:2] == ["evenkeel", arguments[1]]
     assert arguments[1] in ACTIONS
     assert arguments[2:6] == ["--stack", "evenkeel", "--cluster", "blue"]

@@ -933,7 +933,7 @@ class TestCommands:
 
     def test_ready_clusters_go_live_at_once_or_in_waves(self, fleet: Fleet) -> None:
         fleet.incident("c001", IncidentKind.INVALID)
-        assert "not: c001 is not ready" in self.run("live", "--all", "--wave", "1", "--yes")
+        assert "left out: c001 is not ready" in self.run("live", "--all", "--wave", "1", "--yes")
         assert fleet.rollout.waiting == ("c000", "c002")
         self.run("rollout", "--reason", "ticket 8", code=2)
         fleet.minute()

@@ -1,6 +1,7 @@
 """The texts of incidents: the state, the remedy, the command and the runbook."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -8,7 +9,10 @@ from evenkeel.domain.incidents.causes import SHARED_BY, Cause, CauseKind
 from evenkeel.domain.model.incidents import Incident, IncidentKind
 from evenkeel.domain.model.offerings import OWN_ACCOUNT
 from evenkeel.domain.model.reasons import Fact
-from evenkeel.texts.english import counted, fill, lasting, problem_text, texts
+from evenkeel.texts.english import counted, duration, fill, lasting, problem_text, texts
+
+KIND_NAMES = {"stopped": "not checked"}  # kinds of incident that people know by another name
+_MOST_OUT = 2  # pools that an outage names
 
 
 def incident_text(incident: Incident, now: datetime) -> str:
@@ -39,6 +43,10 @@ def incident_headline(incident: Incident, now: datetime) -> str:
 
 def todo(incident: Incident) -> str:
     """Return what an operator can do. It has no full stop, because a command follows it."""
+    return fill(_todo(incident), {"dry": "In dry run Evenkeel writes nothing here" if incident.in_dry_run else ""})
+
+
+def _todo(incident: Incident) -> str:
     if _waits_only_for_order(incident):
         return str(texts()["missing"]["not_reordered"])
     if incident.kind is IncidentKind.MISSING and incident.is_rollout:
@@ -55,9 +63,18 @@ def explains(incident: Incident) -> bool:
 
 def command_line(incident: Incident, cluster: str, stack: str) -> str:
     """Return the command to run, quoted for a shell."""
-    action, *options = _text(incident, "command").split()
-    options = [fill(option, {"pool": incident.pool}) for option in options]
+    facts = {"pool": incident.pool, "stack": stack}
+    action, *options = [fill(word, facts) for word in _text(incident, "command").split()]
+    if action == "aws":
+        return shlex.join([action, *options])
     return shlex.join(["evenkeel", action, "--stack", stack, "--cluster", cluster, *options])
+
+
+def outage_text(pools: Sequence[str]) -> str:
+    """Return the text for pools whose zones are all fenced or probing. It names two of them, as cluster/pool."""
+    named, more = pools[:_MOST_OUT], len(pools) - _MOST_OUT
+    others = f" and {counted(more, 'other pool')}" if more > 0 else ""
+    return f"outage: no zone is known to deliver for {', '.join(named)}{others}"
 
 
 def sharers(clusters: int, pools: int) -> str:
@@ -101,12 +118,23 @@ def cause_text(cause: Cause, now: datetime) -> str:
 
 def cause_todo(cause: Cause, now: datetime) -> str:
     """Return what an operator can do about a cause, without a full stop."""
+    dry = _dry_run_of(cause)
     if cause.kind is not CauseKind.ZONE:
-        return todo(cause.worst)
+        return fill(_todo(cause.worst), {"dry": dry})
     until = cause.fenced_until
-    is_fenced = until is not None and now < until
+    left = duration((until - now).total_seconds()) if until is not None and now < until else ""
     scope = "this cluster" if len(cause.clusters) == 1 else "every cluster that has the zone"
-    return fill(texts()["causes"]["zone"]["fenced" if is_fenced else "todo"], {"until": until or now, "scope": scope})
+    text = "dry" if cause.is_in_dry_run else "fenced" if left else "todo"
+    return fill(texts()["causes"]["zone"][text], {"left": left, "scope": scope, "dry": dry})
+
+
+def _dry_run_of(cause: Cause) -> str:
+    """Return which pools of a cause are in dry run; empty if none is."""
+    dry = cause.in_dry_run
+    whose = f"{dry} of {len(cause.incidents)} pools {'is' if dry == 1 else 'are'}"
+    if cause.is_in_dry_run:
+        whose = "This cluster is" if len(cause.clusters) == 1 else "These clusters are"
+    return f"{whose} in dry run: Evenkeel writes nothing there" if dry else ""
 
 
 def zone_todo_of_alert() -> str:
@@ -115,8 +143,8 @@ def zone_todo_of_alert() -> str:
 
 
 def cause_command(cause: Cause, stack: str, selector: str = "") -> str:
-    """Return the command to run: for the selected clusters or the only one; for the worst if the cause is no zone."""
-    if cause.kind is not CauseKind.ZONE:
+    """Return the command to run: for the selected clusters or the only one; for the worst if no fence helps."""
+    if cause.kind is not CauseKind.ZONE or cause.is_in_dry_run:
         return command_line(cause.worst, cause.clusters[0], stack)
     name = cause.subject.rpartition("/")[2]
     form = "name" if name in cause.zone_names else "id"

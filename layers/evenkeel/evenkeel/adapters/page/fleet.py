@@ -12,7 +12,7 @@ from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.incidents import Severity
 from evenkeel.domain.model.offerings import OWN_ACCOUNT
 from evenkeel.texts.english import counted, duration
-from evenkeel.texts.incidents import sharers
+from evenkeel.texts.incidents import outage_text, sharers
 
 _STATES = {"unseen": "not checked yet", "paused": "paused", "well": "well"}
 _ADDED_UP = (
@@ -31,7 +31,7 @@ def headline(page: Page, fleet: Fleet) -> str:
     failing = [section for section in page.sections if section.state == "incident"]
     if missing := sum(section.missing for section in failing):
         parts[0] += f", {counted(missing)} missing"
-    if out := sum(section.outages for section in failing):
+    if out := [name for section in _most_missing(failing) for name in section.outages]:
         parts.append(outage_text(out))
     parts += [f"{counts[state]} {text}" for state, text in _STATES.items() if counts[state]]
     if fleet.dry_run:
@@ -39,9 +39,8 @@ def headline(page: Page, fleet: Fleet) -> str:
     return "; ".join(parts)
 
 
-def outage_text(pools: int) -> str:
-    """Return the text for pools whose zones are all fenced or probing."""
-    return f"outage: no zone is known to deliver for {counted(pools, 'pool')}"
+def _most_missing(sections: Iterable[Section]) -> list[Section]:
+    return sorted(sections, key=lambda section: -section.missing)
 
 
 def _anchor(cluster: str) -> str:

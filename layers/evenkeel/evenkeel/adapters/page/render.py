@@ -23,6 +23,7 @@ from evenkeel.adapters.page.view import Page, Section
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import counted, duration, rfc3339
+from evenkeel.texts.incidents import outage_text
 from evenkeel.texts.pool_numbers import MOST_NAMED
 
 _OPEN_CARDS = 100  # the number of cards that are open at first; a browser needs time to lay out each open card
@@ -78,8 +79,8 @@ def summary(page: Page) -> str:
     fenced = {fence.zone for section in page.sections for fence in section.fences}
     fenced |= {group.zone for pool in of_pools for group in pool.groups if group.state is State.FENCED}
     counts = [counted(len(of_pools), "pool")]
-    if out := sum(pool.is_out for pool in of_pools):
-        counts.append(fleet.outage_text(out))
+    if out := [name for section in page.sections for name in section.outages]:
+        counts.append(outage_text(out))
     if missing := sum(section.missing for section in page.sections):
         counts.append(f"{counted(missing)} missing")
     if fenced or not out:

@@ -9,9 +9,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from evenkeel.application.plan_documents import Number
 from evenkeel.domain.model.groups import State, is_outage
+from evenkeel.texts.incidents import KIND_NAMES
 from evenkeel.validation import Moment
 
-_NAMES = {"stopped": "not checked"}  # kinds of incident that people know by another name
 Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 
 
@@ -58,7 +58,7 @@ class IncidentView(Answer):
     @property
     def label(self) -> str:
         """Return the pool and the failure in two or three words."""
-        text = (self.failure_class or _NAMES.get(self.kind, self.kind)).replace("-", " ")
+        text = (self.failure_class or KIND_NAMES.get(self.kind, self.kind)).replace("-", " ")
         return f"{self.pool}: {text}" if self.pool else text
 
 
@@ -175,11 +175,11 @@ class Section:
         return sum(incident.missing for incident in self.incidents)
 
     @property
-    def outages(self) -> int:
-        """Return the number of pools without a zone that is known to deliver nodes."""
-        if self.pools:
-            return sum(pool.is_out for pool in self.pools)
-        return sum(incident.is_outage for incident in self.incidents)
+    def outages(self) -> list[str]:
+        """Return the pools without a zone that is known to deliver nodes, as cluster/pool."""
+        pools = [pool.name for pool in self.pools if pool.is_out]
+        pools = pools if self.pools else [incident.pool for incident in self.incidents if incident.is_outage]
+        return [f"{self.name}/{pool}" for pool in pools]
 
 
 class CauseView(Answer):

@@ -172,7 +172,6 @@ class Call:
         Raises the errors of ``load``.
         """
         stored = self.load()
-        after, known = stored.record.opens_trouble_after, stored.cluster_health
         # Reserves the time to answer from stored items if the cluster does not answer.
         left = lambda: self.remaining() - _SECONDS_TO_ANSWER  # noqa: E731
         try:
@@ -180,15 +179,22 @@ class Call:
         except EvenkeelError as error:
             unreachable = stored.unreachable
             since = unreachable.since if unreachable is not None and not unreachable.is_over else self.now
+            known = stored.cluster_health
             health = evaluate_unread(known, kind_of(error), str(error), since, self.now, timedelta())
             return Evaluated(stored=stored, cluster_health=health, now=self.now, unread=str(error))
-        dry = {pool.id for pool in self.dry_pools(stored, preview.plan.pools)}
-        health = evaluate(known, preview.plan, {**stored.state.groups, **preview.plan.states}, after, dry)
+        return Evaluated(stored=stored, cluster_health=self.health(preview), now=preview.now, preview=preview)
+
+    def health(self, preview: Preview) -> ClusterHealth:
+        """Return the health of a cluster that was read."""
+        stored, plan = preview.stored, preview.plan
+        dry = {pool.id for pool in self.dry_pools(stored, plan.pools)}
+        groups, after = {**stored.state.groups, **plan.states}, stored.record.opens_trouble_after
+        health = evaluate(stored.cluster_health, plan, groups, after, dry)
         if not stored.control.is_paused(self.now):  # scheduled checks may have stopped, although this read succeeded
             checked_at = self.ports.store.checked_at()
             interval = checked_at.interval(self.cluster, stored.record.scan_interval)
             health = with_stopped(health, interval, checked_at.get(self.cluster), self.now)
-        return Evaluated(stored=stored, cluster_health=health, now=preview.now, preview=preview)
+        return health
 
     def is_dry(self, record: ClusterRecord, control: ControlRecord) -> bool:
         """Return True if the cluster is in dry run."""

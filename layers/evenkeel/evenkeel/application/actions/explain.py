@@ -130,14 +130,20 @@ def explain(call: Call, fields: ExplainFields) -> Answer:
     preview = call.preview(with_demand=True)
     if fields.group is not None:
         pool, plan = find_group(preview, fields.group)
-        plans = [plan]
+        plans, incidents = [plan], []
     else:
         pool = find_pool(preview, str(fields.pool))
         plans = list(pool.groups)
+        incidents = [each for each in call.health(preview).incidents if each.pool == str(pool.id)]
     groups = {str(plan.group.key): explain_group(preview, pool, plan) for plan in plans}
     return Explanation(
         pool=pool_json(pool),
-        sentences=_mode(call, preview) + explain_pool(preview, pool),
+        incidents=[call.incident_json(each, preview.now) for each in incidents] or None,
+        sentences=[
+            *(line for each in incidents for line in _what_to_do(call, each)),
+            *_mode(call, preview),
+            *explain_pool(preview, pool),
+        ],
         groups=groups,
         history=_history(call, groups, preview.now),
     ).json()

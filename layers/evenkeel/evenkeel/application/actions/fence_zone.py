@@ -1,5 +1,6 @@
 """``fence-zone``: stop scale-up in one zone until a given time. A time in the past lifts the fence."""
 
+import shlex
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
@@ -74,15 +75,17 @@ def _fenced(call: Call, zone: str, end: str, doubt: str) -> tuple[Answer, Answer
 
     The field ``alike`` is the message without the cluster, so that equal answers of several clusters are shown once.
     """
+    command = ["evenkeel", "fence-zone", "--stack", call.ports.stack, "--cluster", call.cluster, "--zone", zone]
+    lift = f"To lift it: {shlex.join([*command, '--for', '0m'])}{doubt}"
+    repeat = f"to lift it, repeat the command with --for 0m{doubt}"
+    subject = f"zone {zone} of {call.cluster}"
     done = {
-        "message": f"zone {zone} of {call.cluster} is fenced until {end}: its groups get no "
-        f"growth. To lift it, ask again for 0m{doubt}",
-        "alike": f"zone {zone} is fenced until {end}, or until asked again for 0m{doubt}",
+        "message": f"{subject} is fenced until {end}: its groups get no growth. {lift}",
+        "alike": f"zone {zone} is fenced until {end}; {repeat}",
     }
     planned = {
-        "message": f"zone {zone} of {call.cluster} would be fenced until {end}; nothing is written. "
-        f"To lift it, ask again for 0m{doubt}",
-        "alike": f"zone {zone} would be fenced until {end}, or until asked again for 0m; nothing is written{doubt}",
+        "message": f"{subject} would be fenced until {end}; nothing is written. {lift}",
+        "alike": f"zone {zone} would be fenced until {end}; nothing is written; {repeat}",
     }
     return done, planned
 

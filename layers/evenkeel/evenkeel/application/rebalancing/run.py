@@ -310,9 +310,8 @@ class Run:
         """Store and notify the cluster's health, and write it into the status ConfigMap if its content has changed."""
         before, place, cluster = self.stored.cluster_health, self._record.status_configmap, self.summary.cluster
         dry = {pool.id for pool in self.plan.pools if self._is_dry(pool)}
-        health = with_pending_changes(
-            evaluate(before, self.plan, self.run_state.groups, self._record.opens_trouble_after, dry)
-        )
+        after = self._record.opens_trouble_after
+        health = with_pending_changes(evaluate(before, self.plan, self.run_state.groups, after, dry))
         now, status = self.ports.clock.now(), None
         document: dict[str, Any] = {}
         if place is not None:

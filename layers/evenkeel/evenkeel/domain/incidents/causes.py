@@ -62,6 +62,16 @@ class Cause:
         return len({(each.cluster, each.incident.pool) for each in self.incidents})
 
     @property
+    def in_dry_run(self) -> int:
+        """Return how many of the incidents are of pools in dry run."""
+        return sum(each.incident.in_dry_run for each in self.incidents)
+
+    @property
+    def is_in_dry_run(self) -> bool:
+        """Return True if Evenkeel writes nothing to any of the pools."""
+        return self.in_dry_run == len(self.incidents)
+
+    @property
     def is_of_zone(self) -> bool:
         """Return True if the cause is in one zone."""
         return self.kind in (CauseKind.OFFERING, CauseKind.ZONE)

@@ -91,6 +91,8 @@ def evaluate(
             is_dry=pool.id in dry,
         )
         incidents += check.incidents()
+    names = {str(pool) for pool in dry}
+    incidents = [replace(incident, in_dry_run=incident.pool in names) for incident in incidents]
     return before.with_incidents([*incidents, *_two_autoscalers(known, plan)])
 
 

@@ -93,6 +93,7 @@ class Incident(IncidentNodes):
     zones: tuple[str, ...] = ()  # sorted
     groups: tuple[str, ...] = ()  # keys of the affected node groups, sorted
     is_outage: bool = False  # True: no zone of the pool is known to deliver nodes
+    in_dry_run: bool = False  # True: Evenkeel writes nothing to the pool
     is_rollout: bool = False  # True: Evenkeel does not release the missing replicas, because of a rolling update
     fenced_until: datetime | None = None  # the end of the fences of all its zones; None: not all are impaired
     calm_since: datetime | None = None  # since when no node is missing, while the incident is still open
