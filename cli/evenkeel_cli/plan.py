@@ -108,7 +108,8 @@ def _advice(
     where = f"context {target.context}" if target.context else target.kubeconfig or "the files"
     if policy.namespaces:
         named = f"namespace {', '.join(policy.namespaces)} of {where}"
-        return [f"no node group in {named}: looked for {sought}: name another namespace, or none for all namespaces"]
+        advised = "name another namespace, or none for all namespaces"
+        return (), (f"no node group in {named}: looked for {sought}: {advised}",)
     nothing = f"no node group in {where}: looked for {sought}: name the API server or file that has them"
     places = _places(texts, target)
     return places, () if places else (nothing,)
