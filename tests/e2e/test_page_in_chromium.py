@@ -196,7 +196,7 @@ def test_the_first_screen_of_one_cluster_names_the_cause_since_when_and_what_to_
     assert seen.evaluate("document.querySelector('.cause code').textContent") == (
         "evenkeel fence-zone --stack NAME --zone a --cluster demo --for 2h"
     )
-    assert ("The zone is fenced until" in seen.evaluate("document.querySelector('.cause').textContent")) is (
+    assert ("the zone is fenced for another" in seen.evaluate("document.querySelector('.cause').textContent")) is (
         page == "fenced outage"
     )
 
