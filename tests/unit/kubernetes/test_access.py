@@ -34,7 +34,7 @@ from evenkeel.adapters.kubernetes.access.eks import EksCredential
 from evenkeel.adapters.kubernetes.access.kubeconfig import read_kubeconfig
 from evenkeel.application.errors import AccessError
 from evenkeel.validation import ConfigError
-from evenkeel_cli.live import _configuration
+from evenkeel_cli.live import _client
 from tests.builders import json_values
 from tests.fakes import FakeClock, plenty, record
 
@@ -498,7 +498,8 @@ class TestOfTheCaller:
         config["current-context"] = "c0"
         file = tmp_path / "config"
         file.write_text(json.dumps(config))
-        return _configuration(str(file), context, "config")
+        configuration: Configuration = _client(str(file), context, "config").configuration
+        return configuration
 
     @pytest.mark.parametrize(
         "fields", [{"as": "jane"}, {"as-uid": "7"}, {"as-groups": ["a", "b"]}, {"as-user-extra": {"a": ["b"]}}]
