@@ -117,7 +117,7 @@ class TestOperatorFence:
 
     def test_the_zones_of_node_groups_can_be_fenced(self) -> None:
         house = Zoned([group("eu-central-1a")], zone_ids={})
-        assert house.fence("eu-central-1a", NOW + MINUTE)["message"].endswith("ask again for 0m")
+        assert house.fence("eu-central-1a", NOW + MINUTE)["message"].endswith("--zone eu-central-1a --for 0m")
         assert house.impaired("eu-central-1a")
         house = Zoned([group("a", in_zone=None)], zone_ids={})
         with pytest.raises(BadRequestError, match="none of its node groups says its zone"):
