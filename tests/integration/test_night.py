@@ -36,4 +36,4 @@ def test_the_night_is_as_the_docs_show_it() -> None:
         assert all(len(line) <= COLUMNS for line in rows)
 
     after = {cluster["cluster"] for cluster in night.status()["clusters"]}
-    assert before - after == {"shop-3", "pay-4", "web-5"}, "what the zone had to do with"
+    assert before - after == {"shop-3", "pay-4", "web-5", "data-2"}, "what the zone had to do with"
