@@ -18,10 +18,10 @@ import urllib3
 
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
-from evenkeel.adapters.kubernetes.objects import DECISION
 from evenkeel.adapters.kubernetes.owners.cluster_topology import TOPOLOGY_NAME, TOPOLOGY_OWNED
 from evenkeel.adapters.kubernetes.read.list_cache import ListCache
 from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
+from evenkeel.adapters.own_annotations import DECISION
 from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import EvenkeelError, StateUnavailableError
 from evenkeel.application.ports import Queue, Remaining, StoredCluster

@@ -10,7 +10,6 @@ from typing import TypeVar
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.objects import (
     NODE,
-    POOL_LABEL,
     ZONE_LABEL,
     Kind,
     Object,
@@ -21,6 +20,7 @@ from evenkeel.adapters.kubernetes.objects import (
 )
 from evenkeel.adapters.kubernetes.owners.node_pool import NodePool
 from evenkeel.adapters.kubernetes.owners.worker import SHOOT, Worker
+from evenkeel.adapters.own_annotations import POOL_LABEL
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId, shoot_of_namespace
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN
 from evenkeel.domain.model.plans import Plan

@@ -22,7 +22,7 @@ from evenkeel.adapters.aws.records import HEALTH, LOOKED_AT, SILENCE, TIMER
 from evenkeel.adapters.codec import dump_plain
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
-from evenkeel.adapters.kubernetes.objects import ADOPTED, DECISION, MOVE
+from evenkeel.adapters.own_annotations import ADOPTED, DECISION, MOVE
 from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import LeaseHeldError, QueueUnavailableError, StateUnavailableError
 from evenkeel.application.fleet.ports import DueStore

@@ -10,7 +10,7 @@ import yaml
 
 from evenkeel.adapters.kubernetes.access.service_account import LOOKER, WRITER
 from evenkeel.adapters.kubernetes.flavours import CLUSTER_API, FLAVOURS, OPENSHIFT
-from evenkeel.adapters.kubernetes.objects import PROVISION_TIME
+from evenkeel.adapters.own_annotations import PROVISION_TIME
 from sandbox.admission import FILE, Policy, policies
 from tests.objects import bounds_of
 

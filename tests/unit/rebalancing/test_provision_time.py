@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from evenkeel.adapters.kubernetes.flavours import CLUSTER_API, FLAVOURS, GARDENER, OPENSHIFT
-from evenkeel.adapters.kubernetes.objects import PROVISION_TIME
 from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
+from evenkeel.adapters.own_annotations import PROVISION_TIME
 from evenkeel.domain.model.groups import Bounds, NodeGroup
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import GroupState

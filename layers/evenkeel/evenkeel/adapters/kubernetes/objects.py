@@ -6,36 +6,22 @@ these functions.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote as url_quote
 
+from evenkeel.adapters.own_annotations import Reading
 from evenkeel.domain.model.groups import MachineFailure
-from evenkeel.domain.model.values import BadValueError, Fault, near, quote
+from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.rebalancing.membership.quantities import read_quantity
 
 Path = tuple[str, ...]
 Object = Mapping[str, Any]
 _Value = TypeVar("_Value")
 
-# docs/reference/annotations.md describes each name.
-OWN = "evenkeel.dev/"
-DECISION = OWN + "decision"
-ADOPTED = OWN + "adopted-bounds"
-MOVE = OWN + "move"
-PROVISION_TIME = OWN + "provision-time"
-POOL_LABEL = OWN + "pool"
-# Every annotation that Evenkeel reads on a scalable. Any other name with Evenkeel's prefix counts as a spelling
-# mistake.
-OWN_ANNOTATIONS = (
-    *(OWN + name for name in ("pool-min", "pool-max", "strategy", "on-failure", "weight", "zone-min")),
-    *(OWN + name for name in ("zone-max", "fence", "level", "dry-run", "max-step")),
-    *(DECISION, ADOPTED, MOVE, PROVISION_TIME),
-)
-OWN_LABELS = (POOL_LABEL,)
 ZONE_LABEL = "topology.kubernetes.io/zone"
 ZONE_ID_LABEL = "topology.k8s.aws/zone-id"  # cloud-provider-aws pkg/providers/v1/zones.go
 _MANAGER = "evenkeel"
@@ -203,53 +189,6 @@ def applied_by_us(item: Object, path: Path) -> list[str]:
 
 def _manages(entry: Object, path: Path) -> bool:
     return get_path(entry, ("fieldsV1", *path)) is not None
-
-
-@dataclass(kw_only=True)
-class Reading:
-    """Collects the faults and notes of one object."""
-
-    name: str
-    faults: list[Fault] = field(default_factory=list)
-    notes: list[Fault] = field(default_factory=list)
-
-    def fault(self, where: str, value: str, problem: str) -> None:
-        """Add a fault. ``value`` is printable."""
-        self.faults.append(Fault(object=self.name, field=where, value=value, problem=problem))
-
-    def note(self, where: str, value: str, problem: str) -> None:
-        """Add a note. A note is reported, and the group remains readable."""
-        self.notes.append(Fault(object=self.name, field=where, value=value, problem=problem))
-
-    def read(self, where: str, value: object, reader: Callable[[Any], _Value]) -> _Value | None:
-        """Return the value, or None where it is missing; add a fault and return None where it is bad."""
-        if value is None:
-            return None
-        try:
-            return reader(value)
-        except BadValueError as error:
-            self.fault(where, quote(value), str(error))
-            return None
-
-    def of(self, kind: str, item: Object) -> "Reading":
-        """Return a reading for another object. It adds to the same lists of faults and notes."""
-        namespace, name = name_of(item)
-        return Reading(name=f"{kind} {namespace}/{name}".replace(" /", " "), faults=self.faults, notes=self.notes)
-
-    def unknown_names(self, entries: Mapping[str, Any], readable: Collection[str], kind: str) -> None:
-        """Add a fault for each ``evenkeel.dev/`` name that is not in ``readable``."""
-        for name in entries:
-            if name in readable or not str(name).startswith(OWN):
-                continue
-            if name in OWN_LABELS:
-                problem = "no annotation: set it as a label"
-            elif name in OWN_ANNOTATIONS:
-                problem = "not read here: it is an annotation of MachineDeployments and MachineSets"
-            else:
-                # Names are compared without their prefix, because the common prefix would make any two names similar.
-                nearest = near(name.removeprefix(OWN), [candidate.removeprefix(OWN) for candidate in readable])
-                problem = f"no {kind} that Evenkeel reads{nearest.replace('mean ', f'mean {OWN}')}"
-            self.fault(name, quote(entries[name]), problem)
 
 
 def read_amount(value: object) -> Fraction:

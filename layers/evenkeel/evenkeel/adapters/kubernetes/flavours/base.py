@@ -10,7 +10,6 @@ from evenkeel.adapters.kubernetes.objects import (
     Kind,
     Object,
     Path,
-    Reading,
     Scalable,
     annotations_of,
     condition_of,
@@ -18,6 +17,7 @@ from evenkeel.adapters.kubernetes.objects import (
     is_being_deleted,
 )
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, CapOwner, ReplicasOwner
+from evenkeel.adapters.own_annotations import Reading
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.offerings import Bought
 from evenkeel.domain.model.reasons import Reason, Rule

@@ -28,7 +28,6 @@ from evenkeel.adapters.kubernetes.objects import (
     ZONE_LABEL,
     Kind,
     Object,
-    Reading,
     Scalable,
     annotations_of,
     condition_of,
@@ -44,6 +43,7 @@ from evenkeel.adapters.kubernetes.offering_reader import by_infrastructure_templ
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations, KarpenterMember
 from evenkeel.adapters.kubernetes.owners.cluster_topology import TOPOLOGY_OWNED, ClusterTopology
 from evenkeel.adapters.kubernetes.owners.node_pool import NodePool
+from evenkeel.adapters.own_annotations import Reading
 from evenkeel.domain.model.failures import FailureClass, classify
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -149,7 +149,7 @@ def _node_template(template: Object, reading: Reading) -> NodeTemplate:
     labels = {ARCH_LABEL: info.get("architecture"), OS_LABEL: info.get("operatingSystem")}
     capacity = get_path(template, ("status", "capacity"))
     return NodeTemplate(
-        capacity=read_resources("status.capacity", capacity, reading.of(kind, template)),
+        capacity=read_resources("status.capacity", capacity, reading.of(kind, *name_of(template))),
         labels={key: value for key, value in labels.items() if value},
         source=f"{kind} {name_of(template)[1]}",
     )

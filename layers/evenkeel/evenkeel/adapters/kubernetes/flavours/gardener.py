@@ -25,7 +25,6 @@ from evenkeel.adapters.kubernetes.objects import (
     Kind,
     Object,
     Path,
-    Reading,
     Scalable,
     annotations_of,
     condition_of,
@@ -39,6 +38,7 @@ from evenkeel.adapters.kubernetes.objects import (
 from evenkeel.adapters.kubernetes.offering_reader import by_machine_class
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.worker import Worker
+from evenkeel.adapters.own_annotations import Reading
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate
@@ -124,7 +124,7 @@ def _reference(value: Any) -> Reference | None:
 
 def _node_template(machine_class: Object, reading: Reading) -> NodeTemplate:
     """Return a MachineClass's node template (gardener/autoscaler mcm_manager.go, GetMachineDeploymentNodeTemplate)."""
-    reading = reading.of("MachineClass", machine_class)
+    reading = reading.of("MachineClass", *name_of(machine_class))
     template = mapping(machine_class.get("nodeTemplate"))
     capacity = {
         **read_resources("nodeTemplate.capacity", template.get("capacity"), reading),

@@ -1,7 +1,8 @@
 """Bounds in the scalable's own annotations. Evenkeel writes them in the same patch as replicas."""
 
-from evenkeel.adapters.kubernetes.objects import Reading, Scalable
+from evenkeel.adapters.kubernetes.objects import Scalable
 from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, Claim
+from evenkeel.adapters.own_annotations import Reading
 from evenkeel.domain.model.groups import Bounds
 
 MEMBER = "node.cluster.x-k8s.io/karpenter-member"

@@ -4,7 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Reading, Scalable, get_path, name_of
+from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Scalable, get_path, name_of
+from evenkeel.adapters.own_annotations import Reading
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeCap, NodeGroup, OwnerNumbers, OwnerRef, Pinning
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.values import read_count

@@ -13,7 +13,6 @@ from evenkeel.adapters.kubernetes.objects import (
     Kind,
     Object,
     Path,
-    Reading,
     Scalable,
     annotations_of,
     applied_by_us,
@@ -22,6 +21,7 @@ from evenkeel.adapters.kubernetes.objects import (
     name_of,
 )
 from evenkeel.adapters.kubernetes.owners.base import AppliedBounds, BoundKeys, Claim, ref_of
+from evenkeel.adapters.own_annotations import Reading
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.reasons import Reason, Rule
 

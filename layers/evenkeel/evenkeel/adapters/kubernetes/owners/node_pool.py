@@ -10,13 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from evenkeel.adapters.kubernetes.objects import (
-    ADOPTED,
-    DECISION,
-    OWN_LABELS,
     Kind,
     Object,
     Path,
-    Reading,
     Scalable,
     annotations_of,
     condition_of,
@@ -27,6 +23,7 @@ from evenkeel.adapters.kubernetes.objects import (
     name_of,
 )
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsInSpec, Claim, ref_of
+from evenkeel.adapters.own_annotations import ADOPTED, DECISION, OWN_LABELS, Reading
 from evenkeel.domain.model.groups import Bounds, Pinning
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import quote, read_count
@@ -78,7 +75,7 @@ class NodePool(BoundsInSpec):
         item = self._item(scalable)
         if item is None:
             return None
-        own, annotations = reading.of(self.kind.kind, item), annotations_of(item)
+        own, annotations = reading.of(self.kind.kind, *name_of(item)), annotations_of(item)
         own.unknown_names(annotations, (DECISION, ADOPTED), "annotation")
         own.unknown_names(mapping(get_path(item, ("metadata", "labels"))), OWN_LABELS, "label")
         scaling, fixed = get_path(item, _SCALING), "spec.replicas"

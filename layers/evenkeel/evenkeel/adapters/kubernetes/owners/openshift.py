@@ -7,18 +7,9 @@ other values of these annotations (machineautoscaler_controller.go).
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from evenkeel.adapters.kubernetes.objects import (
-    ADOPTED,
-    DECISION,
-    Kind,
-    Object,
-    Reading,
-    Scalable,
-    annotations_of,
-    get_path,
-    name_of,
-)
+from evenkeel.adapters.kubernetes.objects import Kind, Object, Scalable, annotations_of, get_path, name_of
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsInSpec, CapOwner, Claim, ref_of
+from evenkeel.adapters.own_annotations import ADOPTED, DECISION, Reading
 from evenkeel.domain.model.groups import Bounds, NodeCap
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import BadValueError, quote, read_count
@@ -50,7 +41,7 @@ class MachineAutoscaler(BoundsInSpec):
         item = self._by_target.get((scalable.namespace, scalable.name))
         if item is None:
             return None
-        own, annotations = reading.of(self.kind.kind, item), annotations_of(item)
+        own, annotations = reading.of(self.kind.kind, *name_of(item)), annotations_of(item)
         own.unknown_names(annotations, (DECISION, ADOPTED), "annotation")
         return Claim(
             owner=self,

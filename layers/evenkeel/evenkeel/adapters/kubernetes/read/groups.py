@@ -8,18 +8,9 @@ from typing import Any, TypeVar
 
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.objects import (
-    ADOPTED,
-    DECISION,
-    MOVE,
-    OWN,
-    OWN_ANNOTATIONS,
-    OWN_LABELS,
-    POOL_LABEL,
-    PROVISION_TIME,
     ZONE_LABEL,
     Object,
     Path,
-    Reading,
     Scalable,
     annotations_of,
     controller_of,
@@ -31,10 +22,19 @@ from evenkeel.adapters.kubernetes.objects import (
     name_of,
 )
 from evenkeel.adapters.kubernetes.owners.base import AppliedBounds, BoundsOwner, Claim
-from evenkeel.domain.model.choices import Level, OnFailure
+from evenkeel.adapters.own_annotations import (
+    ADOPTED,
+    DECISION,
+    MOVE,
+    OWN_ANNOTATIONS,
+    OWN_LABELS,
+    POOL_LABEL,
+    PROVISION_TIME,
+    Reading,
+    read_annotations,
+)
 from evenkeel.domain.model.groups import (
     UNNAMED,
-    Annotations,
     AutoscalerOptions,
     Bounds,
     FieldManagers,
@@ -55,14 +55,9 @@ from evenkeel.domain.model.values import (
     BadValueError,
     quote,
     read_count,
-    read_flag,
-    read_percent,
-    read_step,
-    read_weight,
 )
 from evenkeel.domain.rebalancing.annotations import read_adopted, read_published
 from evenkeel.domain.rebalancing.bounds.distribute import read_int_or_percent
-from evenkeel.domain.rebalancing.bounds.strategies import read_strategy
 from evenkeel.domain.rebalancing.membership.discovery import Discovery, discovered
 from evenkeel.domain.rebalancing.membership.quantities import read_duration
 
@@ -189,7 +184,7 @@ class _GroupReader:
         identity = self._identity(scalable, claim, reading)
         status = replace(status, rolling=_rolling(item, reading))
         options = _autoscaler_options(flavour, annotations, reading)
-        frozen_because, settings = self._frozen(scalable), _annotations(annotations, reading)
+        frozen_because, settings = self._frozen(scalable), read_annotations(annotations, reading)
         group = NodeGroup(
             key=key,
             identity=identity,
@@ -288,39 +283,6 @@ def _field_managers(scalable: Scalable, claim: Claim) -> FieldManagers:
         bounds_by=last_writer(holder, claim.path) or UNNAMED,
         replicas_by=last_writer(scalable.item, _REPLICAS) or UNNAMED,
     )
-
-
-def _read_weight(text: object) -> tuple[int | None, int]:
-    percent = read_percent(text)
-    return (percent, 1) if percent else (None, read_weight(text))
-
-
-# Each entry has a field of ``Annotations``, the name of its annotation, and the function that reads the value.
-_SETTINGS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
-    ("weight", OWN + "weight", _read_weight),
-    ("zone_min", OWN + "zone-min", read_count),
-    ("zone_max", OWN + "zone-max", read_count),
-    ("fencing_enabled", OWN + "fence", read_flag),
-    ("pool_min", OWN + "pool-min", read_count),
-    ("pool_max", OWN + "pool-max", read_count),
-    ("max_step", OWN + "max-step", read_step),
-    ("strategy", OWN + "strategy", read_strategy),
-    ("on_failure", OWN + "on-failure", OnFailure.read),
-    ("level", OWN + "level", Level.read),
-    ("dry_run", OWN + "dry-run", read_flag),
-)
-
-
-def _annotations(annotations: Mapping[str, Any], reading: Reading) -> Annotations:
-    """Return the values of the ``evenkeel.dev/`` annotations."""
-    values = {field: reading.read(name, annotations.get(name), reader) for field, name, reader in _SETTINGS}
-    zone_min, zone_max = values["zone_min"], values["zone_max"]
-    if zone_min is not None and zone_max is not None and zone_min > zone_max:
-        problem = f"larger than {OWN}zone-max, {zone_max}: lower one or raise the other"
-        reading.fault(OWN + "zone-min", quote(zone_min), problem)
-    percent, weight = values.pop("weight") or (None, 1)
-    fencing_enabled = values.pop("fencing_enabled") is not False
-    return Annotations(**values, weight=weight, weight_percent=percent, fencing_enabled=fencing_enabled)
 
 
 def _bounds(claim: Claim, reading: Reading) -> Bounds | None:

@@ -16,7 +16,6 @@ from evenkeel.adapters.kubernetes.flavours.base import ARCH_LABEL, OS_LABEL, Fla
 from evenkeel.adapters.kubernetes.objects import (
     ZONE_ID_LABEL,
     Object,
-    Reading,
     annotations_of,
     condition_of,
     get_path,
@@ -29,6 +28,7 @@ from evenkeel.adapters.kubernetes.objects import (
 )
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects
 from evenkeel.adapters.kubernetes.read.machines import ScalableId, scalable_of, scalables_of
+from evenkeel.adapters.own_annotations import Reading
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.offerings import Buyer, Offering
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -275,7 +275,7 @@ def _taints(value: Any) -> tuple[Taint, ...]:
 
 
 def _of_node(node: Object, reading: Reading) -> NodeTemplate:
-    reading = reading.of("Node", node)
+    reading = reading.of("Node", *name_of(node))
     return NodeTemplate(
         capacity=read_resources("status.capacity", get_path(node, ("status", "capacity")), reading),
         allocatable=read_resources("status.allocatable", get_path(node, ("status", "allocatable")), reading) or None,

@@ -5,19 +5,10 @@ from typing import Any
 
 from evenkeel.adapters.kubernetes.client.api import RIGHTS, KubernetesApi
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
-from evenkeel.adapters.kubernetes.objects import (
-    ADOPTED,
-    DECISION,
-    MOVE,
-    PROVISION_TIME,
-    Kind,
-    Object,
-    annotations_of,
-    get_path,
-    name_of,
-)
+from evenkeel.adapters.kubernetes.objects import Kind, Object, annotations_of, get_path, name_of
 from evenkeel.adapters.kubernetes.owners.base import AppliedBounds
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects
+from evenkeel.adapters.own_annotations import ADOPTED, DECISION, MOVE, PROVISION_TIME
 from evenkeel.application.errors import ConflictError, ForbiddenError, RejectedError
 from evenkeel.application.ports import Remaining
 from evenkeel.domain.model.groups import Bounds
