@@ -67,6 +67,17 @@ class Reading:
             self.fault(where, quote(value), str(error))
             return None
 
+    def option(self, where: str, value: object, reader: Callable[[str], _Value]) -> _Value | None:
+        """Return an option of Cluster Autoscaler, or None where it is missing or bad.
+
+        A bad value adds a note and not a fault, because the autoscaler then uses its default.
+        """
+        try:
+            return None if value is None else reader(str(value).lower())
+        except BadValueError as error:
+            self.note(where, quote(value), f"{error}; the default counts")
+            return None
+
     def of(self, kind: str, namespace: str, name: str) -> "Reading":
         """Return a reading for another object. It adds to the same lists of faults and notes."""
         return Reading(name=f"{kind} {namespace}/{name}".replace(" /", " "), faults=self.faults, notes=self.notes)

@@ -1,7 +1,7 @@
 """Reads node groups from API objects in JSON. Pure, so that the command line can read files with these functions."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -59,7 +59,7 @@ from evenkeel.domain.model.values import (
 from evenkeel.domain.rebalancing.annotations import read_adopted, read_published
 from evenkeel.domain.rebalancing.bounds.distribute import read_int_or_percent
 from evenkeel.domain.rebalancing.membership.discovery import Discovery, discovered
-from evenkeel.domain.rebalancing.membership.quantities import read_duration
+from evenkeel.domain.rebalancing.membership.quantities import read_duration, read_share, read_wait
 
 _Value = TypeVar("_Value")
 _REPLICAS: Path = ("f:spec", "f:replicas")
@@ -380,21 +380,6 @@ def _copied_bounds(flavour: Flavour, annotations: Mapping[str, Any]) -> Bounds |
         return None
 
 
-def _option(
-    name: str, annotations: Mapping[str, Any], reading: Reading, reader: Callable[[str], _Value]
-) -> _Value | None:
-    """Return a group's option of Cluster Autoscaler.
-
-    A bad value causes a note and not a fault, because the autoscaler then uses its default.
-    """
-    value = annotations.get(name)
-    try:
-        return None if value is None else reader(str(value).lower())
-    except BadValueError as error:
-        reading.note(name, quote(value), f"{error}; the default counts")
-        return None
-
-
 def _autoscaler_options(flavour: Flavour, annotations: Mapping[str, Any], reading: Reading) -> AutoscalerOptions:
     """Return the group's options of the autoscaler.
 
@@ -404,15 +389,23 @@ def _autoscaler_options(flavour: Flavour, annotations: Mapping[str, Any], readin
     names = flavour.autoscaler
     current, ours = annotations.get(names.provision_timeout), annotations.get(PROVISION_TIME)
     is_ours = ours is not None and current == ours
-    timeout = None if is_ours else _option(names.provision_timeout, annotations, reading, _read_wait)
+    timeout = (
+        None
+        if is_ours
+        else reading.option(names.provision_timeout, annotations.get(names.provision_timeout), read_wait)
+    )
     return AutoscalerOptions(
         provision_timeout=timeout,
         short_provision=None if ours is None else _duration(ours),
         keeps_provision=not names.keeps_options or (current is not None and not is_ours),
-        unneeded_time=_option(names.unneeded_time, annotations, reading, read_duration),
-        unready_time=_option(names.unready_time, annotations, reading, read_duration),
-        utilization_threshold=_option(names.utilization_threshold, annotations, reading, _read_share),
-        gpu_utilization_threshold=_option(names.gpu_utilization_threshold, annotations, reading, _read_share),
+        unneeded_time=reading.option(names.unneeded_time, annotations.get(names.unneeded_time), read_duration),
+        unready_time=reading.option(names.unready_time, annotations.get(names.unready_time), read_duration),
+        utilization_threshold=reading.option(
+            names.utilization_threshold, annotations.get(names.utilization_threshold), read_share
+        ),
+        gpu_utilization_threshold=reading.option(
+            names.gpu_utilization_threshold, annotations.get(names.gpu_utilization_threshold), read_share
+        ),
     )
 
 
@@ -421,24 +414,6 @@ def _duration(value: object) -> timedelta:
         return read_duration(value)
     except BadValueError:
         return timedelta(0)
-
-
-def _read_wait(text: str) -> timedelta:
-    """Return how long to wait for a machine. Raises BadValueError for 0, because every machine would be late."""
-    if not (time := read_duration(text)):
-        raise BadValueError("a machine needs some time to become a node: write a duration such as 15m")
-    return time
-
-
-def _read_share(text: str) -> float:
-    """Return a share from 0 to 1. Go's ParseFloat, which Cluster Autoscaler uses, checks no range."""
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise BadValueError("a share is a number from 0 to 1")
-    return share
 
 
 def _text(annotations: Mapping[str, Any], name: str) -> str | None:

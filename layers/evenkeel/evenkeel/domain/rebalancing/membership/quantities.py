@@ -117,3 +117,21 @@ def _hint(text: str, number: str = "", suffix: str = "") -> str:
     letter = unit[1].upper()
     decimal = "k" if letter == "K" else letter
     return f"not a quantity: write {'' if unit[2] else f'{number}{decimal} or '}{number}{letter}i"
+
+
+def read_wait(text: str) -> timedelta:
+    """Return how long to wait for a machine. Raises BadValueError for 0, because every machine would be late."""
+    if not (time := read_duration(text)):
+        raise BadValueError("a machine needs some time to become a node: write a duration such as 15m")
+    return time
+
+
+def read_share(text: str) -> float:
+    """Return a share from 0 to 1. Go's ParseFloat, which Cluster Autoscaler uses, checks no range."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise BadValueError("a share is a number from 0 to 1")
+    return share
