@@ -10,7 +10,7 @@ from msgspec import MsgspecError
 from msgspec.json import Decoder, encode
 
 from evenkeel.adapters.documents import UnreadableError, read_documents
-from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS, flavours_of
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.garden import shoots_in
 from evenkeel.adapters.kubernetes.objects import NODE, controller_of, get_path, name_of
@@ -154,7 +154,7 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: dat
     """
     discovered = policy.discovered_pools
     by_node = discovered is not None and discovered.discover != "off" and discovered.nodes
-    objects = _Sorted(listings={name: Listing(flavour=FLAVOURS[name]) for name in policy.flavours})
+    objects = _Sorted(listings={flavour.name: Listing(flavour=flavour) for flavour in flavours_of(policy.flavours)})
     if policy.demand_stage is not DemandStage.OFF or policy.workload is not None:
         objects.workload = _WorkloadFiles(needs_pods=policy.demand_stage is DemandStage.OFF)
     _read_files(files, objects, by_node)

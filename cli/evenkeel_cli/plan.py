@@ -6,7 +6,7 @@ from datetime import datetime
 
 import typer
 
-from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.flavours import flavours_of
 from evenkeel.adapters.kubernetes.objects import Object
 from evenkeel.application.errors import NoMachineApiError
 from evenkeel.application.rebalancing.decisions import plan_json
@@ -103,7 +103,7 @@ def _advice(
         return (), ()
     if observation.groups or any(skipped.namespace for skipped in planned.skipped):
         return (), advice.missing
-    kinds = (kind for name in policy.flavours for kind in FLAVOURS[name].scalables)
+    kinds = (kind for flavour in flavours_of(policy.flavours) for kind in flavour.scalables)
     sought = ", ".join(f"{kind.plural}.{kind.group}" for kind in kinds)
     where = f"context {target.context}" if target.context else target.kubeconfig or "the files"
     if policy.namespaces:

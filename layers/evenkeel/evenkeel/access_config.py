@@ -1,4 +1,4 @@
-"""Settings for access to the API servers that have a cluster's machine objects, and its pods and nodes."""
+"""Settings for access to a cluster's machine objects, or its Auto Scaling groups, and to its pods and nodes."""
 
 import base64
 import binascii
@@ -10,18 +10,15 @@ from pydantic import BeforeValidator, Field, model_validator
 from evenkeel.domain.model.servers import read_server
 from evenkeel.validation import KubernetesName, Strict
 
+AWS_REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"
+AwsRegion = Annotated[str, Field(pattern=AWS_REGION)]
 RoleArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9_+=,.@/-]{1,512}$")]
 
 
-class EksAccess(Strict):
-    """Access to an EKS cluster. AWS returns the cluster's endpoint, and a presigned STS token is the credential.
+class AwsAccess(Strict):
+    """The Region and the roles with which Evenkeel calls AWS. A role of another account gives access to it."""
 
-    For a cluster in another account, Evenkeel assumes a role of that account to get the endpoint and the token.
-    """
-
-    kind: Literal["eks"]
-    name: str = Field(pattern=r"^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$")
-    region: str = Field(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]+$")
+    region: AwsRegion
     role_arn: RoleArn | None = None  # the role for writes; None: the function's own role
     look_role_arn: RoleArn | None = None  # the role for checks; None: role_arn
     external_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_+=,.@:/-]{2,1224}$")
@@ -35,6 +32,22 @@ class EksAccess(Strict):
     def role(self, *, writes: bool) -> str | None:
         """Return the ARN of the role to assume for writes or for checks; None: the function's own role."""
         return self.role_arn if writes else self.look_role_arn or self.role_arn
+
+
+class EksAccess(AwsAccess):
+    """Access to an EKS cluster. AWS returns the cluster's endpoint, and a presigned STS token is the credential.
+
+    For a cluster in another account, Evenkeel assumes a role of that account to get the endpoint and the token.
+    """
+
+    kind: Literal["eks"]
+    name: str = Field(pattern=r"^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$")
+
+
+class AutoScalingAccess(AwsAccess):
+    """Access to the EC2 Auto Scaling groups of an account and a Region, plain or behind EKS managed node groups."""
+
+    kind: Literal["auto-scaling"]
 
 
 def _server(value: object) -> str:
@@ -98,7 +111,11 @@ class KubeconfigAccess(Strict):
     context: str | None = None
 
 
-Access = Annotated[EksAccess | AwsOidcAccess | ServiceAccountAccess | KubeconfigAccess, Field(discriminator="kind")]
+ApiAccess = Annotated[EksAccess | AwsOidcAccess | ServiceAccountAccess | KubeconfigAccess, Field(discriminator="kind")]
+"""Access to an API server."""
+Access = Annotated[
+    EksAccess | AwsOidcAccess | ServiceAccountAccess | KubeconfigAccess | AutoScalingAccess, Field(discriminator="kind")
+]
 
 
 class SameAccess(Strict):

@@ -1,6 +1,7 @@
 """A cluster's record, which people write, and its control record, which operator actions write."""
 # ruff: noqa: RUF012  (pydantic copies its defaults)
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -21,11 +22,21 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
-from evenkeel.access_config import Access, EksAccess, KubeconfigAccess, WorkloadEntry
+from evenkeel.access_config import (
+    AWS_REGION,
+    Access,
+    ApiAccess,
+    AutoScalingAccess,
+    AwsAccess,
+    KubeconfigAccess,
+    SameAccess,
+    SecretAccess,
+    WorkloadEntry,
+)
 from evenkeel.domain.fleet.check_times import AUTO, Interval
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy
 from evenkeel.domain.model.convergence import WINDOW_PATTERN, ConvergePolicy, Window
-from evenkeel.domain.model.flavours import FLAVOUR_NAMES, REMOVES_OPTIONS
+from evenkeel.domain.model.flavours import AUTO_SCALING, FLAVOUR_NAMES, REMOVES_OPTIONS
 from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
 from evenkeel.domain.model.groups import PROVISION_TIMEOUT, PoolId
 from evenkeel.domain.model.incidents import TROUBLE_AFTER
@@ -131,6 +142,16 @@ OTHER_NAMES = {
     "sizing": "strategy",
     "nodeGroupAutoDiscovery": "discovery",
 }
+
+
+def _as_usual(data: object) -> object:
+    """Return the record with the flavour and the region of an access to Auto Scaling groups, if it has no others."""
+    access = data.get("access") if isinstance(data, Mapping) else None
+    if not isinstance(data, Mapping) or not isinstance(access, Mapping) or access.get("kind") != AUTO_SCALING:
+        return data
+    region = str(access.get("region"))
+    usual = {"flavours": (AUTO_SCALING,), **({"region": region} if re.fullmatch(AWS_REGION, region) else {})}
+    return {**usual, **data}
 
 
 def _in_our_words(data: object) -> object:
@@ -265,7 +286,7 @@ ScanInterval = Annotated[
 class ShootRelief(Strict):
     """For Gardener: Evenkeel raises a Shoot's maximum while zones are dead. The Shoot is in the cluster ``garden``."""
 
-    garden: Access | None = None  # required in a registered record
+    garden: ApiAccess | None = None  # required in a registered record
     enabled: bool = True  # False: Evenkeel only restores the Shoot's own maximum
     # Namespace in the seed -> <namespace>/<name> of its Shoot. Only for namespaces other than shoot--<project>--<name>.
     shoots: dict[KubernetesName, Annotated[str, Field(pattern=r"^[a-z0-9-]{1,63}/[a-z0-9-]{1,63}$")]] = {}
@@ -396,6 +417,18 @@ class StackFields(Strict):
     labels: ClusterLabels | None = None  # the labels that selectors of operator actions match
 
 
+# Fields that only a machine API of Kubernetes gives a meaning, each with what an Auto Scaling group has instead.
+_OF_KUBERNETES = {
+    "namespaces": "Auto Scaling groups have no namespace: select groups by discovery",
+    "autoscaler_status": "this ConfigMap is not read for Auto Scaling groups",
+    "suspect_provision_time": "this option is not written to Auto Scaling groups",
+    "status_configmap": "no ConfigMap is written for Auto Scaling groups",
+    "write_topology": "Auto Scaling groups have no topology",
+    "node_pool_fence": "Auto Scaling groups have no NodePool",
+    "dry_run_events": "no Event is written for Auto Scaling groups",
+}
+
+
 # Pydantic orders the fields by base class. The fields of the last base class are first.
 class ClusterPolicy(StackFields, WriteFields, DemandFields, SizingFields):
     """The fields of a record. All are optional, because ``evenkeel plan`` needs no registered cluster."""
@@ -403,7 +436,22 @@ class ClusterPolicy(StackFields, WriteFields, DemandFields, SizingFields):
     @model_validator(mode="before")
     @classmethod
     def _as_others_say(cls, data: object) -> object:
-        return _in_our_words(data)
+        return _as_usual(_in_our_words(data))
+
+    @field_validator(*_OF_KUBERNETES)
+    @classmethod
+    def _of_flavour(cls, value: object, info: ValidationInfo) -> object:
+        if value and info.field_name is not None and info.data.get("flavours") == (AUTO_SCALING,):
+            raise ValueError(f"{_OF_KUBERNETES[info.field_name]}: leave it out")
+        return value
+
+    @field_validator("discovery")
+    @classmethod
+    def _tags(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        others = [text for text in value if AUTO_SCALING not in Discovery.read(text).flavours]
+        if others and info.data.get("flavours") == (AUTO_SCALING,):
+            raise ValueError(f"{others[0]} selects no Auto Scaling group: write asg:tag=key,key=value")
+        return value
 
     def misfits(self) -> tuple[Problem, ...]:
         """Return the settings that do not fit together: docs/guides/who-writes-what.md. Defaults fit."""
@@ -523,15 +571,37 @@ class ClusterRecord(ClusterPolicy):
     flavours: tuple[FlavourName, ...] = Field(min_length=1)
     id: ClusterId
     access: Access
+
+    @field_validator("access")
+    @classmethod
+    def _fits(cls, value: Access, info: ValidationInfo) -> Access:
+        flavours = info.data.get("flavours", ())
+        is_alone, is_of_it = flavours == (AUTO_SCALING,), isinstance(value, AutoScalingAccess)
+        if AUTO_SCALING in flavours and not (is_alone and is_of_it):
+            raise ValueError(
+                f"flavour {AUTO_SCALING} goes with this kind of access only, and with no other flavour: "
+                f"set kind: {AUTO_SCALING}, or register the Auto Scaling groups as another cluster"
+            )
+        if flavours and is_of_it and not is_alone:
+            raise ValueError(f"it reads no {', '.join(flavours)}: set flavours: [{AUTO_SCALING}]")
+        return value
+
     workload: WorkloadEntry | None = Field(default=None, validate_default=True)  # None: pods are not read
 
     @field_validator("workload")
     @classmethod
     def _known(cls, value: WorkloadEntry | None, info: ValidationInfo) -> WorkloadEntry | None:
         stage = info.data.get("demand") or DemandStage.OFF
+        is_of_aws = isinstance(info.data.get("access"), AutoScalingAccess)
         if value is None and stage is not DemandStage.OFF:
-            same = '{"access": {"kind": "same"}}'
-            raise ValueError(f"demand is {stage.value}: say where its pods are, {same} where the same API has them")
+            same = '{"access": {"kind": "eks", "name": "NAME", "region": "REGION"}} for a cluster of EKS'
+            same = same if is_of_aws else '{"access": {"kind": "same"}} where the same API has them'
+            raise ValueError(f"demand is {stage.value}: say where its pods are, {same}")
+        if value is not None and is_of_aws and isinstance(value.access, SameAccess | SecretAccess):
+            raise ValueError(
+                f"access.kind is {value.access.kind}, and Auto Scaling groups are in no API server: "
+                "set eks, aws-oidc or kubeconfig"
+            )
         return value
 
     @property
@@ -542,13 +612,13 @@ class ClusterRecord(ClusterPolicy):
     @property
     def is_of_this_account(self) -> bool:
         """Return True if the stack's own AWS account buys the machines. The zones then have this account's names."""
-        other = isinstance(self.access, EksAccess) and self.access.role_arn is not None
+        other = isinstance(self.access, AwsAccess) and self.access.role_arn is not None
         return bool(self.region) and self.account is None and not self.event_accounts and not other
 
     @property
     def checks_with_write_identity(self) -> bool:
         """Return True if checks and writes use the same identity. Only then can a check test if writes are allowed."""
-        if isinstance(self.access, EksAccess):
+        if isinstance(self.access, AwsAccess):
             return self.access.role_arn is not None and self.access.role(writes=True) == self.access.role(writes=False)
         return isinstance(self.access, KubeconfigAccess)
 

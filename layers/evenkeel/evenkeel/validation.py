@@ -92,7 +92,7 @@ def parse_json(text: str, where: str) -> Any:
 
 
 _ACCESSES = (("access",), ("shoot_relief", "garden"), ("workload", "access"))
-_KINDS = "'eks', 'aws-oidc', 'service-account', 'kubeconfig'"
+_KINDS = "'eks', 'aws-oidc', 'service-account', 'kubeconfig', 'auto-scaling'"
 # Pydantic's paths contain these names for the two forms of a record's ``pools`` and ``scan_interval``, but no record
 # contains them.
 LISTED, DISCOVERED, WORD, NUMBER = _FORMS = ("<list>", "<object>", "<word>", "<number>")

@@ -29,7 +29,7 @@ from evenkeel.adapters.kubernetes.flavours.base import (
 from evenkeel.adapters.kubernetes.objects import Kind, Object, Scalable, failure_of, get_path, moment_of
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, CapOwner, ReplicasOwner
-from evenkeel.domain.model.flavours import FLAVOUR_NAMES, REMOVES_OPTIONS
+from evenkeel.domain.model.flavours import AUTO_SCALING, FLAVOUR_NAMES, REMOVES_OPTIONS
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.record import ClusterPolicy
@@ -153,7 +153,7 @@ class TestNewFlavour:
         document = self.plan(tmp_path, fleet(ZONES[0], 2, 2), record={"flavours": ["fictional"]})
         assert [pool["name"] for pool in document["pools"]] == ["north"]
         assert read_model(ClusterPolicy, {}, "record").flavours[-1] == "fictional"
-        with pytest.raises(ConfigError, match=r"'openshift' or 'fictional'; did you mean fictional\?"):
+        with pytest.raises(ConfigError, match=r"'auto-scaling' or 'fictional'; did you mean fictional\?"):
             read_model(ClusterPolicy, {"flavours": ["fictionel"]}, "record")
 
 
@@ -188,7 +188,7 @@ def test_every_file_of_a_flavour_is_registered() -> None:
     stated = [value for value in values if isinstance(value, Flavour)]
     assert len(stated) == len(names)
     assert {flavour.name for flavour in stated} == set(FLAVOURS)
-    assert tuple(FLAVOURS) == FLAVOUR_NAMES
+    assert (*FLAVOURS, AUTO_SCALING) == FLAVOUR_NAMES
     assert {flavour.name for flavour in stated if not flavour.autoscaler.keeps_options} == REMOVES_OPTIONS
 
 

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 import evenkeel
 from evenkeel.access_config import Access, EksAccess
 from evenkeel.adapters.codec import dump_stored, read_as, read_stored
+from evenkeel.application.fleet.records import record_json
 from evenkeel.domain.model.choices import Level, OnFailure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import GroupKey
@@ -27,7 +28,7 @@ from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.rebalancing.health.backoff import record_failure
-from evenkeel.record import ClusterFile, ClusterPolicy, Registration
+from evenkeel.record import ClusterFile, ClusterPolicy, ClusterRecord, Registration
 from evenkeel.settings import Settings
 from evenkeel.validation import ConfigError, read_json, read_model
 from evenkeel_cli.state_file import StateFile
@@ -132,6 +133,55 @@ def test_bad_shoot_relief_is_one_line(record: dict[str, Any], relief: object, fa
     assert SECRET not in line
 
 
+GROUPS = {"kind": "auto-scaling", "region": "eu-central-1"}
+
+
+def test_access_to_auto_scaling_groups_names_their_flavour_and_region() -> None:
+    record = read_model(Registration, {"id": "blue", "access": GROUPS}, "here")
+    assert (record.flavours, record.region, record.is_of_this_account) == (("auto-scaling",), "eu-central-1", True)
+    again = read_model(ClusterRecord, record_json(record.record), "here")
+    assert again == record.record
+    role = "arn:aws:iam::210987654321:role/evenkeel"
+    other = read_model(Registration, {"id": "blue", "access": {**GROUPS, "role_arn": role}}, "here")
+    assert (other.is_of_this_account, other.checks_with_write_identity) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"flavours": ["openshift"]}, "access: it reads no openshift: set flavours: [auto-scaling]"),
+        (
+            {"flavours": ["openshift", "auto-scaling"]},
+            "access: flavour auto-scaling goes with this kind of access only",
+        ),
+        ({"access": RECORD["access"], "flavours": ["auto-scaling"]}, "access: flavour auto-scaling goes with this"),
+        ({"access": {"kind": "auto-scaling"}}, "access.region is missing"),
+        ({"access": {**GROUPS, "region": "Frankfurt"}}, "access.region is 'Frankfurt'"),
+        ({"access": {**GROUPS, "name": "blue"}}, "access.name is not a field of this record"),
+        ({"namespaces": ["prod"]}, "namespaces is \"['prod']\": Auto Scaling groups have no namespace"),
+        ({"discovery": ["mcm:k8s.io/cluster-autoscaler/blue"]}, "discovery is "),
+        ({"discovery": ["asg:tag="]}, "discovery.0 is 'asg:tag=': write asg:tag=key,key=value"),
+        ({"autoscaler_status": "kube-system"}, "autoscaler_status is 'kube-system': this ConfigMap is not read"),
+        ({"status_configmap": "evenkeel/status"}, "status_configmap is 'evenkeel/status': no ConfigMap is written"),
+        ({"suspect_provision_time": 180}, "suspect_provision_time is '180': this option is not written"),
+        ({"write_topology": True}, "write_topology is 'True': Auto Scaling groups have no topology: leave it out"),
+        ({"node_pool_fence": True}, "node_pool_fence is 'True': Auto Scaling groups have no NodePool: leave it out"),
+        ({"dry_run_events": True}, "dry_run_events is 'True': no Event is written"),
+        ({"shoot_relief": {"garden": RECORD["access"]}}, "shoot_relief: flavours has no gardener"),
+        ({"demand": "advise"}, "workload is missing: demand is advise: say where its pods are"),
+        ({"workload": {"access": {"kind": "same"}}}, "workload is "),
+    ],
+)
+def test_what_auto_scaling_groups_do_not_have_is_refused_in_one_line(fields: dict[str, Any], fault: str) -> None:
+    (line,) = faults(Registration, {"id": "blue", "access": GROUPS, **fields})
+    assert line.startswith(f"here: {fault}")
+
+
+def test_switched_off_fields_of_other_flavours_are_accepted() -> None:
+    off = {"write_topology": False, "node_pool_fence": False, "dry_run_events": False, "namespaces": []}
+    assert read_model(Registration, {"id": "blue", "access": GROUPS, **off}, "here").flavours == ("auto-scaling",)
+
+
 def test_shoot_relief_is_off_by_default_and_needs_no_garden_in_a_file() -> None:
     assert read_model(ClusterFile, {"shoot_relief": {}}, "here").policy().shoot_relief
     garden = {"garden": RECORD["access"], "enabled": False}
@@ -207,9 +257,9 @@ class TestClusterRecord:
             ({"flavours": []}, "flavours is '[]'"),
             ({"pools": [{"name": "", "selector": {"a": "b"}}]}, ".name is '': empty: write a value"),
             ({"flavours": ["mesos"]}, "flavours.0 is 'mesos'"),
-            ({"flavours": [5]}, "'gardener', 'cluster-api' or 'openshift'"),
-            ({"flavours": [None]}, "'gardener', 'cluster-api' or 'openshift'"),
-            ({"flavours": [["gardener"]]}, "'gardener', 'cluster-api' or 'openshift'"),
+            ({"flavours": [5]}, "'gardener', 'cluster-api', 'openshift' or 'auto-scaling'"),
+            ({"flavours": [None]}, "'gardener', 'cluster-api', 'openshift' or 'auto-scaling'"),
+            ({"flavours": [["gardener"]]}, "'gardener', 'cluster-api', 'openshift' or 'auto-scaling'"),
             ({"flavours": "gardener"}, "flavours is 'gardener'"),
             ({"namespaces": ["Kube System"]}, "namespaces.0 is 'Kube System'"),
             ({"namespaces": ["a/../b"]}, "namespaces.0 is 'a/../b'"),

@@ -41,7 +41,26 @@ def test_a_shoot_is_found_by_its_namespace_or_a_label(namespace: str, labels: di
     assert found.matches(flavour="gardener", namespace=namespace, cluster="b", labels=labels) is expected
 
 
-@pytest.mark.parametrize("text", ["clusterapi:a", "clusterapi:=b", "asg:a=b", "clusterapi", "mcm:demo"])
+@pytest.mark.parametrize(
+    "text", ["clusterapi:a", "clusterapi:=b", "asg:a=b", "asg:tag=", "asg:tag==b", "clusterapi", "mcm:demo"]
+)
 def test_any_other_string_is_refused(text: str) -> None:
     with pytest.raises(BadValueError):
         Discovery.read(text)
+
+
+@pytest.mark.parametrize(
+    ("texts", "tags", "expected"),
+    [
+        (["asg:tag=k8s.io/cluster-autoscaler/enabled"], {"k8s.io/cluster-autoscaler/enabled": "true"}, True),
+        (["asg:tag=a,b=x"], {"a": "", "b": "x"}, True),
+        (["asg:tag=a,b=x"], {"a": "", "b": "y"}, False),
+        (["asg:tag=a,b=x"], {"b": "x"}, False),
+        (["asg:tag=a="], {"a": "any"}, True),
+        (["asg:tag=a", "asg:tag=b"], {"a": ""}, False),  # cluster-autoscaler joins the tags of its flags
+        (["clusterapi:a=b"], {}, True),
+    ],
+)
+def test_an_auto_scaling_group_is_found_by_all_tags(texts: list[str], tags: dict[str, str], expected: bool) -> None:
+    strings = [Discovery.read(text) for text in texts]
+    assert discovered(strings, flavour="auto-scaling", namespace="", cluster="", labels=tags) is expected

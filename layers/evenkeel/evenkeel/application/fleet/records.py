@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.values import quote
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from evenkeel.record import OTHER_NAMES, ClusterLabels, ClusterRecord, Registration
@@ -210,7 +211,9 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 def record_schema() -> Json:
     """Return the schema of a record as ``register`` accepts it."""
-    return {"$schema": _DRAFT, **_schema(Registration, required=["flavours", "access"])}
+    of_groups = {"properties": {"access": {"properties": {"kind": {"const": AUTO_SCALING}}}}}  # its flavour is certain
+    has_flavours = {"anyOf": [{"required": ["flavours"]}, of_groups]}
+    return {"$schema": _DRAFT, **_schema(Registration, required=["access"]), **has_flavours}
 
 
 def fleet_schema() -> Json:

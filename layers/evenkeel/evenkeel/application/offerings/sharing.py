@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Self
 
-from evenkeel.access_config import EksAccess
+from evenkeel.access_config import AwsAccess
 from evenkeel.application.errors import StateConflictError, StateUnavailableError
 from evenkeel.application.offerings.ports import OfferingStore
 from evenkeel.application.ports import Offerings, SharedOffering, StoredCluster
@@ -116,7 +116,7 @@ class ZoneIds:
     @staticmethod
     def _account(record: ClusterRecord) -> str | None:
         account = _buying_account(record)
-        is_of_a_role = isinstance(record.access, EksAccess) and record.access.role_arn is not None
+        is_of_a_role = isinstance(record.access, AwsAccess) and record.access.role_arn is not None
         return None if account == OWN_ACCOUNT and is_of_a_role else account  # the role may belong to another account
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from evenkeel.access_config import (
     Access,
+    AutoScalingAccess,
     AwsOidcAccess,
     EksAccess,
     KubeconfigAccess,
@@ -213,6 +214,8 @@ class RecordedClusters:
             case SecretAccess():  # each check reads the Secret, so its token is always fresh
                 connection = read_kubeconfig(text, f"{where}: {_secret_place(access)}")
                 return connection, KubeconfigCredential(connection.token, lambda: connection.token)
+            case AutoScalingAccess():
+                raise AccessError(f"{where}: Auto Scaling groups are in no API server")
 
     def _served_by(self, connection: Connection) -> dict[str, list[str]]:
         """Return the API versions that a server has reported.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.client.lists import versions_of
 from evenkeel.adapters.kubernetes.client.transport import Allowance
-from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS, flavours_of
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.objects import (
     CONFIG_MAP,
@@ -106,7 +106,8 @@ class ClusterReader:
         fingerprints: dict[str, str | None] = {}
         served = False
         status = self._autoscaler_status()
-        for flavour in (FLAVOURS[name] for name in self._policy.flavours):
+        flavours = flavours_of(self._policy.flavours)
+        for flavour in flavours:
             lists = self.lister.list_flavour(flavour)
             if lists is None:
                 continue
@@ -119,7 +120,7 @@ class ClusterReader:
             groups = self._with_machines(flavour, groups, with_machines_of, machines)
             members += self._with_templates(flavour, groups, with_machines_of, buyer)
         if not served:
-            raise NoMachineApiError(self._api.name, self._policy.flavours)
+            raise NoMachineApiError(self._api.name, [flavour.name for flavour in flavours])
         counted, copies = counted_once(members)
         known = {place: text for place, text in fingerprints.items() if text is not None}
         return ClusterObjects(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi, described_right
-from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.flavours import flavours_of
 from evenkeel.adapters.kubernetes.objects import CONFIG_MAP, Kind
 from evenkeel.application.ports import Remaining
 from evenkeel.record import ClusterPolicy
@@ -12,7 +12,7 @@ from evenkeel.record import ClusterPolicy
 def missing_rights(api: KubernetesApi, policy: ClusterPolicy, remaining: Remaining, *, writes: bool) -> Sequence[str]:
     """Return a sentence for each right that a check lacks or, where ``writes`` is True, that a run lacks."""
     rights: list[dict[str, str]] = []
-    served = [FLAVOURS[name] for name in policy.flavours if api.served(FLAVOURS[name].group, remaining)]
+    served = [flavour for flavour in flavours_of(policy.flavours) if api.served(flavour.group, remaining)]
     if not served:
         return [f"it serves none of the machine APIs {', '.join(policy.flavours)}: correct flavours"]
     for flavour in served:

@@ -13,7 +13,7 @@ from msgspec.json import Decoder
 from evenkeel.access_config import WorkloadEntry
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi, described_right
 from evenkeel.adapters.kubernetes.client.transport import MOST_BYTES, MOST_VALUES, Allowance
-from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.flavours import flavours_of
 from evenkeel.adapters.kubernetes.objects import get_path
 from evenkeel.adapters.kubernetes.read.pods import Pods, PodShape, Shape
 from evenkeel.adapters.kubernetes.read.workload_objects import (
@@ -83,7 +83,7 @@ class KubernetesWorkload:
     ) -> None:
         self._api = api
         self._autoscaler_namespaces = sorted(
-            {_KUBE_SYSTEM, *(FLAVOURS[name].autoscaler.namespace or _KUBE_SYSTEM for name in flavours)}
+            {_KUBE_SYSTEM, *(flavour.autoscaler.namespace or _KUBE_SYSTEM for flavour in flavours_of(flavours))}
         )
         self._most_nodes, self._most_pods = entry.most_nodes, entry.most_pods
         self._remaining = remaining

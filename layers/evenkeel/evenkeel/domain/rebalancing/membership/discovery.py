@@ -1,7 +1,8 @@
 """Cluster Autoscaler's auto-discovery strings, so that Evenkeel accepts the same settings as the autoscaler.
 
 Cluster Autoscaler reads ``clusterapi:namespace=ns,clusterName=c,label=value``
-(cloudprovider/clusterapi/clusterapi_autodiscovery.go:37-75). GEP-24 section 2 defines
+(cloudprovider/clusterapi/clusterapi_autodiscovery.go:37-75) and, for Auto Scaling groups, ``asg:tag=key,key=value``
+(cloudprovider/aws/aws_manager.go, parseASGAutoDiscoverySpec). GEP-24 section 2 defines
 ``mcm:k8s.io/cluster-autoscaler/<shoot>``. That string names a shoot, whose machine objects are in one namespace of the
 seed.
 """
@@ -10,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.values import BadValueError
 
 _MCM_KEY = "k8s.io/cluster-autoscaler/"
-_PROVIDERS = {"clusterapi": ("cluster-api", "openshift"), "mcm": ("gardener",)}
+_PROVIDERS = {"clusterapi": ("cluster-api", "openshift"), "mcm": ("gardener",), "asg": (AUTO_SCALING,)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,19 +27,22 @@ class Discovery:
     cluster: str | None = None
     shoot: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    keys: frozenset[str] = frozenset()  # keys of labels that the object has with any value
 
     @classmethod
     def read(cls, text: str) -> Self:
         """Return the parsed string. Raises BadValueError for an unknown provider or a part that is not key=value."""
         provider, colon, rest = text.partition(":")
         if not colon or provider not in _PROVIDERS:
-            raise BadValueError("a discovery string starts with clusterapi: or mcm:")
+            raise BadValueError("a discovery string starts with clusterapi:, mcm: or asg:")
         flavours = _PROVIDERS[provider]
         if provider == "mcm":
             shoot = rest.removeprefix(_MCM_KEY)
             if not rest.startswith(_MCM_KEY) or not shoot:
                 raise BadValueError(f"write mcm:{_MCM_KEY}<shoot>")
             return cls(flavours=flavours, shoot=shoot)
+        if provider == "asg":
+            return cls._of_tags(rest)
         parts: dict[str, str] = {}
         for part in filter(None, rest.split(",")):
             key, equals, value = part.partition("=")
@@ -47,6 +52,18 @@ class Discovery:
         # An empty namespace or clusterName matches every object. A label without a value matches an empty value.
         namespace, cluster = parts.pop("namespace", "") or None, parts.pop("clusterName", "") or None
         return cls(flavours=flavours, namespace=namespace, cluster=cluster, labels=parts)
+
+    @classmethod
+    def _of_tags(cls, text: str) -> Self:
+        kind, _, tags = text.partition("=")
+        pairs = [tag.partition("=") for tag in tags.split(",") if tag]
+        if kind != "tag" or not pairs or not all(key for key, _, _ in pairs):
+            raise BadValueError("write asg:tag=key,key=value")
+        return cls(
+            flavours=(AUTO_SCALING,),
+            labels={key: value for key, _, value in pairs if value},
+            keys=frozenset(key for key, _, value in pairs if not value),
+        )
 
     def matches(self, *, flavour: str, namespace: str, cluster: str, labels: Mapping[str, str]) -> bool:
         """Return True if an autoscaler with this string would discover the object."""
@@ -60,14 +77,21 @@ class Discovery:
             self.namespace in (None, namespace)
             and self.cluster in (None, cluster)
             and all(labels.get(key) == value for key, value in self.labels.items())
+            and self.keys <= labels.keys()
         )
 
 
 def discovered(
     discoveries: Iterable[Discovery], *, flavour: str, namespace: str, cluster: str, labels: Mapping[str, str]
 ) -> bool:
-    """Return True if any string matches the object, or if there is no string for the object's flavour."""
-    mine = [discovery for discovery in discoveries if flavour in discovery.flavours]
-    return not mine or any(
-        discovery.matches(flavour=flavour, namespace=namespace, cluster=cluster, labels=labels) for discovery in mine
-    )
+    """Return True if any string matches the object, or if there is no string for the object's flavour.
+
+    An Auto Scaling group must match all strings, because Cluster Autoscaler joins the tags of all its flags
+    (cloudprovider/aws/auto_scaling_groups.go, buildAsgTags).
+    """
+    matches = [
+        discovery.matches(flavour=flavour, namespace=namespace, cluster=cluster, labels=labels)
+        for discovery in discoveries
+        if flavour in discovery.flavours
+    ]
+    return not matches or (all(matches) if flavour == AUTO_SCALING else any(matches))
