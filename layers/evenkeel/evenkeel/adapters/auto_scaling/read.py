@@ -232,9 +232,7 @@ class _GroupReader:
                 Rule.GROUP_SPANS_ZONES,
                 zones=zones,
                 distribution=str(distribution or "balanced-best-effort"),
-                rebalance="is suspended"
-                if is_suspended(self._item, "AZRebalance")
-                else "moves instances between zones",
+                rebalance="suspended" if is_suspended(self._item, "AZRebalance") else "",
             )
         weights = {str(each.get("WeightedCapacity") or "1") for each in (*self._overrides(), *self._instances())}
         return None if weights <= {"1"} else Reason.of(Rule.GROUP_WEIGHTED)
@@ -248,7 +246,7 @@ class _GroupReader:
         if item.get("DesiredCapacity") is None:
             reading.fault("DesiredCapacity", "missing", "every Auto Scaling group has one: read the group again")
         machines = self._machines(requested or 0)
-        settings, ours, options = read_annotations(tags, reading), self._written_by_us(bounds), self._options()
+        settings, ours, options = read_annotations(tags, reading), self._written_by_us(), self._options()
         template = GroupTemplate(node=self._template())
         self._note_lack_of_tags()
         self._note_drift(bounds, ours)
@@ -292,7 +290,7 @@ class _GroupReader:
         reading.fault("MinSize", quote(low), f"larger than MaxSize, {high}: lower one or raise the other")
         return None
 
-    def _written_by_us(self, bounds: Bounds | None) -> WrittenByUs:
+    def _written_by_us(self) -> WrittenByUs:
         tags = self._tags
         adopted = self._reading.read(ADOPTED, tags.get(ADOPTED), lambda text: (read_adopted(str(text)),))
         move = tags.get(MOVE)

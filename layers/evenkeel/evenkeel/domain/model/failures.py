@@ -64,7 +64,8 @@ _PATTERNS = (
         r"|InsufficientFreeAddresses|InsufficientSubnet|not enough free addresses in subnet|IpNotEnough"
         r"|RESOURCE_POOL_EXHAUSTED|not have enough resources|AllocationFailed|Overconstrained\w*Allocation"
         r"|SkuNotAvailable|SpotMaxPriceTooLow|STOCKOUT|NoStock|NotOnSale"
-        r"|(not have|insufficient|sufficient) .{0,60}capacity|no Spot capacity available|no valid host|OutOfResources|ResourceExhausted"
+        r"|(not have|insufficient|sufficient) .{0,60}capacity|no valid host|OutOfResources|ResourceExhausted"
+        r"|no Spot capacity available"
         r"|is not supported in your requested Availability Zone|Unsupported\b",
     ),
     (
