@@ -459,9 +459,10 @@ class _GroupReader:
         if lacks_room(self._tags):
             count = sum(not key.startswith("aws:") for key in self._tags)
             problem = (
-                f"Evenkeel needs {len(OWN_TAGS)} more, and AWS accepts {TAG_LIMIT}: its state is in the table only"
+                f"Evenkeel's {len(OWN_TAGS)} tags do not fit, because AWS accepts {TAG_LIMIT}: its state is in the "
+                "table only, so no replicas move here; remove tags"
             )
-            self._reading.note("Tags", str(count), f"{problem}, so no replicas move here: remove tags")
+            self._reading.note("Tags", str(count), problem)
 
     def _note_drift(self, bounds: Bounds | None, ours: WrittenByUs) -> None:
         scaling = (self._node_group or {}).get("scalingConfig") or {}
@@ -469,9 +470,7 @@ class _GroupReader:
         is_ours = ours.published is not None and ours.published.bounds == bounds
         if bounds is None or None in stated or is_ours or stated == (bounds.min, bounds.max):
             return
-        problem = (
-            f"the Auto Scaling group has {bounds.min} to {bounds.max}; EKS writes its own values at its next update"
-        )
+        problem = f"the Auto Scaling group has {bounds.min} to {bounds.max}; EKS writes its own at its next update"
         self._reading.note("scalingConfig of its managed node group", f"{stated[0]} to {stated[1]}", problem)
 
 
