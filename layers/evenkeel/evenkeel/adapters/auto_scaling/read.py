@@ -400,8 +400,9 @@ class _GroupReader:
         at, failed, launch = max(ended, key=lambda each: each[:2], default=(_LONG_AGO, False, {}))
         if not failed or self._now - at > _FAILURE_KEPT:
             return None
-        message = str(launch.get("StatusMessage") or "")
-        code = _CODE.search(message)
+        text = str(launch.get("StatusMessage") or "")
+        code = _CODE.match(text)
+        message = text[code.end() :] if code else text
         return MachineFailure(code=code[1][:128] if code else "Failed", message=message[:1024], at=at)
 
     # What the instances are
