@@ -25,7 +25,7 @@ from evenkeel.application.errors import (
     ForbiddenError,
     RejectedError,
 )
-from evenkeel.domain.model.groups import Bounds, NodeGroup, PublishedBounds, State
+from evenkeel.domain.model.groups import Bounds, MachineRef, NodeGroup, PublishedBounds, State
 from evenkeel.domain.model.plans import GroupPlan, Removal
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rebalancing.annotations import write_adopted, write_published
@@ -221,9 +221,15 @@ class TestWriting:
         name = stage.put_managed("workers", ZONES[0], 0, 3, 9)
         stage.minutes(6)
         goes, *stays = sorted(stage.group(name).instances)
-        machine = next(one for one in stage.observe()[name].machines or () if one.name == goes)
         stage.api.calls.clear()
-        write(stage, Bounds(0, 9), 2, name, move="01J0000000000000000000MOVE", removal=Removal(machines=(machine.ref,)))
+        write(
+            stage,
+            Bounds(0, 9),
+            2,
+            name,
+            move="01J0000000000000000000MOVE",
+            removal=Removal(machines=(MachineRef(goes, goes),)),
+        )
         assert "SetDesiredCapacity" not in writes_of(stage)
         stage.minutes(10)
         assert sorted(stage.group(name).instances) == stays

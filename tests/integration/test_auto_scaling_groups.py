@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ReadTimeoutError
 
-from tests.auto_scaling_groups import POOL, ZONES, Stage
+from evenkeel.texts.english import sentence
+from tests.auto_scaling_groups import POOL, ZONES, Stage, over_http
+from tests.fakes import plenty
+from tests.house import House
 
 HOW = ("before", "after", "answer lost")
 
@@ -154,3 +157,84 @@ def test_a_frozen_group_is_counted_and_not_written() -> None:
     reason = stage.observe()[names[1]].frozen_because
     assert reason is not None
     assert reason.facts["processes"] == ("Launch",)
+
+
+def house(stage: Stage) -> House:
+    """The functions of a stack beside the stage's groups."""
+    return House(store=stage.store, clock=stage.clock, clusters=stage.clusters)  # type: ignore[arg-type]
+
+
+def test_checks_of_a_quiet_cluster_are_one_call_and_a_refused_launch_is_found_within_a_minute() -> None:
+    stage = Stage(autoscaler="none", dry_run=False)
+    with over_http(stage):
+        names = stage.pool()
+        stage.settle()
+        stack, calls = house(stage), list[int]()
+        for _ in range(40):
+            stage.api.calls.clear()
+            stack.look(["demo"], plenty)
+            calls.append(len(stage.api.calls))
+            stack.carry_out()
+            stage.minutes(1)
+        assert stage.store.steady_clusters(["demo"])
+        assert calls[-10:] == [1] * 10
+        stage.refuse(ZONES[1])
+        stage.api.groups.fail(next(iter(stage.group(names[1]).instances)))
+        stage.minutes(1)
+        stack.look(["demo"], plenty)
+        stack.carry_out()
+    assert desired(stage, names) in ([3, 1, 2], [2, 1, 3])
+
+
+def test_operators_read_and_steer_the_cluster() -> None:
+    stage = Stage(autoscaler="none", dry_run=False)
+    names = stage.pool()
+    stack = house(stage)
+    for action in ("status", "validate", "plan"):
+        assert stack.ask(action)["ok"], action
+    assert stack.ask("explain", group=names[0])["ok"]
+    assert stack.ask("scale-up", pool="workers", nodes=3)["ok"]
+    for _ in range(3):
+        stack.carry_out()
+        stage.run()
+        stage.minutes(1)
+    assert desired(stage, names) == [3, 3, 3]
+    assert stack.ask("fence-zone", zone=ZONES[2], until="2026-01-01T06:00:00Z")["ok"]
+    stage.run()
+    assert stage.group(names[2]).maximum == 3
+    assert stack.ask("restore")["ok"]
+    for _ in range(3):
+        stack.carry_out()
+        stage.run()
+    assert all(stage.tags(name) == POOL for name in names)
+
+
+def test_nodes_of_managed_groups_move_back_after_an_outage() -> None:
+    stage = Stage(autoscaler="none", level="converge", converge={"blind": True, "per_hour": 10})
+    names = [
+        stage.put_managed(f"workers-{zone[-1]}", zone, 0, nodes, 9)
+        for zone, nodes in zip(ZONES, (1, 4, 4), strict=True)
+    ]
+    stage.minutes(6)
+    for _ in range(30):
+        stage.run()
+        stage.minutes(1)
+        assert sum(stage.numbers(name)[2] for name in names) >= 9
+    assert [stage.numbers(name)[1:3] for name in names] == [(3, 3)] * 3
+
+
+def test_nodes_of_other_groups_do_not_move_and_the_reason_is_reported() -> None:
+    stage = Stage(autoscaler="none", level="converge", converge={"blind": True, "per_hour": 10})
+    for zone, nodes in zip(ZONES, (1, 4, 4), strict=True):
+        stage.put(f"workers-{zone[-1]}", zone, 0, nodes, 9)
+    stage.minutes(2)
+    for _ in range(15):
+        summary = stage.run()
+        stage.minutes(1)
+    assert [stage.numbers(name)[1] for name in sorted(stage.api.groups.by_name)] == [1, 4, 4]
+    assert summary.plan is not None
+    (pool,) = summary.plan.pools
+    report = pool.convergence.report
+    assert report is not None
+    assert report.why is not None
+    assert "AutoScalingGroup" in sentence(report.why)

@@ -65,7 +65,9 @@ def launch(status: str, minutes_ago: float, message: str = "", instance_id: str 
 def read(
     item: dict[str, Any], activities: list[dict[str, Any]] | None = None, *node_groups: dict[str, Any], **more: Any
 ) -> NodeGroup:
-    members, skipped = read_groups([item], ClusterPolicy(), NOW, {NAME: activities or []}, node_groups, **more)
+    members, skipped = read_groups(
+        [item], ClusterPolicy(), NOW, {NAME: activities or []}, node_groups, with_machines=[NAME], **more
+    )
     assert not skipped
     (member,) = members
     return member.group
@@ -88,6 +90,13 @@ class TestNumbers:
         )
         assert group.unreadable.faults == group.unreadable.notes == ()
         assert group.frozen_because is None
+
+    def test_machines_are_returned_where_one_is_missing_or_on_request(self) -> None:
+        items = [described(AutoScalingGroupName=name) for name in ("rests", "asked")]
+        items.append(described(AutoScalingGroupName="lacks", DesiredCapacity=3))
+        members, _ = read_groups(items, ClusterPolicy(), NOW, {}, [], with_machines=["asked"])
+        assert [member.name for member in members if member.group.machines is not None] == ["asked", "lacks"]
+        assert {len(member.machines) for member in members} == {2}
 
     @pytest.mark.parametrize(
         ("state", "health", "counts", "running"),
