@@ -19,6 +19,7 @@ from tests.auto_scaling_groups import ZONES, Stage
 from tests.fakes import plenty
 
 _NAME = "workers-a"
+_NAMES = ("workers-a", "workers-b", "workers-c")
 _SIZES = st.integers(0, 9)
 
 
@@ -137,3 +138,49 @@ def _write(
     published = PublishedBounds(at=cluster._api.now(), bounds=bounds, requested=target)
     with suppress(ConflictError, RejectedError):
         cluster.apply(patch, write_published(published, target, "a test"), write_adopted(group.bounds))
+
+
+class _KilledError(BaseException):
+    """The worker's process is gone."""
+
+
+def _die(_stage: Stage) -> None:
+    raise _KilledError
+
+
+def _put_back(stage: Stage) -> None:
+    """EKS or Terraform writes its own bounds back, which end no instance."""
+    group = stage.group(_NAME)
+    low, high = min(1, group.desired), max(9, group.desired)
+    stage.api.update_auto_scaling_group(AutoScalingGroupName=_NAME, MinSize=low, MaxSize=high)
+
+
+@pytest.mark.parametrize("autoscaler", ["none", "cluster-autoscaler"])
+@given(others=st.lists(_OTHERS | st.sampled_from([_die, _put_back, _put_back]), max_size=40), data=st.data())
+def test_whole_runs_end_no_instance_and_come_to_rest(
+    autoscaler: str, others: list[Callable[[Stage], None]], data: st.DataObject
+) -> None:
+    stage, ended = Stage(autoscaler=autoscaler), list[str]()
+    for name, zone in zip(_NAMES, ZONES, strict=True):
+        stage.put(name, zone, 0, data.draw(st.integers(0, 3)), 9)
+    stage.minutes(2)
+    acts = iter(others)
+    stage.clusters.wrap = lambda client: _Watched(client, stage, acts, ended)
+    for _ in range(6):
+        with suppress(_KilledError):
+            stage.run()
+        stage.minutes(2)
+    stage.clusters.wrap = lambda client: _Watched(client, stage, iter(()), ended)
+    _accept(stage)
+    for _ in range(40):
+        stage.run()
+        stage.minutes(1)
+    assert not ended
+    for name in _NAMES:
+        group = stage.group(name)
+        assert not group.suspended, name
+        assert group.minimum <= group.desired <= group.maximum
+        assert len(group.counted) == group.desired
+        assert '"unfinished"' not in stage.tags(name).get("evenkeel.dev/decision", "")
+        assert stage.tags(name).get("evenkeel.dev/adopted-bounds", "0,9") in ("0,9", "1,9", "0,20")
+    assert not stage.run().written

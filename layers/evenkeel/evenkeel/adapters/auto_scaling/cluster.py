@@ -87,6 +87,8 @@ class AutoScalingCluster:
         activities: dict[str, Sequence[Described]] = {}
         refreshes: dict[str, str] = {}
         for item in described:
+            if len(item["AvailabilityZones"]) != 1:
+                continue  # such a group is skipped
             name, desired, count = str(item["AutoScalingGroupName"]), item["DesiredCapacity"], len(instances_of(item))
             if desired > count or name in named:
                 activities[name] = self._api.activities(name)
