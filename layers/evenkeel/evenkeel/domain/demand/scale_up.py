@@ -25,61 +25,54 @@ from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.pods import old_enough_at
 from evenkeel.domain.demand.requests import CPU, MEMORY, Counts, counts
 from evenkeel.domain.demand.simulation import Simulation
-from evenkeel.domain.model.demand import Demand, DemandPolicy, GroupOffer, PendingPods, PoolDemand, PoolOffer, Unfit
+from evenkeel.domain.model.demand import Demand, GroupOffer, PendingPods, PoolDemand, PoolOffer, Unfit
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.pools import place_in
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.workload import Pod, Workload
+from evenkeel.domain.model.workload import Pod
 
 _UNKNOWN = float("-inf")  # the lower bound of an unknown waste
 _SWEEP = 8  # a packing drops full nodes before each eighth pod group
 
 
-def scale_up(workload: Workload, pools: Iterable[PoolOffer], policy: DemandPolicy, now: datetime) -> Demand:
+def scale_up(simulation: Simulation) -> Demand:
     """Return the nodes that the pending pods need, by pool and group. This function only plans.
 
-    A pod without a node is placed on an existing, upcoming or new node. A pod that fits no node is in ``unmet``, with
-    one reason that covers all pools. A pod that does not count as demand is in ``not_counted``. The order of objects in
-    ``workload`` does not matter.
+    A pod without a node is placed on an existing, upcoming or new node, and remains in the snapshot. A pod that fits no
+    node is in ``unmet``, with one reason that covers all pools. A pod that does not count as demand is in
+    ``not_counted``. The order of objects in the workload does not matter.
     """
-    offers = tuple(pools)
-    simulation = Simulation(workload, offers, policy, now)
-    old_enough = old_enough_at(simulation.pending, policy, now)
-    if old_enough is not None and now < old_enough:
+    old_enough = old_enough_at(simulation.pending, simulation.policy, simulation.now)
+    if old_enough is not None and simulation.now < old_enough:
         return Demand(not_counted=tuple(simulation.not_counted), check_again=old_enough)
-    memory = OrderMemory(workload, simulation, offers)
-    result = _demand(simulation, offers, memory)
-    upcoming = _upcoming(simulation, offers) if result.nodes else Counter[GroupKey]()
+    memory = OrderMemory(simulation)
+    result = _demand(simulation, memory)
+    upcoming = _upcoming(simulation) if result.nodes else Counter[GroupKey]()
     if upcoming:
-        again = _demand_as_ordered(workload, offers, memory, simulation, upcoming)
+        again = _demand_as_ordered(memory, simulation, upcoming)
         is_better = (_unmet_pods(again), again.nodes) <= (_unmet_pods(result), result.nodes)
-        result = again if is_better and not _exceeds_room(again, offers) else result
+        result = again if is_better and not _exceeds_room(again, simulation.pools) else result
     return replace(result, retry_at=memory.retry_at)
 
 
-def _upcoming(simulation: Simulation, offers: Iterable[PoolOffer]) -> Counter[GroupKey]:
+def _upcoming(simulation: Simulation) -> Counter[GroupKey]:
     """Return, by group, the number of ordered nodes that do not exist yet, or that are starting and still empty."""
     upcoming = Counter(group for node, group in simulation.starting.items() if simulation.starting_and_empty(node))
-    for pool in offers:
+    for pool in simulation.pools:
         upcoming.update(
             {offer.group: offer.coming for offer in pool.groups if offer.group in simulation.template_nodes}
         )
     return +upcoming
 
 
-def _demand_as_ordered(
-    workload: Workload,
-    offers: Sequence[PoolOffer],
-    memory: OrderMemory,
-    simulation: Simulation,
-    upcoming: Counter[GroupKey],
-) -> Demand:
+def _demand_as_ordered(memory: OrderMemory, simulation: Simulation, upcoming: Counter[GroupKey]) -> Demand:
     """Return the demand as if no node were upcoming, minus the upcoming nodes (principle 4).
 
     Pods are placed in the order of size and name. So the simulation may place other pods on an upcoming node, and the
     pods for which the node was ordered would get a second node. If no node were upcoming, the same pods would need the
     same nodes as before.
     """
+    workload = simulation.workload
     existing = tuple(node for node in workload.nodes if not simulation.starting_and_empty(node.name))
     before = tuple(
         replace(
@@ -87,10 +80,10 @@ def _demand_as_ordered(
             room=pool.room + sum(upcoming[offer.group] for offer in pool.groups),
             groups=tuple(_before_order(offer, upcoming[offer.group]) for offer in pool.groups),
         )
-        for pool in offers
+        for pool in simulation.pools
     )
     policy = replace(simulation.policy, most_nodes=simulation.policy.most_nodes + upcoming.total())
-    again = _demand(Simulation(replace(workload, nodes=existing), before, policy, simulation.now), before, memory)
+    again = _demand(Simulation(replace(workload, nodes=existing), before, policy, simulation.now), memory)
     pools = []
     for pool in again.pools:
         more = Counter(pool.nodes) - upcoming
@@ -127,12 +120,12 @@ def _unmet_pods(demand: Demand) -> int:
     return sum(len(unfit.pods) for unfit in demand.unmet)
 
 
-def _demand(simulation: Simulation, offers: Sequence[PoolOffer], memory: OrderMemory) -> Demand:
+def _demand(simulation: Simulation, memory: OrderMemory) -> Demand:
     pending, placed = simulation.schedule_pending(memory.usable_nodes)
-    growth = _ScaleUp(simulation, offers, pending, memory)
+    growth = _ScaleUp(simulation, pending, memory)
     growth.run()
     growth.retry()
-    unmet, demands = growth.unmet(), [(offer, growth.demand_of(offer)) for offer in offers]
+    unmet, demands = growth.unmet(), [(offer, growth.demand_of(offer)) for offer in simulation.pools]
     left = growth.left()
     blocked = Blocked(simulation, left)
     return Demand(
@@ -185,13 +178,8 @@ class _Order:
 class _ScaleUp:
     """Orders nodes, in one pool after another, until no pending pod fits a new node."""
 
-    def __init__(
-        self,
-        simulation: Simulation,
-        pools: Sequence[PoolOffer],
-        pending: Mapping[PodGroup, list[Pod]],
-        memory: OrderMemory,
-    ) -> None:
+    def __init__(self, simulation: Simulation, pending: Mapping[PodGroup, list[Pod]], memory: OrderMemory) -> None:
+        pools = simulation.pools
         self._simulation = simulation
         self._memory = memory
         self._snapshot = simulation.snapshot
