@@ -149,7 +149,10 @@ class _Option:
 class _Packing:
     """The state of one packing of a pool."""
 
-    sizes: list[int]  # number of nodes of each group in ``_ScaleUp._offers``
+    offers: Sequence[GroupOffer]
+    rejections: Mapping[PodGroup, Mapping[GroupKey, Reason]]  # ``_ScaleUp._rejections`` of the pool
+    ordered: list[NodeInfo]  # the nodes that were ordered in the pool so far; the packing adds its own
+    sizes: list[int]  # number of nodes of each group in ``offers``
     room: int  # number of nodes that the pool may still get
     new: list[NodeInfo]  # the pool's new nodes, without full nodes
     others: list[NodeInfo]  # all other nodes, without full nodes
@@ -405,6 +408,9 @@ class _ScaleUp:
         option, order, offers = _Option(), self._orders[pool.pool], self._offers[pool.pool]
         own = set(order.node_infos)
         packing = _Packing(
+            offers=offers,
+            rejections=self._rejections[pool.pool],
+            ordered=order.node_infos,
             sizes=[offer.requested + order.nodes[offer.group] for offer in offers],
             room=min(self._nodes_left, pool.room - order.nodes.total()),
             new=self._not_full(order.node_infos),
@@ -413,7 +419,7 @@ class _ScaleUp:
         for number, pod_group in enumerate(pod_groups):
             if number % _SWEEP == 0:
                 packing.new = self._not_full(packing.new)
-            if placed := self._place(pool, pod_group, self._open[pod_group], packing):
+            if placed := self._place(pod_group, self._open[pod_group], packing):
                 option.placed[pod_group] = placed
         for offer, size in zip(offers, packing.sizes, strict=True):
             if new := size - offer.requested - order.nodes[offer.group]:
@@ -438,14 +444,14 @@ class _ScaleUp:
             self._sorted[share] = sorted(self._pods, key=lambda group: (-size(group), not group.spread, group.name))
         return self._sorted[share]
 
-    def _place(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, packing: _Packing) -> int:
+    def _place(self, pod_group: PodGroup, wanted: int, packing: _Packing) -> int:
         """Place pods on the pool's new nodes, and add nodes while each gets a pod. Return the number placed."""
         helps_others = bool(pod_group.spread or pod_group.needs.affinity)
         if helps_others:
             placed = self._fill_all(pod_group, packing, wanted)
         else:
             placed = self._snapshot.fill(pod_group, self._memory.usable_nodes(pod_group, packing.new), wanted)
-        while placed < wanted and (more := self._open_node(pool, pod_group, wanted - placed, packing)):
+        while placed < wanted and (more := self._open_node(pod_group, wanted - placed, packing)):
             placed += more
             if helps_others:
                 placed += self._fill_all(pod_group, packing, wanted - placed)
@@ -462,12 +468,11 @@ class _ScaleUp:
             placed += more
         return placed
 
-    def _open_node(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, packing: _Packing) -> int:
+    def _open_node(self, pod_group: PodGroup, wanted: int, packing: _Packing) -> int:
         """Add a node in the smallest zone where a pod fits it. Return its number of pods; 0: no node was added."""
         if packing.room < 1:
             return 0
-        offers, sizes = self._offers[pool.pool], packing.sizes
-        rejections = self._rejections[pool.pool].get(pod_group, {})
+        offers, sizes, rejections = packing.offers, packing.sizes, packing.rejections.get(pod_group)
         for position in sorted(range(len(offers)), key=sizes.__getitem__):
             offer = offers[position]
             reason = rejections.get(offer.group) if rejections else None
@@ -477,7 +482,7 @@ class _ScaleUp:
             node_info = self._simulation.add_template_node(offer.group)
             count = self._snapshot.fill_node(pod_group, node_info, wanted)
             if count:
-                self._orders[pool.pool].node_infos.append(node_info)
+                packing.ordered.append(node_info)
                 packing.new.append(node_info)
                 sizes[position] += 1
                 packing.room -= 1
