@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from bench.rows import Rows, peak, share_of, timed
 from evenkeel.domain.demand.scale_down import scale_down
 from evenkeel.domain.demand.scale_up import scale_up
+from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, ScaleDownState
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.observations import Observation
@@ -203,7 +204,7 @@ def _growth(pending: int, kinds: int, pools: int, spreads: int) -> Callable[[], 
     offers = tuple(_pool(f"pool-{number:02}", template=size) for number, size in enumerate(sizes))
 
     def work() -> str:
-        answer = scale_up(Workload(pods=waiting), offers, DemandPolicy(), NOW)
+        answer = scale_up(Simulation(Workload(pods=waiting), offers, DemandPolicy(), NOW))
         if answer.unmet or not answer.nodes:
             raise RuntimeError(f"{len(answer.unmet)} kinds unmet, {answer.nodes} nodes")
         return f"{answer.nodes} nodes"
@@ -228,7 +229,7 @@ def _growth_in_a_fleet(count: int) -> Callable[[], str]:
     workload = Workload(nodes=workload.nodes, pods=(*workload.pods, *waiting))
 
     def work() -> str:
-        answer = scale_up(workload, (pool,), DemandPolicy(), NOW)
+        answer = scale_up(Simulation(workload, (pool,), DemandPolicy(), NOW))
         if len(answer.fits_already) < len(waiting):
             raise RuntimeError(f"only {len(answer.fits_already)} of {len(waiting)} pods fit on the nodes")
         return f"{len(answer.fits_already)} pods fit on the nodes"
@@ -240,7 +241,7 @@ def _shrinking(count: int) -> Callable[[], str]:
     workload, pool = _fleet(count)
 
     def work() -> str:
-        answer = scale_down(workload, (pool,), ScaleDownState(), DemandPolicy(), NOW)
+        answer = scale_down(Simulation(workload, (pool,), DemandPolicy(), NOW), ScaleDownState())
         if not answer.clocks:
             raise RuntimeError("no node is unneeded")
         return f"{len(answer.clocks)} of {count} nodes unneeded"

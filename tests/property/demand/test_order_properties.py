@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.domain.demand.scale_up import scale_up
+from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import Demand, DemandPolicy, PoolOffer
 from evenkeel.domain.model.groups import State
@@ -66,9 +67,9 @@ POOLS = (pool_offer("small", template=template()), pool_offer("big", template=te
 def test_ordered_nodes_are_enough_for_the_same_pods(pods: tuple[Pod, ...], number: int, data: st.DataObject) -> None:
     """However they were packed when it was ordered, and while some of it registers and starts."""
     pools, policy = POOLS[:number], DemandPolicy()
-    found = scale_up(Workload(pods=pods), pools, policy, NOW)
+    found = scale_up(Simulation(Workload(pods=pods), pools, policy, NOW))
     asked = ordered(pools, found)
-    assert scale_up(Workload(pods=pods), asked, policy, NOW).nodes == 0 or found.unmet
+    assert scale_up(Simulation(Workload(pods=pods), asked, policy, NOW)).nodes == 0 or found.unmet
     starting, left = [], []
     for pool in asked:
         offers = []
@@ -79,7 +80,7 @@ def test_ordered_nodes_are_enough_for_the_same_pods(pods: tuple[Pod, ...], numbe
             starting += [node(f"{offer.group.name}-{i}", offer.zone, **young) for i in range(there)]
             offers.append(replace(offer, coming=offer.coming - there))
         left.append(replace(pool, groups=tuple(offers)))
-    again = scale_up(Workload(pods=pods, nodes=tuple(starting)), left, policy, NOW)
+    again = scale_up(Simulation(Workload(pods=pods, nodes=tuple(starting)), left, policy, NOW))
     assert again.nodes == 0 or found.unmet
 
 
@@ -102,14 +103,16 @@ def test_pods_that_spread_order_no_more_while_nodes_come(waiting: tuple[Pod, ...
         for offer in pool.groups
         for i in range(data.draw(st.integers(1, 2)))
     ]
-    found = scale_up(Workload(pods=waiting, nodes=tuple(nodes)), (pool,), policy, NOW)
+    found = scale_up(Simulation(Workload(pods=waiting, nodes=tuple(nodes)), (pool,), policy, NOW))
     (asked,) = ordered((pool,), found)
     left = []
     for offer in asked.groups:
         come = data.draw(st.integers(0, offer.coming))
         nodes += [node(f"{offer.group.name}-{i}", offer.zone, group=offer.group) for i in range(come)]
         left.append(replace(offer, coming=offer.coming - come))
-    again = scale_up(Workload(pods=waiting, nodes=tuple(nodes)), (replace(asked, groups=tuple(left)),), policy, NOW)
+    again = scale_up(
+        Simulation(Workload(pods=waiting, nodes=tuple(nodes)), (replace(asked, groups=tuple(left)),), policy, NOW)
+    )
     assert again.nodes == 0
 
 
@@ -133,7 +136,7 @@ def test_orders_keep_to_pool_maximum_and_open_zones(seen: tuple[World, Workload]
 @given(waiting(6), st.integers(1, 4))
 def test_demand_is_met_in_a_bounded_number_of_runs(pods: tuple[Pod, ...], takes: int) -> None:
     town = Town(pods, takes=takes)
-    asked = scale_up(town.workload(), [replace(POOLS[0], room=27)], DemandPolicy(), NOW).nodes
+    asked = scale_up(Simulation(town.workload(), [replace(POOLS[0], room=27)], DemandPolicy(), NOW)).nodes
     # The scheduler takes pods as they come and not the largest first: first fit may need 1.7 times what is best.
     assert town.live(2 * takes + 4) <= 2 * takes + 4
     assert town.faults == []

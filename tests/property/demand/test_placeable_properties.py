@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from evenkeel.domain.convergence.machine_choice import choose
 from evenkeel.domain.demand.scale_down import scale_down
+from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, ScaleDownState
 from evenkeel.domain.model.groups import Machine
 from evenkeel.domain.model.observations import Observation
@@ -59,7 +60,7 @@ def test_a_pod_that_cannot_be_placed_keeps_its_node(
     workload, odd = drawn
     held = {pod.node for pod in workload.pods if pod.node and str(pod) in odd and is_held(pod)}
     clocks = ScaleDownState(clocks={each.name: NOW - timedelta(hours=1) for each in workload.nodes})
-    gone = {removal.node for removal in scale_down(workload, pools, clocks, DemandPolicy(), NOW).go}
+    gone = {removal.node for removal in scale_down(Simulation(workload, pools, DemandPolicy(), NOW), clocks).go}
     event(f"held {bool(held)}, gone {bool(gone)}")
     assert not gone & held
     groups = {str(node.group) for node in workload.nodes}

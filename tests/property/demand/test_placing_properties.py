@@ -14,6 +14,7 @@ from evenkeel.domain.demand.drainability import Budgets
 from evenkeel.domain.demand.pod_groups import PodGroups
 from evenkeel.domain.demand.scale_down import scale_down
 from evenkeel.domain.demand.scale_up import scale_up
+from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, ScaleDownState
 from evenkeel.domain.model.reasons import Rule
@@ -285,15 +286,19 @@ def test_the_order_of_objects_does_not_matter(workload: Workload, pools: tuple[P
     other = Workload(nodes=shuffled(workload.nodes), pods=shuffled(workload.pods), budgets=shuffled(workload.budgets))
     turned = shuffled(tuple(replace(pool, groups=shuffled(pool.groups)) for pool in pools))
     policy = DemandPolicy()
-    assert told(scale_up(workload, pools, policy, NOW)) == told(scale_up(other, turned, policy, NOW))
+    assert told(scale_up(Simulation(workload, pools, policy, NOW))) == told(
+        scale_up(Simulation(other, turned, policy, NOW))
+    )
     clocks = ScaleDownState(clocks={each.name: NOW - timedelta(hours=1) for each in workload.nodes})
-    assert scale_down(workload, pools, clocks, policy, NOW) == scale_down(other, turned, clocks, policy, NOW)
+    assert scale_down(Simulation(workload, pools, policy, NOW), clocks) == scale_down(
+        Simulation(other, turned, policy, NOW), clocks
+    )
 
 
 @given(workloads(), offers())
 def test_each_pending_pod_has_one_answer_within_the_limits(workload: Workload, pools: tuple[PoolOffer, ...]) -> None:
     policy = DemandPolicy(most_nodes=6)
-    answer = scale_up(workload, pools, policy, NOW)
+    answer = scale_up(Simulation(workload, pools, policy, NOW))
     placed = [name for pool in answer.pools for waiting in pool.pending for name in waiting.pods]
     everybody = [*answer.fits_already, *placed, *(item.pod for item in answer.not_counted)]
     everybody += [name for unmet in answer.unmet for name in unmet.pods]
@@ -310,7 +315,7 @@ def test_each_pending_pod_has_one_answer_within_the_limits(workload: Workload, p
 @given(workloads(), offers())
 def test_new_nodes_have_room_for_their_pods(workload: Workload, pools: tuple[PoolOffer, ...]) -> None:
     """Cores that are asked for by everybody who gets a node are there, on new nodes and what was free."""
-    answer = scale_up(workload, pools, DemandPolicy(), NOW)
+    answer = scale_up(Simulation(workload, pools, DemandPolicy(), NOW))
     waiting = {str(each): each for each in workload.pods}
     there = sum(each.allocatable["cpu"] for each in workload.nodes)
     wanted = 0
@@ -321,11 +326,21 @@ def test_new_nodes_have_room_for_their_pods(workload: Workload, pools: tuple[Poo
     assert wanted <= there
 
 
+@given(workloads(), offers())
+def test_scale_up_leaves_nothing_behind_for_scale_down(workload: Workload, pools: tuple[PoolOffer, ...]) -> None:
+    clocks = ScaleDownState(clocks={each.name: NOW - timedelta(hours=1) for each in workload.nodes})
+    shared = Simulation(workload, pools, DemandPolicy(), NOW)
+    start = shared.snapshot.fork()
+    scale_up(shared)
+    shared.snapshot.revert(start)
+    assert scale_down(shared, clocks) == scale_down(Simulation(workload, pools, DemandPolicy(), NOW), clocks)
+
+
 @given(workloads(spread=False), offers())
 def test_a_pod_that_fits_nowhere_changes_no_order(workload: Workload, pools: tuple[PoolOffer, ...]) -> None:
     huge = pod("huge", containers=(Container(requests=amounts(cpu="10000")),), namespace="alone")
-    before = scale_up(workload, pools, DemandPolicy(), NOW)
-    after = scale_up(replace(workload, pods=(*workload.pods, huge)), pools, DemandPolicy(), NOW)
+    before = scale_up(Simulation(workload, pools, DemandPolicy(), NOW))
+    after = scale_up(Simulation(replace(workload, pods=(*workload.pods, huge)), pools, DemandPolicy(), NOW))
     assert [pool.nodes for pool in after.pools] == [pool.nodes for pool in before.pools]
     assert [unmet.reason.rule for unmet in after.unmet if unmet.pods == ("alone/huge",)] == [Rule.FITS_NO_POOL]
 
@@ -336,7 +351,8 @@ def test_removed_nodes_are_unneeded_and_their_pods_have_places(
 ) -> None:
     since = NOW - minutes * MINUTE
     answer = scale_down(
-        workload, pools, ScaleDownState(clocks={each.name: since for each in workload.nodes}), DemandPolicy(), NOW
+        Simulation(workload, pools, DemandPolicy(), NOW),
+        ScaleDownState(clocks={each.name: since for each in workload.nodes}),
     )
     nodes = {each.name: each for each in workload.nodes}
     assert set(answer.clocks) | set(answer.needed) == set(nodes)

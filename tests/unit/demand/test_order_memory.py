@@ -8,6 +8,7 @@ import pytest
 
 from evenkeel.adapters.codec import dump_stored, read_stored
 from evenkeel.domain.demand.scale_up import scale_up
+from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.incidents.health import pending_changes, with_pending_changes
 from evenkeel.domain.model.demand import Demand, DemandPolicy, PoolOffer
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
@@ -55,7 +56,7 @@ def check(
     pool = replace(pool_offer(zones=zone, room=60), groups=(one,), orders=orders)
     standing = parts.pop("standing", ())
     seen = Workload(pods=(*waiting, *standing), nodes=nodes, **parts)
-    return scale_up(seen, (pool,), DemandPolicy(), at)
+    return scale_up(Simulation(seen, (pool,), DemandPolicy(), at))
 
 
 def arrived(name: str = "new", *, age: timedelta = MINUTE, at: datetime = NOW, **fields: Any) -> Node:
@@ -273,7 +274,7 @@ def test_other_pools_are_tried_at_once_until_four_orders_have_failed() -> None:
     for failed, ordered in ((1, True), (3, True), (4, False)):
         where = str(group_key("a", "p0"))
         order = PastOrder(groups=(where,), failed_in=(where,), failed=failed, **fields)
-        found = scale_up(seen, pools({key: order}), DemandPolicy(), NOW)
+        found = scale_up(Simulation(seen, pools({key: order}), DemandPolicy(), NOW))
         assert (found.nodes > 0) == ordered, failed
 
 
@@ -340,7 +341,7 @@ def test_the_wait_for_nodes_that_are_never_ready_does_not_double(rule: Rule, nod
 def test_each_retry_begins_with_another_zone_and_first_with_an_untried_one(zones: str, failed: int) -> None:
     orders = failed_order(failed=failed, zones="ab")
     pool = replace(pool_offer(zones=zones, room=60, template=template()), orders=orders)
-    (group,) = scale_up(Workload(pods=WEB), (pool,), DemandPolicy(), NOW).pools[0].nodes
+    (group,) = scale_up(Simulation(Workload(pods=WEB), (pool,), DemandPolicy(), NOW)).pools[0].nodes
     assert group == group_key("c" if zones == "abc" else "ab"[failed % 2])
 
 
@@ -353,7 +354,7 @@ def test_an_unready_node_counts_unless_others_of_its_order_are_ready(is_ready: b
     nodes = (node("new", group=A, ready=is_ready, **age), node("late", group=group_key("b"), ready=False, **age))
     full = pod("other", cpu="3", node="new")
     later = NOW + HOUR
-    (found,) = scale_up(Workload(pods=(*WEB, full), nodes=nodes), (pool,), DemandPolicy(), later).pools
+    (found,) = scale_up(Simulation(Workload(pods=(*WEB, full), nodes=nodes), (pool,), DemandPolicy(), later)).pools
     assert bool(found.ineffective) is not is_ready
 
 
@@ -369,7 +370,7 @@ def test_a_pool_retries_one_node_at_a_time(is_coming: bool) -> None:
         groups=(replace(a, requested=1, coming=1) if is_coming else a, b),
         orders={**retried, **failed_order(large, failed=1, zones="b", zone="b")},
     )
-    found = scale_up(Workload(pods=(*WEB, *large)), (pool,), DemandPolicy(), NOW)
+    found = scale_up(Simulation(Workload(pods=(*WEB, *large)), (pool,), DemandPolicy(), NOW))
     assert found.nodes == (0 if is_coming else 1)
 
 
@@ -381,7 +382,7 @@ def test_retried_nodes_count_towards_the_limit_of_a_check(most: int) -> None:
         orders = failed_order((asking,), failed=1, zones=zone, zone=zone)
         waiting.append(asking)
         pools.append(replace(pool_offer(name, zones=zone), orders=orders))
-    assert scale_up(Workload(pods=tuple(waiting)), pools, DemandPolicy(most_nodes=most), NOW).nodes == most
+    assert scale_up(Simulation(Workload(pods=tuple(waiting)), pools, DemandPolicy(most_nodes=most), NOW)).nodes == most
 
 
 @pytest.mark.parametrize(("age", "nodes"), [(timedelta(minutes=30), 1), (timedelta(hours=2), 0)])
@@ -415,7 +416,7 @@ def test_a_pool_remembers_while_another_one_orders_for_the_same_pods(is_elsewher
     other = replace(
         here, pool=replace(here.pool, name="other"), room=0, groups=(), orders=recent if is_elsewhere else {}
     )
-    found = scale_up(Workload(pods=(pod("small", cpu="1"),)), (here, other), DemandPolicy(), NOW)
+    found = scale_up(Simulation(Workload(pods=(pod("small", cpu="1"),)), (here, other), DemandPolicy(), NOW))
     assert (old.keys() <= found.pools[0].orders_after.keys()) is is_elsewhere
 
 
@@ -470,8 +471,11 @@ def test_pods_that_another_pool_could_serve_are_not_reported() -> None:
     large = offer("large", template=template(cpu="8"), room=60, closed=Reason.of(Rule.POOL_AT_ITS_MAX))
     other = replace(one, pool=replace(one.pool, name="large"), groups=(large,))
     seen = Workload(pods=WEB, daemon_sets=(AGENT,))
-    assert [bool(each.blocked) for each in scale_up(seen, (one,), DemandPolicy(), NOW).pools] == [True]
-    assert [bool(each.blocked) for each in scale_up(seen, (one, other), DemandPolicy(), NOW).pools] == [False, False]
+    assert [bool(each.blocked) for each in scale_up(Simulation(seen, (one,), DemandPolicy(), NOW)).pools] == [True]
+    assert [bool(each.blocked) for each in scale_up(Simulation(seen, (one, other), DemandPolicy(), NOW)).pools] == [
+        False,
+        False,
+    ]
 
 
 def test_an_incident_about_daemon_sets_is_described() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_decision
 from evenkeel.domain.demand.scale_down import scale_down
+from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, PoolOffer, ScaleDownState, Unneeded
 from evenkeel.domain.model.groups import Machine
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -74,7 +75,7 @@ def check(
     memory = {name: parts.pop(name) for name in ("grew_at", "failed_at", "leaving") if name in parts}
     stored = ScaleDownState(clocks=LONG if clocks is None else clocks, **memory)
     workload = Workload(nodes=nodes, pods=running, **parts)
-    return scale_down(workload, (three(),) if pools is None else pools, stored, policy, now)
+    return scale_down(Simulation(workload, (three(),) if pools is None else pools, policy, now), stored)
 
 
 def one_pool(*groups: GroupOffer, **fields: Any) -> tuple[PoolOffer, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from evenkeel.domain.demand.scale_up import scale_up
+from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.model.demand import Demand, DemandPolicy, PoolOffer
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import (
@@ -69,7 +70,7 @@ def look(*waiting: Pod, pools: tuple[PoolOffer, ...] | None = None, **parts: Any
     policy = parts.pop("policy", DemandPolicy())
     standing = parts.pop("standing", ())
     workload = Workload(pods=(*waiting, *standing), **parts)
-    return scale_up(workload, (pool_offer(),) if pools is None else pools, policy, NOW)
+    return scale_up(Simulation(workload, (pool_offer(),) if pools is None else pools, policy, NOW))
 
 
 def nodes_of(answer: Demand) -> dict[str, int]:

@@ -12,6 +12,7 @@ from evenkeel.domain.demand.offers import marked_nodes, with_coming, with_deleti
 from evenkeel.domain.demand.pods import old_enough_at
 from evenkeel.domain.demand.scale_down import scale_down
 from evenkeel.domain.demand.scale_up import scale_up
+from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import (
     Advice,
@@ -65,11 +66,14 @@ def advise(
     if reason is not None:
         return Advised(cluster=Advice(unread=reason, beside_another=beside_another), pools={})
     offers = with_coming(pools if stage.orders else [replace(pool, orders={}) for pool in pools], workload)
-    result = scale_up(workload, offers, policy, now)
+    simulation = Simulation(workload, offers, policy, now)
+    start = simulation.snapshot.fork()
+    result = scale_up(simulation)
     idle, nodes = None, {}
     if stage.judges_nodes and workload.whole:
         state = replace(state, leaving=marked_nodes(workload, offers)) if stage.removes else state
-        idle = scale_down(workload, offers, state, policy, now)
+        simulation.snapshot.revert(start)
+        idle = scale_down(simulation, state)
         nodes = _nodes(workload, offers, idle, clocks=stage.removes)
     advice = Advice(
         unmet=result.unmet,

@@ -73,11 +73,12 @@ class NodeInfo:
     def add_plain(self, pod_group: PodGroup, wanted: int) -> int:
         """Add as many pods of a plain group as fit, at most ``wanted``, and return their number."""
         cpu, memory = pod_group.cpu, pod_group.memory
-        count = min(wanted, self.pods)
-        if cpu:
-            count = min(count, self.cpu // cpu)
-        if memory:
-            count = min(count, self.memory // memory)
+        # Conditional expressions are faster than min, and a packing calls this method most often.
+        count = wanted if wanted < self.pods else self.pods
+        if cpu and cpu * count > self.cpu:
+            count = self.cpu // cpu
+        if memory and memory * count > self.memory:
+            count = self.memory // memory
         self.cpu -= cpu * count
         self.memory -= memory * count
         self.pods -= count

@@ -46,7 +46,7 @@ from evenkeel.domain.model.past_orders import (
     wait_after,
 )
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.workload import HOSTNAME, Node, NodeSelectorTerm, Pod, Workload
+from evenkeel.domain.model.workload import HOSTNAME, Node, NodeSelectorTerm, Pod
 
 Orders = Mapping[str, PastOrder]
 
@@ -59,8 +59,9 @@ _ALIKE = 1.05
 class OrderMemory:
     """The stored orders of all pools, updated with the nodes that this check found."""
 
-    def __init__(self, workload: Workload, simulation: Simulation, pools: Sequence[PoolOffer]) -> None:
-        self._workload, self._simulation, self._pools, self._now = workload, simulation, pools, simulation.now
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation, self._workload, self._now = simulation, simulation.workload, simulation.now
+        self._pools = pools = simulation.pools
         self._digest = cache(pods_digest)
         self._retry_time = cache(self._find_retry_time)
         self._ineffective: dict[PodGroup, Mapping[GroupKey, PastOrder]] = {}
@@ -174,7 +175,7 @@ class OrderMemory:
 
         A trial removes a node and adds it again, which changes the order in which nodes are filled.
         """
-        return Simulation(self._workload, tuple(self._pools), self._simulation.policy, self._now)
+        return Simulation(self._workload, self._pools, self._simulation.policy, self._now)
 
     def _is_upcoming(self, order: PastOrder) -> bool:
         return any(count and str(group) in order.groups for group, count in self._upcoming.items())

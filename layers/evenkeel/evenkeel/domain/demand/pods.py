@@ -13,7 +13,7 @@ from evenkeel.domain.demand.taints import is_being_deleted
 from evenkeel.domain.demand.volumes import ANYWHERE, OF_CLAIMS
 from evenkeel.domain.model.demand import DemandPolicy, NotCounted
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.workload import SCHEDULERS, Pod, Workload
+from evenkeel.domain.model.workload import SCHEDULERS, Needs, Pod, Workload
 
 _DAEMON_SET_POD = "cluster-autoscaler.kubernetes.io/daemonset-pod"
 _MIRROR = "kubernetes.io/config.mirror"
@@ -81,6 +81,8 @@ def unplaceable(pod: Pod) -> Reason | None:
         return Reason.of(Rule.POD_NEEDS_DEVICES, claims=needs.resource_claims)
     if needs.unread:
         return Reason.of(Rule.POD_NEEDS_UNKNOWN, fields=needs.unread)
+    if not needs.volumes:
+        return None
     kinds = tuple(sorted({volume.kind for volume in needs.volumes} - ANYWHERE - OF_CLAIMS))
     return Reason.of(Rule.POD_OF_UNKNOWN_VOLUME, kinds=kinds) if kinds else None
 
@@ -177,11 +179,13 @@ def old_enough_at(pods: Iterable[Pod], policy: DemandPolicy, now: datetime) -> d
     def old_at(pod: Pod, patience: timedelta) -> datetime:
         return now if pod.created_at > now else pod.created_at + patience
 
+    specs = {id(pod.needs): pod.needs for pod in pending}  # many pods share one spec
+    with_gpu = {key for key, needs in specs.items() if _requests_gpu(needs)}
     ends = [old_at(pod, policy.patience) for pod in pending]
-    gpu = [old_at(pod, policy.patience_gpu) for pod in pending if _requests_gpu(pod)]
+    gpu = [old_at(pod, policy.patience_gpu) for pod in pending if id(pod.needs) in with_gpu]
     return max(min(ends), min(gpu, default=min(ends))) if ends else None
 
 
-def _requests_gpu(pod: Pod) -> bool:
-    requests = (request for container in pod.needs.resources.containers for request in container.requests.items())
+def _requests_gpu(needs: Needs) -> bool:
+    requests = (request for container in needs.resources.containers for request in container.requests.items())
     return any(is_gpu(name) and amount > 0 for name, amount in requests)

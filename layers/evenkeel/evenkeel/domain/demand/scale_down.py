@@ -26,7 +26,6 @@ from evenkeel.domain.demand.requests import is_gpu
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.demand.taints import TO_BE_DELETED, is_being_deleted
 from evenkeel.domain.model.demand import (
-    DemandPolicy,
     GroupOffer,
     HangingDrain,
     PoolOffer,
@@ -37,15 +36,13 @@ from evenkeel.domain.model.demand import (
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import Taint
-from evenkeel.domain.model.workload import Node, Pod, Workload
+from evenkeel.domain.model.workload import Node, Pod
 
 SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 _Zone = tuple[PoolId, str]
 
 
-def scale_down(
-    workload: Workload, pools: Iterable[PoolOffer], state: ScaleDownState, policy: DemandPolicy, now: datetime
-) -> Unneeded:
+def scale_down(simulation: Simulation, state: ScaleDownState) -> Unneeded:
     """Return the unneeded nodes, and the nodes to remove now. This function only plans.
 
     A node is unneeded if its utilization is at most its threshold, no rule keeps it, and its pods have places
@@ -53,8 +50,7 @@ def scale_down(
     it needed. The node is removed after the unneeded time, unless nodes were added or a removal failed recently. Empty
     nodes are removed together, and other nodes one at a time.
     """
-    offers = tuple(pools)
-    return _ScaleDown(Simulation(workload, offers, policy, now), workload, offers, state).run()
+    return _ScaleDown(simulation, state).run()
 
 
 @dataclass
@@ -105,16 +101,15 @@ def _in_turn(candidates: Iterable[_Candidate], nodes_in: Mapping[_Zone, int]) ->
 class _ScaleDown:
     """The search for unneeded nodes in one check."""
 
-    def __init__(
-        self, simulation: Simulation, workload: Workload, pools: Sequence[PoolOffer], state: ScaleDownState
-    ) -> None:
+    def __init__(self, simulation: Simulation, state: ScaleDownState) -> None:
+        workload = simulation.workload
         self._simulation = simulation
         self._snapshot = simulation.snapshot
         self._policy = simulation.policy
         self._now = simulation.now
         self._state = state
         self._budgets = Budgets(workload.budgets)
-        self._offers = {offer.group: (pool, offer) for pool in pools for offer in pool.groups}
+        self._offers = {offer.group: (pool, offer) for pool in simulation.pools for offer in pool.groups}
         self._nodes = {node.name: node for node in workload.nodes}
         self._deleting = {node.name for node in workload.nodes if is_being_deleted(node, self._now)}
         self._pods_on: dict[str, list[Pod]] = defaultdict(list)  # including pods of nodes being deleted

@@ -25,61 +25,54 @@ from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.pods import old_enough_at
 from evenkeel.domain.demand.requests import CPU, MEMORY, Counts, counts
 from evenkeel.domain.demand.simulation import Simulation
-from evenkeel.domain.model.demand import Demand, DemandPolicy, GroupOffer, PendingPods, PoolDemand, PoolOffer, Unfit
+from evenkeel.domain.model.demand import Demand, GroupOffer, PendingPods, PoolDemand, PoolOffer, Unfit
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.pools import place_in
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.workload import Pod, Workload
+from evenkeel.domain.model.workload import Pod
 
 _UNKNOWN = float("-inf")  # the lower bound of an unknown waste
 _SWEEP = 8  # a packing drops full nodes before each eighth pod group
 
 
-def scale_up(workload: Workload, pools: Iterable[PoolOffer], policy: DemandPolicy, now: datetime) -> Demand:
+def scale_up(simulation: Simulation) -> Demand:
     """Return the nodes that the pending pods need, by pool and group. This function only plans.
 
-    A pod without a node is placed on an existing, upcoming or new node. A pod that fits no node is in ``unmet``, with
-    one reason that covers all pools. A pod that does not count as demand is in ``not_counted``. The order of objects in
-    ``workload`` does not matter.
+    A pod without a node is placed on an existing, upcoming or new node, and remains in the snapshot. A pod that fits no
+    node is in ``unmet``, with one reason that covers all pools. A pod that does not count as demand is in
+    ``not_counted``. The order of objects in the workload does not matter.
     """
-    offers = tuple(pools)
-    simulation = Simulation(workload, offers, policy, now)
-    old_enough = old_enough_at(simulation.pending, policy, now)
-    if old_enough is not None and now < old_enough:
+    old_enough = old_enough_at(simulation.pending, simulation.policy, simulation.now)
+    if old_enough is not None and simulation.now < old_enough:
         return Demand(not_counted=tuple(simulation.not_counted), check_again=old_enough)
-    memory = OrderMemory(workload, simulation, offers)
-    result = _demand(simulation, offers, memory)
-    upcoming = _upcoming(simulation, offers) if result.nodes else Counter[GroupKey]()
+    memory = OrderMemory(simulation)
+    result = _demand(simulation, memory)
+    upcoming = _upcoming(simulation) if result.nodes else Counter[GroupKey]()
     if upcoming:
-        again = _demand_as_ordered(workload, offers, memory, simulation, upcoming)
+        again = _demand_as_ordered(memory, simulation, upcoming)
         is_better = (_unmet_pods(again), again.nodes) <= (_unmet_pods(result), result.nodes)
-        result = again if is_better and not _exceeds_room(again, offers) else result
+        result = again if is_better and not _exceeds_room(again, simulation.pools) else result
     return replace(result, retry_at=memory.retry_at)
 
 
-def _upcoming(simulation: Simulation, offers: Iterable[PoolOffer]) -> Counter[GroupKey]:
+def _upcoming(simulation: Simulation) -> Counter[GroupKey]:
     """Return, by group, the number of ordered nodes that do not exist yet, or that are starting and still empty."""
     upcoming = Counter(group for node, group in simulation.starting.items() if simulation.starting_and_empty(node))
-    for pool in offers:
+    for pool in simulation.pools:
         upcoming.update(
             {offer.group: offer.coming for offer in pool.groups if offer.group in simulation.template_nodes}
         )
     return +upcoming
 
 
-def _demand_as_ordered(
-    workload: Workload,
-    offers: Sequence[PoolOffer],
-    memory: OrderMemory,
-    simulation: Simulation,
-    upcoming: Counter[GroupKey],
-) -> Demand:
+def _demand_as_ordered(memory: OrderMemory, simulation: Simulation, upcoming: Counter[GroupKey]) -> Demand:
     """Return the demand as if no node were upcoming, minus the upcoming nodes (principle 4).
 
     Pods are placed in the order of size and name. So the simulation may place other pods on an upcoming node, and the
     pods for which the node was ordered would get a second node. If no node were upcoming, the same pods would need the
     same nodes as before.
     """
+    workload = simulation.workload
     existing = tuple(node for node in workload.nodes if not simulation.starting_and_empty(node.name))
     before = tuple(
         replace(
@@ -87,10 +80,10 @@ def _demand_as_ordered(
             room=pool.room + sum(upcoming[offer.group] for offer in pool.groups),
             groups=tuple(_before_order(offer, upcoming[offer.group]) for offer in pool.groups),
         )
-        for pool in offers
+        for pool in simulation.pools
     )
     policy = replace(simulation.policy, most_nodes=simulation.policy.most_nodes + upcoming.total())
-    again = _demand(Simulation(replace(workload, nodes=existing), before, policy, simulation.now), before, memory)
+    again = _demand(Simulation(replace(workload, nodes=existing), before, policy, simulation.now), memory)
     pools = []
     for pool in again.pools:
         more = Counter(pool.nodes) - upcoming
@@ -127,12 +120,12 @@ def _unmet_pods(demand: Demand) -> int:
     return sum(len(unfit.pods) for unfit in demand.unmet)
 
 
-def _demand(simulation: Simulation, offers: Sequence[PoolOffer], memory: OrderMemory) -> Demand:
+def _demand(simulation: Simulation, memory: OrderMemory) -> Demand:
     pending, placed = simulation.schedule_pending(memory.usable_nodes)
-    growth = _ScaleUp(simulation, offers, pending, memory)
+    growth = _ScaleUp(simulation, pending, memory)
     growth.run()
     growth.retry()
-    unmet, demands = growth.unmet(), [(offer, growth.demand_of(offer)) for offer in offers]
+    unmet, demands = growth.unmet(), [(offer, growth.demand_of(offer)) for offer in simulation.pools]
     left = growth.left()
     blocked = Blocked(simulation, left)
     return Demand(
@@ -156,7 +149,10 @@ class _Option:
 class _Packing:
     """The state of one packing of a pool."""
 
-    sizes: list[int]  # number of nodes of each group in ``_ScaleUp._offers``
+    offers: Sequence[GroupOffer]
+    rejections: Mapping[PodGroup, Mapping[GroupKey, Reason]]  # ``_ScaleUp._rejections`` of the pool
+    ordered: list[NodeInfo]  # the nodes that were ordered in the pool so far; the packing adds its own
+    sizes: list[int]  # number of nodes of each group in ``offers``
     room: int  # number of nodes that the pool may still get
     new: list[NodeInfo]  # the pool's new nodes, without full nodes
     others: list[NodeInfo]  # all other nodes, without full nodes
@@ -185,13 +181,8 @@ class _Order:
 class _ScaleUp:
     """Orders nodes, in one pool after another, until no pending pod fits a new node."""
 
-    def __init__(
-        self,
-        simulation: Simulation,
-        pools: Sequence[PoolOffer],
-        pending: Mapping[PodGroup, list[Pod]],
-        memory: OrderMemory,
-    ) -> None:
+    def __init__(self, simulation: Simulation, pending: Mapping[PodGroup, list[Pod]], memory: OrderMemory) -> None:
+        pools = simulation.pools
         self._simulation = simulation
         self._memory = memory
         self._snapshot = simulation.snapshot
@@ -417,6 +408,9 @@ class _ScaleUp:
         option, order, offers = _Option(), self._orders[pool.pool], self._offers[pool.pool]
         own = set(order.node_infos)
         packing = _Packing(
+            offers=offers,
+            rejections=self._rejections[pool.pool],
+            ordered=order.node_infos,
             sizes=[offer.requested + order.nodes[offer.group] for offer in offers],
             room=min(self._nodes_left, pool.room - order.nodes.total()),
             new=self._not_full(order.node_infos),
@@ -425,7 +419,7 @@ class _ScaleUp:
         for number, pod_group in enumerate(pod_groups):
             if number % _SWEEP == 0:
                 packing.new = self._not_full(packing.new)
-            if placed := self._place(pool, pod_group, self._open[pod_group], packing):
+            if placed := self._place(pod_group, self._open[pod_group], packing):
                 option.placed[pod_group] = placed
         for offer, size in zip(offers, packing.sizes, strict=True):
             if new := size - offer.requested - order.nodes[offer.group]:
@@ -450,14 +444,14 @@ class _ScaleUp:
             self._sorted[share] = sorted(self._pods, key=lambda group: (-size(group), not group.spread, group.name))
         return self._sorted[share]
 
-    def _place(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, packing: _Packing) -> int:
+    def _place(self, pod_group: PodGroup, wanted: int, packing: _Packing) -> int:
         """Place pods on the pool's new nodes, and add nodes while each gets a pod. Return the number placed."""
         helps_others = bool(pod_group.spread or pod_group.needs.affinity)
         if helps_others:
             placed = self._fill_all(pod_group, packing, wanted)
         else:
             placed = self._snapshot.fill(pod_group, self._memory.usable_nodes(pod_group, packing.new), wanted)
-        while placed < wanted and (more := self._open_node(pool, pod_group, wanted - placed, packing)):
+        while placed < wanted and (more := self._open_node(pod_group, wanted - placed, packing)):
             placed += more
             if helps_others:
                 placed += self._fill_all(pod_group, packing, wanted - placed)
@@ -474,12 +468,11 @@ class _ScaleUp:
             placed += more
         return placed
 
-    def _open_node(self, pool: PoolOffer, pod_group: PodGroup, wanted: int, packing: _Packing) -> int:
+    def _open_node(self, pod_group: PodGroup, wanted: int, packing: _Packing) -> int:
         """Add a node in the smallest zone where a pod fits it. Return its number of pods; 0: no node was added."""
         if packing.room < 1:
             return 0
-        offers, sizes = self._offers[pool.pool], packing.sizes
-        rejections = self._rejections[pool.pool].get(pod_group, {})
+        offers, sizes, rejections = packing.offers, packing.sizes, packing.rejections.get(pod_group)
         for position in sorted(range(len(offers)), key=sizes.__getitem__):
             offer = offers[position]
             reason = rejections.get(offer.group) if rejections else None
@@ -489,7 +482,7 @@ class _ScaleUp:
             node_info = self._simulation.add_template_node(offer.group)
             count = self._snapshot.fill_node(pod_group, node_info, wanted)
             if count:
-                self._orders[pool.pool].node_infos.append(node_info)
+                packing.ordered.append(node_info)
                 packing.new.append(node_info)
                 sizes[position] += 1
                 packing.room -= 1

@@ -23,9 +23,14 @@ def _all_nodes(_: PodGroup, node_infos: Sequence[NodeInfo]) -> Sequence[NodeInfo
 
 
 class Simulation:
-    """The snapshot of existing and upcoming nodes, the pending pods, and the template node of each node group."""
+    """The snapshot of existing and upcoming nodes, the pending pods, and the template node of each node group.
 
-    def __init__(self, workload: Workload, pools: tuple[PoolOffer, ...], policy: DemandPolicy, now: datetime) -> None:
+    Scale-up and scale-down of one check share a simulation, because building it takes a large part of their time. Each
+    starts with the same snapshot.
+    """
+
+    def __init__(self, workload: Workload, pools: Sequence[PoolOffer], policy: DemandPolicy, now: datetime) -> None:
+        self.workload, self.pools = workload, pools
         self.policy = policy
         self.now = now
         pods = sort_pods(workload, policy, now)

@@ -122,8 +122,8 @@ class TopologyCounts:
         # For each pod group: its spread constraints, each with its count and the number of matching pods one pod is.
         self.spreads: dict[PodGroup, list[tuple[TopologySpreadConstraint, SpreadCount, int]]] = {}
         self._counts: list[TopologyCount] = []
-        # For each pod group: the number of counts that were compared with it, and the list of counts that match it.
-        self._matching: dict[PodGroup, tuple[int, list[TopologyCount]]] = {}
+        self._compared: dict[PodGroup, int] = {}  # for each pod group: how many counts were compared with it
+        self._matching: dict[PodGroup, list[TopologyCount]] = {}  # for each pod group: the counts that match it, if any
 
     def of(self, name: Hashable, make: Callable[[], TopologyCount]) -> TopologyCount:
         """Return the count with this name. The first call for a name makes the count."""
@@ -174,9 +174,13 @@ class TopologyCounts:
             node_infos[node_info] = pods
         else:
             del node_infos[node_info]
-        compared, matching = self._matching.get(pod_group, (0, []))
-        if compared < len(self._counts):
-            matching += [added for added in self._counts[compared:] if added.matches(pod_group)]
-            self._matching[pod_group] = len(self._counts), matching
-        for topology_count in matching:
+        if self._compared.get(pod_group, 0) < len(self._counts):
+            self._compare(pod_group)
+        for topology_count in self._matching.get(pod_group, ()):
             topology_count.change(node_info, count)
+
+    def _compare(self, pod_group: PodGroup) -> None:
+        added = self._counts[self._compared.get(pod_group, 0) :]
+        self._compared[pod_group] = len(self._counts)
+        if matching := [count for count in added if count.matches(pod_group)]:
+            self._matching.setdefault(pod_group, []).extend(matching)

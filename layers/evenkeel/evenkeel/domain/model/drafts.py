@@ -283,6 +283,8 @@ class PoolDraft:
     demand: DemandDraft = field(default_factory=DemandDraft)
     check_at: list[datetime] = field(default_factory=list)  # when the plan may change even if nothing else changes
     problems: list[Problem] = field(default_factory=list)
+    starved: int = 0  # the number of nodes that no healthy zone of the pool can get, counted by the step ``report``
+    overcommitted: bool = False  # True: the plan requests more nodes than PoolMaximum, set by the step ``report``
 
     @property
     def requested(self) -> int:
@@ -293,13 +295,6 @@ class PoolDraft:
     def surged_max(self) -> int:
         """Return PoolMaximum plus the nodes (0 or 1) above PoolMaximum that an open step may request."""
         return self.pool.max + self.convergence.surge
-
-    @property
-    def starved(self) -> int:
-        """Return the number of nodes that no healthy zone of the pool can get."""
-        if all([draft.state is State.FROZEN for draft in self.groups]):
-            return self.replicas.unplaced  # A paused or hibernated pool has no missing nodes.
-        return self.replicas.missing + self.replicas.unplaced + sum([draft.missing for draft in self.groups])
 
     @property
     def added_lately(self) -> int:

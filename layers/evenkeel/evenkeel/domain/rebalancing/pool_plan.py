@@ -89,7 +89,7 @@ class PoolPlanner:
         for extend in self._pool_plans:
             plan, changes_at = extend(self._check, plan)
             check_at = check_at if changes_at is None else [*check_at, changes_at]
-        return planned._replace(plan=plan, check_at=check_at)
+        return PlannedPool(pool, planned.draft, plan, check_at)
 
     def _plan_steps(self, pool: AnyPool, given: PoolInput) -> PlannedPool:
         check, now = self._check, self._check.now
@@ -138,7 +138,7 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
         report=PoolReport(
             problems=tuple(draft.problems),
             starved=draft.starved,
-            overcommitted=draft.requested > draft.surged_max,
+            overcommitted=draft.overcommitted,
             origins=pool.origins,
             notes=_notes(draft),
             contested=tuple([group.key for group in draft.groups if group.contested]),
@@ -209,15 +209,17 @@ def _unevenness(draft: PoolDraft) -> Reason | None:
     settings = draft.pool.settings
     is_levelled = settings.level is Level.CONVERGE or (settings.level is Level.SHRINK and settings.autoscaler)
     groups = [each for each in draft.groups if each.state is not State.FROZEN]
-    if is_levelled or draft.convergence.step is not None or any([each.state is not State.HEALTHY for each in groups]):
+    if is_levelled or draft.convergence.step is not None or not groups:
         return None
     zones: dict[str, int] = {}
     for each in groups:
         zone = each.group.identity.zone or ""
         zones[zone] = zones.get(zone, 0) + each.requested
+    most = max(zones.values())
+    if most - min(zones.values()) < _UNEVEN or any([each.state is not State.HEALTHY for each in groups]):
+        return None
     full = {each.group.identity.zone for each in groups if each.requested == each.group.annotations.zone_max}
     fewest = min([nodes for zone, nodes in zones.items() if zone not in full], default=0)
-    most = max(zones.values(), default=0)
     if len(zones) == len(full) or most - fewest < _UNEVEN:
         return None
     notes = [each.group.annotations for each in groups]

@@ -96,15 +96,16 @@ def report(pool: PoolDraft) -> None:
     """Add the warnings of the pool itself, and then the problems that remain after the plan."""
     requested, pool_max = pool.requested, pool.pool.max
     pool.problems += pool.pool.warnings
-    if requested > pool.surged_max:
+    pool.starved, pool.overcommitted = _starved(pool), requested > pool.surged_max
+    if pool.overcommitted:
         pool.problem(ProblemKind.OVER_COMMITTED, requested=requested, maximum=pool_max)
     floors = any([draft.group.owner.least_max > draft.requested for draft in pool.groups])
     if pool.pool.settings.strategy.reserves and floors:
         offered = sum(draft.bounds.max for draft in pool.groups if draft.bounds is not None)
         if offered > pool_max >= requested:
             pool.problem(ProblemKind.OVER_OFFERED, offered=offered, maximum=pool_max)
-    if starved := pool.starved:
-        pool.problem(ProblemKind.STARVED, nodes=starved)
+    if pool.starved:
+        pool.problem(ProblemKind.STARVED, nodes=pool.starved)
     if (waiting := pool.request.waits) is not None:
         pool.problem(ProblemKind.REQUEST_BEHIND_MOVE, request=waiting.id, nodes=waiting.nodes)
     if (request := pool.request.current) is not None and pool.request.unmet:
@@ -112,6 +113,12 @@ def report(pool: PoolDraft) -> None:
             pool.problem(ProblemKind.REQUEST_EXPIRED, request=request.id, nodes=request.nodes)
         else:
             pool.problem(ProblemKind.REQUEST_UNMET, request=request.id, nodes=request.nodes, unmet=pool.request.unmet)
+
+
+def _starved(pool: PoolDraft) -> int:
+    if all([draft.state is State.FROZEN for draft in pool.groups]):
+        return pool.replicas.unplaced  # A paused or hibernated pool has no missing nodes.
+    return pool.replicas.missing + pool.replicas.unplaced + sum([draft.missing for draft in pool.groups])
 
 
 def remember(pool: PoolDraft) -> None:

@@ -53,12 +53,14 @@ class _Health(NamedTuple):
     @property
     def throttled_requested(self) -> int | None:
         """Return the group's replicas at the time when reports of other clusters throttled it; None: not throttled."""
-        return self.state.throttled_requested if self._is_trusted else None
+        requested = self.state.throttled_requested
+        return requested if requested is not None and self._is_trusted else None
 
     @property
     def slow_start(self) -> int:
         """Return the limit of provisioning machines in slow start; 0: no limit."""
-        return self.state.slow_start if self._is_trusted else 0
+        nodes = self.state.slow_start
+        return nodes if nodes and self._is_trusted else 0
 
     @property
     def can_grow(self) -> bool:
