@@ -43,7 +43,7 @@ GB_PER_PROCESSOR = 1.769
 # Assumed
 WAITS = 0.15  # seconds that a chunk waits for all its API servers, a few milliseconds away
 PATCH_WAITS = 0.5  # seconds that a run with patches waits
-PLATFORM_LOG = 1_000  # bytes of Lambda's own three lines about an invocation
+HANGING_LOG = 1_000  # bytes of our line about a check, or a run, of a cluster that hangs
 RUNS = 300  # a month with patches, of each cluster: ten a day
 BUSY = 4 / 60  # hours from a run with patches until its cluster is steady
 RUN_EVENTS, RUN_FIFO_REQUESTS = 2, 6
@@ -142,7 +142,7 @@ class Stack:
 
     def logs(self) -> float:
         """Return the cost of the checks' logs."""
-        return MINUTES * PLATFORM_LOG * self._share * LOGS
+        return MINUTES * self._sum(lambda check: self._traffic(check, "log_bytes")) * LOGS
 
     def runs(self) -> float:
         """Return the cost of runs with patches, and of the runs that follow them."""
@@ -153,7 +153,7 @@ class Stack:
         wait = WAITS * self.memory("RebalanceFunction")
         after = (outage["following_cpu_ms"] / 1000 * GB_PER_PROCESSOR + wait) * GB_SECOND + INVOCATION
         after += self.figures[f"traffic full {self.way}", self.groups]["half_read_units"] * READ
-        after += 3 * (FIFO + SQS) + PLATFORM_LOG * LOGS
+        after += 3 * (FIFO + SQS) + outage["following_log_bytes"] * LOGS
         run += RUN_EVENTS * EVENT + outage["log_bytes"] * LOGS + FOLLOWING * after
         # Its steady state begins, and its rest ends and begins. The measured units have the end of its steady state.
         run += (3 if self.rests else 1) * WRITE
@@ -214,7 +214,7 @@ def demand(figures: Mapping[str, Any], nodes: int, pods: int, groups: int, *, pe
     )
     is_alone = pending and pods > _WITH_OTHERS
     waits = requests * ROUND_TRIP * memory / (1 if is_alone else stack._in_chunk)
-    check = (cpu * GB_PER_PROCESSOR + waits) * GB_SECOND + is_alone * (INVOCATION + 3 * SQS + PLATFORM_LOG * LOGS)
+    check = (cpu * GB_PER_PROCESSOR + waits) * GB_SECOND + is_alone * (INVOCATION + 3 * SQS)
     traffic = figures["traffic full kept", groups]
     return float(MINUTES * (check + requests * traffic["bytes_out"] / traffic["requests"] * EGRESS))
 
@@ -223,7 +223,7 @@ def hanging(figures: Mapping[str, Any]) -> float:
     """Return the cost of a cluster that never answers: one separate check every five minutes."""
     check = figures["hanging"]["wait"] * Stack.memory("CheckFunction") * GB_SECOND + INVOCATION + 3 * SQS
     run = 0.1 * Stack.memory("RebalanceFunction") * GB_SECOND + INVOCATION + 3 * FIFO + 2 * WRITE + 2 * READ
-    return float(MINUTES / 5 * (check + run + 2 * (PLATFORM_LOG + 1_000) * LOGS))
+    return float(MINUTES / 5 * (check + run + 2 * HANGING_LOG * LOGS))
 
 
 @cache

@@ -458,6 +458,7 @@ def _outage(stage: Fleet, clusters: Sequence[str], number: int, stuck: int) -> R
             "following_cpu_ms": 1000 * statistics.mean(sample.cpu for sample in following),
             "write_units": used["write units"] / len(clusters),
             "half_read_units": used["half read units"] / len(clusters),
+            "following_log_bytes": statistics.mean(sample.log for sample in following),
             "log_bytes": statistics.mean(run.log + receipt.log for receipt, run in zip(received, runs, strict=True)),
             "first_patch_alone_ms": alone,
             "first_patch_alone_p99_ms": alone[int(0.99 * (len(alone) - 1))],

@@ -47,7 +47,8 @@ def look(
     unread: str = "",
     **fields: Any,
 ) -> Plan:
-    observation = Observation(groups=members, workload=workload, workload_unread=unread)
+    reason = Reason.of(Rule.WORKLOAD_UNREAD, error=unread) if unread else None
+    observation = Observation(groups=members, workload=workload, workload_unread=reason)
     return plan(observation, state or ClusterState(), policy(**fields), NOW)
 
 

@@ -265,8 +265,31 @@ class TestUnreadableWorkload:
         answer = made.ask("plan")["plan"]
         assert "demand" not in answer["pools"][0]
         reason = answer["demand"]["unread"]
-        assert reason.startswith("the pods of the workload cluster are unknown, so Evenkeel plans no nodes for pods: ")
+        is_large = isinstance(error, TooLargeError)
+        known = "workload cluster is too large to read" if is_large else "pods of the workload cluster are unknown"
+        assert reason.startswith(f"the {known}, so Evenkeel plans no nodes for pods: ")
         assert (str(error) in reason) == isinstance(error, EvenkeelError)
+
+    def test_above_a_limit_of_the_record_is_an_incident_with_its_remedy_until_it_is_read(self) -> None:
+        def incidents() -> list[tuple[IncidentKind, str]]:
+            return [(each.kind, each.message) for each in made.store.load("demo").cluster_health.incidents]
+
+        too_large = TooLargeError("demo: it has more than 5 nodes: raise workload.most_nodes")
+        made = ordering(too_large)
+        view = made.clusters.workloads["demo"]
+        for view.found in (too_large, ClusterUnavailableError("away")):  # another error does not end it
+            made.looks()
+            made.carry_out()
+            assert incidents() == [(IncidentKind.TOO_LARGE, str(too_large))]
+        assert made.store.load("demo").cluster_health.unread is None
+        asked = len(made.queue.requests)
+        made.looks()
+        assert len(made.queue.requests) == asked, "an open incident requests no further run"
+        (shown,) = made.ask("status")["incidents"]
+        assert shown["todo"].startswith("Raise the limit that the message names")
+        view.found = Workload()
+        made.run()
+        assert incidents() == []
 
     def test_is_no_outage_of_the_cluster_and_requests_no_run(self) -> None:
         made = house(ClusterUnavailableError("away"), demand="full", autoscaler="none")

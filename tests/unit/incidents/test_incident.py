@@ -446,6 +446,24 @@ class TestChecksThatDoNotKnow:
         planned = replace(plan_of([group("a", 2)], numbers(1, 12)), demand=Advice(beside_another=found))
         assert bool(evaluate(before, planned, {}, 5 * MINUTE).incidents) is stays
 
+    def test_a_workload_that_is_too_large_hides_no_fault_of_the_cluster_itself(self) -> None:
+        unread = Reason.of(Rule.WORKLOAD_TOO_LARGE, error="more than 5 nodes")
+        planned = replace(plan_of([group("a", 2)], numbers(1, 12)), demand=Advice(unread=unread))
+        open_ = evaluate(ClusterHealth(), planned, {}, 5 * MINUTE)
+        assert [each.kind for each in open_.incidents] == [IncidentKind.TOO_LARGE]
+        later = NOW + 30 * MINUTE
+        away = evaluate_unread(open_, IncidentKind.UNREACHABLE, "away", later, later, 5 * MINUTE)
+        assert away == open_, "unreachable opens only after its own delay"
+        for health in (
+            evaluate_unread(open_, IncidentKind.UNREACHABLE, "away", later, later + 5 * MINUTE, 5 * MINUTE),
+            with_stopped(open_, 60, later, later + 9 * MINUTE),
+        ):
+            assert health.unread is not None
+            assert health.unread.since == later
+            assert open_.incidents[0] in health.incidents
+        itself = evaluate_unread(open_, IncidentKind.TOO_LARGE, "64 MiB", later, later, 5 * MINUTE)
+        assert [(each.message, each.since) for each in itself.incidents] == [("64 MiB", later)]
+
     @pytest.mark.parametrize("kind", [IncidentKind.INEFFECTIVE_ORDER, IncidentKind.DRAIN_HANGS])
     def test_what_pods_and_nodes_showed_stays_while_they_are_not_read(self, kind: IncidentKind) -> None:
         before = ClusterHealth(incidents=(Incident(kind=kind, since=NOW, pool=WORKERS),))

@@ -11,6 +11,7 @@ from evenkeel.domain.model.moves import SCALE_REQUEST_KEPT, Move, ScaleRequest
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.workload import Owner, Workload
@@ -337,7 +338,8 @@ class TestUnplaceablePods:
         train = pod("train", node=newest.name, resource_claims=("gpu",))
         daemon = pod("agent", node=older[0].name, resource_claims=("gpu",), owner=Owner("DaemonSet", "agent"))
         workload = Workload(pods=(train, daemon), nodes=tuple(there)) if reads else None
-        observation = Observation(groups=(member,), workload=workload, workload_unread=unread)
+        reason = Reason.of(Rule.WORKLOAD_UNREAD, error=unread) if unread else None
+        observation = Observation(groups=(member,), workload=workload, workload_unread=reason)
         return plan(observation, ClusterState(scale_requests=(ask(-nodes), *others)), numbers(0, 100), NOW)
 
     def test_their_node_stays_and_others_go(self) -> None:

@@ -177,4 +177,5 @@ def with_workload(
         if isinstance(error, TooLargeError) and not alone:
             raise
         _log.warning("%s: its workload is not read: %s", name, error, extra={"cluster": name})
-        return replace(observation, workload_unread=str(error))
+        rule = Rule.WORKLOAD_TOO_LARGE if isinstance(error, TooLargeError) else Rule.WORKLOAD_UNREAD
+        return replace(observation, workload_unread=Reason.of(rule, error=str(error)))

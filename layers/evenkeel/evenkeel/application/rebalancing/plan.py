@@ -182,7 +182,8 @@ def plan_for(stored: StoredCluster, policy: Policy, observation: Observation, no
             raise
         problem = f"{type(error).__name__} while it was judged: please report this"
     _log.error("%s: its workload: %s", stored.record.id, problem, extra={"cluster": stored.record.id})
-    return make_plan(replace(observation, workload=None, workload_unread=problem), state, policy, now)
+    unread = Reason.of(Rule.WORKLOAD_UNREAD, error=problem)
+    return make_plan(replace(observation, workload=None, workload_unread=unread), state, policy, now)
 
 
 def is_steady(stored: StoredCluster, observation: Observation, plan: Plan) -> bool:

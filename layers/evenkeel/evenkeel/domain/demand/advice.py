@@ -133,8 +133,8 @@ def _has_upcoming(offers: Iterable[PoolOffer]) -> bool:
 
 def unread(observation: Observation, pools: Iterable[PoolId]) -> Reason | None:
     """Return why pods and nodes could not be read, or cannot be assigned to pools; None: there is no such reason."""
-    if observation.workload_unread:
-        return Reason.of(Rule.WORKLOAD_UNREAD, error=observation.workload_unread)
+    if observation.workload_unread is not None:
+        return observation.workload_unread
     clusters: dict[str, set[str]] = {}
     for id in pools:
         # If a flavour has one workload cluster for each namespace, the namespace identifies the cluster.

@@ -38,7 +38,7 @@ from evenkeel.domain.rebalancing.restore import is_restored
 
 def keep_unplaceable(pool: PoolDraft) -> None:
     """Set the nodes that a request to remove nodes must keep, because Evenkeel cannot place their pods elsewhere."""
-    pool.request.pods_unread = bool(pool.observation.workload_unread)
+    pool.request.pods_unread = pool.observation.workload_unread is not None
     if pool.request.current is not None and pool.request.current.gives_number:
         pool.request.kept = kept_nodes(pool.observation, pool.now)
 
@@ -111,7 +111,7 @@ def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Ext
 def _advised(check: Check, planned: Planned) -> Advised | None:
     """Return the advice that fits these plans; None: demand is off, or the check was not meant to read pods."""
     observation, policy = check.observation, check.policy
-    if policy.demand is DemandStage.OFF or (observation.workload is None and not observation.workload_unread):
+    if policy.demand is DemandStage.OFF or (observation.workload is None and observation.workload_unread is None):
         return None
     offers = [offer for _, offer in offers_of(check, planned.values())]
     clocks = scale_down_state(check.state, check.now) if policy.demand.removes else ScaleDownState()

@@ -64,9 +64,8 @@ def after_event(
     if is_failure and delay > _AS_FAST_AS_CHECKS:
         is_stored = known is not None and not source.missed_group and abs(now - known) < _STORED_ANEW_AFTER
         return source if source.proven_at is None or is_stored else replace(source, missed_at=now, missed_group="")
-    if (
-        group is None or abs(delay) > CLOCKS_AGREE
-    ):  # so the event took a minute at most, even if its sender's clock is ahead
+    # So the event took a minute at most, even if its sender's clock is ahead.
+    if group is None or abs(delay) > CLOCKS_AGREE:
         return source
     if known is not None and source.missed_group == str(group) and now - known <= _AS_FAST_AS_CHECKS:
         return EventSource(proven_at=now)  # a check was faster than the event

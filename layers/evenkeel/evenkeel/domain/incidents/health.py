@@ -4,8 +4,8 @@
     missing            at once if no healthy zone can get   zones, failure class, count   all wanted nodes run, or
                        the nodes, else after the delay      x2 or /2, unordered replicas  another group could grow
     unreachable        after the delay                      never                         the cluster is read
-    access, too-large, at once                              never                         the cluster is read
-      invalid-record
+    access, too-large, at once                              never                         the cluster is read; the
+      invalid-record                                                                      workload, if that is too large
     stopped            two scan intervals without a check   never                         the cluster is read
     two-autoscalers    at once                              never                         a check finds only one
     invalid            at once                              the problems                  the pool is valid
@@ -93,7 +93,7 @@ def evaluate(
         incidents += check.incidents()
     names = {str(pool) for pool in dry}
     incidents = [replace(incident, in_dry_run=incident.pool in names) for incident in incidents]
-    return before.with_incidents([*incidents, *_two_autoscalers(known, plan)])
+    return before.with_incidents([*incidents, *_two_autoscalers(known, plan), *_too_large(known, plan)])
 
 
 def _two_autoscalers(known: Mapping[str, Incident], plan: Plan) -> list[Incident]:
@@ -103,6 +103,18 @@ def _two_autoscalers(known: Mapping[str, Incident], plan: Plan) -> list[Incident
     if plan.demand is None or beside is False or (incident is None and not beside):
         return []
     return [incident or Incident(kind=IncidentKind.TWO_AUTOSCALERS, since=plan.now)]
+
+
+def _too_large(known: Mapping[str, Incident], plan: Plan) -> list[Incident]:
+    """Return the incident of a workload that is too large. It is unchanged while another error hides the workload."""
+    incident = known.get(IncidentKind.TOO_LARGE.value)
+    unread = None if plan.demand is None else plan.demand.unread
+    if unread is not None and unread.rule is Rule.WORKLOAD_TOO_LARGE:
+        since = plan.now if incident is None else incident.since
+        message = _excerpt(str(unread.facts["error"]))
+        return [Incident(kind=IncidentKind.TOO_LARGE, since=since, of_workload=True, message=message)]
+    is_hidden = unread is not None and unread.rule is Rule.WORKLOAD_UNREAD
+    return [incident] if incident is not None and incident.of_workload and is_hidden else []
 
 
 def evaluate_unread(
@@ -139,7 +151,8 @@ def with_stopped(
 
 
 def _of_cluster(before: ClusterHealth, incident: Incident) -> ClusterHealth:
-    return before.with_incidents([incident, *(each for each in before.incidents if not each.kind.of_cluster)])
+    others = [each for each in before.incidents if each is not before.unread and each.key != incident.key]
+    return before.with_incidents([incident, *others])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,6 +93,7 @@ class Incident(IncidentNodes):
     zones: tuple[str, ...] = ()  # sorted
     groups: tuple[str, ...] = ()  # keys of the affected node groups, sorted
     is_outage: bool = False  # True: no zone of the pool is known to deliver nodes
+    of_workload: bool = False  # True: the cluster itself was read, but its pods or nodes are too many
     in_dry_run: bool = False  # True: Evenkeel writes nothing to the pool
     is_rollout: bool = False  # True: Evenkeel does not release the missing replicas, because of a rolling update
     fenced_until: datetime | None = None  # the end of the fences of all its zones; None: not all are impaired
@@ -205,7 +206,7 @@ class ClusterHealth:
 
         If there is such an incident, an earlier check found all other incidents.
         """
-        return next((incident for incident in self.incidents if incident.kind.of_cluster), None)
+        return next((each for each in self.incidents if each.kind.of_cluster and not each.of_workload), None)
 
     def with_incidents(self, incidents: Sequence[Incident]) -> "ClusterHealth":
         """Return the health with its incidents replaced by these. Notifications and the outbox do not change."""

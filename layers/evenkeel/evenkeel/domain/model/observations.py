@@ -32,7 +32,7 @@ class Observation:
     # Namespace in the seed -> the Shoot that relief needs, or the reason why this Shoot could not be read.
     shoots: Mapping[str, Shoot | Reason] = field(default_factory=dict)
     workload: Workload | None = None  # pods and nodes of the workload cluster; None: not requested, or not read
-    workload_unread: str = ""  # why a requested workload was not read; empty: it was read, or was not requested
+    workload_unread: Reason | None = None  # why a requested workload was not read; None: it was, or was not requested
     # The API server's clock minus Evenkeel's. Zero: both clocks agree, or the server's time is unknown.
     clock_skew: timedelta = timedelta(0)
 

@@ -251,6 +251,7 @@ class Rule(StrEnum):
     DEMAND_OFF = "demand-off", Topic.NOTE
     # demand: why there is no advice
     WORKLOAD_UNREAD = "workload-unread", Topic.NOTE
+    WORKLOAD_TOO_LARGE = "workload-too-large", Topic.NOTE
     WORKLOADS_MIXED = "workloads-mixed", Topic.NOTE
     TWO_AUTOSCALERS = "two-autoscalers", Topic.NOTE
     # demand: why a pod does not fit a node, in the order of the scheduler's filters
