@@ -77,6 +77,7 @@ check: setup .venv-sam/.ready ## linters, types, import rules, template (ten sec
 	$(BIN)/mypy --strict layers/evenkeel cli
 	$(BIN)/lint-imports
 	.venv-sam/bin/sam validate --lint --template template.yaml --region $(AWS_DEFAULT_REGION)
+	.venv-sam/bin/cfn-lint deploy/auto-scaling/account.yaml
 
 # The Python version of Lambda, on PATH or from pyenv. A version manager's shim may be on PATH and not run, so each one is tried.
 PYTHON313 = $(shell for p in python3.13 "$${HOME:-/}"/.pyenv/versions/3.13*/bin/python3.13; do \

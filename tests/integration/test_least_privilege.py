@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -314,8 +315,58 @@ def test_secrets_of_another_stack_are_not_read(deployment: Deployment) -> None:
         assert not allowed(Request("eks:DescribeCluster", "arn:aws:eks:eu-central-1:210987654321:cluster/blue"))
 
 
-OWN, DOMAIN = "evenkeel:https://api.blue.example:6443", "evenkeel:prod"
 LOOKING = ["CheckFunction", "AdminFunction", "WidgetFunction"]
+OF_POOL = "aws:ResourceTag/evenkeel.dev/pool"
+BOUNDS = {"AutoScalingGroupName": "workers-a", "MinSize": 1, "MaxSize": 3}
+
+
+@pytest.mark.parametrize(
+    ("operation", "params", "allowed"),
+    [
+        ("UpdateAutoScalingGroup", BOUNDS, True),
+        ("UpdateAutoScalingGroup", {"AutoScalingGroupName": "workers-a", "MaxSize": 3}, False),
+        ("UpdateAutoScalingGroup", {**BOUNDS, "LaunchConfigurationName": "other"}, False),
+        ("SetDesiredCapacity", {"AutoScalingGroupName": "workers-a", "DesiredCapacity": 2}, True),
+        ("TerminateInstanceInAutoScalingGroup", {"InstanceId": "i-1", "ShouldDecrementDesiredCapacity": True}, True),
+        ("CreateOrUpdateTags", {"Tags": [{"ResourceId": "workers-a", "Key": "evenkeel.dev/decision"}]}, True),
+        ("DeleteTags", {"Tags": [{"ResourceId": "workers-a", "Key": "evenkeel.dev/adopted-bounds"}]}, True),
+        ("CreateOrUpdateTags", {"Tags": [{"ResourceId": "workers-a", "Key": "evenkeel.dev/pool"}]}, False),
+        ("CreateOrUpdateTags", {"Tags": [{"ResourceId": "workers-a", "Key": "team"}]}, False),
+        ("DeleteAutoScalingGroup", {"AutoScalingGroupName": "workers-a"}, False),
+        ("StartInstanceRefresh", {"AutoScalingGroupName": "workers-a"}, False),
+    ],
+)
+def test_only_the_worker_writes_auto_scaling_groups_and_only_those_of_a_pool(
+    aws: AwsEndpoints, deployment: Deployment, operation: str, params: dict[str, Any], allowed: bool
+) -> None:
+    request = request_of(deployment, "autoscaling", operation, params)
+    without_tag = replace(request, keys={key: value for key, value in request.keys.items() if key != OF_POOL})
+    foreign = replace(request, resource=request.resource.replace(aws.account, "210987654321"))
+    permissions = {name: Permissions(deployment, name) for name in ("RebalanceFunction", *LOOKING)}
+    assert permissions["RebalanceFunction"].allows(request) is allowed
+    assert not permissions["RebalanceFunction"].allows(without_tag)
+    assert not permissions["RebalanceFunction"].allows(foreign)
+    assert not any(permissions[name].allows(request) for name in LOOKING)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_auto_scaling_groups_are_read_unless_the_stack_leaves_them_out(aws: AwsEndpoints, wanted: bool) -> None:
+    group = {"clusterName": "blue", "nodegroupName": "workers-a"}
+    with aws.deploy(parameters={"WithAutoScaling": str(wanted).lower()}) as made:
+        reads = [request_of(made, "eks", "DescribeNodegroup", group)]
+        reads += [
+            request_of(made, "autoscaling", f"Describe{what}", {})
+            for what in ("AutoScalingGroups", "InstanceRefreshes", "ScalingActivities")
+        ]
+        for function in ("RebalanceFunction", *LOOKING):
+            assert {Permissions(made, function).allows(read) for read in reads} == {wanted}
+        write = request_of(made, "autoscaling", "UpdateAutoScalingGroup", BOUNDS)
+        assert Permissions(made, "RebalanceFunction").allows(write) is wanted
+        for function in ("ScanFunction", "ProvisioningFailureFunction", "StatusPageFunction"):
+            assert not any(Permissions(made, function).allows(request) for request in (*reads, write))
+
+
+OWN, DOMAIN = "evenkeel:https://api.blue.example:6443", "evenkeel:prod"
 
 
 @pytest.mark.parametrize(
