@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import botocore.session
 import pytest
 
-from evenkeel.adapters.kubernetes.access.aws_identity import AwsIdentity
+from evenkeel.adapters.aws_identity import AwsIdentity
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.application.errors import AccessError
 from sandbox.identity import AwsIssuer, RefusedError

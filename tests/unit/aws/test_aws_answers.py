@@ -18,7 +18,7 @@ from evenkeel.adapters.aws.session import open_session
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.aws.token_store import SealedTokens
 from evenkeel.adapters.aws.zone_names import ZoneNames
-from evenkeel.adapters.kubernetes.access.aws_identity import AwsIdentity
+from evenkeel.adapters.aws_identity import AwsIdentity
 from evenkeel.adapters.kubernetes.access.eks import describe_eks
 from evenkeel.application.errors import (
     AccessError,

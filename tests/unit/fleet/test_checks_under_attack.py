@@ -13,18 +13,18 @@ from evenkeel.access_config import ServiceAccountAccess
 from evenkeel.adapters.aws import records
 from evenkeel.adapters.aws.queues import Request, read_recheck
 from evenkeel.adapters.aws.records import META, Stored, StoredPool
+from evenkeel.adapters.aws_identity import AwsIdentity
 from evenkeel.adapters.kubernetes.access import clusters as access
-from evenkeel.adapters.kubernetes.access.aws_identity import AwsIdentity
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.access.connection import Connection
 from evenkeel.adapters.kubernetes.access.service_account import ServiceAccountCredential
-from evenkeel.adapters.kubernetes.access.ttl_cache import Shared
 from evenkeel.adapters.kubernetes.client.api import Answer, KubernetesApi
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.offering_reader import by_machine_class
 from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
 from evenkeel.adapters.kubernetes.read.list_cache import ListCache
+from evenkeel.adapters.ttl_cache import Shared
 from evenkeel.application.errors import AccessError, AccessRefusedError, AccessUnavailableError, TooLargeError
 from evenkeel.application.fleet.scan import Scan
 from evenkeel.application.fleet.tokens import SealedToken

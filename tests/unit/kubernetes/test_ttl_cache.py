@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from evenkeel.adapters.kubernetes.access.ttl_cache import Shared
+from evenkeel.adapters.ttl_cache import Shared
 from evenkeel.application.errors import AccessError
 from tests.fakes import FakeClock
 

@@ -54,7 +54,7 @@ _PATTERNS = (
         r"|OperationNotAllowed.{0,80}quota|InsufficientAddressCapacity|SubnetIsFull|IP_SPACE_EXHAUSTED"
         r"|no more IP addresses available|exceed\w* .{0,40}(quota|limit)|(quota|limit) .{0,60}exceeded"
         # EC2's messages for VcpuLimitExceeded and InstanceLimitExceeded. Some providers report these without the code.
-        r"|than your current .{0,40}limit|your quota allows",
+        r"|than your current .{0,40}limit|your quota allows|instance\(s\) are already running",
     ),
     (
         FailureClass.CAPACITY,
@@ -65,6 +65,7 @@ _PATTERNS = (
         r"|RESOURCE_POOL_EXHAUSTED|not have enough resources|AllocationFailed|Overconstrained\w*Allocation"
         r"|SkuNotAvailable|SpotMaxPriceTooLow|STOCKOUT|NoStock|NotOnSale"
         r"|(not have|insufficient|sufficient) .{0,60}capacity|no valid host|OutOfResources|ResourceExhausted"
+        r"|no Spot capacity available"
         r"|is not supported in your requested Availability Zone|Unsupported\b",
     ),
     (
@@ -74,7 +75,9 @@ _PATTERNS = (
         r"|MissingAuthenticationToken|AccessDenied|Unauthenticated|NoCredentialProviders|invalid_(grant|client)"
         r"|(no|find|load|refresh|retrieve|get) .{0,40}credential|credentials .{0,40}(expired|validated|invalid)"
         r"|token .{0,60}expired|\ABlocked\Z|PendingVerification|OptInRequired|SubscriptionNotRegistered"
-        r"|ReadOnlyDisabledSubscription",
+        r"|ReadOnlyDisabledSubscription"
+        # EC2 Auto Scaling's messages, which name no code.
+        r"|requested configuration is currently not supported|Client error on launch|\bdoes not exist\b",
     ),
     (FailureClass.TIMEOUT, r"Timeout|TimedOut|timed out|DeadlineExceeded|(not|failed to) join"),
     (
@@ -100,6 +103,7 @@ _FOLDED = {
     "InstanceProvisionFailed",
     "MachineCreationFailed",
     "InvalidConfiguration",
+    "Unsupported",  # EC2: the zone lacks the type, or no zone supports the configuration
 }
 
 

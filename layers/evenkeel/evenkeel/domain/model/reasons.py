@@ -211,6 +211,10 @@ class Rule(StrEnum):
     FIELD_NOT_OURS = "field-not-ours", Topic.STATE
     REPLICAS_UNSET = "replicas-unset", Topic.STATE
     ROLLING_SETS = "rolling-sets", Topic.STATE
+    REFRESHING = "refreshing", Topic.STATE
+    NODE_GROUP_BUSY = "node-group-busy", Topic.STATE
+    MANAGED_BY_OPERATOR = "managed-by-operator", Topic.STATE
+    PROCESSES_SUSPENDED = "processes-suspended", Topic.STATE
     TOPOLOGY_ENTRY_MISSING = "topology-entry-missing", Topic.STATE
     TOPOLOGY_SETS_REPLICAS = "topology-sets-replicas", Topic.STATE
     POOL_PAUSED = "pool-paused", Topic.STATE
@@ -228,6 +232,10 @@ class Rule(StrEnum):
     TWIN_HAS_MOVED = "twin-has-moved", Topic.NOTE
     TWIN_WAITS = "twin-waits", Topic.NOTE
     SPANS_ZONES = "spans-zones", Topic.NOTE
+    GROUP_SPANS_ZONES = "group-spans-zones", Topic.NOTE
+    GROUP_WITHOUT_ZONE = "group-without-zone", Topic.NOTE
+    GROUP_NAME_UNUSABLE = "group-name-unusable", Topic.NOTE
+    GROUP_WEIGHTED = "group-weighted", Topic.NOTE
     NAMES_NO_ZONE = "names-no-zone", Topic.NOTE
     REPLICAS_MANAGED = "replicas-managed", Topic.NOTE
     TOPOLOGY_MAKES_POOL = "topology-makes-pool", Topic.NOTE
@@ -346,7 +354,7 @@ KEEPING = frozenset(
 )
 
 # Rules that freeze a group while its machines are being replaced.
-ROLLOUTS = frozenset({Rule.ROLLING_SETS, Rule.FROZEN_BY_CONTROLLER})
+ROLLOUTS = frozenset({Rule.ROLLING_SETS, Rule.FROZEN_BY_CONTROLLER, Rule.REFRESHING, Rule.NODE_GROUP_BUSY})
 
 
 # This class is not frozen, because a frozen object takes twice as long to create, and a plan creates several for each

@@ -77,3 +77,27 @@ def read_published(text: str | None) -> PublishedBounds | None:
         return None  # Evenkeel never writes such a time, and a stored item cannot contain it
     pinned = value.get("pinned") is True
     return PublishedBounds(at=at, bounds=bounds, state=state, requested=requested, before=before, pinned=pinned)
+
+
+def is_unfinished(text: str | None) -> bool:
+    """Return True if the annotation belongs to a write of several requests that has begun and not ended.
+
+    Only Auto Scaling groups need several requests for one write.
+    """
+    try:
+        value = json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and value.get("unfinished") is True
+
+
+def shortened(text: str, bounds: Bounds, length: int, *, unfinished: bool) -> str:
+    """Return the annotation with these bounds, cut to a length that a tag can have. The reasons are cut first."""
+    value = json.loads(text)
+    reasons = str(value.pop("why", ""))
+    value |= {"min": bounds.min, "max": bounds.max, **({"unfinished": True} if unfinished else {})}
+    while len(cut := json.dumps({**value, "why": reasons}, ensure_ascii=False, separators=(",", ":"))) > length:
+        if not reasons:
+            break
+        reasons = reasons[: -(len(cut) - length)]
+    return cut

@@ -17,12 +17,12 @@ from evenkeel.access_config import (
     SecretAccess,
     ServiceAccountAccess,
 )
-from evenkeel.adapters.kubernetes.access.aws_identity import AwsIdentity, AwsOidcCredential
-from evenkeel.adapters.kubernetes.access.connection import Connection, api_client, pem, redacting
+from evenkeel.adapters.aws_identity import AwsIdentity
+from evenkeel.adapters.kubernetes.access.aws_oidc import AwsOidcCredential
+from evenkeel.adapters.kubernetes.access.connection import Connection, api_client, pem
 from evenkeel.adapters.kubernetes.access.eks import EksCredential, describe_eks
 from evenkeel.adapters.kubernetes.access.kubeconfig import KubeconfigCredential, read_kubeconfig
 from evenkeel.adapters.kubernetes.access.service_account import ServiceAccountCredential, Token
-from evenkeel.adapters.kubernetes.access.ttl_cache import Shared
 from evenkeel.adapters.kubernetes.client.api import Credential, KubernetesApi
 from evenkeel.adapters.kubernetes.client.transport import MOST_BYTES, MOST_BYTES_BESIDE_OTHERS
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
@@ -31,6 +31,8 @@ from evenkeel.adapters.kubernetes.objects import Kind, get_path
 from evenkeel.adapters.kubernetes.read.list_cache import ListCache
 from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
 from evenkeel.adapters.lru import RotationCache
+from evenkeel.adapters.redacting import redacting
+from evenkeel.adapters.ttl_cache import Shared
 from evenkeel.application.errors import AccessError
 from evenkeel.application.fleet.tokens import TokenVault
 from evenkeel.application.ports import Clock, Remaining

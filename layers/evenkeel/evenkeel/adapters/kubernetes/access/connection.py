@@ -7,31 +7,18 @@ import base64
 import os
 import ssl
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kubernetes.client import ApiClient, Configuration
 
 from evenkeel.adapters.kubernetes.client.transport import connections, tls_context
+from evenkeel.adapters.redacting import redacting
 from evenkeel.application.errors import AccessError
 from evenkeel.domain.model.servers import read_server
 
 _T = TypeVar("_T")
-
-
-def redacting(
-    call: Callable[[], _T],
-    errors: type[Exception] | tuple[type[Exception], ...],
-    failure: str | Callable[[Any], AccessError],
-) -> _T:
-    """Return the call's result. For one of these errors, raise ``failure`` without a reference to the error."""
-    try:
-        return call()
-    except errors as error:
-        problem = AccessError(failure) if isinstance(failure, str) else failure(error)
-    raise problem  # raised outside of the except block, so that its ``__context__`` is not the library's error
 
 
 @dataclass(frozen=True, kw_only=True)

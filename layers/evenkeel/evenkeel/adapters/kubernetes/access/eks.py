@@ -9,7 +9,8 @@ from botocore.exceptions import ClientError
 
 from evenkeel.access_config import EksAccess
 from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, code_of, part_of
-from evenkeel.adapters.kubernetes.access.connection import Connection, checked_server, decoded, pem, redacting
+from evenkeel.adapters.kubernetes.access.connection import Connection, checked_server, decoded, pem
+from evenkeel.adapters.redacting import redacting
 from evenkeel.adapters.thread_pool import MAKING
 from evenkeel.application.errors import AccessError
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from evenkeel.adapters.documents import UnreadableError, read_document
-from evenkeel.adapters.kubernetes.access.connection import Connection, checked_server, decoded, pem, redacting
+from evenkeel.adapters.kubernetes.access.connection import Connection, checked_server, decoded, pem
+from evenkeel.adapters.redacting import redacting
 from evenkeel.application.errors import AccessError
 from evenkeel.domain.model.values import quote
 

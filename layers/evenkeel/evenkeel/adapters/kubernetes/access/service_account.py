@@ -15,10 +15,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from evenkeel.access_config import ServiceAccountAccess
-from evenkeel.adapters.kubernetes.access.connection import redacting
-from evenkeel.adapters.kubernetes.access.ttl_cache import Shared
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.objects import get_path, moment_of
+from evenkeel.adapters.redacting import redacting
+from evenkeel.adapters.ttl_cache import Shared
 from evenkeel.application.errors import AccessError, EvenkeelError
 from evenkeel.application.fleet.tokens import SealedToken, TokenVault
 from evenkeel.application.ports import Remaining

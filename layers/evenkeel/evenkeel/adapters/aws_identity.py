@@ -9,13 +9,11 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from evenkeel.access_config import AwsOidcAccess
 from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, code_of, part_of
-from evenkeel.adapters.kubernetes.access.connection import redacting
-from evenkeel.adapters.kubernetes.access.ttl_cache import Shared
+from evenkeel.adapters.redacting import redacting
 from evenkeel.adapters.thread_pool import MAKING
+from evenkeel.adapters.ttl_cache import Shared
 from evenkeel.application.errors import AccessError
-from evenkeel.domain.model.servers import own_audience
 
 # Timeouts in seconds. With these timeouts, two attempts fit into the eight seconds of a check. The second attempt is
 # made where STS throttles the first.
@@ -23,10 +21,6 @@ AWS_SECONDS = {"connect_timeout": 1.5, "read_timeout": 2}
 
 # This algorithm shortens a token from 1.3 KB to 1.1 KB. Every request contains a token.
 _ALGORITHM = "ES384"
-# The lifetimes of tokens. A token for one server is valid just long enough for a run. A token that clusters share is
-# valid for longer, which saves calls of STS.
-_OWN_SECONDS = 300
-_SHARED_SECONDS = 900
 _SHORTEST_SECONDS = 60  # the shortest lifetime that STS accepts
 # A token is used for this share of its lifetime. The last fifth allows for clock differences and for a check that has
 # already started.
@@ -145,19 +139,3 @@ def _asked(what: str, call: Callable[[], Any]) -> tuple[Any, str]:
     except AWS_ERRORS as error:
         kind, problem = access_error(error), code_of(error)
     raise kind(f"{what} was not answered: {problem}")
-
-
-class AwsOidcCredential:
-    """Tokens of AWS's issuer for one API server, for writes or for checks."""
-
-    def __init__(self, access: AwsOidcAccess, identity: AwsIdentity, *, writes: bool) -> None:
-        shared = None if writes else access.audience
-        self._audience = shared or own_audience(access.endpoint)
-        self._seconds = _SHARED_SECONDS if shared else _OWN_SECONDS
-        self._identity = identity
-        self._last: str | None = None
-
-    def token(self, *, fresh: bool) -> str | None:
-        """Return the token. Raises AccessError."""
-        self._last = self._identity.token(self._audience, self._seconds, self._last if fresh else None)
-        return self._last

@@ -1,0 +1,517 @@
+"""Reads node groups from the answers of EC2 Auto Scaling and EKS, as boto3 returns them. Pure.
+
+So the command line can read files with these functions. Sources of the facts: the API reference of EC2 Auto Scaling,
+and Cluster Autoscaler's provider for AWS (cloudprovider/aws).
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from typing import Any
+
+from evenkeel.adapters.own_annotations import (
+    ADOPTED,
+    DECISION,
+    MOVE,
+    OWN_ANNOTATIONS,
+    POOL_LABEL,
+    PROVISION_TIME,
+    Reading,
+    read_annotations,
+)
+from evenkeel.domain.model.flavours import AUTO_SCALING
+from evenkeel.domain.model.groups import (
+    AutoscalerOptions,
+    Bounds,
+    GroupKey,
+    GroupStatus,
+    GroupTemplate,
+    Identity,
+    Machine,
+    MachineFailure,
+    NodeGroup,
+    Ownership,
+    Unreadable,
+    WrittenByUs,
+)
+from evenkeel.domain.model.observations import Skipped
+from evenkeel.domain.model.offerings import Bought
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.templates import NodeTemplate, Taint
+from evenkeel.domain.model.values import BadValueError, quote, read_count
+from evenkeel.domain.rebalancing.annotations import is_unfinished, read_adopted, read_published
+from evenkeel.domain.rebalancing.membership.discovery import discovered
+from evenkeel.domain.rebalancing.membership.quantities import read_duration, read_quantity, read_share, read_wait
+from evenkeel.record import ClusterPolicy
+
+Described = Mapping[str, Any]
+"""One object of an answer of AWS."""
+
+TAG_LIMIT = 50  # tags a group; tags that start with aws: do not count
+OWN_TAGS = (DECISION, ADOPTED, MOVE)
+_READABLE = frozenset({*OWN_ANNOTATIONS, POOL_LABEL} - {PROVISION_TIME})
+_TEMPLATE = "k8s.io/cluster-autoscaler/node-template/"
+_OPTIONS = _TEMPLATE + "autoscaling-options/"
+_CLUSTER = "kubernetes.io/cluster/"
+_EKS_CLUSTER, _EKS_NODE_GROUP = "eks:cluster-name", "eks:nodegroup-name"
+# DEGRADED is missing: EKS sets it for refused launches, which are the failures that Evenkeel exists for.
+_BUSY = frozenset({"CREATING", "UPDATING", "DELETING", "CREATE_FAILED", "DELETE_FAILED"})
+# Without these processes, AWS does not run the desired capacity.
+_NEEDED_PROCESSES = ("Launch", "Terminate")
+_LAUNCH = "Launching a new EC2 instance"
+_UNFINISHED = frozenset(
+    {
+        *("PendingSpotBidPlacement", "WaitingForSpotInstanceRequestId", "WaitingForSpotInstanceId"),
+        *("WaitingForInstanceId", "PreInService", "InProgress", "MidLifecycleAction", "WaitingForInstanceWarmup"),
+    }
+)
+# The message of a group with a mixed instances policy names EC2's code.
+_CODE = re.compile(r"Could not launch [\w-]+ Instances\. ([\w.]+) - ")
+# An older failure says nothing about the launches that the group attempts now: AWS retries within minutes.
+_FAILURE_KEPT = timedelta(hours=1)
+_LONG_AGO = datetime.fromtimestamp(0, UTC)
+_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A node group, and the Auto Scaling group that a write compares with the group's state at that time."""
+
+    group: NodeGroup
+    described: Described
+    bought: Bought | None = None  # the machines that the group buys, if it buys only one type of machine
+
+    @property
+    def name(self) -> str:
+        """Return the name of the Auto Scaling group."""
+        return self.group.key.name
+
+
+def read_groups(
+    described: Iterable[Described],
+    policy: ClusterPolicy,
+    now: datetime,
+    activities: Mapping[str, Sequence[Described]],
+    node_groups: Iterable[Described],
+    refreshes: Mapping[str, str] | None = None,
+) -> tuple[list[Member], list[Skipped]]:
+    """Return the node groups, and the skipped Auto Scaling groups with the reasons.
+
+    Args:
+        described: Members of ``AutoScalingGroups`` of DescribeAutoScalingGroups.
+        policy: The record, or the fields of a record that a file has.
+        now: The time.
+        activities: The newest ``Activities`` of DescribeScalingActivities, by name of the group. A group whose
+            activities were not read has no failed machines.
+        node_groups: The values of ``nodegroup`` of EKS's DescribeNodegroup.
+        refreshes: The statuses of instance refreshes in progress, by name of the group.
+    """
+    managed = {name: node_group for node_group in node_groups for name in _groups_of(node_group)}
+    members: list[Member] = []
+    skipped: list[Skipped] = []
+    for item in described:
+        name = str(item.get("AutoScalingGroupName") or "")
+        reader = _GroupReader(item, policy, now, activities.get(name, ()), managed.get(name))
+        reason = reader.skipped_because()
+        if reason is None:
+            members.append(reader.read((refreshes or {}).get(name)))
+        else:
+            skipped.append(Skipped(namespace=reader.key.namespace, name=name, reason=reason))
+    return members, skipped
+
+
+def tags_of(described: Described) -> dict[str, str]:
+    """Return the values of a group's tags by key."""
+    tags = described.get("Tags") or ()
+    return {str(tag.get("Key")): str(tag.get("Value") or "") for tag in tags if isinstance(tag, Mapping)}
+
+
+def instances_of(described: Described) -> list[Described]:
+    """Return the instances that count for the desired capacity: not terminating, detaching or in standby."""
+    return [instance for instance in described.get("Instances") or () if _counts(instance)]
+
+
+def is_running(instance: Described) -> bool:
+    """Return True if the instance is in service and healthy."""
+    return instance.get("LifecycleState") == "InService" and str(instance.get("HealthStatus")).lower() == "healthy"
+
+
+def is_terminating(instance: Described) -> bool:
+    """Return True if the termination of the instance has begun."""
+    return str(instance.get("LifecycleState")).startswith("Terminat")
+
+
+def node_group_of(described: Described) -> tuple[str, str] | None:
+    """Return the names of the EKS cluster and of the managed node group; None: the group is no managed node group."""
+    tags = tags_of(described)
+    cluster, name = tags.get(_EKS_CLUSTER), tags.get(_EKS_NODE_GROUP)
+    return (cluster, name) if cluster and name else None
+
+
+def is_suspended(described: Described, process: str) -> bool:
+    """Return True if the process of the group is suspended."""
+    return process in _suspended(described)
+
+
+def is_move_done(text: str, described: Described) -> bool:
+    """Return True if the change of replicas that a move tag announces is done.
+
+    The tag is ``<id>``, ``<id> <desired before>`` or ``<id> <ids of instances>``. It is written before the change, and
+    without its second part after the change.
+    """
+    _, _, announced = text.partition(" ")
+    if not announced:
+        return True
+    if announced.startswith("i-"):
+        ids = {
+            instance.get("InstanceId") for instance in described.get("Instances") or () if not is_terminating(instance)
+        }
+        return ids.isdisjoint(announced.split(","))
+    return announced != str(described.get("DesiredCapacity"))
+
+
+def _counts(instance: Described) -> bool:
+    state = str(instance.get("LifecycleState"))
+    return state.startswith(("Pending", "InService", "Quarantined", "ReplacingRootVolume", "RootVolumeReplaced"))
+
+
+def _groups_of(node_group: Described) -> list[str]:
+    resources = node_group.get("resources") or {}
+    return [str(group.get("name")) for group in resources.get("autoScalingGroups") or ()]
+
+
+def _suspended(described: Described) -> dict[str, str]:
+    processes = described.get("SuspendedProcesses") or ()
+    return {str(process.get("ProcessName")): str(process.get("SuspensionReason") or "") for process in processes}
+
+
+class _GroupReader:
+    """Reads one Auto Scaling group."""
+
+    def __init__(
+        self,
+        item: Described,
+        policy: ClusterPolicy,
+        now: datetime,
+        activities: Sequence[Described],
+        node_group: Described | None,
+    ) -> None:
+        self._item = item
+        self._policy = policy
+        self._now = now
+        self._launches = [each for each in activities if str(each.get("Description")).startswith(_LAUNCH)]
+        self._node_group = node_group
+        self._tags = tags_of(item)
+        self._name = str(item.get("AutoScalingGroupName") or "")
+        arn = str(item.get("AutoScalingGroupARN") or "").split(":")
+        region = arn[3] if len(arn) > 3 and arn[3] else policy.region
+        self.key = GroupKey(AUTO_SCALING, region, self._name)
+        self._reading = Reading(name=f"Auto Scaling group {self._name}")
+        owned = (key.removeprefix(_CLUSTER) for key in sorted(self._tags) if key.startswith(_CLUSTER))
+        self._cluster = self._tags.get(_EKS_CLUSTER) or next(owned, "")
+
+    def skipped_because(self) -> Reason | None:
+        """Return the reason why the group is no node group; None: it is one."""
+        if not self._name:
+            return Reason.of(Rule.NAMELESS, kind="AutoScalingGroup")
+        if "/" in self._name:
+            return Reason.of(Rule.GROUP_NAME_UNUSABLE)
+        region, discoveries = self.key.namespace, self._policy.discoveries
+        if not discovered(
+            discoveries, flavour=AUTO_SCALING, namespace=region, cluster=self._cluster, labels=self._tags
+        ):
+            return Reason.of(Rule.NOT_DISCOVERED)
+        zones = tuple(str(zone) for zone in self._item.get("AvailabilityZones") or ())
+        if not zones:
+            return Reason.of(Rule.GROUP_WITHOUT_ZONE)
+        if len(zones) > 1:
+            distribution = (self._item.get("AvailabilityZoneDistribution") or {}).get("CapacityDistributionStrategy")
+            return Reason.of(
+                Rule.GROUP_SPANS_ZONES,
+                zones=zones,
+                distribution=str(distribution or "balanced-best-effort"),
+                rebalance="suspended" if is_suspended(self._item, "AZRebalance") else "",
+            )
+        weights = {str(each.get("WeightedCapacity") or "1") for each in (*self._overrides(), *self._instances())}
+        return None if weights <= {"1"} else Reason.of(Rule.GROUP_WEIGHTED)
+
+    def read(self, refresh: str | None) -> Member:
+        """Return the node group. ``refresh``: the status of an instance refresh in progress; None: there is none."""
+        reading, item, tags = self._reading, self._item, self._tags
+        reading.unknown_names(tags, _READABLE, "tag")
+        bounds = self._bounds()
+        requested = reading.read("DesiredCapacity", item.get("DesiredCapacity"), read_count)
+        if item.get("DesiredCapacity") is None:
+            reading.fault("DesiredCapacity", "missing", "every Auto Scaling group has one: read the group again")
+        machines = self._machines(requested or 0)
+        settings, ours, options = read_annotations(tags, reading), self._written_by_us(), self._options()
+        template = GroupTemplate(node=self._template())
+        self._note_lack_of_tags()
+        self._note_drift(bounds, ours)
+        group = NodeGroup(
+            key=self.key,
+            identity=Identity(
+                kind="AutoScalingGroup",
+                cluster=self._cluster,
+                pool_label=tags.get(POOL_LABEL) or None,
+                labels=tags,
+                zone=str(item["AvailabilityZones"][0]),
+            ),
+            requested=requested or 0,
+            running=sum(machine.has_node and not machine.deleting for machine in machines),
+            machines=machines,
+            bounds=bounds,
+            frozen_because=self._frozen(refresh),
+            # EKS drains the instances of a managed node group. Nothing drains those of other groups, so Evenkeel does
+            # not select instances there.
+            status=GroupStatus(launched=None if node_group_of(item) else len(instances_of(item))),
+            ours=ours,
+            owner=Ownership(bounds_field=f"MaxSize of Auto Scaling group {self._name}"),
+            options=options,
+            template=template,
+            annotations=settings,
+            unreadable=Unreadable(faults=tuple(reading.faults), notes=tuple(reading.notes)),
+        )
+        return Member(group=group, described=item, bought=self._bought())
+
+    def _bounds(self) -> Bounds | None:
+        reading, values = self._reading, (self._item.get("MinSize"), self._item.get("MaxSize"))
+        low, high = (
+            reading.read(field, value, read_count) for field, value in zip(("MinSize", "MaxSize"), values, strict=True)
+        )
+        if low is None or high is None:
+            if None in values:
+                reading.fault("MinSize and MaxSize", "missing", "every Auto Scaling group has both: read it again")
+            return None
+        if low <= high:
+            return Bounds(low, high)
+        reading.fault("MinSize", quote(low), f"larger than MaxSize, {high}: lower one or raise the other")
+        return None
+
+    def _written_by_us(self) -> WrittenByUs:
+        tags = self._tags
+        adopted = self._reading.read(ADOPTED, tags.get(ADOPTED), lambda text: (read_adopted(str(text)),))
+        move = tags.get(MOVE)
+        return WrittenByUs(
+            adopted=adopted[0] if adopted else None,
+            has_adopted=adopted is not None,
+            published=read_published(tags.get(DECISION)),
+            move=move.partition(" ")[0] if move and is_move_done(move, self._item) else None,
+        )
+
+    def _options(self) -> AutoscalerOptions:
+        """Return the group's options of Cluster Autoscaler (aws_manager.go, extractAutoscalingOptionsFromTags)."""
+
+        def option(name: str, reader: Any) -> Any:
+            return self._reading.option(_OPTIONS + name, self._tags.get(_OPTIONS + name), reader)
+
+        return AutoscalerOptions(
+            provision_timeout=option("maxnodeprovisiontime", read_wait),
+            keeps_provision=True,
+            unneeded_time=option("scaledownunneededtime", read_duration),
+            unready_time=option("scaledownunreadytime", read_duration),
+            utilization_threshold=option("scaledownutilizationthreshold", read_share),
+            gpu_utilization_threshold=option("scaledowngpuutilizationthreshold", read_share),
+        )
+
+    def _frozen(self, refresh: str | None) -> Reason | None:
+        item, node_group = self._item, self._node_group or {}
+        if item.get("Status"):
+            return Reason.of(Rule.OBJECT_BEING_DELETED)
+        if operator := (item.get("Operator") or {}).get("Principal"):
+            return Reason.of(Rule.MANAGED_BY_OPERATOR, operator=str(operator))
+        if refresh is not None:
+            return Reason.of(Rule.REFRESHING, status=refresh)
+        if (status := str(node_group.get("status"))) in _BUSY:
+            return Reason.of(Rule.NODE_GROUP_BUSY, name=str(node_group.get("nodegroupName")), status=status)
+        suspended = _suspended(item)
+        processes = tuple(process for process in _NEEDED_PROCESSES if process in suspended)
+        if processes == ("Terminate",) and is_unfinished(self._tags.get(DECISION)):
+            return None  # Evenkeel has suspended it for a write, and the next run resumes it
+        if not processes:
+            return None
+        return Reason.of(
+            Rule.PROCESSES_SUSPENDED,
+            processes=processes,
+            because=suspended[processes[0]] or "no reason given",
+            name=self._name,
+            resume=" ".join(processes),
+        )
+
+    # Instances
+
+    def _instances(self) -> Sequence[Described]:
+        return self._item.get("Instances") or ()
+
+    def _machines(self, requested: int) -> tuple[Machine, ...]:
+        """Return the instances, and a machine for each launch that failed or has no instance yet."""
+        started = {
+            id: at for launch in reversed(self._launches) if (id := _instance_of(launch)) and (at := _start(launch))
+        }
+        machines = [
+            self._machine(instance, started.get(str(instance.get("InstanceId"))))
+            for instance in self._instances()
+            if _counts(instance) or is_terminating(instance)
+        ]
+        missing = requested - sum(not machine.deleting for machine in machines)
+        if missing <= 0:
+            return tuple(machines)
+        known = {machine.name for machine in machines}
+        launching = [
+            _start(launch) or self._now
+            for launch in self._launches
+            if launch.get("StatusCode") in _UNFINISHED and _instance_of(launch) not in known
+        ][:missing]
+        failure = self._failure()
+        placeholders: list[tuple[datetime, MachineFailure | None]] = [(at, None) for at in launching]
+        if failure is not None:
+            placeholders += [(failure.at or self._now, failure)] * (missing - len(launching))
+        machines += [
+            Machine(name=f"i-placeholder-{self._name}-{number}", has_node=False, created_at=at, failure=failure)
+            for number, (at, failure) in enumerate(placeholders)
+        ]
+        return tuple(machines)
+
+    def _machine(self, instance: Described, started: datetime | None) -> Machine:
+        name, is_deleting, runs = str(instance.get("InstanceId")), is_terminating(instance), is_running(instance)
+        # AWS replaces an instance that does not become healthy, and would terminate any instance if the desired
+        # capacity fell instead. So such an instance counts as being on its way at any age.
+        created_at = (started or _LONG_AGO) if runs or is_deleting else self._now
+        zone = instance.get("AvailabilityZone")
+        return Machine(
+            name=name,
+            uid=name,
+            has_node=runs or is_deleting,
+            created_at=created_at,
+            deleting=is_deleting,
+            zone=zone if isinstance(zone, str) and zone else None,
+        )
+
+    def _failure(self) -> MachineFailure | None:
+        """Return the failure of the newest launch that has ended; None: it has succeeded, or is too old to matter."""
+        ended = [
+            (at, launch.get("StatusCode") == "Failed", launch)
+            for launch in self._launches
+            if launch.get("StatusCode") in ("Failed", "Successful") and (at := _start(launch)) is not None
+        ]
+        # Of launches that began together, some may fail. Then the missing instances are those that failed.
+        at, failed, launch = max(ended, key=lambda each: each[:2], default=(_LONG_AGO, False, {}))
+        if not failed or self._now - at > _FAILURE_KEPT:
+            return None
+        message = str(launch.get("StatusMessage") or "")
+        code = _CODE.search(message)
+        return MachineFailure(code=code[1][:128] if code else "Failed", message=message[:1024], at=at)
+
+    # What the instances are
+
+    def _overrides(self) -> Sequence[Described]:
+        template = (self._item.get("MixedInstancesPolicy") or {}).get("LaunchTemplate") or {}
+        return template.get("Overrides") or ()
+
+    def _types(self) -> list[str]:
+        types = [str(each["InstanceType"]) for each in self._overrides() if each.get("InstanceType")]
+        return types or [str(each) for each in (self._node_group or {}).get("instanceTypes") or ()]
+
+    def _bought(self) -> Bought | None:
+        types = self._types()
+        distribution = (self._item.get("MixedInstancesPolicy") or {}).get("InstancesDistribution") or {}
+        percent, base = (
+            distribution.get("OnDemandPercentageAboveBaseCapacity", 100),
+            distribution.get("OnDemandBaseCapacity"),
+        )
+        is_mixed = percent not in (0, 100) or (percent == 0 and base)
+        if len(types) != 1 or is_mixed:
+            return None
+        kind = "spot" if percent == 0 else "on-demand"
+        return Bought(provider="aws", region=self.key.namespace, machine_type=types[0], capacity_type=kind)
+
+    def _template(self) -> NodeTemplate | None:
+        """Return the node template that the tags describe (aws_manager.go, buildNodeFromTemplate)."""
+        labels, capacity, taints = self._labels(), dict[str, Fraction](), list[Taint]()
+        for key, value in self._tags.items():
+            kind, _, name = key.removeprefix(_TEMPLATE).partition("/")
+            if not key.startswith(_TEMPLATE) or not name:
+                continue
+            if kind == "label":
+                labels[name] = value
+            elif kind == "resources" and (amount := self._reading.option(key, value, _read_amount)):
+                capacity[name] = amount
+            elif kind == "taint":
+                text, _, effect = value.partition(":")
+                taints.append(Taint(name, text, effect))
+        for taint in (self._node_group or {}).get("taints") or ():
+            effect = _EFFECTS.get(str(taint.get("effect")), "")
+            taints.append(Taint(str(taint.get("key")), str(taint.get("value") or ""), effect))
+        if not (labels or capacity or taints):
+            return None
+        return NodeTemplate(capacity=capacity, labels=labels, taints=tuple(dict.fromkeys(taints)), source="tags")
+
+    def _labels(self) -> dict[str, str]:
+        types = self._types()
+        labels = {str(key): str(value) for key, value in ((self._node_group or {}).get("labels") or {}).items()}
+        return {**labels, **({_INSTANCE_TYPE: types[0]} if types else {})}
+
+    # What is reported
+
+    def _note_lack_of_tags(self) -> None:
+        if lacks_room(self._tags):
+            count = sum(not key.startswith("aws:") for key in self._tags)
+            problem = (
+                f"Evenkeel needs {len(OWN_TAGS)} more, and AWS accepts {TAG_LIMIT}: its state is in the table only"
+            )
+            self._reading.note("Tags", str(count), f"{problem}, so no replicas move here: remove tags")
+
+    def _note_drift(self, bounds: Bounds | None, ours: WrittenByUs) -> None:
+        scaling = (self._node_group or {}).get("scalingConfig") or {}
+        stated = (scaling.get("minSize"), scaling.get("maxSize"))
+        is_ours = ours.published is not None and ours.published.bounds == bounds
+        if bounds is None or None in stated or is_ours or stated == (bounds.min, bounds.max):
+            return
+        problem = (
+            f"the Auto Scaling group has {bounds.min} to {bounds.max}; EKS writes its own values at its next update"
+        )
+        self._reading.note("scalingConfig of its managed node group", f"{stated[0]} to {stated[1]}", problem)
+
+
+def lacks_room(tags: Mapping[str, str]) -> bool:
+    """Return True if Evenkeel's own tags do not fit."""
+    return len({key for key in tags if not key.startswith("aws:")} | {*OWN_TAGS}) > TAG_LIMIT
+
+
+_EFFECTS = {
+    "NO_SCHEDULE": "NoSchedule",
+    "NO_EXECUTE": "NoExecute",
+    "PREFER_NO_SCHEDULE": "PreferNoSchedule",
+}
+
+
+def _read_amount(text: str) -> Fraction:
+    amount = read_quantity(text)
+    if amount < 0:
+        raise BadValueError("negative: write 0 or more")
+    return amount
+
+
+def _instance_of(launch: Described) -> str:
+    """Return the id of the instance that a launch has created; empty: it has created none yet."""
+    return str(launch.get("Description")).partition(f"{_LAUNCH}: ")[2].partition(" ")[0]
+
+
+def _start(launch: Described) -> datetime | None:
+    at = launch.get("StartTime")
+    if isinstance(at, str):
+        try:
+            at = datetime.fromisoformat(at)
+        except ValueError:
+            return None
+    if not isinstance(at, datetime):
+        return None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def with_offering(member: Member, offering: Any) -> Member:
+    """Return the member whose group has this offering."""
+    template = replace(member.group.template, offering=offering)
+    return replace(member, group=replace(member.group, template=template))
