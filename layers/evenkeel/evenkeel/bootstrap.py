@@ -46,6 +46,8 @@ gc.set_threshold(50_000, 10, 50)
 gc.enable()
 
 if TYPE_CHECKING:
+    from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters
+    from evenkeel.adapters.clusters import ClustersByAccess
     from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
     from evenkeel.application.fleet.scan import Scan
     from evenkeel.application.incidents.alerting import NotifyChannels
@@ -174,8 +176,22 @@ class Container:
         )
 
     @cached_property
-    def clusters(self) -> "RecordedClusters":
+    def clusters(self) -> "ClustersByAccess":
         """Return the access to clusters. A warm function reuses its connections."""
+        from evenkeel.adapters.clusters import ClustersByAccess
+
+        return ClustersByAccess(
+            kubernetes=lambda: self._kubernetes_clusters, auto_scaling=lambda: self._auto_scaling_clusters
+        )
+
+    @cached_property
+    def _auto_scaling_clusters(self) -> "AutoScalingClusters":
+        from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters
+
+        return AutoScalingClusters(session=lambda: self._session, clock=self.clock, writes=self._writes)
+
+    @cached_property
+    def _kubernetes_clusters(self) -> "RecordedClusters":
         from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 
         return RecordedClusters(

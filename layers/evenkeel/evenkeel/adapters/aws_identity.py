@@ -53,24 +53,34 @@ class AwsIdentity:
         self._session = session
         self._tokens: Shared[str] = Shared(now)
         self._roles: Shared[Any] = Shared(now)
-        self._clients: dict[tuple[str, str | None, str | None], Any] = {}
+        self._clients: dict[tuple[str, str | None, str | None, str], Any] = {}
 
-    def client(self, service: str, region: str | None = None, role: Any = None) -> Any:
-        """Return a cached botocore client; ``role``: the credentials to sign with. Raises AccessError."""
+    def client(
+        self, service: str, region: str | None = None, role: Any = None, *, purpose: str = "", attempts: int = 2
+    ) -> Any:
+        """Return a cached botocore client. Raises AccessError.
+
+        Args:
+            service: The service's name in botocore.
+            region: The Region; None: the function's own.
+            role: The credentials to sign with; None: the function's own.
+            purpose: Distinguishes clients whose events are handled differently.
+            attempts: How often the client sends a request that is not answered or is throttled.
+        """
         from botocore.config import Config
 
         settings: dict[str, Any] = {"region_name": region}
         if role is not None:
             settings |= {"aws_access_key_id": role.access_key, "aws_secret_access_key": role.secret_key}
             settings |= {"aws_session_token": role.token}
-        key = (service, region, settings.get("aws_access_key_id"))
+        key = (service, region, settings.get("aws_access_key_id"), purpose)
         with MAKING:
             if key in self._clients:
                 return self._clients[key]
             # Each role gets new credentials every hour, and then needs new clients.
             if len(self._clients) >= _MOST_CLIENTS:
                 self._clients.clear()
-            config = Config(**AWS_SECONDS, retries={"mode": "standard", "total_max_attempts": 2})
+            config = Config(**AWS_SECONDS, retries={"mode": "standard", "total_max_attempts": attempts})
             self._clients[key] = redacting(
                 lambda: self._session().create_client(service, config=config, **settings),
                 AWS_ERRORS,

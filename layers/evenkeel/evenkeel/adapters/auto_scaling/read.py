@@ -57,7 +57,7 @@ _OPTIONS = _TEMPLATE + "autoscaling-options/"
 _CLUSTER = "kubernetes.io/cluster/"
 _EKS_CLUSTER, _EKS_NODE_GROUP = "eks:cluster-name", "eks:nodegroup-name"
 # DEGRADED is missing: EKS sets it for refused launches, which are the failures that Evenkeel exists for.
-_BUSY = frozenset({"CREATING", "UPDATING", "DELETING", "CREATE_FAILED", "DELETE_FAILED"})
+BUSY_STATUSES = frozenset({"CREATING", "UPDATING", "DELETING", "CREATE_FAILED", "DELETE_FAILED"})
 # Without these processes, AWS does not run the desired capacity.
 _NEEDED_PROCESSES = ("Launch", "Terminate")
 _LAUNCH = "Launching a new EC2 instance"
@@ -324,7 +324,7 @@ class _GroupReader:
             return Reason.of(Rule.MANAGED_BY_OPERATOR, operator=str(operator))
         if refresh is not None:
             return Reason.of(Rule.REFRESHING, status=refresh)
-        if (status := str(node_group.get("status"))) in _BUSY:
+        if (status := str(node_group.get("status"))) in BUSY_STATUSES:
             return Reason.of(Rule.NODE_GROUP_BUSY, name=str(node_group.get("nodegroupName")), status=status)
         suspended = _suspended(item)
         processes = tuple(process for process in _NEEDED_PROCESSES if process in suspended)

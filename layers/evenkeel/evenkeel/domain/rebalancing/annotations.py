@@ -92,9 +92,14 @@ def is_unfinished(text: str | None) -> bool:
 
 
 def shortened(text: str, bounds: Bounds, length: int, *, unfinished: bool) -> str:
-    """Return the annotation with these bounds, cut to a length that a tag can have. The reasons are cut first."""
+    """Return the annotation with these bounds, cut to a length that a tag can have. Only the reasons are cut.
+
+    The text of an unfinished write says nothing about replicas, because they have not changed yet.
+    """
     value = json.loads(text)
     reasons = str(value.pop("why", ""))
+    for name in ("unfinished", *(("requested", "before") if unfinished else ())):
+        value.pop(name, None)
     value |= {"min": bounds.min, "max": bounds.max, **({"unfinished": True} if unfinished else {})}
     while len(cut := json.dumps({**value, "why": reasons}, ensure_ascii=False, separators=(",", ":"))) > length:
         if not reasons:

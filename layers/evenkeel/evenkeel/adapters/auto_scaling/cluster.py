@@ -1,0 +1,218 @@
+"""Implements the port to a cluster's machine objects for Auto Scaling groups."""
+# ruff: noqa: ARG002  (some arguments of the port have no meaning here)
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+
+from evenkeel.adapters.auto_scaling.api import AutoScalingApi, Filters
+from evenkeel.adapters.auto_scaling.read import (
+    Described,
+    Member,
+    instances_of,
+    is_terminating,
+    node_group_of,
+    read_groups,
+    tags_of,
+    with_offering,
+)
+from evenkeel.adapters.auto_scaling.write import GroupWriter
+from evenkeel.adapters.own_annotations import ADOPTED, DECISION, POOL_LABEL
+from evenkeel.application.errors import ConflictError, RejectedError
+from evenkeel.application.rebalancing.ports import MachineNode
+from evenkeel.domain.model.flavours import AUTO_SCALING
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Shoot
+from evenkeel.domain.model.observations import Observation, Skipped
+from evenkeel.domain.model.offerings import Buyer
+from evenkeel.domain.model.origins import POOL_MAX
+from evenkeel.domain.model.plans import GroupPlan
+from evenkeel.domain.model.reasons import Reason
+from evenkeel.domain.model.removals import disagree
+from evenkeel.domain.rebalancing.annotations import is_unfinished
+from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, no_surplus
+from evenkeel.domain.rebalancing.writes import Patch
+from evenkeel.record import ClusterPolicy
+from evenkeel.texts.english import sentence
+
+_log = logging.getLogger("evenkeel.auto_scaling")
+
+
+def tag_filters(policy: ClusterPolicy) -> Filters:
+    """Return the filters that select the groups of a record.
+
+    Without a discovery string, groups with a pool tag are selected, and groups that have left their pool but still have
+    values that Evenkeel wrote.
+    """
+    discoveries = [each for each in policy.discoveries if AUTO_SCALING in each.flavours]
+    if not discoveries:
+        return [{"Name": "tag-key", "Values": [POOL_LABEL, ADOPTED, DECISION]}]
+    keys = sorted({key for discovery in discoveries for key in discovery.keys})
+    values = sorted({pair for discovery in discoveries for pair in discovery.labels.items()})
+    return [
+        *({"Name": "tag-key", "Values": [key]} for key in keys),
+        *({"Name": f"tag:{key}", "Values": [value]} for key, value in values),
+    ]
+
+
+class AutoScalingCluster:
+    """The groups of one record during one run or check. Its methods write to the groups that ``observe`` has read."""
+
+    def __init__(
+        self, api: AutoScalingApi, policy: ClusterPolicy, refreshing: set[str], *, consistent: bool = True
+    ) -> None:
+        """``refreshing``: the groups with an instance refresh that writes have found. ``consistent`` False: a check."""
+        self._api = api
+        self._policy = policy
+        self._refreshing = refreshing
+        self._consistent = consistent
+        self._members: dict[GroupKey, Member] = {}
+        self._digest = ""
+        self._removals: dict[GroupKey, tuple[str, ...]] = {}  # the machines that the next patch of a group removes
+
+    # Reads
+
+    def observe(self, reads_machines: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
+        """Read every group. ``reads_machines``: groups whose launches are read even if none is missing."""
+        self._writer = GroupWriter(self._api, self._refreshing)
+        described, self._digest = self._api.groups(tag_filters(self._policy))
+        if self._consistent:
+            described = [self._resumed(item) for item in described]
+        members, skipped = self._read(described, {key.name for key in reads_machines})
+        if buyer is not None:
+            members = [_offered(member, buyer, reads_machines) for member in members]
+        self._members = {member.group.key: member for member in members}
+        return Observation(groups=tuple(member.group for member in members), skipped=tuple(skipped))
+
+    def _read(self, described: Sequence[Described], named: Collection[str]) -> tuple[list[Member], list[Skipped]]:
+        """Return the groups. Launches and instance refreshes are read only for groups that are not at rest."""
+        activities: dict[str, Sequence[Described]] = {}
+        refreshes: dict[str, str] = {}
+        for item in described:
+            name, desired, count = str(item["AutoScalingGroupName"]), item["DesiredCapacity"], len(instances_of(item))
+            if desired > count or name in named:
+                activities[name] = self._api.activities(name)
+            is_going = any(map(is_terminating, item.get("Instances") or ()))
+            if desired != count or is_going or name in self._refreshing:
+                if status := self._api.refresh(name):
+                    refreshes[name] = status
+                self._refreshing.discard(name)
+        managed = {names for item in described if (names := node_group_of(item)) is not None}
+        found = (self._api.node_group(*names, fresh=False) for names in sorted(managed))
+        node_groups = [node_group for node_group in found if node_group is not None]
+        return read_groups(described, self._policy, self._api.now(), activities, node_groups, refreshes)
+
+    def _resumed(self, described: Described) -> Described:
+        """Return the group, after the write that a former run has not finished is ended."""
+        if not is_unfinished(tags_of(described).get(DECISION)):
+            return described
+        name = str(described["AutoScalingGroupName"])
+        try:
+            return self._api.group(name) if self._writer.resume(described, self._api.now()) else described
+        except (RejectedError, ConflictError) as error:  # the next run tries again
+            _log.error("unfinished write: %s", error, extra={"cluster": self._api.name, "group": name})
+            return described
+
+    def seen(self) -> Mapping[str, str]:
+        """Return the digest of the groups."""
+        return {AUTO_SCALING: self._digest} if self._digest and not self._consistent else {}
+
+    def shows(self, seen: Mapping[str, str]) -> bool:
+        """Return True if the groups still have this digest."""
+        return bool(seen) and {**seen} == {AUTO_SCALING: self._api.digest(tag_filters(self._policy))}
+
+    def nodes(self) -> Mapping[str, MachineNode]:
+        """Return the nodes by the provider id that the cloud provider gives them: ``aws:///<zone>/<instance>``."""
+        return {
+            f"aws:///{machine.zone}/{machine.name}": MachineNode(
+                group=member.group.key, machine=machine, deleting=machine.deleting
+            )
+            for member in self._members.values()
+            for machine in member.group.machines or ()
+            if machine.zone is not None
+        }
+
+    def zone_ids(self) -> Mapping[str, str]:
+        """Return the zone names by AWS zone id, from the instances that the last read has found."""
+        return {
+            str(instance["AvailabilityZoneId"]): str(instance["AvailabilityZone"])
+            for member in self._members.values()
+            for instance in instances_of(member.described)
+            if instance.get("AvailabilityZoneId")
+        }
+
+    def shoots(self, namespaces: Collection[str]) -> Mapping[str, Shoot | Reason]:
+        """Return nothing: Auto Scaling groups belong to no Shoot."""
+        return {}
+
+    # Writes
+
+    def object_of(self, key: GroupKey) -> str:
+        """Return the group's own key: each Auto Scaling group has its bounds itself."""
+        return str(key)
+
+    def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
+        """Return the names of the machines that the patch removes. Raises RejectedError, ConflictError."""
+        group, removal = patch.plan.group, patch.plan.removal
+        machines = {machine.ref: machine for machine in group.machines or ()}
+        names = tuple(ref.name for ref in removal.machines) or deletion_candidates(
+            machines.values(),
+            patch.requested or 0,
+            may_remove_running=removal.may_remove_running,
+            keeps=removal.keeps,
+            provision_timeout=patch.plan.provision_timeout,
+            now=self._api.now(),
+        )
+        if gone := [ref.name for ref in removal.machines if ref not in machines or machines[ref].deleting]:
+            raise ConflictError(f"machine {gone[0]} of {group.key} is gone since it was read")
+        running = [machine.name for machine in machines.values() if machine.has_node and machine.name in names]
+        if running and node_group_of(self._members[group.key].described) is None:
+            raise RejectedError(
+                f"{group.key}: instance {running[0]} is not removed, because the group is no EKS managed node group, "
+                "so nothing would drain its node: remove nodes with your own autoscaler"
+            )
+        return names
+
+    def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
+        """Select the machines that the next patch removes. AWS has no delete mark. Raises ConflictError."""
+        group = patch.plan.group
+        reason = disagree(group.machines or (), group.requested, ours) if patch.plan.removal.machines else None
+        if reason is not None:
+            raise ConflictError(f"{group.key}: {sentence(reason)}")
+        self._removals[group.key] = tuple(names)
+
+    def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
+        """Return False while the group has a surplus machine. There is no mark to remove."""
+        return no_surplus(group.machines or (), group.requested)
+
+    def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
+        """Write one planned patch to its group."""
+        key = patch.plan.group.key
+        named = self._removals.pop(key, ()) if patch.requested is not None else ()
+        self._writer.apply(self._members[key], patch, named, decision, adopted, move)
+
+    def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
+        """Write tag pool-max."""
+        self._writer.write_tag(self._members[key], POOL_MAX, str(maximum))
+
+    def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
+        """Raise RejectedError: no other object owns the bounds of an Auto Scaling group."""
+        raise RejectedError(f"{key} has no owner that is written")
+
+    def write_shoot_maximum(self, shoot: Shoot, worker: str, maximum: int) -> None:
+        """Raise RejectedError: Auto Scaling groups belong to no Shoot."""
+        raise RejectedError(f"{shoot.ref} was not read: not written")
+
+    def show_status(self, place: str, text: str) -> bool:
+        """Return False: there is no API server for a ConfigMap."""
+        return False
+
+    def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
+        """Do nothing: there is no API server for a Kubernetes Event."""
+
+
+def _offered(member: Member, buyer: Buyer, named: Collection[GroupKey]) -> Member:
+    """Return the member with its offering, where reports of other clusters or failures need it."""
+    group = member.group
+    if group.key not in named and not group.refused_machines and not buyer.is_concerned(group.identity.zone):
+        return member
+    ids = (str(each["AvailabilityZoneId"]) for each in instances_of(member.described) if each.get("AvailabilityZoneId"))
+    return with_offering(member, buyer.offering(member.bought, group.identity.zone, next(ids, None)))

@@ -1,0 +1,80 @@
+"""Opens the clusters whose records give access to Auto Scaling groups."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from evenkeel.access_config import AutoScalingAccess
+from evenkeel.adapters.auto_scaling.api import AutoScalingApi, NodeGroups, digesting
+from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster
+from evenkeel.adapters.aws_identity import AwsIdentity
+from evenkeel.adapters.lru import RotationCache
+from evenkeel.application.errors import AccessError, AccessRefusedError
+from evenkeel.application.ports import Clock, Remaining
+from evenkeel.record import ClusterRecord
+
+_MAX_NODE_GROUPS = 30_000  # the largest number of cached node groups, each of 2 KB
+
+
+class AutoScalingClusters:
+    """Opens clusters for many threads at once.
+
+    Args:
+        session: Returns the botocore session.
+        clock: Used to wait, and to compute the age of answers.
+        writes: False for checks, whose identity may only read.
+    """
+
+    def __init__(self, *, session: Callable[[], Any], clock: Clock, writes: bool = True) -> None:
+        self._clock = clock
+        self._writes = writes
+        self._identity = AwsIdentity(session, clock.now)
+        self._node_groups: NodeGroups = RotationCache(_MAX_NODE_GROUPS, clock.now)
+        self._refreshing: dict[str, set[str]] = {}  # by cluster, the groups whose instances are being replaced
+
+    def open(
+        self,
+        record: ClusterRecord,
+        remaining: Remaining,
+        *,
+        consistent: bool = True,
+        alone: bool = True,  # noqa: ARG002  no cluster of this kind is too large for a check beside others
+    ) -> AutoScalingCluster:
+        """Return the cluster. Raises AccessError."""
+        access = record.access
+        if not isinstance(access, AutoScalingAccess):
+            raise AccessError(f"cluster {record.id}: access.kind is {access.kind}, not auto-scaling")
+        arn = access.role(writes=self._writes)
+        role = None if arn is None else self._identity.role(arn, access.external_id)
+
+        def client(service: str, purpose: str = "", attempts: int = 2) -> Any:
+            return self._identity.client(service, access.region, role, purpose=purpose, attempts=attempts)
+
+        api = AutoScalingApi(
+            record.id,
+            auto_scaling=digesting(client("autoscaling", attempts=1), parses=True),
+            digests=digesting(client("autoscaling", "digests", attempts=1), parses=False),
+            eks=lambda: client("eks"),
+            node_groups=self._node_groups,
+            clock=self._clock,
+            remaining=remaining,
+        )
+        refreshing = self._refreshing.setdefault(record.id, set())
+        return AutoScalingCluster(api, record, refreshing, consistent=consistent)
+
+    def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:
+        """Return the zone names by AWS zone id. Reads the whole cluster."""
+        cluster = self.open(record, remaining)
+        cluster.observe()
+        return cluster.zone_ids()
+
+    def refused(self, record: ClusterRecord, remaining: Remaining, *, writes: bool) -> Sequence[str]:  # noqa: ARG002
+        """Return a sentence for the first read that is denied. AWS offers no way to test a right to write."""
+        try:
+            self.open(record, remaining, consistent=False).observe()
+        except AccessRefusedError as error:
+            return [str(error)]
+        return []
+
+    def needs_run(self, record: ClusterRecord) -> bool:  # noqa: ARG002
+        """Return False: no credential is stored that a run must renew."""
+        return False

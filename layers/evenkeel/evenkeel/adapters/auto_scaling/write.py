@@ -1,0 +1,283 @@
+"""Writes to Auto Scaling groups. AWS has no conditional writes, so a write must be harmless after any change by others.
+
+Each write reads the group again, and raises ConflictError if anything has changed on which the plan depends. Between
+that read and the write, another writer can still raise the desired capacity. A lower maximum, or a lower desired
+capacity, then makes AWS terminate instances that run. So Evenkeel suspends the group's process Terminate during such a
+write, and raises the desired capacity to the instances that exist before it resumes the process.
+
+    read   tags   suspend   bounds   desired capacity   read   resume   tags
+    -*------*-------*---------*-------------*------------*-------*-------*->
+            |                                                            the decision, and the move as done
+            adopted bounds, the move as announced, and the decision with the former bounds, as unfinished
+
+After a crash, the tags show how far the write came. The adopted bounds are stored before the first change. An announced
+move is done if the desired capacity, or the named instances, have changed. ``resume`` ends an unfinished write.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from evenkeel.adapters.auto_scaling.api import AutoScalingApi
+from evenkeel.adapters.auto_scaling.read import (
+    BUSY_STATUSES,
+    OWN_TAGS,
+    Described,
+    Member,
+    instances_of,
+    is_running,
+    is_suspended,
+    is_terminating,
+    lacks_room,
+    node_group_of,
+    tags_of,
+)
+from evenkeel.adapters.own_annotations import ADOPTED, DECISION, MOVE, OWN
+from evenkeel.application.errors import ConflictError, RejectedError
+from evenkeel.domain.model.groups import Bounds
+from evenkeel.domain.rebalancing.annotations import is_unfinished, read_published, shortened
+from evenkeel.domain.rebalancing.writes import Patch
+
+_VALUE_LENGTH = 256  # of a tag
+_TERMINATE = "Terminate"
+# Another run may still carry out an unfinished write that is younger.
+_UNFINISHED_AFTER = timedelta(seconds=60)
+_REPAIRS = 3  # how often the desired capacity is raised to the instances before a write gives up
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Change:
+    """The values that one write sets, computed from the group that was read just before."""
+
+    newest: Described
+    bounds: Bounds
+    desired: int  # after the write
+    named: tuple[str, ...] = ()  # instances to terminate, each of which lowers the desired capacity by one
+
+    @property
+    def before(self) -> Bounds:
+        """Return the bounds before the write."""
+        return Bounds(self.newest["MinSize"], self.newest["MaxSize"])
+
+    @property
+    def changes_desired(self) -> bool:
+        """Return True if the desired capacity changes."""
+        return self.desired != int(self.newest["DesiredCapacity"])
+
+    @property
+    def may_terminate(self) -> bool:
+        """Return True if AWS may terminate instances after the write, if others raise the desired capacity."""
+        return self.changes_desired or self.bounds.max < self.before.max
+
+
+class GroupWriter:
+    """Writes to the groups that one check has read. ``refreshing`` gets the groups whose instances are replaced."""
+
+    def __init__(self, api: AutoScalingApi, refreshing: set[str]) -> None:
+        self._api = api
+        self._refreshing = refreshing
+        self._written: dict[str, Described] = {}  # the groups as Evenkeel's last writes left them, by name
+
+    def apply(
+        self,
+        member: Member,
+        patch: Patch,
+        named: Collection[str],
+        decision: str,
+        adopted: str,
+        move: str | None,
+    ) -> None:
+        """Write bounds, desired capacity and tags. ``named``: the instances that the patch removes."""
+        change = _change(self._unchanged(member), patch, named)
+        if patch.leaves:
+            self._write_numbers(member.name, change)
+            self._delete_tags(member.name, change.newest)
+            return
+        tags, has_room = tags_of(change.newest), not lacks_room(tags_of(change.newest))
+        if move is not None and not has_room:
+            raise RejectedError(f"{self._place(member)}: no room for tag {MOVE}: remove tags of the group")
+        if change.bounds == change.before and not change.changes_desired:
+            return
+        first = {ADOPTED: adopted} if ADOPTED not in tags and patch.bounds is not None else {}
+        if change.may_terminate:
+            first[DECISION] = shortened(decision, change.before, _VALUE_LENGTH, unfinished=True)
+        if move is not None:
+            first[MOVE] = f"{move} {','.join(change.named) or change.newest['DesiredCapacity']}"
+        last = {DECISION: shortened(decision, change.bounds, _VALUE_LENGTH, unfinished=False)}
+        if move is not None:
+            last[MOVE] = move
+        self._write_tags(member, first if has_room else {})
+        written = self._write_numbers(member.name, change)
+        self._write_tags(member, last if has_room else {})
+        self._written[member.name] = _with_tags(written, {**tags, **first, **last} if has_room else tags)
+
+    def write_tag(self, member: Member, key: str, value: str) -> None:
+        """Write one tag of a group."""
+        newest = self._unchanged(member)
+        self._write_tags(member, {key: value})
+        self._written[member.name] = _with_tags(newest, {**tags_of(newest), key: value})
+
+    def resume(self, described: Described, now: datetime) -> bool:
+        """End the unfinished write of a group, and return True; return False where there is none."""
+        decision = tags_of(described).get(DECISION)
+        published = read_published(decision)
+        if decision is None or not is_unfinished(decision):
+            return False
+        if published is not None and now - published.at < _UNFINISHED_AFTER:
+            return False
+        name = str(described["AutoScalingGroupName"])
+        self._resume(name)
+        bounds = Bounds(described["MinSize"], described["MaxSize"])
+        ended = shortened(decision, bounds, _VALUE_LENGTH, unfinished=False)
+        self._send_tags(name, {DECISION: ended})
+        return True
+
+    def _place(self, member: Member) -> str:
+        return f"Auto Scaling group {member.name}"
+
+    # The state of the group
+
+    def _unchanged(self, member: Member) -> Described:
+        """Return the group as it is now. Raises ConflictError if it has changed since it was read."""
+        name = member.name
+        newest, before = self._api.group(name), self._written.get(name, member.described)
+        changed = [field for field, value in _state(newest).items() if value != _state(before)[field]]
+        if changed:
+            raise ConflictError(f"{self._place(member)} has changed since it was read: {', '.join(changed)}")
+        if refresh := self._api.refresh(name):
+            self._refreshing.add(name)
+            raise ConflictError(f"{self._place(member)} has an instance refresh, {refresh}, since it was read")
+        managed = node_group_of(newest)
+        node_group = None if managed is None else self._api.node_group(*managed, fresh=True)
+        status = str((node_group or {}).get("status"))
+        if status in BUSY_STATUSES:
+            raise ConflictError(f"{self._place(member)}: EKS changes its node group since it was read: {status}")
+        return newest
+
+    # The requests of one write
+
+    def _write_numbers(self, name: str, change: _Change) -> Described:
+        """Write what differs, and return the group as it is then. Raises ConflictError if others write, too."""
+        if change.bounds == change.before and not change.changes_desired:
+            return change.newest
+        if not change.may_terminate:
+            self._send_numbers(name, change)
+            return self._read_back(name, change)
+        self._api.write("suspend_processes", name, AutoScalingGroupName=name, ScalingProcesses=[_TERMINATE])
+        try:
+            self._send_numbers(name, change)
+        finally:
+            self._resume(name)
+        return self._read_back(name, change)
+
+    def _send_numbers(self, name: str, change: _Change) -> None:
+        if change.bounds != change.before:
+            self._send_bounds(name, change.bounds)
+        for instance in change.named:
+            self._api.write(
+                "terminate_instance_in_auto_scaling_group",
+                name,
+                InstanceId=instance,
+                ShouldDecrementDesiredCapacity=True,
+            )
+        if change.desired != change.newest["DesiredCapacity"] - len(change.named):
+            self._send_desired(name, change.desired)
+
+    def _resume(self, name: str) -> None:
+        """Resume the process Terminate, once the desired capacity covers all instances.
+
+        Others have raised the desired capacity if there are more instances. Without this, AWS would terminate some.
+        """
+        for _ in range(_REPAIRS):
+            group = self._api.group(name)
+            count = len(instances_of(group))
+            if count <= group["DesiredCapacity"]:
+                break
+            if count > group["MaxSize"]:
+                self._send_bounds(name, Bounds(group["MinSize"], count))
+            self._send_desired(name, count)
+        else:
+            raise ConflictError(f"Auto Scaling group {name}: another writer changes its desired capacity")
+        if is_suspended(group, _TERMINATE):
+            self._api.write("resume_processes", name, AutoScalingGroupName=name, ScalingProcesses=[_TERMINATE])
+
+    def _read_back(self, name: str, change: _Change) -> Described:
+        group = self._api.group(name)
+        if (group["MinSize"], group["MaxSize"]) != (change.bounds.min, change.bounds.max):
+            raise ConflictError(f"Auto Scaling group {name}: another writer has changed its bounds")
+        return group
+
+    def _send_bounds(self, name: str, bounds: Bounds) -> None:
+        self._api.write(
+            "update_auto_scaling_group", name, AutoScalingGroupName=name, MinSize=bounds.min, MaxSize=bounds.max
+        )
+
+    def _send_desired(self, name: str, desired: int) -> None:
+        self._api.write(
+            "set_desired_capacity", name, AutoScalingGroupName=name, DesiredCapacity=desired, HonorCooldown=False
+        )
+
+    # Tags
+
+    def _write_tags(self, member: Member, tags: Mapping[str, str]) -> None:
+        if tags:
+            self._send_tags(member.name, tags)
+
+    def _send_tags(self, name: str, tags: Mapping[str, str]) -> None:
+        written = [{**_tag(name, key), "Value": value, "PropagateAtLaunch": False} for key, value in tags.items()]
+        self._api.write("create_or_update_tags", name, Tags=written)
+
+    def _delete_tags(self, name: str, newest: Described) -> None:
+        own = [key for key in OWN_TAGS if key in tags_of(newest)]
+        if own:
+            self._api.write("delete_tags", name, Tags=[_tag(name, key) for key in own])
+
+
+def _tag(name: str, key: str) -> dict[str, Any]:
+    return {"ResourceId": name, "ResourceType": "auto-scaling-group", "Key": key}
+
+
+def _with_tags(described: Described, tags: Mapping[str, str]) -> Described:
+    return {**described, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+
+
+def _state(described: Described) -> dict[str, object]:
+    """Return the parts of a group on which a plan depends, by field."""
+    return {
+        **{field: described.get(field) for field in ("MinSize", "MaxSize", "DesiredCapacity", "Status", "Operator")},
+        "Tags": {key: value for key, value in tags_of(described).items() if key.startswith(OWN)},
+        "SuspendedProcesses": [is_suspended(described, process) for process in ("Launch", _TERMINATE)],
+        "Instances": {
+            instance["InstanceId"]: (is_running(instance), is_terminating(instance))
+            for instance in described.get("Instances") or ()
+        },
+    }
+
+
+def _change(newest: Described, patch: Patch, named: Collection[str]) -> _Change:
+    """Return the values to write. They are safe for the group as it is now, whatever the plan says.
+
+    Raises RejectedError if the patch would make AWS select instances to terminate.
+    """
+    instances = instances_of(newest)
+    present = {str(instance["InstanceId"]) for instance in instances}
+    ids = tuple(sorted(present.intersection(named)))  # the others are launches that failed
+    before = int(newest["DesiredCapacity"])
+    desired = before if patch.requested is None else patch.requested
+    if desired < before and desired < len(instances) - len(ids):
+        raise RejectedError(
+            f"Auto Scaling group {newest['AutoScalingGroupName']}: DesiredCapacity {desired} would terminate some of "
+            f"its {len(instances)} instances: give back fewer nodes"
+        )
+    bounds = patch.bounds or Bounds(newest["MinSize"], newest["MaxSize"])
+    # A max below the desired capacity terminates instances, and a min above the running ones keeps Cluster Autoscaler
+    # from removing launches that failed (kubernetes/autoscaler#9043). A restore writes the user's own min.
+    running = sum(map(is_running, instances))
+    minimum = min(bounds.min, desired, before, *([] if patch.leaves else [running - len(ids)]))
+    return _Change(
+        newest=newest,
+        bounds=Bounds(max(0, minimum), max(bounds.max, desired, before)),
+        desired=desired,
+        named=ids,
+    )

@@ -1,0 +1,210 @@
+"""Evenkeel beside a simulated EC2 Auto Scaling API: real adapter and use cases, state in memory, virtual time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from botocore.session import Session
+
+from evenkeel.adapters.auto_scaling.api import AutoScalingApi, NodeGroups
+from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster
+from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters
+from evenkeel.adapters.lru import RotationCache
+from evenkeel.application.ports import Remaining
+from evenkeel.application.rebalancing.run_state import RunSummary
+from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.record import ClusterRecord, ControlRecord, Registration
+from sandbox.auto_scaling.api import AutoScaling
+from sandbox.auto_scaling.groups import Group
+from sandbox.auto_scaling.node_groups import NodeGroups as ManagedNodeGroups
+from sandbox.auto_scaling.server import AwsServer
+from sandbox.kube.cloud import Cloud, subnet_in
+from tests.fakes import FakeQueue, InMemoryStore, plenty
+from tests.timed import worker
+
+REGION = "eu-central-1"
+ZONES = tuple(f"{REGION}{letter}" for letter in "abc")
+POOL = {"evenkeel.dev/pool": "workers", "evenkeel.dev/pool-min": "0", "evenkeel.dev/pool-max": "12"}
+NO_CAPACITY = (
+    "We currently do not have sufficient m5.xlarge capacity in the Availability Zone you requested ({zone}). "
+    "Our system will be working on provisioning additional capacity."
+)
+
+
+class SimulatedClock:
+    """The virtual time of the simulated API."""
+
+    def __init__(self, api: AutoScaling) -> None:
+        self._api = api
+
+    def now(self) -> datetime:
+        return self._api.clock.now
+
+    def sleep(self, seconds: float) -> None:
+        self._api.clock.run(timedelta(seconds=seconds))
+
+
+class _Digests:
+    """The answers that `digesting` makes of a client's, without botocore."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def describe_auto_scaling_groups(self, **request: Any) -> Mapping[str, Any]:
+        answer = self._client.describe_auto_scaling_groups(**request)
+        text = json.dumps(answer["AutoScalingGroups"], default=str).encode()
+        return {**answer, "EvenkeelDigest": hashlib.sha256(text).hexdigest()}
+
+
+class InProcess:
+    """Opens clusters on a simulated API in this process. `wrap` may replace each client."""
+
+    def __init__(self, api: AutoScaling, eks: ManagedNodeGroups, wrap: Callable[[Any], Any] = lambda one: one) -> None:
+        self.api, self.eks, self.wrap = api, eks, wrap
+        self.clock = SimulatedClock(api)
+        self._node_groups: NodeGroups = RotationCache(1000, self.clock.now)
+        self.refreshing: set[str] = set()
+
+    def open(
+        self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
+    ) -> AutoScalingCluster:
+        api = AutoScalingApi(
+            record.id,
+            auto_scaling=self.wrap(_Digests(self.api)),
+            digests=_Digests(self.api),
+            eks=lambda: self.wrap(self.eks),
+            node_groups=self._node_groups,
+            clock=self.clock,
+            remaining=remaining,
+        )
+        return AutoScalingCluster(api, record, self.refreshing, consistent=consistent)
+
+    def needs_run(self, _record: ClusterRecord) -> bool:
+        return False
+
+
+class Stage:
+    """Auto Scaling groups of one account and Region, and Evenkeel beside them."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.stock = Cloud(zones=ZONES)
+        self.api = AutoScaling(self.stock)
+        self.eks = ManagedNodeGroups(self.api)
+        self.clock = SimulatedClock(self.api)
+        self.clusters: Any = InProcess(self.api, self.eks)
+        self.store, self.queue = InMemoryStore(), FakeQueue()
+        self.record = register(self.store, **fields)
+
+    def put(self, name: str, zone: str, minimum: int, desired: int, maximum: int, **tags: str) -> None:
+        """Create a group with these tags besides those of the pool; a tag without text is left out."""
+        values = {**POOL, **{key.replace("__", "/").replace("_", "-"): value for key, value in tags.items()}}
+        self.api.create_auto_scaling_group(
+            AutoScalingGroupName=name,
+            MinSize=minimum,
+            MaxSize=maximum,
+            DesiredCapacity=desired,
+            AvailabilityZones=[zone],
+            LaunchTemplate={"LaunchTemplateName": "web", "Version": "1"},
+            Tags=[tag(name, key, value) for key, value in values.items() if value],
+        )
+
+    def put_managed(self, name: str, zone: str, minimum: int, desired: int, maximum: int) -> str:
+        """Create a managed node group of the cluster `demo`, and return the name of its Auto Scaling group."""
+        self.eks.create_nodegroup(
+            clusterName="demo",
+            nodegroupName=name,
+            subnets=[subnet_in(zone)],
+            nodeRole="arn:aws:iam::123456789012:role/nodes",
+            scalingConfig={"minSize": minimum, "desiredSize": desired, "maxSize": maximum},
+        )
+        node_group = self.eks.describe_nodegroup(clusterName="demo", nodegroupName=name)["nodegroup"]
+        group: str = node_group["resources"]["autoScalingGroups"][0]["name"]
+        self.api.create_or_update_tags(Tags=[tag(group, key, value) for key, value in POOL.items()])
+        return group
+
+    def pool(self, desired: int = 2, maximum: int = 9) -> list[str]:
+        """Create one group in each zone, whose instances run."""
+        names = [f"workers-{zone[-1]}" for zone in ZONES]
+        for name, zone in zip(names, ZONES, strict=True):
+            self.put(name, zone, 0, desired, maximum)
+        self.minutes(2)
+        return names
+
+    def refuse(self, zone: str) -> None:
+        """Refuse launches in a zone for want of capacity."""
+        text = NO_CAPACITY.format(zone=zone)
+        self.stock.refuse(zone, code="InsufficientInstanceCapacity", message=text, status=500)
+
+    def minutes(self, minutes: float) -> None:
+        self.api.clock.run(timedelta(minutes=minutes))
+
+    def group(self, name: str) -> Group:
+        return self.api.groups.by_name[name]
+
+    def numbers(self, name: str) -> tuple[int, int, int, int]:
+        """Return minimum, desired capacity, instances that run, and maximum of a group."""
+        group = self.group(name)
+        running = sum(instance.state == "InService" for instance in group.instances.values())
+        return group.minimum, group.desired, running, group.maximum
+
+    def tags(self, name: str) -> dict[str, str]:
+        return {key: value for key, (value, _) in self.group(name).tags.items()}
+
+    def observe(self, *, consistent: bool = False) -> dict[str, NodeGroup]:
+        cluster = self.clusters.open(self.record, plenty, consistent=consistent)
+        return {group.key.name: group for group in cluster.observe().groups}
+
+    def run(self) -> RunSummary:
+        return worker(self.store, self.clusters, self.clock, self.queue)("demo", "a test", plenty)
+
+    def settle(self) -> None:
+        """Run until there is nothing to write."""
+        for _ in range(8):
+            if not self.run().written:
+                return
+            self.minutes(1)
+        raise AssertionError("eight runs, and it still writes")
+
+    def restore(self) -> None:
+        stored = self.store.load("demo")
+        self.store.save_record(stored.record, ControlRecord(restoring=True), stored.versions)
+        self.settle()
+
+
+def register(store: InMemoryStore, **fields: Any) -> ClusterRecord:
+    """Store a record with access to the groups."""
+    access = {"kind": "auto-scaling", "region": REGION}
+    record = Registration.model_validate({"id": "demo", "access": access, **fields}).record
+    store.save_record(record, ControlRecord(), None)
+    return record
+
+
+def tag(group: str, key: str, value: str) -> dict[str, Any]:
+    kind = "auto-scaling-group"
+    return {"ResourceId": group, "ResourceType": kind, "Key": key, "Value": value, "PropagateAtLaunch": False}
+
+
+@contextmanager
+def over_http(stage: Stage) -> Iterator[AutoScalingClusters]:
+    """Open the stage's clusters as deployed code does: with botocore's clients, over HTTP."""
+    with AwsServer(lambda _key, _region: {"autoscaling": stage.api, "eks": stage.eks}) as server:
+        session = Session()
+        session.set_credentials("KEY", "secret")
+
+        class AtServer:
+            """A session whose clients reach the server, whatever the environment says."""
+
+            def create_client(self, *arguments: Any, **more: Any) -> Any:
+                return session.create_client(*arguments, **more, endpoint_url=server.url)
+
+        opening: Any = AtServer
+        stage.clusters = AutoScalingClusters(session=lambda: opening(), clock=stage.clock)
+        yield stage.clusters
