@@ -55,7 +55,7 @@ installed = while sleep 10 >/dev/null && kill -0 $$$$ 2>/dev/null; do \
 demo: setup ## simulate a zone outage without and with Evenkeel, side by side (25 seconds)
 	@$(call waiting,$(BIN)/python -m sandbox.demo)
 
-demo-all: setup ## the same outage on Gardener, HyperShift, Cluster API, and a cluster without an autoscaler (a minute)
+demo-all: setup ## the same outage on Gardener, HyperShift, Cluster API, EKS, and a cluster without an autoscaler (a minute)
 	@$(call waiting,$(BIN)/python -m sandbox.demo all)
 
 # Keep the order of the files. By default, xdist sorts them by their number of tests, so files with one long test run last and
