@@ -28,6 +28,7 @@ BENCHES: dict[str, Callable[..., rows.Rows]] = {
         stack.quiet_check,
         auto_scaling.auto_scaling_check,
         auto_scaling.auto_scaling_accounts,
+        auto_scaling.auto_scaling_failure,
         stored.status_of_all,
         pages.pages,
         stored.readiness_of_all,

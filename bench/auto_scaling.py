@@ -5,6 +5,7 @@ Processor time is that of the checking thread: the client's, without the simulat
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from collections import Counter
@@ -25,10 +26,13 @@ from sandbox.auto_scaling.calls import Service, TokenBucket
 from sandbox.auto_scaling.clock import VirtualClock
 from sandbox.auto_scaling.node_groups import NodeGroups
 from sandbox.auto_scaling.server import AwsServer
+from sandbox.aws import AwsEndpoints
+from sandbox.demo.node_groups import WRITES, EksCluster
 from sandbox.kube.cloud import Cloud
+from sandbox.kube.world import REGION, Pool
 from sandbox.server import HttpRequest, LoopbackServer, Response
+from sandbox.triggers import InProcess, Triggers
 
-REGION = "eu-central-1"
 _ZONES = tuple(f"{REGION}{letter}" for letter in "abc")
 _OWN = "123456789012"
 # AWS publishes no rate. These are far below what re:Post reports, and cluster-autoscaler shares them.
@@ -165,3 +169,40 @@ def auto_scaling_accounts(accounts: int = 1_000, groups: int = 30, minutes: int 
             samples.add(f"quick auto-scaling {groups} {accounts} accounts", calls=calls, cpu_ms=cpu)
             aws.clock.run(timedelta(minutes=1))
         yield from samples.items()
+
+
+def auto_scaling_failure(rounds: int = 5) -> Rows:
+    """Measure from the event of a refused launch to the writes: `provisioning_failure`, its message, `rebalance`.
+
+    An operator has requested two instances of a zone that has none. Functions, queues and AWS are in this process.
+    """
+    samples = Samples()
+    for _ in range(rounds):
+        samples.add("failure event to write, auto-scaling", **_failure_to_write())
+    yield from samples.items()
+
+
+def _failure_to_write() -> dict[str, float]:
+    """Return milliseconds from the event to the first and the last write, the writes and all calls."""
+    with ExitStack() as stack:
+        cluster = stack.enter_context(EksCluster("eks", Pool(name="workers", minimum=3, maximum=12), datetime.now(UTC)))
+        deployment = stack.enter_context(stack.enter_context(AwsEndpoints()).deploy(parameters={"DryRun": "false"}))
+        invoke = stack.enter_context(InProcess(deployment, log=io.StringIO()))
+        triggers = Triggers(deployment, invoke)
+        record = {"access": {"kind": "auto-scaling", "region": REGION}, "autoscaler": "none", "dry_run": False}
+        invoke("AdminFunction", {"action": "register", "cluster": "eks", "record": record})
+        triggers.tick()
+        triggers.drain()
+        group = cluster.groups()[0]
+        cluster.cloud.exhaust_zone(group.zone)
+        cluster.api.set_desired_capacity(AutoScalingGroupName=group.name, DesiredCapacity=group.requested + 2)
+        events = cluster.step(datetime.now(UTC) + timedelta(seconds=1))
+        refused = next(one for one in events if one["detail-type"] == "EC2 Instance Launch Unsuccessful")
+        cluster.api.calls.clear()
+        writes: list[float] = []
+        cluster.api.before = lambda name, _: writes.append(time.monotonic()) if name in WRITES else None
+        began = time.monotonic()
+        invoke("ProvisioningFailureFunction", refused)
+        triggers.poll()
+        first, *_, last = (1000 * (at - began) for at in (*writes, writes[-1]))
+        return {"first_write_ms": first, "last_write_ms": last, "writes": len(writes), "calls": len(cluster.api.calls)}

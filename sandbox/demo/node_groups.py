@@ -19,7 +19,7 @@ from sandbox.demo.stage import Side
 from sandbox.kube.cloud import Cloud, subnet_in
 from sandbox.kube.world import REGION, GroupView, Pool
 
-_WRITES = ("UpdateAutoScalingGroup", "SetDesiredCapacity", "TerminateInstanceInAutoScalingGroup")
+WRITES = ("UpdateAutoScalingGroup", "SetDesiredCapacity", "TerminateInstanceInAutoScalingGroup")
 
 
 class EksCluster(AbstractContextManager["EksCluster"]):
@@ -92,7 +92,7 @@ class EksCluster(AbstractContextManager["EksCluster"]):
 
     def writes(self) -> Iterator[str]:
         """Yield the calls that changed bounds or sizes. Nothing but Evenkeel makes them."""
-        return (name for name, _ in self.api.calls if name in _WRITES)
+        return (name for name, _ in self.api.calls if name in WRITES)
 
 
 @dataclass
