@@ -103,6 +103,12 @@ class Stage:
         self.store, self.queue = InMemoryStore(), FakeQueue()
         self.record = register(self.store, **fields)
 
+    def register(self, **fields: Any) -> None:
+        """Change fields of the record."""
+        stored = self.store.load("demo")
+        self.record = ClusterRecord.model_validate({**self.record.model_dump(exclude_unset=True), **fields})
+        self.store.save_record(self.record, stored.control, stored.versions)
+
     def put(self, name: str, zone: str, minimum: int, desired: int, maximum: int, **tags: str) -> None:
         """Create a group with these tags besides those of the pool; a tag without text is left out."""
         values = {**POOL, **{key.replace("__", "/").replace("_", "-"): value for key, value in tags.items()}}

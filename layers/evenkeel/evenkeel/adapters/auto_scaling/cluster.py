@@ -87,6 +87,8 @@ class AutoScalingCluster:
         activities: dict[str, Sequence[Described]] = {}
         refreshes: dict[str, str] = {}
         for item in described:
+            if len(item["AvailabilityZones"]) != 1:
+                continue  # such a group is skipped
             name, desired, count = str(item["AutoScalingGroupName"]), item["DesiredCapacity"], len(instances_of(item))
             if desired > count or name in named:
                 activities[name] = self._api.activities(name)
@@ -98,7 +100,7 @@ class AutoScalingCluster:
         managed = {names for item in described if (names := node_group_of(item)) is not None}
         found = (self._api.node_group(*names, fresh=False) for names in sorted(managed))
         node_groups = [node_group for node_group in found if node_group is not None]
-        return read_groups(described, self._policy, self._api.now(), activities, node_groups, refreshes)
+        return read_groups(described, self._policy, self._api.now(), activities, node_groups, refreshes, named)
 
     def _resumed(self, described: Described) -> Described:
         """Return the group, after the write that a former run has not finished is ended."""
@@ -126,7 +128,7 @@ class AutoScalingCluster:
                 group=member.group.key, machine=machine, deleting=machine.deleting
             )
             for member in self._members.values()
-            for machine in member.group.machines or ()
+            for machine in member.machines
             if machine.zone is not None
         }
 
@@ -152,7 +154,7 @@ class AutoScalingCluster:
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
         """Return the names of the machines that the patch removes. Raises RejectedError, ConflictError."""
         group, removal = patch.plan.group, patch.plan.removal
-        machines = {machine.ref: machine for machine in group.machines or ()}
+        machines = {machine.ref: machine for machine in self._members[group.key].machines}
         names = tuple(ref.name for ref in removal.machines) or deletion_candidates(
             machines.values(),
             patch.requested or 0,
@@ -174,14 +176,16 @@ class AutoScalingCluster:
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
         """Select the machines that the next patch removes. AWS has no delete mark. Raises ConflictError."""
         group = patch.plan.group
-        reason = disagree(group.machines or (), group.requested, ours) if patch.plan.removal.machines else None
+        reason = (
+            disagree(self._members[group.key].machines, group.requested, ours) if patch.plan.removal.machines else None
+        )
         if reason is not None:
             raise ConflictError(f"{group.key}: {sentence(reason)}")
         self._removals[group.key] = tuple(names)
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
         """Return False while the group has a surplus machine. There is no mark to remove."""
-        return no_surplus(group.machines or (), group.requested)
+        return no_surplus(self._members[group.key].machines, group.requested)
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         """Write one planned patch to its group."""

@@ -5,7 +5,7 @@ and Cluster Autoscaler's provider for AWS (cloudprovider/aws).
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -81,6 +81,7 @@ class Member:
 
     group: NodeGroup
     described: Described
+    machines: tuple[Machine, ...]  # also of a group at rest, whose own ``machines`` is None
     bought: Bought | None = None  # the machines that the group buys, if it buys only one type of machine
 
     @property
@@ -89,13 +90,14 @@ class Member:
         return self.group.key.name
 
 
-def read_groups(
+def read_groups(  # noqa: PLR0913  each kind of answer is an argument
     described: Iterable[Described],
     policy: ClusterPolicy,
     now: datetime,
     activities: Mapping[str, Sequence[Described]],
     node_groups: Iterable[Described],
     refreshes: Mapping[str, str] | None = None,
+    with_machines: Collection[str] = (),
 ) -> tuple[list[Member], list[Skipped]]:
     """Return the node groups, and the skipped Auto Scaling groups with the reasons.
 
@@ -107,6 +109,7 @@ def read_groups(
             activities were not read has no failed machines.
         node_groups: The values of ``nodegroup`` of EKS's DescribeNodegroup.
         refreshes: The statuses of instance refreshes in progress, by name of the group.
+        with_machines: The names of groups whose machines are returned even if all their instances run.
     """
     managed = {name: node_group for node_group in node_groups for name in _groups_of(node_group)}
     members: list[Member] = []
@@ -116,7 +119,7 @@ def read_groups(
         reader = _GroupReader(item, policy, now, activities.get(name, ()), managed.get(name))
         reason = reader.skipped_because()
         if reason is None:
-            members.append(reader.read((refreshes or {}).get(name)))
+            members.append(reader.read((refreshes or {}).get(name), with_machines=name in with_machines))
         else:
             skipped.append(Skipped(namespace=reader.key.namespace, name=name, reason=reason))
     return members, skipped
@@ -237,7 +240,7 @@ class _GroupReader:
         weights = {str(each.get("WeightedCapacity") or "1") for each in (*self._overrides(), *self._instances())}
         return None if weights <= {"1"} else Reason.of(Rule.GROUP_WEIGHTED)
 
-    def read(self, refresh: str | None) -> Member:
+    def read(self, refresh: str | None, *, with_machines: bool) -> Member:
         """Return the node group. ``refresh``: the status of an instance refresh in progress; None: there is none."""
         reading, item, tags = self._reading, self._item, self._tags
         reading.unknown_names(tags, _READABLE, "tag")
@@ -250,6 +253,8 @@ class _GroupReader:
         template = GroupTemplate(node=self._template())
         self._note_lack_of_tags()
         self._note_drift(bounds, ours)
+        running = sum(machine.has_node and not machine.deleting for machine in machines)
+        is_at_rest = len(machines) == running == requested
         group = NodeGroup(
             key=self.key,
             identity=Identity(
@@ -260,8 +265,8 @@ class _GroupReader:
                 zone=str(item["AvailabilityZones"][0]),
             ),
             requested=requested or 0,
-            running=sum(machine.has_node and not machine.deleting for machine in machines),
-            machines=machines,
+            running=running,
+            machines=None if is_at_rest and not with_machines else machines,
             bounds=bounds,
             frozen_because=self._frozen(refresh),
             # EKS drains the instances of a managed node group. Nothing drains those of other groups, so Evenkeel does
@@ -274,7 +279,7 @@ class _GroupReader:
             annotations=settings,
             unreadable=Unreadable(faults=tuple(reading.faults), notes=tuple(reading.notes)),
         )
-        return Member(group=group, described=item, bought=self._bought())
+        return Member(group=group, described=item, machines=machines, bought=self._bought())
 
     def _bounds(self) -> Bounds | None:
         reading, values = self._reading, (self._item.get("MinSize"), self._item.get("MaxSize"))
@@ -400,8 +405,9 @@ class _GroupReader:
         at, failed, launch = max(ended, key=lambda each: each[:2], default=(_LONG_AGO, False, {}))
         if not failed or self._now - at > _FAILURE_KEPT:
             return None
-        message = str(launch.get("StatusMessage") or "")
-        code = _CODE.search(message)
+        text = str(launch.get("StatusMessage") or "")
+        code = _CODE.match(text)
+        message = text[code.end() :] if code else text
         return MachineFailure(code=code[1][:128] if code else "Failed", message=message[:1024], at=at)
 
     # What the instances are
@@ -459,9 +465,10 @@ class _GroupReader:
         if lacks_room(self._tags):
             count = sum(not key.startswith("aws:") for key in self._tags)
             problem = (
-                f"Evenkeel needs {len(OWN_TAGS)} more, and AWS accepts {TAG_LIMIT}: its state is in the table only"
+                f"Evenkeel's {len(OWN_TAGS)} tags do not fit, because AWS accepts {TAG_LIMIT}: its state is in the "
+                "table only, so no replicas move here; remove tags"
             )
-            self._reading.note("Tags", str(count), f"{problem}, so no replicas move here: remove tags")
+            self._reading.note("Tags", str(count), problem)
 
     def _note_drift(self, bounds: Bounds | None, ours: WrittenByUs) -> None:
         scaling = (self._node_group or {}).get("scalingConfig") or {}
@@ -469,9 +476,7 @@ class _GroupReader:
         is_ours = ours.published is not None and ours.published.bounds == bounds
         if bounds is None or None in stated or is_ours or stated == (bounds.min, bounds.max):
             return
-        problem = (
-            f"the Auto Scaling group has {bounds.min} to {bounds.max}; EKS writes its own values at its next update"
-        )
+        problem = f"the Auto Scaling group has {bounds.min} to {bounds.max}; EKS writes its own at its next update"
         self._reading.note("scalingConfig of its managed node group", f"{stated[0]} to {stated[1]}", problem)
 
 

@@ -1,9 +1,9 @@
 """Writes to Auto Scaling groups. AWS has no conditional writes, so a write must be harmless after any change by others.
 
 Each write reads the group again, and raises ConflictError if anything has changed on which the plan depends. Between
-that read and the write, another writer can still raise the desired capacity. A lower maximum, or a lower desired
-capacity, then makes AWS terminate instances that run. So Evenkeel suspends the group's process Terminate during such a
-write, and raises the desired capacity to the instances that exist before it resumes the process.
+that read and the write, another writer can still raise the desired capacity and max. A max, or a desired capacity,
+below theirs then makes AWS terminate instances that run. So Evenkeel suspends the group's process Terminate during such
+a write, and raises the desired capacity to the instances that exist before it resumes the process.
 
     read   tags   suspend   bounds   desired capacity   read   resume   tags
     -*------*-------*---------*-------------*------------*-------*-------*->
@@ -41,6 +41,7 @@ from evenkeel.domain.rebalancing.writes import Patch
 
 _VALUE_LENGTH = 256  # of a tag
 _TERMINATE = "Terminate"
+_UPDATE = "update_auto_scaling_group"
 # Another run may still carry out an unfinished write that is younger.
 _UNFINISHED_AFTER = timedelta(seconds=60)
 _REPAIRS = 3  # how often the desired capacity is raised to the instances before a write gives up
@@ -67,8 +68,11 @@ class _Change:
 
     @property
     def may_terminate(self) -> bool:
-        """Return True if AWS may terminate instances after the write, if others raise the desired capacity."""
-        return self.changes_desired or self.bounds.max < self.before.max
+        """Return True if AWS may terminate instances after the write.
+
+        Even a larger max may be below the max and the desired capacity that others write meanwhile.
+        """
+        return self.changes_desired or self.bounds.max != self.before.max
 
 
 class GroupWriter:
@@ -172,8 +176,10 @@ class GroupWriter:
         return self._read_back(name, change)
 
     def _send_numbers(self, name: str, change: _Change) -> None:
-        if change.bounds != change.before:
+        if change.bounds.max != change.before.max:
             self._send_bounds(name, change.bounds)
+        elif change.bounds != change.before:
+            self._api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=change.bounds.min)
         for instance in change.named:
             self._api.write(
                 "terminate_instance_in_auto_scaling_group",
@@ -209,9 +215,7 @@ class GroupWriter:
         return group
 
     def _send_bounds(self, name: str, bounds: Bounds) -> None:
-        self._api.write(
-            "update_auto_scaling_group", name, AutoScalingGroupName=name, MinSize=bounds.min, MaxSize=bounds.max
-        )
+        self._api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=bounds.min, MaxSize=bounds.max)
 
     def _send_desired(self, name: str, desired: int) -> None:
         self._api.write(

@@ -1,0 +1,390 @@
+"""The adapter of Auto Scaling groups over HTTP: with botocore's clients, which validate shapes, on the simulated API.
+
+What moto does right is read from moto, too.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+from botocore.session import Session
+
+from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters
+from evenkeel.application.errors import (
+    AccessRefusedError,
+    ClusterUnavailableError,
+    ConflictError,
+    EvenkeelError,
+    ForbiddenError,
+    RejectedError,
+)
+from evenkeel.domain.model.groups import Bounds, MachineRef, NodeGroup, PublishedBounds, State
+from evenkeel.domain.model.plans import GroupPlan, Removal
+from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.rebalancing.annotations import write_adopted, write_published
+from evenkeel.domain.rebalancing.writes import Patch
+from sandbox.auto_scaling.calls import AwsError
+from sandbox.aws import AwsEndpoints
+from tests.auto_scaling_groups import POOL, REGION, ZONES, Stage, over_http, tag
+from tests.fakes import FakeClock, plenty
+
+NAME = "workers-a"
+READS = ("DescribeAutoScalingGroups", "DescribeScalingActivities", "DescribeInstanceRefreshes", "DescribeNodegroup")
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    stage = Stage(autoscaler="none")
+    with over_http(stage):
+        yield stage
+
+
+def patch_of(group: NodeGroup, bounds: Bounds | None, requested: int | None = None, **more: Any) -> Patch:
+    target = group.requested if requested is None else requested
+    plan = GroupPlan(
+        group=group, state=State.HEALTHY, requested=target, bounds=bounds or group.bounds, reasons=(), **more
+    )
+    return Patch(plan=plan, bounds=bounds, requested=requested)
+
+
+def write(stage: Stage, bounds: Bounds | None, requested: int | None = None, name: str = NAME, **more: Any) -> None:
+    """Read the groups, mark what the patch removes, and write one patch, as a run does."""
+    cluster = stage.clusters.open(stage.record, plenty)
+    (group,) = (group for group in cluster.observe().groups if group.key.name == name)
+    more.setdefault("meanwhile", lambda: None)()
+    move, patch = more.pop("move", None), patch_of(group, bounds, requested, removal=more.get("removal", Removal()))
+    if patch.lowers_requested:
+        cluster.mark(patch, cluster.deletion_candidates(patch), ())
+    published = PublishedBounds(at=stage.clock.now(), bounds=bounds or group.bounds, requested=patch.plan.requested)
+    cluster.apply(patch, write_published(published, 0, "a test"), write_adopted(group.bounds), move)
+
+
+def writes_of(stage: Stage) -> list[str]:
+    """Return the operations that changed something since the last call of this function."""
+    operations = [name for name, _ in stage.api.calls if name not in READS]
+    stage.api.calls.clear()
+    return operations
+
+
+class TestReading:
+    def test_groups_are_read_with_zone_pool_bounds_requested_and_running(self, stage: Stage) -> None:
+        names = stage.pool()
+        groups = stage.observe()
+        assert list(groups) == names
+        assert [group.identity.zone for group in groups.values()] == list(ZONES)
+        assert {(group.requested, group.running, group.bounds) for group in groups.values()} == {(2, 2, Bounds(0, 9))}
+        assert {group.identity.pool_label for group in groups.values()} == {"workers"}
+        assert {str(group.key) for group in groups.values()} == {f"auto-scaling/{REGION}/{name}" for name in names}
+
+    def test_moto_answers_the_same(self) -> None:
+        with ExitStack() as stack:
+            url = stack.enter_context(AwsEndpoints()).url
+            session = Session()
+            session.set_credentials("KEY", "secret")
+            client = _client(url)
+            client.create_launch_configuration(
+                LaunchConfigurationName="web", ImageId="ami-12c6146b", InstanceType="m5.large"
+            )
+            client.create_auto_scaling_group(
+                AutoScalingGroupName=NAME,
+                LaunchConfigurationName="web",
+                MinSize=1,
+                MaxSize=5,
+                DesiredCapacity=2,
+                AvailabilityZones=[ZONES[0]],
+                Tags=[tag(NAME, key, value) for key, value in POOL.items()],
+            )
+            at_moto: Any = SimpleNamespace(
+                create_client=lambda *names, **more: session.create_client(*names, **more, endpoint_url=url)
+            )
+            clusters = AutoScalingClusters(session=lambda: at_moto, clock=FakeClock())
+            cluster = clusters.open(Stage().record, plenty, consistent=False)
+            (group,) = cluster.observe().groups
+            assert (group.key.name, group.requested, group.running, group.bounds) == (NAME, 2, 2, Bounds(1, 5))
+            assert cluster.shows(cluster.seen())
+
+    def test_failed_launches_are_machines_with_the_clouds_message(self, stage: Stage) -> None:
+        stage.refuse(ZONES[0])
+        stage.put(NAME, ZONES[0], 0, 2, 9)
+        stage.minutes(1)
+        group = stage.observe()[NAME]
+        assert (group.requested, group.running, group.on_its_way(stage.clock.now(), timedelta(minutes=15))) == (2, 0, 0)
+        assert all(
+            "sufficient m5.xlarge capacity" in one.failure.message for one in group.refused_machines if one.failure
+        )
+        assert len(group.refused_machines) == 2
+
+    def test_instances_that_start_are_on_their_way(self, stage: Stage) -> None:
+        stage.put(NAME, ZONES[0], 0, 2, 9)
+        group = stage.observe()[NAME]
+        assert (group.running, group.on_its_way(stage.clock.now(), timedelta(minutes=15))) == (0, 2)
+
+    def test_discovery_strings_select_groups_without_a_pool_tag(self, stage: Stage) -> None:
+        discovery = ["asg:tag=k8s.io/cluster-autoscaler/enabled,k8s.io/cluster-autoscaler/demo=owned"]
+        stage.register(discovery=discovery, pools=[{"name": "all", "min": 0, "max": 9, "selector": {}}])
+        stage.put("mine", ZONES[0], 0, 1, 9, **{"evenkeel.dev/pool": ""}, **_discovered("demo"))
+        stage.put("others", ZONES[0], 0, 1, 9, **_discovered("other"))
+        assert list(stage.observe()) == ["mine"]
+
+    def test_a_managed_group_is_frozen_while_eks_updates_it_and_not_while_it_is_degraded(self, stage: Stage) -> None:
+        name = stage.put_managed("workers", ZONES[0], 0, 1, 9)
+        group = stage.observe()[name]
+        assert group.frozen_because is not None
+        assert (group.frozen_because.rule, group.identity.cluster) == (Rule.NODE_GROUP_BUSY, "demo")
+        stage.refuse(ZONES[0])
+        stage.api.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=2)
+        stage.minutes(6)
+        described = stage.eks.describe_nodegroup(clusterName="demo", nodegroupName="workers")
+        assert described["nodegroup"]["status"] == "DEGRADED"
+        assert stage.observe()[name].frozen_because is None
+
+    def test_eks_is_asked_once_in_five_minutes(self, stage: Stage) -> None:
+        stage.put_managed("workers", ZONES[0], 0, 1, 9)
+        for _ in range(4):
+            stage.observe()
+            stage.minutes(1)
+        asked = [name for name, _ in stage.eks.calls if name == "DescribeNodegroup"]
+        assert len(asked) == 1 + 1  # the stage's own
+
+    def test_nodes_are_named_as_the_cloud_provider_names_them(self, stage: Stage) -> None:
+        stage.pool(desired=1)
+        cluster = stage.clusters.open(stage.record, plenty)
+        cluster.observe()
+        instances = [one for name in stage.api.groups.by_name for one in stage.group(name).instances.values()]
+        assert set(cluster.nodes()) == {f"aws:///{one.zone}/{one.id}" for one in instances}
+
+
+class TestQuickChecks:
+    def test_three_calls_read_three_hundred_groups(self, stage: Stage) -> None:
+        for number in range(300):
+            stage.put(f"g-{number:03}", ZONES[number % 3], 0, 1, 9)
+        stage.minutes(2)
+        cluster = stage.clusters.open(stage.record, plenty, consistent=False)
+        cluster.observe()
+        stage.api.calls.clear()
+        again = stage.clusters.open(stage.record, plenty, consistent=False)
+        assert again.shows(cluster.seen())
+        assert [name for name, _ in stage.api.calls] == ["DescribeAutoScalingGroups"] * 3
+        stage.api.groups.fail(next(iter(stage.group("g-250").instances)))
+        assert not again.shows(cluster.seen())
+
+    def test_a_quiet_full_check_reads_nothing_but_the_groups(self, stage: Stage) -> None:
+        stage.pool()
+        stage.api.calls.clear()
+        stage.observe()
+        assert [name for name, _ in stage.api.calls] == ["DescribeAutoScalingGroups"]
+
+
+class TestWriting:
+    def test_only_what_differs_is_written(self, stage: Stage) -> None:
+        stage.pool()
+        stage.api.calls.clear()
+        write(stage, Bounds(0, 9))
+        assert writes_of(stage) == []
+        write(stage, Bounds(1, 9))
+        assert writes_of(stage) == ["CreateOrUpdateTags", "UpdateAutoScalingGroup", "CreateOrUpdateTags"]
+        write(stage, Bounds(2, 9))
+        assert writes_of(stage) == ["UpdateAutoScalingGroup", "CreateOrUpdateTags"]
+
+    def test_bounds_are_one_request_without_a_desired_capacity(self, stage: Stage) -> None:
+        stage.pool()
+        stage.api.calls.clear()
+        write(stage, Bounds(1, 4))
+        requests = [request for name, request in stage.api.calls if name == "UpdateAutoScalingGroup"]
+        assert requests == [{"AutoScalingGroupName": NAME, "MinSize": 1, "MaxSize": 4}]
+        assert "SetDesiredCapacity" not in writes_of(stage)
+        assert not stage.group(NAME).suspended
+
+    def test_min_never_passes_what_runs_and_max_never_falls_below_what_is_desired(self, stage: Stage) -> None:
+        stage.refuse(ZONES[0])
+        stage.put(NAME, ZONES[0], 0, 3, 9)
+        stage.minutes(1)
+        write(stage, Bounds(2, 2))
+        assert stage.numbers(NAME) == (0, 3, 0, 3)
+
+    def test_a_release_never_ends_an_instance(self, stage: Stage) -> None:
+        stage.pool(desired=3)
+        with pytest.raises(RejectedError, match="would drain its node"):
+            write(stage, Bounds(0, 2), requested=2, removal=Removal(may_remove_running=True))
+        with pytest.raises(RejectedError, match="would terminate some of its 3 instances"):
+            write(stage, Bounds(0, 2), requested=2)
+        assert stage.numbers(NAME) == (0, 3, 3, 9)
+
+    def test_a_named_node_of_a_managed_group_goes_and_no_other(self, stage: Stage) -> None:
+        name = stage.put_managed("workers", ZONES[0], 0, 3, 9)
+        stage.minutes(6)
+        goes, *stays = sorted(stage.group(name).instances)
+        stage.api.calls.clear()
+        write(
+            stage,
+            Bounds(0, 9),
+            2,
+            name,
+            move="01J0000000000000000000MOVE",
+            removal=Removal(machines=(MachineRef(goes, goes),)),
+        )
+        assert "SetDesiredCapacity" not in writes_of(stage)
+        stage.minutes(10)
+        assert sorted(stage.group(name).instances) == stays
+        assert stage.numbers(name) == (0, 2, 2, 9)
+        assert stage.observe()[name].ours.move == "01J0000000000000000000MOVE"
+
+    @pytest.mark.parametrize(
+        ("change", "field"),
+        [
+            ({"MaxSize": 8}, "MaxSize"),
+            ({"MinSize": 1}, "MinSize"),
+            ({"DesiredCapacity": 3}, "DesiredCapacity, Instances"),
+        ],
+    )
+    def test_a_group_that_changes_after_the_read_is_not_written(
+        self, stage: Stage, change: dict[str, int], field: str
+    ) -> None:
+        stage.pool()
+        writes_of(stage)
+        stage_change = lambda: stage.api.update_auto_scaling_group(AutoScalingGroupName=NAME, **change)  # noqa: E731
+        with pytest.raises(ConflictError, match=f"has changed since it was read: {field}$"):
+            write(stage, Bounds(0, 4), meanwhile=stage_change)
+        assert writes_of(stage) == ["UpdateAutoScalingGroup"]
+
+    def test_a_tag_of_ours_that_changes_after_the_read_is_a_conflict(self, stage: Stage) -> None:
+        stage.pool()
+        changed = [tag(NAME, "evenkeel.dev/pool-max", "7")]
+        with pytest.raises(ConflictError, match=r"since it was read: Tags$"):
+            write(stage, Bounds(0, 4), meanwhile=lambda: stage.api.create_or_update_tags(Tags=changed))
+
+    def test_a_group_that_is_deleted_after_the_read_is_a_conflict(self, stage: Stage) -> None:
+        stage.pool(desired=0)
+        with pytest.raises(ConflictError, match=f"Auto Scaling group {NAME} is gone since it was read"):
+            write(stage, Bounds(0, 4), meanwhile=lambda: stage.api.delete_auto_scaling_group(AutoScalingGroupName=NAME))
+
+    def test_an_instance_refresh_that_begins_after_the_read_is_a_conflict_and_then_freezes(self, stage: Stage) -> None:
+        stage.pool()
+        stage.api.suspend_processes(AutoScalingGroupName=NAME, ScalingProcesses=["InstanceRefresh"])
+        start = lambda: stage.api.start_instance_refresh(AutoScalingGroupName=NAME)  # noqa: E731
+        with pytest.raises(ConflictError):
+            write(stage, Bounds(0, 4), meanwhile=start)
+        group = stage.observe()[NAME]
+        assert group.frozen_because is not None
+        assert group.frozen_because.rule is Rule.REFRESHING
+
+    def test_without_room_for_tags_bounds_are_written_and_moves_are_not(self, stage: Stage) -> None:
+        stage.pool()
+        stage.api.create_or_update_tags(Tags=[tag(NAME, f"team/{number}", "x") for number in range(25)])
+        stage.api.create_or_update_tags(Tags=[tag(NAME, f"cost/{number}", "x") for number in range(20)])
+        (note,) = stage.observe()[NAME].unreadable.notes
+        assert str(note).startswith(f"Auto Scaling group {NAME}: Tags is 48: Evenkeel's 3 tags do not fit")
+        writes_of(stage)
+        write(stage, Bounds(1, 4))
+        assert "CreateOrUpdateTags" not in writes_of(stage)
+        assert stage.numbers(NAME) == (1, 2, 2, 4)
+        with pytest.raises(RejectedError, match=r"no room for tag evenkeel\.dev/move"):
+            write(stage, Bounds(1, 5), requested=3, move="01J0000000000000000000MOVE")
+
+    def test_the_decision_fits_a_tag(self, stage: Stage) -> None:
+        stage.pool()
+        cluster = stage.clusters.open(stage.record, plenty)
+        (group, *_) = cluster.observe().groups
+        published = PublishedBounds(at=stage.clock.now(), bounds=Bounds(1, 4), requested=2, before=3)
+        cluster.apply(patch_of(group, Bounds(1, 4)), write_published(published, 2, '"why" ü ' * 200), "0,9")
+        text = stage.tags(NAME)["evenkeel.dev/decision"]
+        assert len(text) <= 256
+        assert stage.observe()[NAME].ours.published == replace(published, state=State.HEALTHY)
+
+    def test_a_group_that_has_left_its_pool_is_restored(self, stage: Stage) -> None:
+        stage.pool()
+        stage.settle()
+        assert stage.numbers(NAME)[3] == 4
+        stage.api.delete_tags(Tags=[tag(NAME, "evenkeel.dev/pool", "")])
+        stage.settle()
+        assert stage.numbers(NAME)[3] == 9
+        assert "evenkeel.dev/adopted-bounds" not in stage.tags(NAME)
+
+
+class TestErrors:
+    @staticmethod
+    def refuse(stage: Stage, operation: str, code: str, status: int = 400) -> None:
+        def before(name: str, _request: object) -> None:
+            if name == operation:
+                raise AwsError(code, "a reason of AWS", status)
+
+        stage.api.before = before
+
+    @pytest.mark.parametrize(
+        ("operation", "code", "status", "error"),
+        [
+            ("DescribeAutoScalingGroups", "AccessDenied", 403, AccessRefusedError),
+            ("DescribeAutoScalingGroups", "ExpiredToken", 403, AccessRefusedError),
+            ("DescribeAutoScalingGroups", "Throttling", 400, ClusterUnavailableError),
+            ("DescribeAutoScalingGroups", "InternalFailure", 500, ClusterUnavailableError),
+            ("UpdateAutoScalingGroup", "AccessDenied", 403, ForbiddenError),
+            ("CreateOrUpdateTags", "AccessDenied", 403, ForbiddenError),
+            ("SuspendProcesses", "AccessDenied", 403, ForbiddenError),
+            ("UpdateAutoScalingGroup", "ValidationError", 400, RejectedError),
+            ("UpdateAutoScalingGroup", "ScalingActivityInProgress", 400, ConflictError),
+            ("UpdateAutoScalingGroup", "ResourceContention", 500, ConflictError),
+            ("UpdateAutoScalingGroup", "InternalFailure", 500, ClusterUnavailableError),
+        ],
+    )
+    def test_each_error_is_one_line_and_nothing_is_half_written(
+        self, stage: Stage, operation: str, code: str, status: int, error: type[EvenkeelError]
+    ) -> None:
+        stage.pool()
+        self.refuse(stage, operation, code, status)
+        with pytest.raises(error) as raised:
+            write(stage, Bounds(0, 4))
+        assert type(raised.value) is error
+        assert str(raised.value).startswith(f"demo: autoscaling:{operation}")
+        assert code in str(raised.value)
+        assert "\n" not in str(raised.value)
+        assert raised.value.__cause__ is None
+        assert stage.numbers(NAME) == (0, 2, 2, 9)
+        assert not stage.group(NAME).suspended
+
+    def test_a_throttled_call_is_repeated(self, stage: Stage) -> None:
+        stage.pool()
+        refusals = iter([True, True])
+
+        def before(name: str, _request: object) -> None:
+            if name == "UpdateAutoScalingGroup" and next(refusals, False):
+                raise AwsError("Throttling", "Rate exceeded")
+
+        stage.api.before = before
+        write(stage, Bounds(0, 4))
+        assert stage.numbers(NAME) == (0, 2, 2, 4)
+
+    def test_without_time_nothing_is_sent(self, stage: Stage) -> None:
+        with pytest.raises(ClusterUnavailableError, match="no time left"):
+            stage.clusters.open(stage.record, lambda: 1.0).observe()
+        assert stage.api.calls == []
+
+
+def test_no_module_of_kubernetes_is_imported() -> None:
+    code = (
+        "import sys; from evenkeel.bootstrap import Container; import evenkeel.adapters.auto_scaling.clusters; "
+        "import evenkeel.adapters.clusters; "
+        "print([name for name in sys.modules if name.startswith(('kubernetes', 'evenkeel.adapters.kubernetes'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def _discovered(cluster: str) -> dict[str, str]:
+    return {"k8s.io/cluster-autoscaler/enabled": "true", f"k8s.io/cluster-autoscaler/{cluster}": "owned"}
+
+
+def _client(url: str) -> Any:
+    return boto3.client(
+        "autoscaling",
+        region_name=REGION,
+        endpoint_url=url,
+        aws_access_key_id="KEY",
+        aws_secret_access_key="secret",
+    )

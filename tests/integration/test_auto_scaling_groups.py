@@ -1,0 +1,240 @@
+"""Runs on Auto Scaling groups from end to end: an outage, its end and a restore; and a worker that dies at any call."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from botocore.exceptions import ReadTimeoutError
+
+from evenkeel.texts.english import sentence
+from tests.auto_scaling_groups import POOL, ZONES, Stage, over_http
+from tests.fakes import plenty
+from tests.house import House
+
+HOW = ("before", "after", "answer lost")
+
+
+class KilledError(BaseException):
+    """The worker's process is gone."""
+
+
+class _Dying:
+    """A client whose process dies at one call, before or after it, or whose answer is lost."""
+
+    def __init__(self, client: Any, at: Callable[[], str]) -> None:
+        self._client, self._at = client, at
+
+    def __getattr__(self, name: str) -> Any:
+        def call(**request: Any) -> Any:
+            how = self._at()
+            if how == "before":
+                raise KilledError
+            answer = getattr(self._client, name)(**request)
+            if how == "after":
+                raise KilledError
+            if how == "answer lost":
+                raise ReadTimeoutError(endpoint_url="https://autoscaling")
+            return answer
+
+        return call
+
+
+class _Calls:
+    """Counts the calls of one run; something happens at call `at`."""
+
+    def __init__(self, at: int = -1, how: str = "") -> None:
+        self.count, self._at, self._how = 0, at, how
+
+    def __call__(self) -> str:
+        self.count += 1
+        return self._how if self.count - 1 == self._at else ""
+
+
+def run_dying(stage: Stage, calls: _Calls) -> None:
+    stage.clusters.wrap = lambda client: _Dying(client, calls)
+    try:
+        stage.run()
+    except KilledError:
+        pass
+    finally:
+        stage.clusters.wrap = lambda client: client
+
+
+def outage(**fields: Any) -> tuple[Stage, list[str]]:
+    """Three zones with two nodes each; two more are requested in a zone that refuses them."""
+    stage = Stage(autoscaler="none", **fields)
+    names = stage.pool()
+    stage.settle()
+    stage.refuse(ZONES[1])
+    stage.api.set_desired_capacity(AutoScalingGroupName=names[1], DesiredCapacity=4)
+    stage.minutes(3)
+    return stage, names
+
+
+def desired(stage: Stage, names: list[str]) -> list[int]:
+    return [stage.numbers(name)[1] for name in names]
+
+
+def test_other_zones_take_over_until_the_zone_delivers_again_and_restore_leaves_no_trace() -> None:
+    stage, names = outage()
+    assert [stage.numbers(name) for name in names] == [(0, 2, 2, 4), (0, 4, 2, 4), (0, 2, 2, 4)]
+    stage.run()
+    stage.minutes(1)
+    stage.run()
+    assert [stage.numbers(name)[1:] for name in names] == [(3, 3, 5), (2, 2, 2), (3, 3, 5)]
+    assert '"state":"fenced"' in stage.tags(names[1])["evenkeel.dev/decision"]
+    stage.stock.accept(ZONES[1])
+    for _ in range(20):
+        stage.run()
+        stage.minutes(1)
+    assert stage.group(names[1]).maximum > 2
+    stage.restore()
+    assert [stage.numbers(name) for name in names] == [(0, 3, 3, 9), (0, 2, 2, 9), (0, 3, 3, 9)]
+    assert all(stage.tags(name) == POOL for name in names)
+
+
+def test_next_to_an_autoscaler_the_refused_launches_are_released_and_no_node_is_ordered() -> None:
+    stage, names = outage()
+    stage.register(autoscaler="cluster-autoscaler")
+    for _ in range(3):
+        stage.run()
+        stage.minutes(1)
+    assert desired(stage, names) == [2, 2, 2]
+    assert stage.group(names[1]).maximum == 2
+
+
+def test_a_worker_that_dies_at_any_call_neither_loses_nor_doubles_a_node() -> None:
+    calls = _Calls()
+    stage, names = outage()
+    run_dying(stage, calls)
+    assert desired(stage, names) == [3, 2, 3]
+    for how in HOW:
+        for at in range(calls.count):
+            _check_crash(at, how)
+
+
+def _check_crash(at: int, how: str) -> None:
+    stage, names = outage()
+    running = {one for name in names for one in stage.group(name).instances}
+    run_dying(stage, _Calls(at, how))
+    stage.minutes(2)
+    stage.settle()
+    place = f"call {at}, {how}"
+    assert sum(desired(stage, names)) == 8, place
+    assert desired(stage, names)[1] == 2, place
+    assert running <= {one for name in names for one in stage.group(name).instances}, place
+    assert not any(stage.group(name).suspended for name in names), place
+    assert all(stage.tags(name)["evenkeel.dev/adopted-bounds"] == "0,9" for name in names), place
+    assert not any('"unfinished"' in stage.tags(name)["evenkeel.dev/decision"] for name in names), place
+    stage.restore()
+    assert {stage.numbers(name)[::3] for name in names} == {(0, 9)}, place
+    assert all(stage.tags(name) == POOL for name in names), place
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_worker_that_dies_at_any_call_of_the_first_write_keeps_the_adopted_bounds(how: str) -> None:
+    calls = _Calls()
+    stage = Stage(autoscaler="none")
+    stage.pool()
+    run_dying(stage, calls)
+    for at in range(calls.count):
+        stage = Stage(autoscaler="none")
+        names = stage.pool()
+        run_dying(stage, _Calls(at, how))
+        stage.minutes(2)
+        stage.settle()
+        assert {stage.tags(name)["evenkeel.dev/adopted-bounds"] for name in names} == {"0,9"}, at
+        assert not any(stage.group(name).suspended for name in names), at
+
+
+def test_a_frozen_group_is_counted_and_not_written() -> None:
+    stage, names = outage()
+    stage.api.suspend_processes(AutoScalingGroupName=names[1], ScalingProcesses=["Launch"])
+    before = stage.api.describe_auto_scaling_groups(AutoScalingGroupNames=[names[1]])
+    for _ in range(4):
+        stage.run()
+    assert stage.api.describe_auto_scaling_groups(AutoScalingGroupNames=[names[1]]) == before
+    reason = stage.observe()[names[1]].frozen_because
+    assert reason is not None
+    assert reason.facts["processes"] == ("Launch",)
+
+
+def house(stage: Stage) -> House:
+    """The functions of a stack beside the stage's groups."""
+    return House(store=stage.store, clock=stage.clock, clusters=stage.clusters)  # type: ignore[arg-type]
+
+
+def test_checks_of_a_quiet_cluster_are_one_call_and_a_refused_launch_is_found_within_a_minute() -> None:
+    stage = Stage(autoscaler="none", dry_run=False)
+    with over_http(stage):
+        names = stage.pool()
+        stage.settle()
+        stack, calls = house(stage), list[int]()
+        for _ in range(40):
+            stage.api.calls.clear()
+            stack.look(["demo"], plenty)
+            calls.append(len(stage.api.calls))
+            stack.carry_out()
+            stage.minutes(1)
+        assert stage.store.steady_clusters(["demo"])
+        assert calls[-10:] == [1] * 10
+        stage.refuse(ZONES[1])
+        stage.api.groups.fail(next(iter(stage.group(names[1]).instances)))
+        stage.minutes(1)
+        stack.look(["demo"], plenty)
+        stack.carry_out()
+    assert desired(stage, names) in ([3, 1, 2], [2, 1, 3])
+
+
+def test_operators_read_and_steer_the_cluster() -> None:
+    stage = Stage(autoscaler="none", dry_run=False)
+    names = stage.pool()
+    stack = house(stage)
+    for action in ("status", "validate", "plan"):
+        assert stack.ask(action)["ok"], action
+    assert stack.ask("explain", group=names[0])["ok"]
+    assert stack.ask("scale-up", pool="workers", nodes=3)["ok"]
+    for _ in range(3):
+        stack.carry_out()
+        stage.run()
+        stage.minutes(1)
+    assert desired(stage, names) == [3, 3, 3]
+    assert stack.ask("fence-zone", zone=ZONES[2], until="2026-01-01T06:00:00Z")["ok"]
+    stage.run()
+    assert stage.group(names[2]).maximum == 3
+    assert stack.ask("restore")["ok"]
+    for _ in range(3):
+        stack.carry_out()
+        stage.run()
+    assert all(stage.tags(name) == POOL for name in names)
+
+
+def test_nodes_of_managed_groups_move_back_after_an_outage() -> None:
+    stage = Stage(autoscaler="none", level="converge", converge={"blind": True, "per_hour": 10})
+    names = [
+        stage.put_managed(f"workers-{zone[-1]}", zone, 0, nodes, 9)
+        for zone, nodes in zip(ZONES, (1, 4, 4), strict=True)
+    ]
+    stage.minutes(6)
+    for _ in range(30):
+        stage.run()
+        stage.minutes(1)
+        assert sum(stage.numbers(name)[2] for name in names) >= 9
+    assert [stage.numbers(name)[1:3] for name in names] == [(3, 3)] * 3
+
+
+def test_nodes_of_other_groups_do_not_move_and_the_reason_is_reported() -> None:
+    stage = Stage(autoscaler="none", level="converge", converge={"blind": True, "per_hour": 10})
+    for zone, nodes in zip(ZONES, (1, 4, 4), strict=True):
+        stage.put(f"workers-{zone[-1]}", zone, 0, nodes, 9)
+    stage.minutes(2)
+    for _ in range(15):
+        summary = stage.run()
+        stage.minutes(1)
+    assert [stage.numbers(name)[1] for name in sorted(stage.api.groups.by_name)] == [1, 4, 4]
+    assert summary.plan is not None
+    (pool,) = summary.plan.pools
+    report = pool.convergence.report
+    assert report is not None
+    assert report.why is not None
+    assert "AutoScalingGroup" in sentence(report.why)
