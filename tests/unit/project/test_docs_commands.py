@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -169,7 +170,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(live, "observe", lambda *_: (FakeCluster(outage()).observe(), lambda found: found))
-    monkeypatch.setattr(auto_scaling, "own_session", lambda _: object())
+    monkeypatch.setattr(auto_scaling, "own_session", lambda _: SimpleNamespace(region_name="eu-central-1"))
     monkeypatch.setattr(auto_scaling, "observe", lambda *_: FakeCluster(outage()).observe())
     return tmp_path
 
