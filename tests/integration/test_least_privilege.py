@@ -16,9 +16,11 @@ from evenkeel.bootstrap import SystemClock, use_clock
 from evenkeel_cli.stack_client import _FUNCTIONS
 from sandbox.admission import FILE, AdmissionWatch
 from sandbox.aws import AwsEndpoints, Deployment
+from sandbox.demo.node_groups import EksCluster
 from sandbox.kube.access import Rule
-from sandbox.kube.world import World
+from sandbox.kube.world import Pool, World
 from sandbox.permissions import Permissions, Recorded, Request, request_of, requests_of
+from sandbox.triggers import Triggers
 from tests.fakes import FakeClock
 from tests.integration import staging
 from tests.integration.staging import EVENTS, put_kubeconfig
@@ -324,6 +326,7 @@ BOUNDS = {"AutoScalingGroupName": "workers-a", "MinSize": 1, "MaxSize": 3}
     ("operation", "params", "allowed"),
     [
         ("UpdateAutoScalingGroup", BOUNDS, True),
+        ("UpdateAutoScalingGroup", {"AutoScalingGroupName": "workers-a", "MinSize": 1}, True),
         ("UpdateAutoScalingGroup", {"AutoScalingGroupName": "workers-a", "MaxSize": 3}, False),
         ("UpdateAutoScalingGroup", {**BOUNDS, "LaunchConfigurationName": "other"}, False),
         ("SetDesiredCapacity", {"AutoScalingGroupName": "workers-a", "DesiredCapacity": 2}, True),
@@ -347,6 +350,44 @@ def test_only_the_worker_writes_auto_scaling_groups_and_only_those_of_a_pool(
     assert not permissions["RebalanceFunction"].allows(without_tag)
     assert not permissions["RebalanceFunction"].allows(foreign)
     assert not any(permissions[name].allows(request) for name in LOOKING)
+
+
+def test_an_outage_of_an_eks_cluster_its_recovery_and_leaving_need_nothing_beyond_the_roles(
+    deployment: Deployment, functions: Recorded
+) -> None:
+    clock = FakeClock(datetime.now(UTC))
+    use_clock(clock)
+    triggers = Triggers(deployment, functions)
+    with EksCluster("eks", Pool(name="workers", minimum=3, maximum=12), clock.now()) as cluster:
+        access = {"kind": "auto-scaling", "region": "eu-central-1"}
+        level = {"level": "converge", "converge": {"blind": True}}
+        record = {"access": access, "autoscaler": "none", "dry_run": False, **level}
+        functions("AdminFunction", {"action": "register", "cluster": "eks", "record": record})
+
+        def pass_minutes(minutes: float) -> None:
+            for loop in range(round(minutes * 6)):
+                clock.sleep(10)
+                for event in cluster.step(clock.now()):
+                    functions("ProvisioningFailureFunction", event)
+                if loop % 6 == 0:
+                    triggers.tick(clock.now())
+                triggers.poll()
+
+        pass_minutes(1)
+        cluster.cloud.exhaust_zone(ZONE)
+        functions("AdminFunction", {"action": "scale-up", "cluster": "eks", "pool": "workers", "nodes": 6})
+        pass_minutes(8)
+        cluster.cloud.restore_zone(ZONE)
+        pass_minutes(12)
+        assert [view.running for view in cluster.groups()] == [3, 3, 3]
+        functions("AdminFunction", {"action": "restore", "cluster": "eks"})
+        pass_minutes(2)
+        sent = {request.action for request in functions.sent["RebalanceFunction"]}
+        assert sent >= {
+            *("autoscaling:UpdateAutoScalingGroup", "autoscaling:SetDesiredCapacity", "autoscaling:DeleteTags"),
+            *("autoscaling:TerminateInstanceInAutoScalingGroup", "autoscaling:ResumeProcesses"),
+        }
+        assert functions.refused() == []
 
 
 @pytest.mark.parametrize("wanted", [True, False])
