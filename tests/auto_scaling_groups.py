@@ -78,8 +78,8 @@ class InProcess:
     ) -> AutoScalingCluster:
         api = AutoScalingApi(
             record.id,
-            auto_scaling=self.wrap(_Digests(self.api)),
-            digests=_Digests(self.api),
+            auto_scaling=lambda: self.wrap(_Digests(self.api)),
+            digests=lambda: _Digests(self.api),
             eks=lambda: self.wrap(self.eks),
             node_groups=self._node_groups,
             clock=self.clock,

@@ -48,8 +48,11 @@ _ROLE_PROBLEMS = {
 class AwsIdentity:
     """Requests tokens and roles from STS, and caches the answers for many threads."""
 
-    def __init__(self, session: Callable[[], Any], now: Callable[[], datetime]) -> None:
-        """``session``: returns the botocore session."""
+    def __init__(
+        self, session: Callable[[], Any], now: Callable[[], datetime], *, most_clients: int = _MOST_CLIENTS
+    ) -> None:
+        """``session``: returns the botocore session. ``most_clients``: the largest number of cached clients."""
+        self._most_clients = most_clients
         self._session = session
         self._tokens: Shared[str] = Shared(now)
         self._roles: Shared[Any] = Shared(now)
@@ -78,7 +81,7 @@ class AwsIdentity:
             if key in self._clients:
                 return self._clients[key]
             # Each role gets new credentials every hour, and then needs new clients.
-            if len(self._clients) >= _MOST_CLIENTS:
+            if len(self._clients) >= self._most_clients:
                 self._clients.clear()
             config = Config(**AWS_SECONDS, retries={"mode": "standard", "total_max_attempts": attempts})
             self._clients[key] = redacting(

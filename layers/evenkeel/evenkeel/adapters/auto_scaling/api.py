@@ -47,9 +47,10 @@ class AutoScalingApi:
 
     Args:
         name: The cluster's id, for messages.
-        auto_scaling: botocore's client. It must not repeat calls itself, because a repeated termination would lower
-            the desired capacity twice.
-        digests: A client whose answers to DescribeAutoScalingGroups have only a digest of their groups (``digesting``).
+        auto_scaling: Returns botocore's client. It must not repeat calls itself, because a repeated termination would
+            lower the desired capacity twice.
+        digests: Returns a client whose answers to DescribeAutoScalingGroups have only a digest of their groups
+            (``digesting``).
         eks: Returns botocore's client for EKS.
         node_groups: Keeps answers of EKS for the next checks.
     """
@@ -58,8 +59,8 @@ class AutoScalingApi:
         self,
         name: str,
         *,
-        auto_scaling: Any,
-        digests: Any,
+        auto_scaling: Callable[[], Any],
+        digests: Callable[[], Any],
         eks: Callable[[], Any],
         node_groups: NodeGroups,
         clock: Clock,
@@ -83,14 +84,14 @@ class AutoScalingApi:
         """Return all groups that match, and their digest; the digest is empty where the client computes none."""
         groups: list[Described] = []
         digests: list[str] = []
-        for answer in self._pages(self._auto_scaling, filters):
+        for answer in self._pages(self._auto_scaling(), filters):
             groups += answer["AutoScalingGroups"]
             digests.append(str(answer.get(_DIGEST) or ""))
         return groups, "" if "" in digests else _joined(digests)
 
     def digest(self, filters: Filters) -> str:
         """Return the digest of all groups that match, without reading the groups."""
-        return _joined(str(answer.get(_DIGEST)) for answer in self._pages(self._digests, filters))
+        return _joined(str(answer.get(_DIGEST)) for answer in self._pages(self._digests(), filters))
 
     def _pages(self, client: Any, filters: Filters) -> Iterator[Mapping[str, Any]]:
         request: dict[str, Any] = {"Filters": [*filters], "MaxRecords": _PAGE}
@@ -104,7 +105,7 @@ class AutoScalingApi:
     def group(self, name: str) -> Described:
         """Return one group. Raises ConflictError if it does not exist any more."""
         answer = self._read(
-            self._auto_scaling, "describe_auto_scaling_groups", name, AutoScalingGroupNames=[name], MaxRecords=1
+            self._auto_scaling(), "describe_auto_scaling_groups", name, AutoScalingGroupNames=[name], MaxRecords=1
         )
         if not answer["AutoScalingGroups"]:
             raise ConflictError(f"Auto Scaling group {name} is gone since it was read")
@@ -116,13 +117,13 @@ class AutoScalingApi:
         since = (self.now() - _ACTIVITIES_KEPT).strftime("%Y-%m-%dT%H:%M:%SZ")
         recent = [{"Name": "StartTimeLowerBound", "Values": [since]}]
         request = {"AutoScalingGroupName": name, "Filters": recent, "MaxRecords": _PAGE}
-        answer = self._read(self._auto_scaling, "describe_scaling_activities", name, **request)
+        answer = self._read(self._auto_scaling(), "describe_scaling_activities", name, **request)
         activities: Sequence[Described] = answer["Activities"]
         return activities
 
     def refresh(self, name: str) -> str | None:
         """Return the status of the group's instance refresh in progress; None: there is none."""
-        answer = self._read(self._auto_scaling, "describe_instance_refreshes", name, AutoScalingGroupName=name)
+        answer = self._read(self._auto_scaling(), "describe_instance_refreshes", name, AutoScalingGroupName=name)
         statuses = (str(refresh.get("Status")) for refresh in answer["InstanceRefreshes"])
         return next((status for status in statuses if status in REFRESHING), None)
 
@@ -153,7 +154,7 @@ class AutoScalingApi:
         Raises ConflictError, ForbiddenError, RejectedError, ClusterUnavailableError. After the last of these, it is
         unknown if AWS has carried out the write.
         """
-        self._call(self._auto_scaling, operation, name, request, reads=False)
+        self._call(self._auto_scaling(), operation, name, request, reads=False)
 
     def _call(
         self, client: Any, operation: str, place: str, request: Mapping[str, Any], *, reads: bool

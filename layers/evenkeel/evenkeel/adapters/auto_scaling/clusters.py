@@ -12,6 +12,8 @@ from evenkeel.application.errors import AccessError, AccessRefusedError
 from evenkeel.application.ports import Clock, Remaining
 from evenkeel.record import ClusterRecord
 
+# The largest number of clients. Each account needs its own, which takes 3 ms and 200 KB.
+_MAX_CLIENTS = 300
 _MAX_NODE_GROUPS = 30_000  # the largest number of cached node groups, each of 2 KB
 
 
@@ -27,7 +29,7 @@ class AutoScalingClusters:
     def __init__(self, *, session: Callable[[], Any], clock: Clock, writes: bool = True) -> None:
         self._clock = clock
         self._writes = writes
-        self._identity = AwsIdentity(session, clock.now)
+        self._identity = AwsIdentity(session, clock.now, most_clients=_MAX_CLIENTS)
         self._node_groups: NodeGroups = RotationCache(_MAX_NODE_GROUPS, clock.now)
         self._refreshing: dict[str, set[str]] = {}  # by cluster, the groups whose instances are being replaced
 
@@ -51,8 +53,8 @@ class AutoScalingClusters:
 
         api = AutoScalingApi(
             record.id,
-            auto_scaling=digesting(client("autoscaling", attempts=1), parses=True),
-            digests=digesting(client("autoscaling", "digests", attempts=1), parses=False),
+            auto_scaling=lambda: digesting(client("autoscaling", attempts=1), parses=True),
+            digests=lambda: digesting(client("autoscaling", "digests", attempts=1), parses=False),
             eks=lambda: client("eks"),
             node_groups=self._node_groups,
             clock=self._clock,

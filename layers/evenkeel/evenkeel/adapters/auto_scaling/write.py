@@ -167,13 +167,13 @@ class GroupWriter:
             return change.newest
         if not change.may_terminate:
             self._send_numbers(name, change)
-            return self._read_back(name, change)
+            return _checked(self._api.group(name), change)
         self._api.write("suspend_processes", name, AutoScalingGroupName=name, ScalingProcesses=[_TERMINATE])
         try:
             self._send_numbers(name, change)
         finally:
-            self._resume(name)
-        return self._read_back(name, change)
+            written = self._resume(name)
+        return _checked(written, change)
 
     def _send_numbers(self, name: str, change: _Change) -> None:
         if change.bounds.max != change.before.max:
@@ -190,8 +190,8 @@ class GroupWriter:
         if change.desired != change.newest["DesiredCapacity"] - len(change.named):
             self._send_desired(name, change.desired)
 
-    def _resume(self, name: str) -> None:
-        """Resume the process Terminate, once the desired capacity covers all instances.
+    def _resume(self, name: str) -> Described:
+        """Resume the process Terminate, once the desired capacity covers all instances. Return the group.
 
         Others have raised the desired capacity if there are more instances. Without this, AWS would terminate some.
         """
@@ -207,12 +207,8 @@ class GroupWriter:
             raise ConflictError(f"Auto Scaling group {name}: another writer changes its desired capacity")
         if is_suspended(group, _TERMINATE):
             self._api.write("resume_processes", name, AutoScalingGroupName=name, ScalingProcesses=[_TERMINATE])
-
-    def _read_back(self, name: str, change: _Change) -> Described:
-        group = self._api.group(name)
-        if (group["MinSize"], group["MaxSize"]) != (change.bounds.min, change.bounds.max):
-            raise ConflictError(f"Auto Scaling group {name}: another writer has changed its bounds")
-        return group
+        suspended = [each for each in group.get("SuspendedProcesses") or () if each.get("ProcessName") != _TERMINATE]
+        return {**group, "SuspendedProcesses": suspended}
 
     def _send_bounds(self, name: str, bounds: Bounds) -> None:
         self._api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=bounds.min, MaxSize=bounds.max)
@@ -236,6 +232,14 @@ class GroupWriter:
         own = [key for key in OWN_TAGS if key in tags_of(newest)]
         if own:
             self._api.write("delete_tags", name, Tags=[_tag(name, key) for key in own])
+
+
+def _checked(written: Described, change: _Change) -> Described:
+    """Return the group after a write. Raises ConflictError if it has not the bounds that were written."""
+    if (written["MinSize"], written["MaxSize"]) != (change.bounds.min, change.bounds.max):
+        name = written["AutoScalingGroupName"]
+        raise ConflictError(f"Auto Scaling group {name}: another writer has changed its bounds")
+    return written
 
 
 def _tag(name: str, key: str) -> dict[str, Any]:
