@@ -248,3 +248,24 @@ def test_other_texts_change_nothing_that_a_stack_does(monkeypatch: pytest.Monkey
     assert len(before[1]) > 2
     assert "noise fence" in str(after)
     assert without_text(after) == without_text(before)
+
+
+def test_texts_about_auto_scaling_groups_have_the_words_of_aws() -> None:
+    words = {"annotation", "annotations", "annotate", "label", "labels", "replica", "replicas"}
+    for section in ("rules", "problems"):
+        for kind, template in texts()[section].items():
+            changed = english.in_words(template, "auto-scaling")
+            assert not words & set(re.findall(r"(?<![\w./{-])[a-z]+(?![\w/-])", changed)), kind
+            assert fact_names(changed.replace("[", "").replace("]", "")) == fact_names(
+                template.replace("[", "").replace("]", "")
+            )
+
+
+def test_facts_keep_their_words_and_nested_reasons_get_those_of_the_flavour() -> None:
+    said = Reason.of(Rule.SAID, text="label the replica")
+    frozen = Reason.of(Rule.IN_NO_POOL, why=Reason.of(Rule.NOT_SELECTED), faults=("a label",))
+    assert english.sentence(said, "auto-scaling") == "label the replica"
+    assert english.sentence(frozen, "auto-scaling") == (
+        "in no pool: set tag evenkeel.dev/pool, or select the group in the cluster's record; a label"
+    )
+    assert english.sentence(frozen).startswith("in no pool: set label evenkeel.dev/pool")

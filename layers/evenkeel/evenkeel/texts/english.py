@@ -11,6 +11,8 @@ The templates are the JSON files of this folder. A template is a sentence with f
   the bar.
 - ``{fact:?}``: an empty text. In brackets, it makes the part before the bar depend on this fact.
 
+The templates use the words of Kubernetes. The section ``words`` has the words of a flavour that replace them.
+
 The program never parses these sentences, so a changed template affects only what people read.
 """
 
@@ -108,19 +110,28 @@ def texts() -> Mapping[str, Mapping[str, Any]]:
     return sections
 
 
-def sentence(reason: Reason) -> str:
-    """Return the sentence of a reason, without a full stop."""
-    return fill(texts()["rules"][reason.rule.value], reason.facts)
+@cache
+def in_words(template: str, flavour: str) -> str:
+    """Return a template in the words of a flavour: a tag instead of an annotation, for example."""
+    words: Mapping[str, str] = texts()["words"].get(flavour, {})
+    if not words:
+        return template
+    return re.sub(rf"(?<![\w./{{-])(?:{'|'.join(map(re.escape, words))})(?![\w/-])", lambda one: words[one[0]], template)
 
 
-def sentences(reasons: Iterable[Reason]) -> list[str]:
+def sentence(reason: Reason, flavour: str = "") -> str:
+    """Return the sentence of a reason, without a full stop, in the words of a flavour."""
+    return fill(texts()["rules"][reason.rule.value], reason.facts, flavour)
+
+
+def sentences(reasons: Iterable[Reason], flavour: str = "") -> list[str]:
     """Return the sentence of each reason."""
-    return [sentence(reason) for reason in reasons]
+    return [sentence(reason, flavour) for reason in reasons]
 
 
-def problem_text(problem: Problem) -> str:
-    """Return the sentence of a problem, without a full stop."""
-    return fill(texts()["problems"][problem.kind.value], problem.facts)
+def problem_text(problem: Problem, flavour: str = "") -> str:
+    """Return the sentence of a problem, without a full stop, in the words of a flavour."""
+    return fill(texts()["problems"][problem.kind.value], problem.facts, flavour)
 
 
 def outcome_text(outcome: Outcome) -> str:
@@ -128,15 +139,15 @@ def outcome_text(outcome: Outcome) -> str:
     return f"{outcome.result.value}: {outcome.detail}" if outcome.detail else outcome.result.value
 
 
-def fill(template: str, facts: Facts) -> str:
-    """Return a template with its facts filled in.
+def fill(template: str, facts: Facts, flavour: str = "") -> str:
+    """Return a template with its facts filled in, in the words of a flavour. The facts keep their words.
 
     Raises:
         KeyError: The template names a fact that is neither given nor derived.
     """
     return "".join(
-        _write(text if all(_has(facts, name) for name in needed) else otherwise, facts)
-        for text, needed, otherwise in _parts(template)
+        _write(text if all(_has(facts, name) for name in needed) else otherwise, facts, flavour)
+        for text, needed, otherwise in _parts(in_words(template, flavour) if flavour else template)
     )
 
 
@@ -156,12 +167,14 @@ def _parts(template: str) -> tuple[tuple[str, frozenset[str], str], ...]:
     return (*parts, (template[end:], frozenset(), ""))
 
 
-def _write(text: str, facts: Facts) -> str:
-    return "".join([before + form(_fact(facts, name)) if name else before for before, name, form in _fields(text)])
+def _write(text: str, facts: Facts, flavour: str) -> str:
+    return "".join(
+        [before + form(_fact(facts, name), flavour) if name else before for before, name, form in _fields(text)]
+    )
 
 
 @cache
-def _fields(text: str) -> tuple[tuple[str, str, Callable[[Fact], str]], ...]:
+def _fields(text: str) -> tuple[tuple[str, str, Callable[[Fact, str], str]], ...]:
     """Return the facts of a text: the literal before each fact, its name, and the function that formats it."""
     return tuple(
         (before, name or "", _FORMS.get(form or "", partial(_counted, form=form or "")))
@@ -178,32 +191,32 @@ def _has(facts: Facts, name: str) -> bool:
     return (name in facts or name in DERIVED) and bool(_fact(facts, name))
 
 
-def _counted(fact: Fact, form: str) -> str:
+def _counted(fact: Fact, _flavour: str, *, form: str) -> str:
     return counted(int(str(fact)), *form.split("/"))
 
 
-def _shown(fact: Fact) -> str:
+def _shown(fact: Fact, flavour: str = "") -> str:
     if isinstance(fact, Reason):
-        return sentence(fact)
+        return sentence(fact, flavour)
     if isinstance(fact, datetime):
         return rfc3339(fact)
-    return ", ".join(_list(fact)) if isinstance(fact, tuple) else str(fact)
+    return ", ".join(_list(fact, flavour)) if isinstance(fact, tuple) else str(fact)
 
 
-def _list(fact: Fact) -> list[str]:
-    return [_shown(part) for part in fact] if isinstance(fact, tuple) else []
+def _list(fact: Fact, flavour: str = "") -> list[str]:
+    return [_shown(part, flavour) for part in fact] if isinstance(fact, tuple) else []
 
 
-def _quoted(fact: Fact) -> str:
+def _quoted(fact: Fact, _flavour: str) -> str:
     return ", ".join(quote(name) for name in fact) if isinstance(fact, tuple) else quote(fact)
 
 
-_FORMS: Mapping[str, Callable[[Fact], str]] = {
+_FORMS: Mapping[str, Callable[[Fact, str], str]] = {
     "": _shown,
-    "?": lambda _: "",
+    "?": lambda _, __: "",
     "quoted": _quoted,
-    "and": lambda fact: " and ".join(_list(fact)),
-    ";": lambda fact: "; ".join(_list(fact)),
+    "and": lambda fact, flavour: " and ".join(_list(fact, flavour)),
+    ";": lambda fact, flavour: "; ".join(_list(fact, flavour)),
 }
 
 

@@ -17,7 +17,8 @@ _MOST_OUT = 2  # pools that an outage names
 
 def incident_text(incident: Incident, now: datetime) -> str:
     """Return an incident in one line: the pool, the state, since when, the zones and the cause."""
-    problems = [problem_text(problem).removeprefix("over-committed: ") for problem in incident.problems]
+    texts_of_problems = [problem_text(problem, incident.flavour) for problem in incident.problems]
+    problems = [text.removeprefix("over-committed: ") for text in texts_of_problems]
     facts = {
         "lasting": lasting(now - incident.since),
         "zones": _zones(incident.zones),
@@ -32,7 +33,7 @@ def incident_text(incident: Incident, now: datetime) -> str:
         "problem": problems[0] if problems else "",
         "more": len(problems) - 1 if problems else 0,
     }
-    text = fill(_text(incident, "text"), facts)
+    text = fill(_text(incident, "text"), facts, incident.flavour)
     return f"{incident.pool.rpartition('/')[2]}: {text}" if incident.pool else text
 
 
@@ -43,7 +44,8 @@ def incident_headline(incident: Incident, now: datetime) -> str:
 
 def todo(incident: Incident) -> str:
     """Return what an operator can do. It has no full stop, because a command follows it."""
-    return fill(_todo(incident), {"dry": "In dry run Evenkeel writes nothing here" if incident.in_dry_run else ""})
+    dry = "In dry run Evenkeel writes nothing here" if incident.in_dry_run else ""
+    return fill(_todo(incident), {"dry": dry}, incident.flavour)
 
 
 def _todo(incident: Incident) -> str:
@@ -120,7 +122,7 @@ def cause_todo(cause: Cause, now: datetime) -> str:
     """Return what an operator can do about a cause, without a full stop."""
     dry = _dry_run_of(cause)
     if cause.kind is not CauseKind.ZONE:
-        return fill(_todo(cause.worst), {"dry": dry})
+        return fill(_todo(cause.worst), {"dry": dry}, cause.worst.flavour)
     until = cause.fenced_until
     left = duration((until - now).total_seconds()) if until is not None and now < until else ""
     scope = "this cluster" if len(cause.clusters) == 1 else "every cluster that has the zone"

@@ -3,10 +3,11 @@
 import json
 from collections.abc import Sequence
 
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import UNNAMED, Bounds, NodeGroup, OwnerNumbers, OwnerRef, shoot_of_namespace
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare, Source
 from evenkeel.domain.rebalancing.membership.numbers import Change, Fix, Unfixable
-from evenkeel.texts.english import fill, texts
+from evenkeel.texts.english import fill, in_words, texts
 
 # The most names in a list. A pool may have thousands of members.
 MOST_NAMED = 12
@@ -21,7 +22,9 @@ def origin_text(origin: Origin) -> str:
 
 def _source(origin: Origin) -> str:
     if origin.source is Source.ANNOTATION:
-        return f"annotation {origin.field} on {some_names([object_text(group) for group in origin.groups])}"
+        flavour = origin.groups[0].key.flavour if origin.groups else ""
+        names = some_names([object_text(group) for group in origin.groups])
+        return f"{in_words('annotation', flavour)} {origin.field} on {names}"
     if origin.rule is not None:
         return f"the record's {'min' if origin.field == POOL_MIN else 'max'} for pool {origin.rule.name}"
     if origin.source is Source.ADOPTION:
@@ -86,7 +89,9 @@ def _link(share: OwnerShare, origin: Origin) -> str:
 
 
 def object_text(group: NodeGroup) -> str:
-    """Return the kind, namespace and name of a group's object."""
+    """Return the kind, namespace and name of a group's object. An Auto Scaling group has no namespace."""
+    if group.key.flavour == AUTO_SCALING:
+        return f"Auto Scaling group {group.key.name}"
     return f"{group.identity.kind} {group.key.namespace}/{group.key.name}"
 
 

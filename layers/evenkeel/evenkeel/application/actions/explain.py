@@ -33,7 +33,7 @@ from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.pools import AnyPool, rule_of
 from evenkeel.domain.model.reasons import KEEPING, Reason, Rule, Topic
-from evenkeel.texts.english import ago, problem_text, rfc3339, sentence, without_request_ids
+from evenkeel.texts.english import ago, in_words, problem_text, rfc3339, sentence, without_request_ids
 from evenkeel.texts.incidents import command_line, explains, incident_text, runbook, todo
 from evenkeel.texts.pool_numbers import chain_text, origin_text, some_names
 from evenkeel.validation import ConfigError
@@ -259,29 +259,30 @@ _NAMES: Mapping[Rule, str] = {
 }
 
 
-def explain_reason(reason: Reason) -> str:
+def explain_reason(reason: Reason, flavour: str = "") -> str:
     """Return a reason as a sentence. If the reason set a number, the sentence starts with the kind of rule."""
     if reason.rule.topic in (Topic.STATE, Topic.NOTE):
-        return sentence(reason)
-    return f"{_NAMES[reason.rule]}: {sentence(reason)}"
+        return sentence(reason, flavour)
+    return f"{_NAMES[reason.rule]}: {sentence(reason, flavour)}"
 
 
 def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
     """Return sentences about a pool: its numbers with their sources, its unused PoolMaximum, and its problems."""
-    pool = preview.pool(planned.id)
+    pool, flavour = preview.pool(planned.id), planned.id.flavour
     sentences = [f"Pool {planned.id} is sized by {planned.strategy.name} ({_strategy_from(preview, pool)})."]
     for origin in planned.report.origins:
         name = "PoolMaximum" if origin.field == POOL_MAX else "PoolMinimum"
         sentences.append(f"{name} is {origin.value}: {origin_text(origin)}.")
         sentences += chain_text(origin)
-    sentences += [f"{note[:1].upper()}{note[1:]}." for note in map(sentence, planned.report.notes)]
+    notes = [sentence(note, flavour) for note in planned.report.notes]
+    sentences += [f"{note[:1].upper()}{note[1:]}." for note in notes]
     if planned.mode.valid and planned.max is not None:
         sentences.append(_room(planned, planned.max))
     if preview.stored.control.restores(planned.id):
         sentences.append("It is being restored, in dry run too: what is listed below is written with the next check.")
     if not planned.mode.valid:
         sentences.append("It is invalid, so nothing of it is written until that is mended.")
-    sentences += [f"Problem: {problem_text(problem)}." for problem in planned.report.problems]
+    sentences += [f"Problem: {problem_text(problem, flavour)}." for problem in planned.report.problems]
     level = pool_level(planned.convergence.report)
     sentences += level.says if level else ()
     of_cluster, of_pool = cluster_demand(preview.plan.demand), pool_demand(planned.demand.advice)
@@ -291,7 +292,7 @@ def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
 def _strategy_from(preview: Preview, pool: AnyPool) -> str:
     annotated = next((group for group in pool.groups if group.annotations.strategy is not None), None)
     if annotated is not None:
-        return f"annotation evenkeel.dev/strategy on {annotated.key}"
+        return f"{in_words('annotation', pool.id.flavour)} evenkeel.dev/strategy on {annotated.key}"
     rule = rule_of(pool.id, preview.record.policy())
     if rule is not None and rule.strategy is not None:
         return f"the record's strategy for pool {rule.name}"
@@ -314,7 +315,7 @@ def explain_group(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str
     since, until = preview.span(pool, plan)
     about: dict[Topic, list[str]] = {topic: [] for topic in Topic}
     for reason in plan.reasons:
-        about[reason.rule.topic].append(explain_reason(reason))
+        about[reason.rule.topic].append(explain_reason(reason, plan.group.key.flavour))
     begin = "" if since is None else f" since {rfc3339(since)} ({ago(preview.now - since)})"
     end = "" if until is None else f", until {rfc3339(until)}"
     minimum = _minimum(pool, plan) + (about[Topic.MIN] if pool.mode.valid else [])
@@ -414,10 +415,12 @@ def _changes(decision: DecisionDocument, keys: Collection[str], now: datetime) -
 def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
     """Return a sentence that says by how many nodes the group may grow, or which change would let it grow."""
     group, top = plan.group, plan.bounds.max if plan.bounds else None
+    flavour = group.key.flavour
     holds = [] if pool.mode.valid else ["its pool is invalid"]
     if plan.state is State.FROZEN:
-        holds.append("it is frozen: " + (sentence(group.frozen_because) if group.frozen_because else "resume ends it"))
-    unseen = [] if group.template.closed_because is None else [sentence(group.template.closed_because)]
+        frozen = sentence(group.frozen_because, flavour) if group.frozen_because else "resume ends it"
+        holds.append(f"it is frozen: {frozen}")
+    unseen = [] if group.template.closed_because is None else [sentence(group.template.closed_because, flavour)]
     closed = unseen if plan.requested == 0 else []
     obstacles = _obstacles(pool, plan, until) + ([] if closed else unseen)
     if top is None and any(fault.field.endswith(("size", "Replicas")) for fault in group.unreadable.faults):

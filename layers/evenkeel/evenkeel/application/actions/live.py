@@ -71,7 +71,7 @@ def _facts(result: Readiness) -> dict[str, Any]:
 
 def _skipped(plan: Plan) -> list[dict[str, str]]:
     return [
-        {"namespace": object.namespace, "name": object.name, "reason": sentence(object.reason)}
+        {"namespace": object.namespace, "name": object.name, "reason": sentence(object.reason, object.flavour)}
         for object in plan.skipped[:_MOST_NAMED]
     ]
 
@@ -79,7 +79,7 @@ def _skipped(plan: Plan) -> list[dict[str, str]]:
 def _frozen(plan: Plan) -> dict[str, str]:
     groups = [group.group for pool in plan.pools for group in pool.groups]
     frozen = [(group.key, group.frozen_because) for group in groups if group.frozen_because is not None]
-    return {str(key): sentence(reason) for key, reason in frozen[:_MOST_NAMED]}
+    return {str(key): sentence(reason, key.flavour) for key, reason in frozen[:_MOST_NAMED]}
 
 
 def _ask(call: Call, stored: StoredCluster) -> LiveRead:

@@ -13,7 +13,7 @@ from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.preview import check_pool
 from evenkeel.domain.model.pools import is_called
 from evenkeel.record import ControlRecord
-from evenkeel.texts.english import rfc3339
+from evenkeel.texts.english import in_words, rfc3339
 
 # The number of newest entries that are searched for the caller of a pause. Few entries are enough, because a paused
 # cluster gets no new decisions.
@@ -178,8 +178,9 @@ def restore(call: Call, fields: RestoreFields) -> Answer:
     call.request_run("restore")
     is_dry = call.is_dry(stored.record, stored.control)
     waits = pool is not None and stored.control.is_paused(call.now)
+    annotations = in_words("annotations", stored.record.flavours[0])
     return {
-        "message": f"{call.cluster}: {scope} gets its bounds from before Evenkeel back and loses its annotations; "
+        "message": f"{call.cluster}: {scope} gets its bounds from before Evenkeel back and loses its {annotations}; "
         f"then {end}. Ask for its status to see it done; asking twice does no harm"
         + (". The cluster is in dry run: a restore is written all the same" if is_dry else "")
         + (". The cluster is paused: that happens once it is resumed" if waits else "")

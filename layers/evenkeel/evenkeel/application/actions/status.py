@@ -373,5 +373,5 @@ def _group(plan: GroupPlan, pool: PoolPlan, preview: Preview) -> GroupStatus:
         )
     holding = [reason for reason in plan.reasons if reason.rule.topic is Topic.STATE or reason.rule in KEEPING]
     closed = plan.group.template.closed_because
-    held = sentences(holding if closed is None else [*holding, closed])
+    held = sentences(holding if closed is None else [*holding, closed], plan.group.key.flavour)
     return GroupStatus(running=plan.group.running, since=since, until=until, failure=failure, held=list(held))

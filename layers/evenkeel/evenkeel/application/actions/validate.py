@@ -130,7 +130,7 @@ def _findings(preview: Preview, name: str | None) -> _Findings:
                 "name": pool.id.name,
                 "id": str(pool.id),
                 "valid": not problems,
-                "problems": [problem_text(problem) for problem in problems],
+                "problems": [problem_text(problem, pool.id.flavour) for problem in problems],
                 "warnings": warnings,
                 "fix": [line for change in fix.changes for line in diff(change)],
                 "left": unfixable_text(fix) or None,

@@ -109,7 +109,7 @@ def incident_json(
         "class": incident.failure_class.value if incident.failure_class else None,
         "said": incident.message or None,
         "problems": [problem_json(problem) for problem in incident.problems],
-        "says": [problem_text(problem) for problem in incident.problems],
+        "says": [problem_text(problem, incident.flavour) for problem in incident.problems],
         "headline": incident_headline(incident, now),
         "message": incident_text(incident, now),
         "todo": todo(incident),

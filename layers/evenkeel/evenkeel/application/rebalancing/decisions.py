@@ -49,7 +49,7 @@ def _group(plan: GroupPlan) -> GroupDocument:
         requested=ReplicaChange(before=plan.group.requested, after=plan.requested),
         min=BoundChange(before=old.min if old else None, after=new.min if new else None),
         max=BoundChange(before=old.max if old else None, after=new.max if new else None),
-        reasons=tuple(sentences(plan.reasons)),
+        reasons=tuple(sentences(plan.reasons, key.flavour)),
         rules=tuple(reason_json(reason) for reason in plan.reasons),
         running=plan.group.running,
     )
@@ -88,14 +88,14 @@ def _pool(pool: PoolPlan) -> PlannedPoolDocument:
         min=pool.min,
         max=pool.max,
         valid=pool.mode.valid,
-        problems=tuple(problem_text(problem) for problem in pool.report.problems),
+        problems=tuple(problem_text(problem, pool.id.flavour) for problem in pool.report.problems),
         problem_rules=tuple(problem_json(problem) for problem in pool.report.problems),
         starved=pool.report.starved,
         overcommitted=pool.report.overcommitted,
         numbers_from=OriginsDocument(min=_origin(pool, POOL_MIN), max=_origin(pool, POOL_MAX))
         if pool.report.origins
         else None,
-        notes=tuple(sentences(pool.report.notes)),
+        notes=tuple(sentences(pool.report.notes, pool.id.flavour)),
         note_rules=tuple(reason_json(note) for note in pool.report.notes),
         growth=None
         if request is None
@@ -124,7 +124,9 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         now=plan.now,
         pools=tuple(_pool(pool) for pool in plan.pools),
         skipped=tuple(
-            SkippedDocument(namespace=skipped.namespace, name=skipped.name, reason=sentence(skipped.reason))
+            SkippedDocument(
+                namespace=skipped.namespace, name=skipped.name, reason=sentence(skipped.reason, skipped.flavour)
+            )
             for skipped in plan.skipped
         ),
         look_at=plan.check_at,

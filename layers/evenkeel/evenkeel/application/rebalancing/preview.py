@@ -139,9 +139,8 @@ def find_group(preview: Preview, name: str) -> tuple[PoolPlan, GroupPlan]:
         return matches[0]
     for skipped in preview.plan.skipped:
         if not matches and name.rpartition("/")[2] == skipped.name:
-            raise BadRequestError(
-                f"group is {quote(name)}: {skipped.namespace}/{skipped.name} is skipped: {sentence(skipped.reason)}"
-            )
+            reason = sentence(skipped.reason, skipped.flavour)
+            raise BadRequestError(f"group is {quote(name)}: {skipped.namespace}/{skipped.name} is skipped: {reason}")
     names = sorted({group.group.key.name for pool in preview.plan.pools for group in pool.groups})
     raise BadRequestError(_unclear("group", name, preview, [str(group.group.key) for _, group in matches], names))
 

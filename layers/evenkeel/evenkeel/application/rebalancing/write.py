@@ -207,7 +207,7 @@ class Writer:
             before=group.requested if requested != group.requested and not by_owner else None,
             pinned=group.ours.pinned if patch.bounds is None else patch.pins,
         )
-        decision = write_published(published, plan.requested, "; ".join(sentences(plan.reasons)))
+        decision = write_published(published, plan.requested, "; ".join(sentences(plan.reasons, group.key.flavour)))
         move = self.run_state.pools.get(pool.id, PoolState()).move
         is_step = move is not None and plan.journal_delta and patch.requested is not None
         self.api.apply(
@@ -275,5 +275,5 @@ def _obstacle(entry: FixEntry, group: NodeGroup | None, desired: Bounds | None) 
     if current != entry.before or group.unreadable.faults:
         return Outcome(Result.NOT_WRITTEN, f"it has changed since, to {current}: validate again")
     if group.frozen_because is not None:
-        return Outcome(Result.NOT_WRITTEN, sentence(group.frozen_because))
+        return Outcome(Result.NOT_WRITTEN, sentence(group.frozen_because, group.key.flavour))
     return None

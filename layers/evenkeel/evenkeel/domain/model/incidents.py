@@ -102,6 +102,11 @@ class Incident(IncidentNodes):
     problems: tuple[Problem, ...] = ()  # the problems of an invalid or over-committed pool
 
     @property
+    def flavour(self) -> str:
+        """Return the flavour of the incident's pool; empty if the incident is about the whole cluster."""
+        return self.pool.partition("/")[0]
+
+    @property
     def key(self) -> str:
         """Return the name of the incident within its cluster: the id of its pool, if any, and its kind."""
         return f"{self.pool}/{self.kind.value}" if self.pool else self.kind.value

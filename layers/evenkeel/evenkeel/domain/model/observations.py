@@ -20,6 +20,7 @@ class Skipped:
     name: str
     reason: Reason
     group: NodeGroup | None = None  # the group that the object becomes when its zone is named; None: another reason
+    flavour: str = ""  # empty: the words of Kubernetes fit the reason
 
 
 @dataclass(frozen=True, kw_only=True)

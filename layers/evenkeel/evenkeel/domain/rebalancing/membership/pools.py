@@ -114,7 +114,8 @@ def _is_later(state: PoolState, other: PoolState) -> bool:
 
 
 def _skipped(group: NodeGroup, reason: Reason) -> Skipped:
-    return Skipped(namespace=group.key.namespace, name=group.key.name, reason=reason)
+    key = group.key
+    return Skipped(namespace=key.namespace, name=key.name, reason=reason, flavour=key.flavour)
 
 
 def _in_none(group: NodeGroup, reason: Reason) -> Skipped:
