@@ -46,6 +46,7 @@ from evenkeel.adapters.kubernetes.read.workload_objects import (
 )
 from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import NodeGroup, Shoot
 from evenkeel.domain.model.observations import Observation, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -53,6 +54,7 @@ from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Workload
 from evenkeel.record import ClusterFile
 from evenkeel.validation import ConfigError
+from evenkeel_cli.aws_documents import KIND, AwsDocuments, is_answer
 
 # The shape of each kind, by API group and kind. The core group has no name, so v1 replaces it. ``_sort`` handles nodes.
 _SHAPES: Mapping[tuple[str, str], type[Shape]] = {
@@ -131,6 +133,7 @@ class _Sorted:
     templates: dict[tuple[str, str, str, str], Mapping[str, Any]] = field(default_factory=dict)
     nodes: list[Mapping[str, Any]] = field(default_factory=list)
     workload: _WorkloadFiles | None = None  # None: the record has neither demand nor workload
+    of_aws: AwsDocuments = field(default_factory=AwsDocuments)
     skipped: list[Skipped] = field(default_factory=list)
     # The objects that are skipped because of their kind, by apiVersion and kind: their number, and the rule.
     unused: dict[tuple[str, str], tuple[int, Reason]] = field(default_factory=dict)
@@ -177,6 +180,13 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: dat
         groups += _complete(members, listing.flavour, objects, now, by_node, nodes)
         if SHOOT in listing.flavour.copies:
             shoots |= shoots_in(listing.of("Cluster"), listing.of(SHOOT.kind))
+    if objects.of_aws.groups and AUTO_SCALING not in policy.flavours:
+        reason = Reason.of(Rule.FLAVOUR_NOT_LISTED, flavour=AUTO_SCALING, count=len(objects.of_aws.groups))
+        objects.skipped.append(Skipped(namespace="", name=KIND, reason=reason))
+    elif objects.of_aws.groups:
+        of_aws, others = objects.of_aws.read(policy, now)
+        groups += of_aws
+        objects.skipped += others
     workload = objects.workload.read(nodes) if objects.workload else None
     return Observation(groups=tuple(groups), skipped=tuple(objects.skipped), shoots=shoots, workload=workload)
 
@@ -186,7 +196,7 @@ def _read_files(files: Iterable[tuple[str, str]], objects: _Sorted, by_node: boo
     faults: list[str] = []
     seen: set[tuple[str, str, str, str]] = set()
     for file, text in files:
-        for where, item in objects_of(file, text, faults):
+        for where, item in objects_of(file, text, faults, objects.of_aws):
             group, kind = str(item["apiVersion"]).partition("/")[0], item["kind"]
             namespace, name = name_of(item)
             identity = (group, kind, namespace, name)
@@ -300,8 +310,13 @@ def _knows(flavour: Flavour, group: str, version: str, kind: str) -> bool:
     )
 
 
-def objects_of(file: str, text: str, faults: list[str]) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Yield each object with its place in the file. Add a fault to ``faults`` for anything that is no object."""
+def objects_of(
+    file: str, text: str, faults: list[str], of_aws: AwsDocuments | None = None
+) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    """Yield each object with its place in the file. Add a fault to ``faults`` for anything that is no object.
+
+    Answers of AWS are no objects: they are added to ``of_aws``.
+    """
     try:
         documents = [document for document in read_documents(text) if document is not None]
     except UnreadableError as error:
@@ -321,6 +336,8 @@ def objects_of(file: str, text: str, faults: list[str]) -> Iterable[tuple[str, M
                 # The items of a typed list have no kind and apiVersion of their own.
                 own = {"kind": kind, "apiVersion": version, **item} if kind and isinstance(item, Mapping) else item
                 yield from _object(file, f"{where}, items[{i}]", own, faults)
+        elif is_answer(document):
+            faults += [f"{file}: {where}: {fault}" for fault in of_aws.add(document)] if of_aws is not None else ()
         else:
             yield from _object(file, where, document, faults)
 

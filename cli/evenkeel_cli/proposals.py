@@ -21,6 +21,7 @@ from evenkeel.adapters.kubernetes.objects import (
 from evenkeel.adapters.kubernetes.owners.node_pool import NodePool
 from evenkeel.adapters.kubernetes.owners.worker import SHOOT, Worker
 from evenkeel.adapters.own_annotations import POOL_LABEL
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId, shoot_of_namespace
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN
 from evenkeel.domain.model.plans import Plan
@@ -28,12 +29,15 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.similarity import IGNORED_LABELS, Similarity
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.values import printable
+from evenkeel.texts.english import in_words
+from evenkeel.texts.pool_numbers import object_text
 
 _Key = TypeVar("_Key", bound=Hashable)
 
 _MOST = 3  # lines
 _MOST_FAULTS = 10  # messages about groups without a proposal
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")  # other names are no names of objects, and could be options
+_OF_WORDS = re.compile(r"[A-Za-z0-9_][\w.:@+-]*", re.ASCII)  # names of Auto Scaling groups may have any character
 # A name whose end is a zone: of AWS, of Google Cloud, its letter, or a place with a number. An ordinal is no zone.
 _ENDS_IN_ZONE = re.compile(
     r"(?:.+?[-.])?("
@@ -42,7 +46,9 @@ _ENDS_IN_ZONE = re.compile(
     r"|[0-9]?[a-f]|(?:z|az|zone|fd|rack|row|room|site|dc)[0-9]{1,3})"
 )
 _HASH = re.compile(r"[-.][bcdfghjklmnpqrstvwxz2456789]{5}$")  # a random suffix of Kubernetes
-_TOPOLOGY_NAME = "topology.cluster.x-k8s.io/deployment-name"  # the name without a hash
+# Labels and tags that have a group's name without a hash.
+_NAMES = ("topology.cluster.x-k8s.io/deployment-name", "eks:nodegroup-name", "alpha.eksctl.io/nodegroup-name")
+_SUFFIX = re.compile(r"-?[0-9]{26}$")  # of Terraform's name_prefix
 _LONGEST_VALUE = 63  # of a label
 # Groups that a label or a number does not bring into a pool.
 _HOPELESS = frozenset({Rule.SWITCHED_OFF, Rule.POOL_NAME_TAKEN})
@@ -58,9 +64,9 @@ class ApiServer(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """Set labels or annotations on objects of one kind in one namespace."""
+    """Set labels or annotations on objects of one kind in one namespace, or tags on Auto Scaling groups of a Region."""
 
-    kind: Kind
+    kind: Kind | None  # None: Auto Scaling groups
     namespace: str
     names: tuple[str, ...]
     zones: tuple[str, ...] = ()  # several zones, in the order of the names: each name is a shared stem and its zone
@@ -159,6 +165,8 @@ def _line(proposal: Proposal, target: Target) -> str:
             return f"evenkeel plan --context {proposal.api_server}"
         names = "".join(f" -n {shlex.quote(name)}" for name in proposal.namespaces)
         return f"evenkeel objects --context {proposal.api_server}{names} > objects.yaml"
+    if proposal.kind is None:
+        return _tagging(proposal)
     options = (("--kubeconfig", target.kubeconfig), ("--context", target.context))
     given = [word for option, value in options if value is not None for word in (option, value)]
     values = [f"{key}={value}" for key, value in (proposal.labels or proposal.annotations).items()]
@@ -171,6 +179,16 @@ def _line(proposal: Proposal, target: Target) -> str:
     stem = proposal.names[0].removesuffix(proposal.zones[0])
     line = " ".join([shlex.join(command), f"{stem}$zone", *map(shlex.quote, values), f"{ZONE_LABEL}=$zone"])
     return f"for zone in {shlex.join(proposal.zones)}; do {line}; done"
+
+
+def _tagging(mark: Mark) -> str:
+    """Return the line that sets tags on Auto Scaling groups. One call sets the tags of one group."""
+    command = ["aws", "autoscaling", "create-or-update-tags", *(["--region", mark.namespace] if mark.namespace else [])]
+    tags = [
+        f'"ResourceId=$group,ResourceType=auto-scaling-group,Key={key},Value={value},PropagateAtLaunch=false"'
+        for key, value in {**mark.labels, **mark.annotations}.items()
+    ]
+    return f"for group in {shlex.join(mark.names)}; do {shlex.join(command)} --tags {' '.join(tags)}; done"
 
 
 def _innermost(reason: Reason) -> Rule:
@@ -222,7 +240,7 @@ def _id(group: NodeGroup, name: str) -> PoolId:
 
 
 def _lacks(group: NodeGroup, what: str) -> str:
-    return f"{group.identity.kind} {group.key.namespace}/{group.key.name}: {what}"
+    return f"{object_text(group)}: {in_words(what, group.key.flavour)}"
 
 
 def _lacks_pool(group: NodeGroup, why: str) -> str:
@@ -272,7 +290,8 @@ def _zone(group: NodeGroup) -> str | None:
 
 def _stem(group: NodeGroup) -> str:
     """Return a group's name without its zone, its cluster and a hash; without a zone in it, without its ordinal."""
-    name = str(group.identity.labels.get(_TOPOLOGY_NAME, group.key.name))
+    labels = group.identity.labels
+    name = next((str(labels[key]) for key in _NAMES if key in labels), _SUFFIX.sub("", group.key.name))
     name = _HASH.sub("", name.removeprefix(f"{group.identity.cluster}-"))
     zone = _zone(group) or ""
     short = zone.rpartition("-")[2]  # 1a of eu-central-1a
@@ -301,6 +320,9 @@ def _fault(group: NodeGroup, pool: Sequence[NodeGroup]) -> str | None:
     is_mixed = not group.identity.zone and any(one.identity.zone for one in pool)  # then names may mean other zones
     if _zone(group) is None or is_mixed:
         return _lacks(group, f"its zone is unknown: set label {ZONE_LABEL}")
+    if group.key.flavour == AUTO_SCALING:
+        is_plain = _OF_WORDS.fullmatch(group.key.name) is not None
+        return None if is_plain else _lacks(group, f"its name is no word of a shell: set label {POOL_LABEL}")
     if not all(_NAME.fullmatch(name) for name in (group.key.name, namespace or "none")):
         return _lacks(group, "no name of Kubernetes")
     return None
@@ -323,10 +345,9 @@ def _marks(pool: str, members: Sequence[NodeGroup], others: Sequence[NodeGroup])
         else:
             marks += _zone_marks(kind, namespace, labels, alike)
     if numbers := _numbers(members):
-        for (name, namespace), alike in _by(members, lambda one: (one.identity.kind, one.key.namespace)).items():
-            kind = next(kind for kind in FLAVOURS[alike[0].key.flavour].scalables if kind.kind == name)
+        for (_, namespace), alike in _by(members, lambda one: (one.identity.kind, one.key.namespace)).items():
             names = tuple(group.key.name for group in alike)
-            marks.append(Mark(kind=kind, namespace=namespace, names=names, annotations=numbers))
+            marks.append(Mark(kind=_kind(alike[0]), namespace=namespace, names=names, annotations=numbers))
     return marks
 
 
@@ -337,7 +358,9 @@ def _by(groups: Iterable[NodeGroup], key: Callable[[NodeGroup], _Key]) -> dict[_
     return found
 
 
-def _zone_marks(kind: Kind, namespace: str, labels: Mapping[str, str], groups: Sequence[NodeGroup]) -> list[Mark]:
+def _zone_marks(
+    kind: Kind | None, namespace: str, labels: Mapping[str, str], groups: Sequence[NodeGroup]
+) -> list[Mark]:
     """Return the marks that give groups the zones of their names: one for each stem, or one for each zone."""
     named = [(_labelled(group)[2], _zone(group) or "") for group in groups]
     stems: dict[str, list[tuple[str, str]]] = {}
@@ -354,16 +377,21 @@ def _zone_marks(kind: Kind, namespace: str, labels: Mapping[str, str], groups: S
     ]
 
 
-def _labelled(group: NodeGroup) -> tuple[Kind, str, str]:
+def _kind(group: NodeGroup) -> Kind | None:
+    """Return the kind of a group's object; None for an Auto Scaling group."""
+    flavour = FLAVOURS.get(group.key.flavour)
+    return next((kind for kind in flavour.scalables if kind.kind == group.identity.kind), None) if flavour else None
+
+
+def _labelled(group: NodeGroup) -> tuple[Kind | None, str, str]:
     """Return the object for a group's labels. A NodePool has them itself, because its operator writes the group."""
     owner = group.owner.numbers
     if owner is not None and owner.ref.kind == NodePool.kind.kind:
         return NodePool.kind, owner.ref.namespace, owner.ref.name
-    kind = next(kind for kind in FLAVOURS[group.key.flavour].scalables if kind.kind == group.identity.kind)
-    return kind, group.key.namespace, group.key.name
+    return _kind(group), group.key.namespace, group.key.name
 
 
-def _labelled_place(group: NodeGroup) -> tuple[Kind, str, bool, bool]:
+def _labelled_place(group: NodeGroup) -> tuple[Kind | None, str, bool, bool]:
     return *_labelled(group)[:2], group.identity.pool_label is not None, bool(group.identity.zone)
 
 

@@ -246,6 +246,8 @@ class Rule(StrEnum):
     UNKNOWN_KIND = "unknown-kind", Topic.NOTE
     KIND_REFUSED = "kind-refused", Topic.NOTE
     FLAVOUR_NOT_LISTED = "flavour-not-listed", Topic.NOTE
+    NOT_OF_CLUSTER = "not-of-cluster", Topic.NOTE
+    ACTIVITIES_NOT_READ = "activities-not-read", Topic.NOTE
     DEMAND_OFF = "demand-off", Topic.NOTE
     # demand: why there is no advice
     WORKLOAD_UNREAD = "workload-unread", Topic.NOTE

@@ -1,0 +1,148 @@
+"""Read what the AWS command line prints about Auto Scaling groups, their scaling activities and EKS node groups.
+
+botocore's models of the services say which fields an answer has, so the values read here are as boto3 returns them.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from evenkeel.adapters.auto_scaling.read import read_groups, tags_of
+from evenkeel.adapters.own_annotations import OWN
+from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.observations import Skipped
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.values import quote
+from evenkeel.record import ClusterPolicy
+from evenkeel.validation import ConfigError
+
+# Field of an answer -> the service, and the operation that answers with it.
+_ANSWERS = {
+    "AutoScalingGroups": ("autoscaling", "DescribeAutoScalingGroups"),
+    "Activities": ("autoscaling", "DescribeScalingActivities"),
+    "nodegroup": ("eks", "DescribeNodegroup"),
+}
+KIND = "AutoScalingGroup"
+# EKS, kOps and eksctl set the first three. Cluster Autoscaler finds groups by the third.
+_OF_CLUSTERS = ("eks:", "kubernetes.io/cluster/", "k8s.io/cluster-autoscaler/", OWN)
+_PAGES = ("NextToken", "nextToken")
+_MOST_FAULTS = 50  # of one document
+_TYPES: Mapping[str, tuple[type, str]] = {
+    "structure": (Mapping, "no object: write it with named fields"),
+    "map": (Mapping, "no object: write it with named fields"),
+    "list": (list, "no list: write it as one"),
+    "string": (str, "no text"),
+    "integer": (int, "no whole number"),
+    "long": (int, "no whole number"),
+    "boolean": (bool, "neither true nor false"),
+}
+
+
+@dataclass(kw_only=True)
+class AwsDocuments:
+    """The answers of AWS that files contain."""
+
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    activities: list[dict[str, Any]] = field(default_factory=list)
+    node_groups: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, document: Mapping[str, Any]) -> list[str]:
+        """Add an answer of AWS. Return one line for each bad value. An answer with a bad value must not be used."""
+        faults: list[str] = []
+        for name, (service, operation) in _ANSWERS.items():
+            if name in document:
+                shape = _service(service).operation_model(operation).output_shape.members[name]
+                value = _read(shape, document[name], name, faults)
+                self._lists()[name].extend(value if isinstance(value, list) else [value])
+        if any(document.get(name) for name in _PAGES):
+            faults.append("NextToken: the list goes on: print all of it, without --max-items and --no-paginate")
+        more = len(faults) - _MOST_FAULTS
+        return faults if more <= 0 else [*faults[:_MOST_FAULTS], f"{more} more values are bad"]
+
+    def read(self, policy: ClusterPolicy, now: datetime) -> tuple[list[NodeGroup], list[Skipped]]:
+        """Return the node groups, and the skipped Auto Scaling groups with the reasons.
+
+        Raises:
+            ConfigError: The groups are of several accounts or Regions. A cluster has its groups in one.
+        """
+        arns = (str(group.get("AutoScalingGroupARN", "")).split(":") for group in self.groups)
+        places = sorted({f"{arn[4]} {arn[3]}" for arn in arns if len(arn) > 4})
+        if len(places) > 1:
+            raise ConfigError([f"the Auto Scaling groups are of {', '.join(places)}: plan one account and Region"])
+        groups: dict[str, dict[str, Any]] = {}
+        skipped: list[Skipped] = []
+        for group in self.groups:
+            if groups.setdefault(group["AutoScalingGroupName"], group) is not group:
+                reason = Reason.of(Rule.SECOND_COPY, kind="Auto Scaling group")
+                skipped.append(Skipped(namespace="", name=group["AutoScalingGroupName"], reason=reason))
+        chosen = [group for group in groups.values() if policy.discovery or is_of_cluster(group)]
+        if others := len(groups) - len(chosen):
+            skipped.append(Skipped(namespace="", name=KIND, reason=Reason.of(Rule.NOT_OF_CLUSTER, count=others)))
+        activities: dict[str, list[dict[str, Any]]] = {}
+        for activity in self.activities:
+            activities.setdefault(activity["AutoScalingGroupName"], []).append(activity)
+        members, others_skipped = read_groups(chosen, policy, now, activities, self.node_groups)
+        unknown = [one.name for one in members if one.group.waiting and one.name not in activities]
+        if unknown:
+            reason = Reason.of(Rule.ACTIVITIES_NOT_READ, count=len(unknown), name=unknown[0])
+            skipped.append(Skipped(namespace="", name="Activities", reason=reason))
+        return [member.group for member in members], [*skipped, *others_skipped]
+
+    def _lists(self) -> dict[str, list[dict[str, Any]]]:
+        return {"AutoScalingGroups": self.groups, "Activities": self.activities, "nodegroup": self.node_groups}
+
+
+def is_of_cluster(group: Mapping[str, Any]) -> bool:
+    """Return True if an Auto Scaling group has a tag of a Kubernetes cluster, its autoscaler, or Evenkeel."""
+    return any(key.startswith(_OF_CLUSTERS) for key in tags_of(group))
+
+
+def is_answer(document: object) -> bool:
+    """Return True if a document is an answer of AWS about Auto Scaling groups, and not an object of Kubernetes."""
+    return isinstance(document, Mapping) and "kind" not in document and any(name in document for name in _ANSWERS)
+
+
+@cache
+def _service(name: str) -> Any:
+    from botocore.session import get_session  # takes 0.1 s of CPU, and few plans read answers of AWS
+
+    return get_session().get_service_model(name)
+
+
+def _read(shape: Any, value: Any, path: str, faults: list[str]) -> Any:
+    """Return a value as boto3 returns it, without unknown fields. Add a line to ``faults`` for each bad value."""
+    kind = shape.type_name
+    if kind == "timestamp":
+        return _moment(value, path, faults)
+    expected, problem = _TYPES.get(kind, (None, ""))
+    if expected is not None and (not isinstance(value, expected) or (expected is int and isinstance(value, bool))):
+        faults.append(f"{path} is {quote(value)}: {problem}")
+        return value
+    if kind == "structure":
+        return dict(_members(shape, value, path, faults))
+    if kind == "map":
+        return {str(name): _read(shape.value, one, f"{path}.{name}", faults) for name, one in value.items()}
+    if kind == "list":
+        return [_read(shape.member, one, f"{path}[{number}]", faults) for number, one in enumerate(value)]
+    return value
+
+
+def _members(shape: Any, value: Mapping[str, Any], path: str, faults: list[str]) -> Iterator[tuple[str, Any]]:
+    faults += [f"{path}.{name} is missing" for name in shape.required_members if value.get(name) is None]
+    for name, member in shape.members.items():
+        if value.get(name) is not None:
+            yield name, _read(member, value[name], f"{path}.{name}", faults)
+
+
+def _moment(value: Any, path: str, faults: list[str]) -> Any:
+    """Return a time, which the command line prints in ISO 8601 or, in older versions, as seconds since 1970."""
+    try:
+        if isinstance(value, int | float):
+            return datetime.fromtimestamp(value, UTC)
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        return moment.replace(tzinfo=moment.tzinfo or UTC)
+    except (TypeError, ValueError, OverflowError, OSError):
+        faults.append(f"{path} is {quote(value)}: no time in ISO 8601")
+        return value

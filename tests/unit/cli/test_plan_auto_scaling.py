@@ -1,0 +1,319 @@
+"""`evenkeel plan` for Auto Scaling groups: from what the AWS command line prints, and from AWS itself."""
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from evenkeel_cli.aws_documents import AwsDocuments, is_answer
+from evenkeel_cli.main import app
+from sandbox.auto_scaling.api import AutoScaling
+from sandbox.auto_scaling.node_groups import NodeGroups
+from sandbox.kube.cloud import Cloud, subnet_in
+from tests import objects
+from tests.builders import json_values
+
+A, B, C = ZONES = [f"eu-central-1{letter}" for letter in "abc"]
+OF_BLUE = {"kubernetes.io/cluster/blue": "owned", "k8s.io/cluster-autoscaler/enabled": "true"}
+
+
+class Account:
+    """An account with Auto Scaling groups and EKS node groups, and the files that the AWS command line writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cloud = Cloud(zones=ZONES)
+        self.api = AutoScaling(self.cloud)
+        self.eks = NodeGroups(self.api)
+
+    def create(self, name: str, *zones: str, bounds: tuple[int, int] = (1, 6), nodes: int = 2, **tags: str) -> None:
+        self.api.create_auto_scaling_group(
+            AutoScalingGroupName=name,
+            MinSize=bounds[0],
+            MaxSize=bounds[1],
+            DesiredCapacity=nodes,
+            AvailabilityZones=[*zones],
+            LaunchTemplate={"LaunchTemplateName": "workers", "Version": "1"},
+            Tags=[{"Key": key, "Value": value} for key, value in (OF_BLUE | tags).items()],
+        )
+        self.run(1)
+
+    def create_pool(self, pool: str = "workers", **tags: str) -> None:
+        for zone in ZONES:
+            self.create(f"{pool}-{zone}", zone, **{"evenkeel.dev/pool": pool, **tags})
+
+    def run(self, minutes: int) -> None:
+        self.api.clock.run(timedelta(minutes=minutes))
+
+    def desire(self, name: str, nodes: int) -> None:
+        self.api.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=nodes)
+        self.run(3)
+
+    def groups(self) -> dict[str, Any]:
+        return {"AutoScalingGroups": self.api.describe_auto_scaling_groups(MaxRecords=100)["AutoScalingGroups"]}
+
+    def activities(self, name: str) -> dict[str, Any]:
+        return {"Activities": self.api.describe_scaling_activities(AutoScalingGroupName=name)["Activities"]}
+
+    def file(self, name: str, content: Any) -> str:
+        path = self.folder / name
+        path.write_text(json.dumps(content, default=datetime.isoformat), encoding="utf-8")
+        return str(path)
+
+    def plan(self, *contents: Any, record: Any = None, options: Sequence[str] = ()) -> Result:
+        files = [self.file(f"{number}.json", content) for number, content in enumerate(contents)]
+        given_record = [] if record is None else ["--record", self.file("record.json", record)]
+        arguments = [word for file in files for word in ("-f", file)]
+        now = self.api.clock.now.isoformat()
+        return invoke("plan", *arguments, *given_record, "--now", now, *options)
+
+    def planned(self, *contents: Any, record: Any = None) -> dict[str, Any]:
+        result = self.plan(*contents, record=record, options=["-o", "json"])
+        document: dict[str, Any] = json.loads(result.stdout)
+        return document
+
+
+def invoke(*arguments: str, **variables: str) -> Result:
+    return CliRunner().invoke(app, [*arguments], env=variables or None, catch_exceptions=False)
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Account:
+    return Account(tmp_path)
+
+
+class TestFiles:
+    def test_refused_launches_fence_their_zone_and_the_other_zones_grow(self, account: Account) -> None:
+        account.create_pool()
+        account.cloud.exhaust_zone(A)
+        account.desire(f"workers-{A}", 5)
+        document = account.planned(account.groups(), account.activities(f"workers-{A}"))
+        (pool,) = document["pools"]
+        assert (pool["name"], pool["min"], pool["max"], pool["valid"]) == ("workers", 3, 18, True)
+        assert [group["state"] for group in pool["groups"]] == ["fenced", "healthy", "healthy"]
+        assert pool["groups"][0]["requested"] == {"from": 5, "to": 2}
+        assert sum(group["max"]["to"] for group in pool["groups"]) == 18
+        assert "released 3 stuck instances" in " ".join(pool["groups"][0]["reasons"])
+        assert document["skipped"] == []
+
+    def test_without_activities_the_plan_says_that_refusals_are_unknown(self, account: Account) -> None:
+        account.create_pool()
+        account.cloud.exhaust_zone(A)
+        account.desire(f"workers-{A}", 5)
+        (skipped,) = account.planned(account.groups())["skipped"]
+        assert skipped["reason"].endswith(f"describe-scaling-activities --auto-scaling-group-name workers-{A}")
+
+    def test_a_managed_node_group_says_why_it_is_frozen(self, account: Account) -> None:
+        account.eks.create_nodegroup(
+            clusterName="blue",
+            nodegroupName="workers",
+            subnets=[subnet_in(A)],
+            nodeRole="arn:aws:iam::123456789012:role/node",
+            scalingConfig={"minSize": 1, "maxSize": 4, "desiredSize": 2},
+        )
+        account.run(5)
+        answer = account.eks.describe_nodegroup(clusterName="blue", nodegroupName="workers")
+        answer["nodegroup"]["status"] = "UPDATING"
+        record = {"pools": [{"name": "w", "selector": {"eks:nodegroup-name": "workers"}}]}
+        (pool,) = account.planned(account.groups(), answer, record=record)["pools"]
+        assert pool["groups"][0]["state"] == "frozen"
+        assert "its status is UPDATING" in pool["groups"][0]["reasons"][0]
+
+    def test_objects_of_kubernetes_may_be_in_other_files(self, account: Account) -> None:
+        account.create_pool()
+        deployments = [objects.cluster_api(zone, 2) for zone in ZONES]
+        listed = {"apiVersion": "v1", "kind": "List", "items": deployments}
+        document = account.planned(account.groups(), listed)
+        assert {group["flavour"] for pool in document["pools"] for group in pool["groups"]} == {
+            "auto-scaling",
+            "cluster-api",
+        }
+
+    def test_standard_input_is_read(self, account: Account) -> None:
+        account.create_pool()
+        text = json.dumps(account.groups(), default=datetime.isoformat)
+        result = CliRunner().invoke(app, ["plan", "-f", "-", "-o", "name"], input=text, catch_exceptions=False)
+        assert result.stdout.splitlines() == [f"eu-central-1/workers-{zone}" for zone in ZONES]
+
+    def test_groups_of_other_programs_are_counted_in_one_line(self, account: Account) -> None:
+        account.create_pool()
+        for name in ("web", "db"):
+            account.create(name, A)
+            tags = [{"ResourceId": name, "ResourceType": "auto-scaling-group", "Key": key} for key in OF_BLUE]
+            account.api.delete_tags(Tags=tags)
+        (skipped,) = account.planned(account.groups())["skipped"]
+        assert skipped["reason"].startswith("2 groups: no tag names a cluster")
+
+    def test_a_record_chooses_groups_by_the_tags_of_the_autoscaler(self, account: Account) -> None:
+        account.create_pool(team="a")
+        account.create("other", A, **{"evenkeel.dev/pool": "other"})
+        record = {"discovery": ["asg:tag=k8s.io/cluster-autoscaler/enabled,team=a"]}
+        document = account.planned(account.groups(), record=record)
+        assert [pool["name"] for pool in document["pools"]] == ["workers"]
+        assert [one["name"] for one in document["skipped"]] == ["other"]
+
+    def test_another_flavour_in_the_record_skips_the_groups_with_a_reason(self, account: Account) -> None:
+        account.create_pool()
+        (skipped,) = account.planned(account.groups(), record={"flavours": ["gardener"]})["skipped"]
+        assert skipped["reason"] == "3 objects: flavour auto-scaling is not among the record's flavours"
+
+    def test_a_group_of_several_zones_is_skipped_with_what_to_do(self, account: Account) -> None:
+        account.create("regional", A, B, **{"evenkeel.dev/pool": "workers"})
+        (skipped,) = account.planned(account.groups())["skipped"]
+        assert "create one group for each zone" in skipped["reason"]
+
+    def test_a_group_in_two_files_is_counted_once(self, account: Account) -> None:
+        account.create_pool()
+        document = account.planned(account.groups(), account.groups())
+        assert len(document["pools"][0]["groups"]) == 3
+        assert {one["reason"] for one in document["skipped"]} == {
+            "a second Auto Scaling group of this name: only the first one is counted"
+        }
+
+
+class TestBadFiles:
+    def faults(self, account: Account, *contents: Any) -> list[str]:
+        result = account.plan(*contents)
+        assert result.exit_code == 2, result.output
+        lines = result.stderr.splitlines()
+        assert all(line.startswith("evenkeel: ") for line in lines)
+        return [line.replace(f"{account.folder}/", "") for line in lines]
+
+    @pytest.mark.parametrize(
+        ("path", "value", "fault"),
+        [
+            (("MinSize",), "1", "[0].MinSize is '1': no whole number"),
+            (("MaxSize",), None, "[0].MaxSize is missing"),
+            (("DesiredCapacity",), True, "[0].DesiredCapacity is 'True': no whole number"),
+            (("AvailabilityZones",), A, f"[0].AvailabilityZones is '{A}': no list: write it as one"),
+            (("CreatedTime",), "yesterday", "[0].CreatedTime is 'yesterday': no time in ISO 8601"),
+            (("AutoScalingGroupName",), 7, "[0].AutoScalingGroupName is '7': no text"),
+            (("Instances", 0, "LifecycleState"), 7, "[0].Instances[0].LifecycleState is '7': no text"),
+            (("Tags", 0), "pool", "[0].Tags[0] is 'pool': no object: write it with named fields"),
+        ],
+    )
+    def test_a_bad_value_is_one_line_with_file_and_field(
+        self, account: Account, path: tuple[Any, ...], value: Any, fault: str
+    ) -> None:
+        account.create("workers", A)
+        answer = account.groups()
+        place = answer["AutoScalingGroups"][0]
+        for step in path[:-1]:
+            place = place[step]
+        place[path[-1]] = value
+        assert self.faults(account, answer) == [f"evenkeel: 0.json: document 1: AutoScalingGroups{fault}"]
+
+    def test_every_fault_of_every_file_is_a_line(self, account: Account) -> None:
+        account.create("workers", A)
+        bad = account.groups()
+        del bad["AutoScalingGroups"][0]["MinSize"]
+        faults = self.faults(account, bad, {"Activities": [{"ActivityId": "a"}]}, {"nodegroup": []})
+        assert [line.partition(": document")[0] for line in faults] == ["evenkeel: 0.json"] + [
+            "evenkeel: 1.json"
+        ] * 4 + ["evenkeel: 2.json"]
+
+    def test_a_list_that_goes_on_is_refused(self, account: Account) -> None:
+        account.create("workers", A)
+        (fault,) = self.faults(account, account.groups() | {"NextToken": "abc"})
+        assert fault.startswith("evenkeel: 0.json: document 1: NextToken: the list goes on")
+
+    def test_groups_of_two_regions_are_refused(self, account: Account) -> None:
+        account.create("a", A)
+        account.create("b", A)
+        answer = account.groups()
+        other = answer["AutoScalingGroups"][1]
+        other["AutoScalingGroupARN"] = other["AutoScalingGroupARN"].replace("eu-central-1", "us-east-1")
+        (fault,) = self.faults(account, answer)
+        assert "123456789012 eu-central-1, 123456789012 us-east-1: plan one account and Region" in fault
+
+    @given(
+        values=st.lists(json_values(), min_size=3, max_size=3), field=st.sampled_from(["MinSize", "Tags", "Instances"])
+    )
+    def test_answers_with_anything_in_them_never_end_in_an_exception(self, values: list[Any], field: str) -> None:
+        group = {"AutoScalingGroupName": "a", "AvailabilityZones": [A], field: values[2]}
+        for document in (
+            {"AutoScalingGroups": values[0], "Activities": values[1]},
+            {"AutoScalingGroups": [group], "nodegroup": values[0]},
+        ):
+            assert is_answer(document)
+            assert all("\n" not in fault for fault in AwsDocuments().add(document))
+
+    def test_older_command_lines_print_times_as_seconds(self) -> None:
+        documents = AwsDocuments()
+        assert documents.add({"nodegroup": {"nodegroupName": "a", "createdAt": 1577836800.5}}) == []
+        assert documents.node_groups[0]["createdAt"].isoformat() == "2020-01-01T00:00:00.500000+00:00"
+
+
+def loop(names: Sequence[str], pool: str) -> str:
+    tag = (
+        f"ResourceId=$group,ResourceType=auto-scaling-group,Key=evenkeel.dev/pool,Value={pool},PropagateAtLaunch=false"
+    )
+    command = "aws autoscaling create-or-update-tags --region eu-central-1 --tags"
+    return f'for group in {" ".join(names)}; do {command} "{tag}"; done'
+
+
+class TestProposals:
+    def proposed(self, account: Account) -> list[str]:
+        result = account.plan(account.groups())
+        assert result.exit_code == 4
+        lines = result.stdout.splitlines()
+        return lines[lines.index("to get a pool, run:") + 1 :] if "to get a pool, run:" in lines else []
+
+    @pytest.mark.parametrize(
+        "names",
+        [
+            [f"workers-{zone}" for zone in ZONES],
+            [f"workers-{zone[-2:]}" for zone in ZONES],
+            [f"workers-{zone[-1]}" for zone in ZONES],
+            [f"workers-{zone}.blue.example.com" for zone in ZONES],
+            [f"workers-{zone[-1]}-20260101000000000000000001" for zone in ZONES],
+        ],
+    )
+    def test_groups_that_differ_in_the_zone_get_one_line(self, account: Account, names: list[str]) -> None:
+        for name, zone in zip(names, ZONES, strict=True):
+            account.create(name, zone)
+        pool = "workers.blue.example.com" if names[0].endswith(".com") else "workers"
+        assert self.proposed(account) == [loop(names, pool)]
+
+    def test_a_managed_node_group_is_named_by_its_tag(self, account: Account) -> None:
+        names = [f"eks-gpu-{zone[-1]}-8ec1b2c3" for zone in ZONES]
+        for name, zone in zip(names, ZONES, strict=True):
+            account.create(name, zone, **{"eks:nodegroup-name": f"gpu-{zone[-1]}", "eks:cluster-name": "blue"})
+        (line,) = self.proposed(account)
+        assert "Key=evenkeel.dev/pool,Value=gpu," in line
+
+    def test_the_lines_bring_the_groups_into_pools(self, account: Account) -> None:
+        for pool in ("workers", "gpu", "spot", "batch"):
+            for zone in ZONES:
+                account.create(f"{pool}-{zone[-1]}", zone)
+        lines = self.proposed_of(account)
+        assert len(lines) == 3
+        for line in lines:
+            match = re.fullmatch(r"for group in (.*); do .*Value=(\w+),Propagate.*; done", line)
+            assert match
+            tags = [
+                {"ResourceId": name, "ResourceType": "auto-scaling-group", "Key": "evenkeel.dev/pool"}
+                for name in match[1].split()
+            ]
+            account.api.create_or_update_tags(Tags=[{**tag, "Value": match[2]} for tag in tags])
+        assert len(account.planned(account.groups())["pools"]) == 3
+
+    @staticmethod
+    def proposed_of(account: Account) -> list[str]:
+        lines: list[str] = account.planned(account.groups())["proposals"]
+        return lines
+
+    def test_a_name_that_a_shell_would_split_is_not_proposed(self, account: Account) -> None:
+        for zone in ZONES:
+            account.create(f"my workers, {zone}", zone)
+        result = account.plan(account.groups())
+        assert self.proposed(account) == []
+        assert f"Auto Scaling group my workers, {A}: its name is no word of a shell: set tag" in result.stdout
