@@ -78,8 +78,7 @@ class AwsDocuments:
                 reason = Reason.of(Rule.SECOND_COPY, kind="Auto Scaling group")
                 skipped.append(Skipped(namespace="", name=group["AutoScalingGroupName"], reason=reason))
         chosen = [group for group in groups.values() if policy.discovery or is_of_cluster(group)]
-        if others := len(groups) - len(chosen):
-            skipped.append(Skipped(namespace="", name=KIND, reason=Reason.of(Rule.NOT_OF_CLUSTER, count=others)))
+        skipped += not_of_clusters(len(groups) - len(chosen))
         activities: dict[str, list[dict[str, Any]]] = {}
         for activity in self.activities:
             activities.setdefault(activity["AutoScalingGroupName"], []).append(activity)
@@ -97,6 +96,12 @@ class AwsDocuments:
 def is_of_cluster(group: Mapping[str, Any]) -> bool:
     """Return True if an Auto Scaling group has a tag of a Kubernetes cluster, its autoscaler, or Evenkeel."""
     return any(key.startswith(_OF_CLUSTERS) for key in tags_of(group))
+
+
+def not_of_clusters(count: int) -> list[Skipped]:
+    """Return the line about groups that have no tag of a cluster."""
+    reason = Reason.of(Rule.NOT_OF_CLUSTER, count=count)
+    return [Skipped(namespace="", name=KIND, reason=reason)] if count else []
 
 
 def is_answer(document: object) -> bool:

@@ -27,6 +27,7 @@ from evenkeel_cli.options import (
     Reason,
     Region,
     RequestId,
+    RoleArn,
     Selector,
     StackName,
     Until,
@@ -61,12 +62,20 @@ def _command(
     return group.command(name, rich_help_panel=panel, epilog=epilog)
 
 
-@_command(_TRY, "evenkeel plan --context prod", "evenkeel plan -f objects.yaml --grow workers=6 -o json")
+@_command(
+    _TRY,
+    "evenkeel plan --context prod",
+    "evenkeel plan --auto-scaling --region eu-central-1",
+    "evenkeel plan -f objects.yaml --grow workers=6 -o json",
+)
 def plan(  # noqa: PLR0913  one parameter per option
     file: Annotated[
         list[str] | None,
         typer.Option(
-            "-f", "--objects", help="Objects as `kubectl get -o yaml|json` prints them; - reads standard input."
+            "-f",
+            "--objects",
+            help="Objects as `kubectl get -o yaml|json` prints them, or JSON of `aws autoscaling describe-*` and "
+            "`aws eks describe-nodegroup`; - reads standard input.",
         ),
     ] = None,
     state: Annotated[
@@ -100,6 +109,11 @@ def plan(  # noqa: PLR0913  one parameter per option
         str | None, typer.Option("--context", help="Read the cluster itself, with this context.")
     ] = None,
     stack: Annotated[str | None, typer.Option("--stack", help="Let this stack plan, for a registered cluster.")] = None,
+    auto_scaling: Annotated[
+        bool,
+        typer.Option("--auto-scaling", help="Read EC2 Auto Scaling groups, of EKS for example, from AWS itself."),
+    ] = False,
+    role_arn: RoleArn = None,
     _region: Region = None,
 ) -> None:
     """Show the changes that Evenkeel would make, with reasons. Read-only.
@@ -121,6 +135,8 @@ def plan(  # noqa: PLR0913  one parameter per option
         kubeconfig=kubeconfig,
         context=context,
         stack=stack,
+        auto_scaling=auto_scaling,
+        role_arn=role_arn,
     )
 
 

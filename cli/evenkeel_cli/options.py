@@ -27,6 +27,10 @@ Region = Annotated[
         "--region", envvar="EVENKEEL_REGION", callback=_use_region, help="The AWS region; default: the profile's."
     ),
 ]
+RoleArn = Annotated[
+    str | None,
+    typer.Option("--role-arn", help="With --auto-scaling: the role to assume; default: the caller's credentials."),
+]
 ClusterId = Annotated[str, typer.Option("--cluster", help="The cluster's id in its record.", autocompletion=clusters)]
 OneCluster = Annotated[
     str | None, typer.Option("--cluster", help="The cluster's id in its record.", autocompletion=clusters)

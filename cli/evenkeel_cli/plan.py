@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import typer
 
@@ -36,6 +37,10 @@ from evenkeel_cli.terminal import (
 )
 
 _NO_POOL = 4
+_NO_GROUP = (
+    "looked for tags eks:…, kubernetes.io/cluster/…, k8s.io/cluster-autoscaler/… and evenkeel.dev/…: "
+    "check --region and the credentials, or set tag evenkeel.dev/pool on the groups of a pool"
+)
 # The default record. With it, a plan proposes a pool for similar node groups that have no label with a pool's name.
 _WITHOUT = {"pools": {"discover": "similar"}}
 _DISCOVERY = ["pools: {discover: similar}"]
@@ -55,8 +60,14 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     kubeconfig: str | None,
     context: str | None,
     stack: str | None,
+    auto_scaling: bool,
+    role_arn: str | None,
 ) -> None:
     """Print a plan, and exit with the code for it."""
+    if role_arn is not None and not auto_scaling:
+        fail(["--role-arn goes with --auto-scaling: it says who reads the Auto Scaling groups"])
+    if auto_scaling and any((stack, file, kubeconfig, context, namespace)):
+        fail(["--auto-scaling reads AWS itself: leave out --stack, -f, --kubeconfig, --context and --namespace"])
     if stack is not None:
         if cluster is None or any((file, record, state, now, namespace, grow, shrink, kubeconfig, context)):
             fail(["--stack plans for a registered cluster: give --cluster with its id, and no other input"])
@@ -76,10 +87,11 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     moment = read_moment(now)
     requests = (*read_growths("--grow", grow, 1, moment), *read_growths("--shrink", shrink, -1, moment))
     known = replace(before.state(), scale_requests=requests)
-    target = Target(kubeconfig=kubeconfig, context=context)
+    aws = _own_session(role_arn) if auto_scaling else None
+    target = Target(kubeconfig=kubeconfig, context=context, region=aws.region_name if aws else None)
     texts = _texts(file, target)
     try:
-        observation, see_pods = _observe(texts, policy, known, moment, target)
+        observation, see_pods = _observe(texts, policy, known, moment, target, aws)
     except NoMachineApiError as error:
         fail([str(error)], _NO_POOL, _places(texts, target))
     if now is None:
@@ -103,6 +115,8 @@ def _advice(
         return (), ()
     if observation.groups or any(skipped.namespace for skipped in planned.skipped):
         return (), advice.missing
+    if target.region is not None:
+        return (), (f"no Auto Scaling group of a cluster in {target.region} of this account: {_NO_GROUP}",)
     kinds = (kind for flavour in flavours_of(policy.flavours) for kind in flavour.scalables)
     sought = ", ".join(f"{kind.plural}.{kind.group}" for kind in kinds)
     where = f"context {target.context}" if target.context else target.kubeconfig or "the files"
@@ -154,14 +168,24 @@ def _print_and_exit(
 
 def _texts(files: Sequence[str], target: Target) -> list[tuple[str, str]]:
     """Return (name, text) pairs of the files. Raises ConfigError, also where both files and a cluster are given."""
-    if bool(files) == target.is_live:
-        raise ConfigError(["give either -f with objects, or --kubeconfig or --context to read a cluster"])
+    if bool(files) == (target.is_live or target.region is not None):
+        others = "--kubeconfig or --context to read a cluster, or --auto-scaling to read AWS"
+        raise ConfigError([f"give either -f with objects, or {others}"])
     return [(file_name(name), read_text(name)) for name in files]
 
 
 def _observe(
-    texts: Sequence[tuple[str, str]], policy: ClusterFile, state: ClusterState, now: datetime, target: Target
+    texts: Sequence[tuple[str, str]],
+    policy: ClusterFile,
+    state: ClusterState,
+    now: datetime,
+    target: Target,
+    aws: Any,
 ) -> tuple[Observation, SeePods]:
+    if aws is not None:
+        from evenkeel_cli import auto_scaling
+
+        return auto_scaling.observe(policy, state, aws), lambda observed: observed
     if target.is_live:
         from evenkeel_cli.live import observe
 
@@ -169,8 +193,16 @@ def _observe(
     return read_objects(texts, policy, now), lambda observed: observed
 
 
+def _own_session(role_arn: str | None) -> Any:
+    from evenkeel_cli.auto_scaling import own_session
+
+    return own_session(role_arn)
+
+
 def _clues(texts: Sequence[tuple[str, str]], target: Target) -> Sequence[Object]:
     """Return objects that may show where the machine objects are, from a cluster without them or from files."""
+    if target.region is not None:
+        return ()
     if target.is_live:
         from evenkeel_cli.live import clues
 

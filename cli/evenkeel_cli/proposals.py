@@ -49,6 +49,7 @@ _HASH = re.compile(r"[-.][bcdfghjklmnpqrstvwxz2456789]{5}$")  # a random suffix 
 # Labels and tags that have a group's name without a hash.
 _NAMES = ("topology.cluster.x-k8s.io/deployment-name", "eks:nodegroup-name", "alpha.eksctl.io/nodegroup-name")
 _SUFFIX = re.compile(r"-?[0-9]{26}$")  # of Terraform's name_prefix
+_REGION_LABEL = "topology.kubernetes.io/region"
 _LONGEST_VALUE = 63  # of a label
 # Groups that a label or a number does not bring into a pool.
 _HOPELESS = frozenset({Rule.SWITCHED_OFF, Rule.POOL_NAME_TAKEN})
@@ -60,6 +61,7 @@ class ApiServer(StrEnum):
     SEED = "SEED"
     MANAGEMENT = "MANAGEMENT-CLUSTER"
     SAME = "OPENSHIFT-CLUSTER"
+    AWS = ""  # no API server: the nodes are instances of Auto Scaling groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class ReadFrom:
-    """Read the API server that has the machine objects. ``namespaces`` are empty where they are unknown."""
+    """Read the API server that has the machine objects. ``namespaces`` are empty where they are unknown.
+
+    For AWS, they are the Regions of the nodes.
+    """
 
     api_server: ApiServer
     namespaces: tuple[str, ...] = ()
@@ -87,14 +92,15 @@ Proposal = Mark | ReadFrom
 
 @dataclass(frozen=True)
 class Target:
-    """The cluster that was read. Both fields are None for files."""
+    """The cluster that was read. Without any field, files were read."""
 
     kubeconfig: str | None = None
     context: str | None = None
+    region: str | None = None  # the Region whose Auto Scaling groups were read
 
     @property
     def is_live(self) -> bool:
-        """Return True where a cluster was read, and not files."""
+        """Return True where an API server was read."""
         return self.kubeconfig is not None or self.context is not None
 
 
@@ -161,6 +167,8 @@ def lines(proposals: Iterable[Proposal], target: Target) -> list[str]:
 
 def _line(proposal: Proposal, target: Target) -> str:
     if isinstance(proposal, ReadFrom):
+        if proposal.api_server is ApiServer.AWS:
+            return shlex.join(["evenkeel", "plan", "--auto-scaling", "--region", *proposal.namespaces[:1]])
         if target.is_live:
             return f"evenkeel plan --context {proposal.api_server}"
         names = "".join(f" -n {shlex.quote(name)}" for name in proposal.namespaces)
@@ -446,4 +454,6 @@ def _place_of_node(node: Object) -> ReadFrom | None:
         return ReadFrom(ApiServer.SAME, (str(machine).partition("/")[0],))
     if (namespace := annotations.get("cluster.x-k8s.io/cluster-namespace")) is not None:
         return ReadFrom(ApiServer.MANAGEMENT, (str(namespace),))
+    if str(get_path(node, ("spec", "providerID"))).startswith("aws:///") and (region := labels.get(_REGION_LABEL)):
+        return ReadFrom(ApiServer.AWS, (str(region),))
     return None

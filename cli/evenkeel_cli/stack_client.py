@@ -153,15 +153,27 @@ def credentials_error(error: Exception) -> CannotAskError | None:
     return None
 
 
-def _error(error: Exception, stack: str, function: str, service: str, action: str) -> CannotAskError:
+def service_error(error: Exception, service: str, action: str, place: str = "") -> CannotAskError | None:
+    """Return the error to raise for a fault of the caller's credentials, rights or network; else None.
+
+    ``place``: what the action is missing for, such as " for stack blue".
+    """
     if (fault := credentials_error(error)) is not None:
         return fault
-    text = " ".join(text_of(error).split())
     if not isinstance(error, ClientError):
         return CannotAskError(f"{service} does not answer: {_connection_fault(error)}")
+    if code_of(error) in _DENIED:
+        return CannotAskError(f"missing permission {action}{place}: {_message(error)}")
+    return None
+
+
+def _error(error: Exception, stack: str, function: str, service: str, action: str) -> CannotAskError:
+    if (fault := service_error(error, service, action, f" for stack {stack}")) is not None:
+        return fault
+    text = " ".join(text_of(error).split())
+    if not isinstance(error, ClientError):  # service_error has handled it
+        raise error
     code = code_of(error)
-    if code in _DENIED:
-        return CannotAskError(f"missing permission {action} for stack {stack}: {_message(error)}")
     if code == "ValidationError" and "does not exist" in text:
         problem = f"it has no {function}" if function in _message(error) else "no stack of that name is here"
         return CannotAskError(f"stack is {quote(stack)}: {problem}: check name, region and account", BAD_INPUT)

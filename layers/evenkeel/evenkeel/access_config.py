@@ -12,7 +12,8 @@ from evenkeel.validation import KubernetesName, Strict
 
 AWS_REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"
 AwsRegion = Annotated[str, Field(pattern=AWS_REGION)]
-RoleArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9_+=,.@/-]{1,512}$")]
+ROLE_ARN = r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9_+=,.@/-]{1,512}$"
+RoleArn = Annotated[str, Field(pattern=ROLE_ARN)]
 
 
 class AwsAccess(Strict):

@@ -116,7 +116,8 @@ def in_words(template: str, flavour: str) -> str:
     words: Mapping[str, str] = texts()["words"].get(flavour, {})
     if not words:
         return template
-    return re.sub(rf"(?<![\w./{{-])(?:{'|'.join(map(re.escape, words))})(?![\w/-])", lambda one: words[one[0]], template)
+    any_word = "|".join(map(re.escape, words))
+    return re.sub(rf"(?<![\w./{{-])(?:{any_word})(?![\w/-])", lambda found: words[found[0]], template)
 
 
 def sentence(reason: Reason, flavour: str = "") -> str:

@@ -1,0 +1,129 @@
+"""Read Auto Scaling groups of AWS itself, with the caller's own credentials."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from botocore.config import Config
+from botocore.exceptions import NoCredentialsError, NoRegionError
+
+from evenkeel.access_config import ROLE_ARN
+from evenkeel.adapters.auto_scaling.api import AutoScalingApi, Filters
+from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster
+from evenkeel.adapters.auto_scaling.read import Described
+from evenkeel.adapters.aws_faults import AWS_ERRORS
+from evenkeel.adapters.lru import RotationCache
+from evenkeel.application.errors import AccessError
+from evenkeel.application.ports import Remaining
+from evenkeel.application.rebalancing.observe import read_cluster
+from evenkeel.bootstrap import SystemClock
+from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.model.values import quote
+from evenkeel.record import ClusterFile
+from evenkeel_cli.aws_documents import is_of_cluster, not_of_clusters
+from evenkeel_cli.stack_client import CannotAskError, service_error, session
+from evenkeel_cli.terminal import BAD_INPUT
+
+_PATIENCE = timedelta(minutes=2)
+_CONFIG = Config(connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 1})  # AutoScalingApi repeats calls
+_MOST_NODE_GROUPS = 10_000
+
+
+class Reader:
+    """A client of AWS. For a fault of the caller's credentials, rights or network, it raises AccessError."""
+
+    def __init__(self, aws: Any, service: str) -> None:
+        self._client, self._service = aws.client(service, config=_CONFIG), service
+
+    def __getattr__(self, operation: str) -> Callable[..., Any]:
+        def call(**request: Any) -> Any:
+            name = "".join(word.title() for word in operation.split("_"))
+            try:
+                return getattr(self._client, operation)(**{key: value for key, value in request.items() if value != []})
+            except AWS_ERRORS as error:
+                fault = service_error(error, self._service, f"{self._service}:{name}")
+                if fault is None:
+                    raise
+            raise AccessError(str(fault))
+
+        return call
+
+
+class _Groups(AutoScalingApi):
+    """Reads the groups that a record selects by discovery or, without discovery, all groups of Kubernetes clusters."""
+
+    discovers = False  # True: the record has discovery
+    others = 0  # the groups without a tag of a cluster
+
+    def groups(self, filters: Filters) -> tuple[list[Described], str]:
+        """Return the groups."""
+        if self.discovers:
+            return super().groups(filters)
+        groups, digest = super().groups(())
+        chosen = [group for group in groups if is_of_cluster(group)]
+        self.others = len(groups) - len(chosen)
+        return chosen, digest
+
+
+def own_session(role_arn: str | None) -> Any:
+    """Return a session with the caller's credentials, or with those of a role that the caller may assume.
+
+    Raises:
+        CannotAskError: There are no credentials or no Region, or the role cannot be assumed.
+    """
+    import boto3
+
+    if role_arn is not None and re.fullmatch(ROLE_ARN, role_arn) is None:
+        raise CannotAskError(f"--role-arn is {quote(role_arn)}: write arn:aws:iam::ACCOUNT:role/NAME", BAD_INPUT)
+    try:
+        aws = session()
+        if aws.region_name is None:
+            raise NoRegionError
+        if aws.get_credentials() is None:
+            raise NoCredentialsError
+        if role_arn is None:
+            return aws
+        answer = aws.client("sts", config=_CONFIG).assume_role(RoleArn=role_arn, RoleSessionName="evenkeel")
+    except (*AWS_ERRORS, ValueError) as error:
+        fault = service_error(error, "sts", "sts:AssumeRole", f" for {role_arn}") or CannotAskError(
+            f"role {role_arn}: {error}"
+        )
+        raise fault from None
+    keys = answer["Credentials"]
+    return boto3.Session(
+        aws_access_key_id=keys["AccessKeyId"],
+        aws_secret_access_key=keys["SecretAccessKey"],
+        aws_session_token=keys["SessionToken"],
+        region_name=aws.region_name,
+    )
+
+
+def observe(policy: ClusterFile, state: ClusterState, aws: Any) -> Observation:
+    """Return an observation of the Auto Scaling groups of a session's account and Region.
+
+    Raises:
+        AccessError, ClusterUnavailableError: no valid credentials, no rights, or AWS does not answer.
+    """
+    clock = SystemClock()
+    end = clock.now() + _PATIENCE
+    remaining: Remaining = lambda: (end - clock.now()).total_seconds()  # noqa: E731
+    groups = Reader(aws, "autoscaling")
+    api = _Groups(
+        f"Auto Scaling in {aws.region_name}",
+        auto_scaling=groups,
+        digests=groups,
+        eks=lambda: Reader(aws, "eks"),
+        node_groups=RotationCache(_MOST_NODE_GROUPS, clock.now),
+        clock=clock,
+        remaining=remaining,
+    )
+    api.discovers = bool(policy.discovery)
+    policy = policy.model_copy(update={"region": aws.region_name})
+    observation = read_cluster(api.name, AutoScalingCluster(api, policy, set(), consistent=False), state)
+    unread = "" if policy.demand_stage is DemandStage.OFF else "plan --auto-scaling reads no pods: let the stack plan"
+    skipped = (*not_of_clusters(api.others), *observation.skipped)
+    return replace(observation, skipped=skipped, workload_unread=unread)

@@ -1,0 +1,154 @@
+"""`evenkeel plan --auto-scaling` as a user runs it, against the simulated API over HTTP."""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from evenkeel_cli.main import app
+from sandbox.auto_scaling.api import AutoScaling
+from sandbox.auto_scaling.calls import AwsError
+from sandbox.auto_scaling.server import AwsServer
+from tests.aws_account import ZONES, A, Account, loop
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Account:
+    return Account(tmp_path)
+
+
+class Aws:
+    """AWS over HTTP. The access key says how it answers."""
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self.server = AwsServer(self.find)
+
+    def find(self, access_key: str, region: str) -> dict[str, Any]:
+        refusals = {
+            "DENIED": AwsError("AccessDenied", "User: me is not authorized", 403),
+            "UNKNOWN": AwsError("InvalidClientTokenId", "The security token included in the request is invalid.", 403),
+            "EXPIRED": AwsError("ExpiredToken", "The security token included in the request is expired", 403),
+        }
+        if access_key in refusals:
+            raise refusals[access_key]
+        api = self.account.api if region == self.account.api.region else AutoScaling(self.account.cloud)
+        return {"autoscaling": api, "eks": self.account.eks}
+
+    def variables(self, key: str) -> dict[str, str | None]:
+        """Return the variables of a user with this access key; without a key, of one without credentials."""
+        keys = {"AWS_ACCESS_KEY_ID": key or None, "AWS_SECRET_ACCESS_KEY": "secret" if key else None}
+        unset = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION", "EVENKEEL_REGION")
+        files = {name: str(self.account.folder / "none") for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")}
+        return {
+            **keys,
+            **dict.fromkeys(unset),
+            **files,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            **self.server.environment(),
+        }
+
+    def invoke(self, *arguments: str, key: str = "OK", region: str = "eu-central-1") -> Result:
+        place = ["--region", region] if region else []
+        options = ["--auto-scaling", *place, *arguments]
+        return CliRunner().invoke(app, ["plan", *options], env=self.variables(key), catch_exceptions=False)
+
+
+@pytest.fixture
+def aws(account: Account, monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
+    monkeypatch.delenv("EVENKEEL_REGION", raising=False)
+    account.api.clock.run(datetime.now(UTC) - account.api.clock.now - timedelta(minutes=8))
+    with (aws := Aws(account)).server:
+        yield aws
+
+
+class TestLive:
+    def test_a_zone_without_capacity_is_fenced(self, account: Account, aws: Aws) -> None:
+        account.create_pool()
+        account.cloud.exhaust_zone(A)
+        account.desire(f"workers-{A}", 5)
+        document = json.loads(aws.invoke("-o", "json").stdout)
+        (pool,) = document["pools"]
+        assert [group["state"] for group in pool["groups"]] == ["fenced", "healthy", "healthy"]
+        assert pool["groups"][0]["requested"] == {"from": 5, "to": 2}
+
+    def test_nothing_is_written(self, account: Account, aws: Aws) -> None:
+        account.create_pool()
+        before = copy.deepcopy(account.groups())
+        aws.invoke()
+        assert account.groups() == before
+
+    def test_the_process_prints_the_plan(self, account: Account, aws: Aws) -> None:
+        account.create_pool()
+        variables = {**os.environ, **aws.variables("OK")}
+        command = [sys.executable, "-m", "evenkeel_cli.main", "plan", "--auto-scaling", "--region", "eu-central-1"]
+        environment = {name: value for name, value in variables.items() if value is not None}
+        done = subprocess.run([*command, "-o", "name"], env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines() == [f"eu-central-1/workers-{zone}" for zone in ZONES]
+
+    def test_groups_without_a_pool_get_tags_to_paste(self, account: Account, aws: Aws) -> None:
+        names = [f"workers-{zone}" for zone in ZONES]
+        for name, zone in zip(names, ZONES, strict=True):
+            account.create(name, zone)
+        result = aws.invoke()
+        assert (result.exit_code, result.stdout.splitlines()[-1]) == (4, loop(names, "workers"))
+
+    def test_a_record_with_discovery_reads_only_its_groups(self, account: Account, aws: Aws) -> None:
+        account.create_pool(team="a")
+        account.create_pool("other")
+        record = account.file("record.json", {"discovery": ["asg:tag=team=a"]})
+        document = json.loads(aws.invoke("--record", record, "-o", "json").stdout)
+        assert ([pool["name"] for pool in document["pools"]], document["skipped"]) == (["workers"], [])
+
+    def test_more_groups_than_one_page_are_read(self, account: Account, aws: Aws) -> None:
+        for number in range(120):
+            account.create(
+                f"workers-{number:03}", ZONES[number % 3], nodes=0, bounds=(0, 1), **{"evenkeel.dev/pool": "w"}
+            )
+        assert len(aws.invoke("-o", "name").stdout.splitlines()) == 120
+
+    @pytest.mark.parametrize(
+        ("key", "region", "code", "says"),
+        [
+            ("", "eu-central-1", 1, "no AWS credentials: Unable to locate credentials: log in, or name a profile"),
+            ("OK", "", 2, "no AWS region: set AWS_REGION, or a region in the profile"),
+            ("DENIED", "eu-central-1", 1, "missing permission autoscaling:DescribeAutoScalingGroups: User: me is not"),
+            ("UNKNOWN", "eu-central-1", 1, "AWS does not accept the credentials: The security token"),
+            ("EXPIRED", "eu-central-1", 1, "the AWS credentials have expired: renew them and ask again"),
+        ],
+    )
+    def test_what_the_caller_lacks_is_one_line(self, aws: Aws, key: str, region: str, code: int, says: str) -> None:
+        result = aws.invoke(key=key, region=region)
+        assert result.exit_code == code
+        (line,) = result.stderr.splitlines()
+        assert line.startswith(f"evenkeel: {says}")
+
+    def test_without_groups_the_plan_says_how_groups_are_found(self, aws: Aws) -> None:
+        result = aws.invoke(region="us-east-1")
+        assert result.exit_code == 4
+        assert result.stdout.splitlines()[-1] == (
+            "no Auto Scaling group of a cluster in us-east-1 of this account: looked for tags eks:…, "
+            "kubernetes.io/cluster/…, k8s.io/cluster-autoscaler/… and evenkeel.dev/…: check --region and the "
+            "credentials, or set tag evenkeel.dev/pool on the groups of a pool"
+        )
+
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (["--role-arn", "admin"], "--role-arn is 'admin': write arn:aws:iam::ACCOUNT:role/NAME"),
+            (["-f", "groups.json"], "--auto-scaling reads AWS itself: leave out --stack, -f"),
+            (["--context", "blue"], "--auto-scaling reads AWS itself: leave out --stack, -f"),
+        ],
+    )
+    def test_options_that_do_not_fit_are_one_line(self, aws: Aws, arguments: list[str], says: str) -> None:
+        result = aws.invoke(*arguments)
+        assert (result.exit_code, result.stderr.startswith(f"evenkeel: {says}")) == (2, True)
