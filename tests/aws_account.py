@@ -1,7 +1,7 @@
 """An account with Auto Scaling groups, and what the AWS command line prints about them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,16 @@ class Account:
         self.api = AutoScaling(self.cloud)
         self.eks = NodeGroups(self.api)
 
-    def create(self, name: str, *zones: str, bounds: tuple[int, int] = (1, 6), nodes: int = 2, **tags: str) -> None:
+    def create(
+        self,
+        name: str,
+        *zones: str,
+        bounds: tuple[int, int] = (1, 6),
+        nodes: int = 2,
+        pool: str = "",
+        tags: Mapping[str, str] = OF_BLUE,
+    ) -> None:
+        of_pool = {"evenkeel.dev/pool": pool} if pool else {}
         self.api.create_auto_scaling_group(
             AutoScalingGroupName=name,
             MinSize=bounds[0],
@@ -35,13 +44,13 @@ class Account:
             DesiredCapacity=nodes,
             AvailabilityZones=[*zones],
             LaunchTemplate={"LaunchTemplateName": "workers", "Version": "1"},
-            Tags=[{"Key": key, "Value": value} for key, value in (OF_BLUE | tags).items()],
+            Tags=[{"Key": key, "Value": value} for key, value in {**tags, **of_pool}.items()],
         )
         self.run(1)
 
-    def create_pool(self, pool: str = "workers", **tags: str) -> None:
+    def create_pool(self, pool: str = "workers", tags: Mapping[str, str] = OF_BLUE) -> None:
         for zone in ZONES:
-            self.create(f"{pool}-{zone}", zone, **{"evenkeel.dev/pool": pool, **tags})
+            self.create(f"{pool}-{zone}", zone, pool=pool, tags=tags)
 
     def run(self, minutes: int) -> None:
         self.api.clock.run(timedelta(minutes=minutes))

@@ -102,6 +102,17 @@ def own_session(role_arn: str | None) -> Any:
     )
 
 
+def read_all_groups(aws: Any) -> list[dict[str, Any]]:
+    """Return all Auto Scaling groups of a session's account and Region, without their instances. Raises AccessError."""
+    client, groups, token = Reader(aws, "autoscaling"), list[dict[str, Any]](), dict[str, Any]()
+    while True:
+        page = client.describe_auto_scaling_groups(MaxRecords=100, IncludeInstances=False, **token)
+        groups += page["AutoScalingGroups"]
+        if not page.get("NextToken"):
+            return groups
+        token = {"NextToken": page["NextToken"]}
+
+
 def observe(policy: ClusterFile, state: ClusterState, aws: Any) -> Observation:
     """Return an observation of the Auto Scaling groups of a session's account and Region.
 

@@ -712,4 +712,23 @@ def discover_gardener(
     gardener(Kinds(kubeconfig, context, namespace, selector), secret, seeds=seeds)
 
 
+@_command(
+    _CLUSTERS,
+    "evenkeel discover auto-scaling --region eu-central-1 > fleet.yaml",
+    name="auto-scaling",
+    group=discover,
+)
+def discover_auto_scaling(
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", help="KEY=VALUE of the groups; of several, all must match.")
+    ] = None,
+    role_arn: RoleArn = None,
+    _region: Region = None,
+) -> None:
+    """Propose a record for each cluster that the tags of Auto Scaling groups name, of EKS or kOps for example."""
+    from evenkeel_cli.discover import auto_scaling
+
+    auto_scaling(tag or [], role_arn)
+
+
 app.add_typer(discover, name="discover", rich_help_panel=_CLUSTERS)

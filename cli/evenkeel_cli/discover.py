@@ -9,10 +9,13 @@ from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
+from evenkeel.adapters.auto_scaling.read import tags_of
 from evenkeel.adapters.aws.zone_names import ZoneNames
 from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
 from evenkeel.adapters.kubernetes.objects import get_path, name_of, string_map
+from evenkeel.adapters.own_annotations import POOL_LABEL
 from evenkeel.application.errors import AccessError
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
 from evenkeel.texts.english import counted
 from evenkeel_cli.fleet import fleet_yaml
@@ -24,6 +27,8 @@ _READERS = "evenkeel-readers"
 # The roles in template.yaml that need access to clusters, each with its Kubernetes group (docs/guides/eks.md).
 _GROUPS = {"RebalanceRole": "evenkeel", "CheckRole": _READERS, "OperatorRole": _READERS, "WidgetRole": _READERS}
 _AWS_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]+")
+_EKS_CLUSTER, _OWNED, _AUTOSCALER = "eks:cluster-name", "kubernetes.io/cluster", "k8s.io/cluster-autoscaler"
+_SWITCHES = ("enabled", "disabled")  # such a tag of Cluster Autoscaler names no cluster
 _NOT_OF_AN_ID = re.compile(r"[^a-z0-9._-]")
 
 
@@ -70,6 +75,65 @@ def eks(tag: Sequence[str], stack: str | None, *, grant: bool, yes: bool) -> Non
     if grant and entries:
         confirm(f"let {counted(len(arns), 'role')} into {counted(len(clusters), 'cluster')}", yes=yes)
         _grant(eks, entries)
+
+
+def auto_scaling(tag: Sequence[str], role_arn: str | None) -> None:
+    """Propose a record for each cluster that tags of Auto Scaling groups name. The record selects groups by a tag."""
+    from evenkeel_cli.auto_scaling import own_session, read_all_groups  # its imports take 0.2 s
+
+    tags = dict(_pair(text) for text in tag)
+    aws = own_session(role_arn)
+    clusters: dict[str, list[Json]] = {}
+    lost = 0
+    for group in read_all_groups(aws):
+        found = tags_of(group)
+        if not tags.items() <= found.items():
+            continue
+        if selectors := _selectors(found):
+            clusters.setdefault(next(iter(selectors)), []).append(group)
+        else:
+            lost += 1
+    zone_ids = _zone_ids(aws, aws.region_name) if clusters else {}
+    role = {} if role_arn is None else {"role_arn": role_arn}
+    records, comments = [], [f"{counted(lost, 'group')} left out: no tag names a cluster"] if lost else []
+    for name, groups in sorted(clusters.items()):
+        shared = set.intersection(*(set(_selectors(tags_of(group)).get(name, ())) for group in groups))
+        if not shared:
+            comments.append(f"{name} is left out: its groups share no tag; set kubernetes.io/cluster/{name} on each")
+            continue
+        records.append(
+            _record(
+                name,
+                AUTO_SCALING,
+                {"kind": AUTO_SCALING, "region": aws.region_name, **role},
+                discovery=f"asg:tag={min(shared, key=_by_owner)}",
+                zone_ids=dict(zone_ids),
+                account=groups[0]["AutoScalingGroupARN"].split(":")[4],
+                labels={key: value for key, value in tags.items() if _is_label(key, value)},
+            )
+        )
+        if without := sum(POOL_LABEL not in tags_of(group) for group in groups):
+            comments.append(
+                f"{name}: {counted(without, 'group')} without tag {POOL_LABEL}: evenkeel plan --auto-scaling"
+            )
+    _print(records, comments)
+
+
+def _selectors(tags: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the clusters that a group's tags name, each with the tags that select the cluster's groups."""
+    found: dict[str, list[str]] = {}
+    for key, value in tags.items():
+        prefix, _, name = key.rpartition("/")
+        if key == _EKS_CLUSTER and value:
+            found.setdefault(value, []).append(f"{key}={value}")
+        elif name and (prefix == _OWNED or (prefix == _AUTOSCALER and name not in _SWITCHES)):
+            found.setdefault(name, []).append(key)
+    return found
+
+
+def _by_owner(selector: str) -> tuple[bool, str]:
+    """Return the sort key of a cluster's tags. The tag that the cluster's owner sets is first."""
+    return not selector.startswith(_OWNED), selector
 
 
 def _pair(text: str) -> tuple[str, str]:

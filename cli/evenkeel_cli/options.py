@@ -29,7 +29,7 @@ Region = Annotated[
 ]
 RoleArn = Annotated[
     str | None,
-    typer.Option("--role-arn", help="With --auto-scaling: the role to assume; default: the caller's credentials."),
+    typer.Option("--role-arn", help="The role that reads Auto Scaling groups; default: the caller's credentials."),
 ]
 ClusterId = Annotated[str, typer.Option("--cluster", help="The cluster's id in its record.", autocompletion=clusters)]
 OneCluster = Annotated[

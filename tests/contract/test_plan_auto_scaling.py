@@ -14,11 +14,13 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from evenkeel.adapters.documents import read_document
+from evenkeel.application.fleet.records import read_fleet
 from evenkeel_cli.main import app
 from sandbox.auto_scaling.api import AutoScaling
 from sandbox.auto_scaling.calls import AwsError
 from sandbox.auto_scaling.server import AwsServer
-from tests.aws_account import ZONES, A, Account, loop
+from tests.aws_account import OF_BLUE, ZONES, A, Account, loop
 
 
 @pytest.fixture
@@ -54,13 +56,17 @@ class Aws:
             **dict.fromkeys(unset),
             **files,
             "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_MAX_ATTEMPTS": "1",
+            "AWS_ENDPOINT_URL_EC2": self.server.url,
             **self.server.environment(),
         }
 
     def invoke(self, *arguments: str, key: str = "OK", region: str = "eu-central-1") -> Result:
+        return self.run("plan", "--auto-scaling", *arguments, key=key, region=region)
+
+    def run(self, *arguments: str, key: str = "OK", region: str = "eu-central-1") -> Result:
         place = ["--region", region] if region else []
-        options = ["--auto-scaling", *place, *arguments]
-        return CliRunner().invoke(app, ["plan", *options], env=self.variables(key), catch_exceptions=False)
+        return CliRunner().invoke(app, [*arguments, *place], env=self.variables(key), catch_exceptions=False)
 
 
 @pytest.fixture
@@ -103,7 +109,7 @@ class TestLive:
         assert (result.exit_code, result.stdout.splitlines()[-1]) == (4, loop(names, "workers"))
 
     def test_a_record_with_discovery_reads_only_its_groups(self, account: Account, aws: Aws) -> None:
-        account.create_pool(team="a")
+        account.create_pool(tags={**OF_BLUE, "team": "a"})
         account.create_pool("other")
         record = account.file("record.json", {"discovery": ["asg:tag=team=a"]})
         document = json.loads(aws.invoke("--record", record, "-o", "json").stdout)
@@ -111,9 +117,7 @@ class TestLive:
 
     def test_more_groups_than_one_page_are_read(self, account: Account, aws: Aws) -> None:
         for number in range(120):
-            account.create(
-                f"workers-{number:03}", ZONES[number % 3], nodes=0, bounds=(0, 1), **{"evenkeel.dev/pool": "w"}
-            )
+            account.create(f"workers-{number:03}", ZONES[number % 3], nodes=0, bounds=(0, 1), pool="w")
         assert len(aws.invoke("-o", "name").stdout.splitlines()) == 120
 
     @pytest.mark.parametrize(
@@ -152,3 +156,51 @@ class TestLive:
     def test_options_that_do_not_fit_are_one_line(self, aws: Aws, arguments: list[str], says: str) -> None:
         result = aws.invoke(*arguments)
         assert (result.exit_code, result.stderr.startswith(f"evenkeel: {says}")) == (2, True)
+
+
+class TestDiscover:
+    @staticmethod
+    def records(result: Result) -> dict[str, Any]:
+        assert result.exit_code == 0, result.output
+        return read_fleet(["found"], lambda _: read_document(result.stdout), lambda _, path: path)
+
+    def test_each_cluster_that_tags_name_becomes_a_record_in_dry_run(self, account: Account, aws: Aws) -> None:
+        account.create_pool()
+        account.create("green", A, tags={"eks:cluster-name": "green", "k8s.io/cluster-autoscaler/green": "owned"})
+        account.create("web", A, tags={"team": "web"})
+        result = aws.run("discover", "auto-scaling")
+        access = {"kind": "auto-scaling", "region": "eu-central-1"}
+        usual = {"flavours": ["auto-scaling"], "access": access, "dry_run": True, "region": "eu-central-1"}
+        usual["account"] = "123456789012"
+        found = self.records(result)
+        assert found == {
+            "blue": {"id": "blue", **usual, "discovery": ["asg:tag=kubernetes.io/cluster/blue"]},
+            "green": {"id": "green", **usual, "discovery": ["asg:tag=eks:cluster-name=green"]},
+        }
+        assert "# 1 group left out: no tag names a cluster" in result.stdout
+        assert "# green: 1 group without tag evenkeel.dev/pool: evenkeel plan --auto-scaling" in result.stdout
+
+    def test_the_proposed_record_selects_the_groups(self, account: Account, aws: Aws) -> None:
+        account.create_pool()
+        record = account.file("record.json", self.records(aws.run("discover", "auto-scaling"))["blue"])
+        assert aws.invoke("--record", record, "-o", "name").stdout.splitlines() == [
+            f"eu-central-1/workers-{zone}" for zone in ZONES
+        ]
+
+    def test_groups_that_share_no_tag_are_named(self, account: Account, aws: Aws) -> None:
+        account.create("a", A, tags={"eks:cluster-name": "blue"})
+        account.create("b", A, tags={"k8s.io/cluster-autoscaler/blue": "owned"})
+        result = aws.run("discover", "auto-scaling")
+        assert result.exit_code == 2
+        assert result.stderr.splitlines()[0].startswith("blue is left out: its groups share no tag")
+
+    @pytest.mark.parametrize(("tag", "says"), [("team", "--tag is 'team': write KEY=VALUE"), ("a=b", "no cluster")])
+    def test_a_bad_tag_or_no_cluster_is_one_line(self, account: Account, aws: Aws, tag: str, says: str) -> None:
+        account.create_pool()
+        result = aws.run("discover", "auto-scaling", "--tag", tag)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.startswith(f"evenkeel: {says}")
+
+    def test_a_missing_right_is_one_line(self, aws: Aws) -> None:
+        result = aws.run("discover", "auto-scaling", key="DENIED")
+        assert result.stderr.startswith("evenkeel: missing permission autoscaling:DescribeAutoScalingGroups: ")

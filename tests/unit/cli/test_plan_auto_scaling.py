@@ -87,8 +87,8 @@ class TestFiles:
         assert skipped["reason"].startswith("2 groups: no tag names a cluster")
 
     def test_a_record_chooses_groups_by_the_tags_of_the_autoscaler(self, account: Account) -> None:
-        account.create_pool(team="a")
-        account.create("other", A, **{"evenkeel.dev/pool": "other"})
+        account.create_pool(tags={**OF_BLUE, "team": "a"})
+        account.create("other", A, pool="other")
         record = {"discovery": ["asg:tag=k8s.io/cluster-autoscaler/enabled,team=a"]}
         document = account.planned(account.groups(), record=record)
         assert [pool["name"] for pool in document["pools"]] == ["workers"]
@@ -100,7 +100,7 @@ class TestFiles:
         assert skipped["reason"] == "3 objects: flavour auto-scaling is not among the record's flavours"
 
     def test_a_group_of_several_zones_is_skipped_with_what_to_do(self, account: Account) -> None:
-        account.create("regional", A, B, **{"evenkeel.dev/pool": "workers"})
+        account.create("regional", A, B, pool="workers")
         (skipped,) = account.planned(account.groups())["skipped"]
         assert "create one group for each zone" in skipped["reason"]
 
@@ -212,7 +212,7 @@ class TestProposals:
     def test_a_managed_node_group_is_named_by_its_tag(self, account: Account) -> None:
         names = [f"eks-gpu-{zone[-1]}-8ec1b2c3" for zone in ZONES]
         for name, zone in zip(names, ZONES, strict=True):
-            account.create(name, zone, **{"eks:nodegroup-name": f"gpu-{zone[-1]}", "eks:cluster-name": "blue"})
+            account.create(name, zone, tags={"eks:nodegroup-name": f"gpu-{zone[-1]}", "eks:cluster-name": "blue"})
         (line,) = self.proposed(account)
         assert "Key=evenkeel.dev/pool,Value=gpu," in line
 
