@@ -11,6 +11,7 @@ from rich.text import Text
 
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
 from evenkeel.application.rebalancing.decisions import plan_json
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.incidents import Severity
 from evenkeel.domain.model.outcomes import Result
@@ -62,8 +63,10 @@ def _names(answer: _Json) -> Iterator[str]:
 
 
 def group_names(pools: Iterable[_Json]) -> Iterator[str]:
-    """Yield the namespace and name of each node group."""
-    yield from (f"{group['namespace']}/{group['name']}" for pool in pools for group in pool.get("groups", ()))
+    """Yield the namespace and name of each node group; of an Auto Scaling group only the name."""
+    for group in chain.from_iterable(pool.get("groups", ()) for pool in pools):
+        is_of_aws = group["flavour"] == AUTO_SCALING
+        yield group["name"] if is_of_aws else f"{group['namespace']}/{group['name']}"
 
 
 def print_answer(answer: _Json, console: Console | None = None) -> None:

@@ -99,7 +99,7 @@ class TestLive:
         command = [sys.executable, "-m", "evenkeel_cli.main", "plan", "--auto-scaling", "--region", "eu-central-1"]
         environment = {name: value for name, value in variables.items() if value is not None}
         done = subprocess.run([*command, "-o", "name"], env=environment, capture_output=True, text=True, check=True)
-        assert done.stdout.splitlines() == [f"eu-central-1/workers-{zone}" for zone in ZONES]
+        assert done.stdout.splitlines() == [f"workers-{zone}" for zone in ZONES]
 
     def test_groups_without_a_pool_get_tags_to_paste(self, account: Account, aws: Aws) -> None:
         names = [f"workers-{zone}" for zone in ZONES]
@@ -183,9 +183,7 @@ class TestDiscover:
     def test_the_proposed_record_selects_the_groups(self, account: Account, aws: Aws) -> None:
         account.create_pool()
         record = account.file("record.json", self.records(aws.run("discover", "auto-scaling"))["blue"])
-        assert aws.invoke("--record", record, "-o", "name").stdout.splitlines() == [
-            f"eu-central-1/workers-{zone}" for zone in ZONES
-        ]
+        assert aws.invoke("--record", record, "-o", "name").stdout.splitlines() == [f"workers-{zone}" for zone in ZONES]
 
     def test_groups_that_share_no_tag_are_named(self, account: Account, aws: Aws) -> None:
         account.create("a", A, tags={"eks:cluster-name": "blue"})

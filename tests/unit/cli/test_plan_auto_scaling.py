@@ -75,7 +75,7 @@ class TestFiles:
         account.create_pool()
         text = json.dumps(account.groups(), default=datetime.isoformat)
         result = CliRunner().invoke(app, ["plan", "-f", "-", "-o", "name"], input=text, catch_exceptions=False)
-        assert result.stdout.splitlines() == [f"eu-central-1/workers-{zone}" for zone in ZONES]
+        assert result.stdout.splitlines() == [f"workers-{zone}" for zone in ZONES]
 
     def test_groups_of_other_programs_are_counted_in_one_line(self, account: Account) -> None:
         account.create_pool()

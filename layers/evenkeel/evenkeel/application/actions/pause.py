@@ -180,8 +180,8 @@ def restore(call: Call, fields: RestoreFields) -> Answer:
     waits = pool is not None and stored.control.is_paused(call.now)
     annotations = in_words("annotations", stored.record.flavours[0])
     return {
-        "message": f"{call.cluster}: {scope} gets its bounds from before Evenkeel back and loses its {annotations}; "
-        f"then {end}. Ask for its status to see it done; asking twice does no harm"
+        "message": f"{call.cluster}: {scope} gets its bounds from before Evenkeel back and loses Evenkeel's "
+        f"{annotations}; then {end}. Ask for its status to see it done; asking twice does no harm"
         + (". The cluster is in dry run: a restore is written all the same" if is_dry else "")
         + (". The cluster is paused: that happens once it is resumed" if waits else "")
     }
