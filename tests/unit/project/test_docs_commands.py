@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.validation import ConfigError
-from evenkeel_cli import live, stack_client
+from evenkeel_cli import auto_scaling, live, stack_client
 from evenkeel_cli import main as cli
 from tests.builders import group, key
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, register
@@ -169,6 +170,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(live, "observe", lambda *_: (FakeCluster(outage()).observe(), lambda found: found))
+    monkeypatch.setattr(auto_scaling, "own_session", lambda _: SimpleNamespace(region_name="eu-central-1"))
+    monkeypatch.setattr(auto_scaling, "observe", lambda *_: FakeCluster(outage()).observe())
     return tmp_path
 
 
