@@ -89,7 +89,7 @@ def own_session(role_arn: str | None) -> Any:
             return aws
         answer = aws.client("sts", config=_CONFIG).assume_role(RoleArn=role_arn, RoleSessionName="evenkeel")
     except (*AWS_ERRORS, ValueError) as error:
-        fault = service_error(error, "sts", "sts:AssumeRole", f" for {role_arn}") or CannotAskError(
+        fault = service_error(error, "AWS", "sts:AssumeRole", f" for {role_arn}") or CannotAskError(
             f"role {role_arn}: {error}"
         )
         raise fault from None
@@ -125,8 +125,8 @@ def observe(policy: ClusterFile, state: ClusterState, aws: Any) -> Observation:
     groups = Reader(aws, "autoscaling")
     api = _Groups(
         f"Auto Scaling in {aws.region_name}",
-        auto_scaling=groups,
-        digests=groups,
+        auto_scaling=lambda: groups,
+        digests=lambda: groups,
         eks=lambda: Reader(aws, "eks"),
         node_groups=RotationCache(_MOST_NODE_GROUPS, clock.now),
         clock=clock,

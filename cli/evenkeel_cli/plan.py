@@ -12,6 +12,7 @@ from evenkeel.adapters.kubernetes.objects import Object
 from evenkeel.application.errors import NoMachineApiError
 from evenkeel.application.rebalancing.decisions import plan_json
 from evenkeel.application.rebalancing.plan import SeePods, with_pods
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.states import ClusterState
@@ -118,7 +119,8 @@ def _advice(
     if target.region is not None:
         return (), (f"no Auto Scaling group of a cluster in {target.region} of this account: {_NO_GROUP}",)
     kinds = (kind for flavour in flavours_of(policy.flavours) for kind in flavour.scalables)
-    sought = ", ".join(f"{kind.plural}.{kind.group}" for kind in kinds)
+    of_aws = ["AutoScalingGroups of AWS"] if texts and AUTO_SCALING in policy.flavours else []
+    sought = ", ".join([*(f"{kind.plural}.{kind.group}" for kind in kinds), *of_aws])
     where = f"context {target.context}" if target.context else target.kubeconfig or "the files"
     if policy.namespaces:
         named = f"namespace {', '.join(policy.namespaces)} of {where}"

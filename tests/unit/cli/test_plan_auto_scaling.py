@@ -4,13 +4,16 @@ import json
 import re
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from evenkeel_cli import auto_scaling
 from evenkeel_cli.aws_documents import AwsDocuments, is_answer
 from evenkeel_cli.main import app
 from sandbox.kube.cloud import subnet_in
@@ -262,3 +265,46 @@ def test_nodes_of_aws_lead_to_their_auto_scaling_groups(tmp_path: Path) -> None:
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node]}))
     result = invoke("plan", "-f", str(file))
     assert result.stdout.splitlines()[-1] == "evenkeel plan --auto-scaling --region eu-central-1"
+
+    def test_files_without_a_group_say_what_was_looked_for(self, account: Account) -> None:
+        result = account.plan({"AutoScalingGroups": []})
+        assert result.exit_code == 4
+        assert result.stdout.rstrip().endswith("AutoScalingGroups of AWS: name the API server or file that has them")
+
+
+class TestRole:
+    ROLE = "arn:aws:iam::210987654321:role/plan"
+
+    @staticmethod
+    def session(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+        """Let a caller with credentials get this answer, or this error, of STS."""
+
+        def assume_role(**request: Any) -> Any:
+            assert request == {"RoleArn": TestRole.ROLE, "RoleSessionName": "evenkeel"}
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        own = SimpleNamespace(
+            region_name="eu-central-1",
+            get_credentials=lambda: "some",
+            client=lambda *_, **__: SimpleNamespace(assume_role=assume_role),
+        )
+        monkeypatch.setattr(auto_scaling, "session", lambda: own)
+
+    def test_a_role_reads_with_its_own_credentials(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        keys = {"AccessKeyId": "ASIA", "SecretAccessKey": "secret", "SessionToken": "token"}
+        self.session(monkeypatch, {"Credentials": keys})
+        found = auto_scaling.own_session(self.ROLE)
+        used = found.get_credentials()
+        assert (used.access_key, used.secret_key, used.token) == ("ASIA", "secret", "token")
+        assert found.region_name == "eu-central-1"
+
+    def test_a_role_that_may_not_be_assumed_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        fault = {"Error": {"Code": "AccessDenied", "Message": "User: me is not authorized"}}
+        self.session(monkeypatch, ClientError(fault, "AssumeRole"))
+        result = invoke("plan", "--auto-scaling", "--role-arn", self.ROLE)
+        assert (result.exit_code, result.stderr) == (
+            1,
+            f"evenkeel: missing permission sts:AssumeRole for {self.ROLE}: User: me is not authorized\n",
+        )
