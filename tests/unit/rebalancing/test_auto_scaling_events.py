@@ -10,12 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenkeel.adapters.auto_scaling.read import read_groups
 from evenkeel.adapters.aws.inbound import read_event
 from evenkeel.adapters.aws.session import USER_AGENT, open_session
 from evenkeel.application.rebalancing.events import EventOutcome, EventResult, Failure, Ignored, Report
 from evenkeel.application.rebalancing.failure import RUNS_APART, RecordFailure
-from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.failures import FailureClass, classify
 from evenkeel.domain.model.groups import GroupKey
+from sandbox.auto_scaling.activities import refuse
+from sandbox.auto_scaling.api import AutoScaling
+from sandbox.auto_scaling.clock import VirtualClock
+from sandbox.kube.cloud import Cloud
 from tests.fakes import FakeClock, FakeQueue, InMemoryStore, adopt, register
 
 EVENTS = Path(__file__).resolve().parents[3] / "events"
@@ -170,6 +175,47 @@ def test_a_storm_of_changes_requests_one_run_per_interval(stack: Stack) -> None:
         given = event("terminate", id=f"event-{second}", time=stack.clock.at.isoformat())
         stack.hear(given)
     assert 1 <= len(stack.requested) <= 120 / RUNS_APART.total_seconds() + 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("stock", FailureClass.CAPACITY),
+        ("type", FailureClass.CAPACITY),
+        ("quota", FailureClass.QUOTA),
+        ("configuration", FailureClass.CONFIGURATION),
+        ("key", FailureClass.CONFIGURATION),
+        ("security group", FailureClass.CONFIGURATION),
+    ],
+)
+def test_an_event_has_the_class_that_a_check_reads_of_its_activity(kind: str, expected: FailureClass) -> None:
+    zone = f"{REGION}a"
+    cloud = Cloud(zones=[zone])
+    api = AutoScaling(cloud, clock=VirtualClock(NOON - timedelta(minutes=1)))
+    events: list[dict[str, Any]] = []
+    api.log.listeners.append(events.append)
+    if kind == "stock":
+        cloud.exhaust_zone(zone)
+    else:
+        refuse(cloud, zone, kind)
+    template = {"LaunchTemplateName": "web", "Version": "1"}
+    sizes = {"MinSize": 0, "MaxSize": 3, "DesiredCapacity": 1}
+    tag = {"Key": "evenkeel.dev/pool", "Value": "workers", "PropagateAtLaunch": False}
+    api.create_auto_scaling_group(
+        AutoScalingGroupName=GROUP, AvailabilityZones=[zone], LaunchTemplate=template, Tags=[tag], **sizes
+    )
+    api.clock.run(timedelta(minutes=1))
+    stack = Stack()
+    stack.add("prod", [GROUP])
+    refused = next(one for one in events if one["detail-type"] == "EC2 Instance Launch Unsuccessful")
+    stack.hear(refused)
+    groups = api.describe_auto_scaling_groups(AutoScalingGroupNames=[GROUP])["AutoScalingGroups"]
+    activities = api.describe_scaling_activities(AutoScalingGroupName=GROUP)["Activities"]
+    record = stack.store.load("prod").record
+    (member,), _ = read_groups(groups, record, api.clock.now, {GROUP: activities}, [])
+    (failed,) = [machine.failure for machine in member.group.machines or () if machine.failure]
+    assert stack.store.load("prod").state.groups[member.group.key].failure_class is expected
+    assert classify(failed.code, failed.message) is expected
 
 
 ACCOUNTS = ("", OURS, THEIRS, "333333333333")
