@@ -28,7 +28,7 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.similarity import IGNORED_LABELS, Similarity
 from evenkeel.domain.model.templates import NodeTemplate
-from evenkeel.domain.model.values import printable
+from evenkeel.domain.model.values import printable, quote
 from evenkeel.texts.english import in_words
 from evenkeel.texts.pool_numbers import object_text
 
@@ -126,7 +126,7 @@ def propose_marks(groups: Iterable[NodeGroup], planned: Plan, similarity: Simila
     for id, in_pool in sorted(pools.items(), key=lambda entry: (-len(entry[1]), entry[0])):
         if not (others := [group for group in in_pool if group.key not in pooled]):
             continue
-        if faults := [fault for group in others if (fault := _fault(group, in_pool)) is not None]:
+        if faults := [fault for group in others if (fault := _fault(group, id.name, in_pool)) is not None]:
             missing += faults
             continue
         marks = _marks(id.name, in_pool, others)
@@ -314,7 +314,7 @@ def _stem(group: NodeGroup) -> str:
     return re.sub(r"(^|[-.])z?[0-9]{1,3}$", "", name) or "workers"
 
 
-def _fault(group: NodeGroup, pool: Sequence[NodeGroup]) -> str | None:
+def _fault(group: NodeGroup, name: str, pool: Sequence[NodeGroup]) -> str | None:
     """Return why there is no proposal for a group's pool, and what to do; None: this group has all that it needs."""
     namespace, owner = group.key.namespace, group.owner.numbers
     faults = (*group.unreadable.faults, *group.template.faults)
@@ -329,8 +329,8 @@ def _fault(group: NodeGroup, pool: Sequence[NodeGroup]) -> str | None:
     if _zone(group) is None or is_mixed:
         return _lacks(group, f"its zone is unknown: set label {ZONE_LABEL}")
     if group.key.flavour == AUTO_SCALING:
-        is_plain = _OF_WORDS.fullmatch(group.key.name) is not None
-        return None if is_plain else _lacks(group, f"its name is no word of a shell: set label {POOL_LABEL}")
+        unusable = next((text for text in (group.key.name, name) if _OF_WORDS.fullmatch(text) is None), None)
+        return unusable and _lacks(group, f"{quote(unusable)} is no word of a shell: set label {POOL_LABEL}")
     if not all(_NAME.fullmatch(name) for name in (group.key.name, namespace or "none")):
         return _lacks(group, "no name of Kubernetes")
     return None

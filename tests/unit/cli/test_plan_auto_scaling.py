@@ -245,7 +245,15 @@ class TestProposals:
             account.create(f"my workers, {zone}", zone)
         result = account.plan(account.groups())
         assert self.proposed(account) == []
-        assert f"Auto Scaling group my workers, {A}: its name is no word of a shell: set tag" in result.stdout
+        assert f"Auto Scaling group my workers, {A}: 'my workers, {A}' is no word of a shell: set tag" in result.stdout
+
+    @pytest.mark.parametrize("key", ["eks:nodegroup-name", "evenkeel.dev/pool"])
+    def test_a_value_of_a_tag_never_becomes_a_command(self, account: Account, key: str) -> None:
+        for zone in ZONES:
+            tags = {**OF_BLUE, **({key: 'x"; rm -r ~; "'} if zone == A or key.startswith("eks:") else {})}
+            account.create(f"workers-{zone}", zone, tags=tags)
+        result = account.plan(account.groups())
+        assert not [line for line in result.stdout.splitlines() if line.startswith("for ") and "rm -r" in line]
 
 
 def test_a_role_goes_with_auto_scaling() -> None:
