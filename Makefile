@@ -55,7 +55,7 @@ installed = while sleep 10 >/dev/null && kill -0 $$$$ 2>/dev/null; do \
 demo: setup ## simulate a zone outage without and with Evenkeel, side by side (25 seconds)
 	@$(call waiting,$(BIN)/python -m sandbox.demo)
 
-demo-all: setup ## the same outage on Gardener, HyperShift, Cluster API, and a cluster without an autoscaler (a minute)
+demo-all: setup ## the same outage on Gardener, HyperShift, Cluster API, EKS, and a cluster without an autoscaler (a minute)
 	@$(call waiting,$(BIN)/python -m sandbox.demo all)
 
 # Keep the order of the files. By default, xdist sorts them by their number of tests, so files with one long test run last and
@@ -77,6 +77,7 @@ check: setup .venv-sam/.ready ## linters, types, import rules, template (ten sec
 	$(BIN)/mypy --strict layers/evenkeel cli
 	$(BIN)/lint-imports
 	.venv-sam/bin/sam validate --lint --template template.yaml --region $(AWS_DEFAULT_REGION)
+	.venv-sam/bin/cfn-lint deploy/auto-scaling/account.yaml
 
 # The Python version of Lambda, on PATH or from pyenv. A version manager's shim may be on PATH and not run, so each one is tried.
 PYTHON313 = $(shell for p in python3.13 "$${HOME:-/}"/.pyenv/versions/3.13*/bin/python3.13; do \

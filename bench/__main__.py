@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench import bill, pages, planning, rows, simulated, stack, stored, workload_view, worlds
+from bench import auto_scaling, bill, pages, planning, rows, simulated, stack, stored, workload_view, worlds
 
 BENCHES: dict[str, Callable[..., rows.Rows]] = {
     bench.__name__: bench
@@ -26,6 +26,9 @@ BENCHES: dict[str, Callable[..., rows.Rows]] = {
         simulated.shrink,
         workload_view.workload_view,
         stack.quiet_check,
+        auto_scaling.auto_scaling_check,
+        auto_scaling.auto_scaling_accounts,
+        auto_scaling.auto_scaling_failure,
         stored.status_of_all,
         pages.pages,
         stored.readiness_of_all,

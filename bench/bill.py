@@ -191,6 +191,17 @@ class Stack:
         """Return the cost of checks, runs and egress, with the cluster's share of the stack's own costs."""
         return self.quiet() + self.runs() + self.fixed() + self.egress()
 
+    def auto_scaling(self) -> float:
+        """Return the sum for a cluster of Auto Scaling groups in an account of its own, at most.
+
+        The reads of these groups are in addition to those of an API server, which it does not have. AWS bills no
+        traffic to its own APIs in the Region.
+        """
+        quick = f"quick auto-scaling {self.groups}"
+        clients = self.figures[f"{quick} 1000 accounts"]["cpu_ms"] - self.figures[quick]["cpu_ms"]
+        cpu = self._sum(lambda check: self.figures[f"{check} auto-scaling {self.groups}"]["cpu_ms"] + clients) / 1000
+        return self.sum() - self.egress() + MINUTES * cpu * GB_PER_PROCESSOR * GB_SECOND
+
     def nat(self) -> float:
         """Return the NAT gateway's cost, where functions are in a VPC without endpoints; its hours are shared."""
         return MINUTES * (self.wire("out") + self.wire("in")) * NAT + 730 * NAT_HOUR / self.clusters
@@ -281,6 +292,7 @@ _ROWS = (
     ("the stack's own, shared", Stack.fixed),
     ("**sum**", Stack.sum),
     ("**sum, events proven**", lambda stack: replace(stack, rests=True).sum()),
+    ("**sum, Auto Scaling groups, at most**", Stack.auto_scaling),
     ("*NAT, in addition*", Stack.nat),
     ("*a kubeconfig's secret, in addition*", Stack.secret),
 )

@@ -141,8 +141,15 @@ def request_of(deployment: Deployment, service: str, operation: str, params: Map
         case "events":
             (bus,) = {entry["EventBusName"] for entry in params["Entries"]}
             return Request(action, arn.format("events", f"event-bus/{bus}"))
+        case "eks" if operation == "DescribeNodegroup":
+            name = f"nodegroup/{params['clusterName']}/{params['nodegroupName']}/0a1b2c3d"
+            return Request(action, arn.format("eks", name))
         case "eks":
             return Request(action, arn.format("eks", f"cluster/{params['name']}"))
+        case "autoscaling" if operation.startswith("Describe"):
+            return Request(action, "*")
+        case "autoscaling":
+            return _write_of_auto_scaling_group(action, arn, params)
         case "s3":
             return Request(action, f"arn:aws:s3:::{params['Bucket']}/{params['Key']}")
         case "ec2" if operation == "DescribeAvailabilityZones":
@@ -161,6 +168,21 @@ def request_of(deployment: Deployment, service: str, operation: str, params: Map
                 keys["sts:IdentityTokenAudience"] = tuple(params["Audience"])
             return Request(action, "*", keys)
     return _unknown(f"service {service}")
+
+
+def _write_of_auto_scaling_group(action: str, arn: str, params: Mapping[str, Any]) -> Request:
+    """Return the request of a write to a group with the tag of a pool. The call may name only its instance."""
+    tags = params.get("Tags", ())
+    name = params.get("AutoScalingGroupName") or next((tag["ResourceId"] for tag in tags), "group-of-the-instance")
+    keys = {
+        f"autoscaling:{field}": (str(params[field]),)
+        for field in ("MinSize", "MaxSize", "LaunchConfigurationName")
+        if field in params
+    }
+    if tags:
+        keys["aws:TagKeys"] = tuple(tag["Key"] for tag in tags)
+    keys["aws:ResourceTag/evenkeel.dev/pool"] = ("workers",)
+    return Request(action, arn.format("autoscaling", f"autoScalingGroup:0a1b2c3d:autoScalingGroupName/{name}"), keys)
 
 
 def attributes(params: Mapping[str, Any]) -> tuple[str, ...]:

@@ -204,7 +204,7 @@ class InMemoryStore:
         self._items[record.id][CONTROL] = Stored(text=controls.text, version=controls.next_version)
         self._due[record.id] = meta.text
         self._rests.pop(record.id, None)
-        self._names |= {(name, record.id) for name in record.names}
+        self._names |= {(name, record.id) for name in record.listed_names}
 
     def save_control(self, cluster: str, control: ControlRecord, versions: Versions) -> None:
         self._write(CONTROL)

@@ -1,4 +1,4 @@
-"""Plays the demo with two clusters side by side; with the argument `all`, the demo with four kinds of clusters."""
+"""Plays the demo with two clusters side by side; with the argument `all`, the demo with five kinds of clusters."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ def main() -> NoReturn:
     try:
         print("Starting clusters, AWS endpoints and Evenkeel's functions (about 3 seconds)", flush=True)
         if sys.argv[1:] == ["all"]:
-            from sandbox.demo.four_clusters import main as play
+            from sandbox.demo.five_clusters import main as play
         else:
             from sandbox.demo.side_by_side import main as play
         from sandbox.demo.stage import open_console

@@ -227,10 +227,19 @@ class Stage(AbstractContextManager["Stage"]):
         kubeconfig = json.dumps(cluster.api.kubeconfig("evenkeel"))
         self.deployment.aws.client("secretsmanager").create_secret(Name=secret, SecretString=kubeconfig)
         access = {"kind": "kubeconfig", "secret": secret}
-        record = {"flavours": [cluster.flavour], "access": access, "dry_run": False, **self.kinds[name].record}
+        self.register(
+            name, {"flavours": [cluster.flavour], "access": access, "dry_run": False, **self.kinds[name].record}
+        )
+
+    def register(self, name: str, record: Mapping[str, Any]) -> None:
+        """Register a cluster."""
         answer = self.operator("register", name, record=record)
         if not answer["ok"]:
             raise RuntimeError(answer["message"])
+
+    def send(self, event: Mapping[str, Any]) -> None:
+        """Deliver an event of AWS, as the rules on the default bus do."""
+        self._invoke("ProvisioningFailureFunction", event)
 
     def operator(self, action: str, cluster: str, **fields: Any) -> dict[str, Any]:
         """Invoke an operator action and return its answer."""

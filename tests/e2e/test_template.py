@@ -48,6 +48,20 @@ LOGS = {"logs:CreateLogStream", "logs:PutLogEvents"}
 OPEN_CLUSTERS = {
     "AWS::StackName/*": {SECRET},
     "arn:AWS::Partition:eks:*:AWS::AccountId:cluster/*": {"eks:DescribeCluster"},
+    "arn:AWS::Partition:eks:*:AWS::AccountId:nodegroup/*/*/*": {"eks:DescribeNodegroup"},
+}
+# EC2 Auto Scaling has no resources for these actions.
+READ_GROUPS = {
+    f"autoscaling:Describe{what}" for what in ("AutoScalingGroups", "InstanceRefreshes", "ScalingActivities")
+}
+WRITE_GROUPS = {  # all under conditions: tests/integration/test_least_privilege.py judges requests by them
+    "arn:AWS::Partition:autoscaling:*:AWS::AccountId:autoScalingGroup:*:autoScalingGroupName/*": {
+        f"autoscaling:{action}"
+        for action in (
+            *("UpdateAutoScalingGroup", "SetDesiredCapacity", "TerminateInstanceInAutoScalingGroup"),
+            *("SuspendProcesses", "ResumeProcesses", "CreateOrUpdateTags", "DeleteTags"),
+        )
+    },
 }
 
 ALLOWED: dict[str, dict[str, Set[str]]] = {
@@ -81,6 +95,7 @@ ALLOWED: dict[str, dict[str, Set[str]]] = {
         "RebalanceQueue": {*TAKE, "sqs:ChangeMessageVisibility"},
         **dict.fromkeys(("RecheckQueue", "ChecksQueue", "RebalanceDeadLetters"), SENDS),
         **OPEN_CLUSTERS,
+        **WRITE_GROUPS,
         "EventBus": {"events:PutEvents"},
         "RebalanceLogGroup": LOGS,
     },
@@ -134,9 +149,9 @@ def test_a_role_allows_exactly_what_its_function_does(role: str, tracing: str) -
         for resource in statement["Resource"]:
             granted.setdefault(resource, set()).update(as_list(statement["Action"]))
     traces = TRACES if tracing == "true" and role != "ScheduleRole" else set()
-    tokens = TOKENS if ALLOWED[role].items() >= OPEN_CLUSTERS.items() else set()
+    opens = TOKENS | READ_GROUPS if ALLOWED[role].items() >= OPEN_CLUSTERS.items() else set()
     zones = {"ec2:DescribeAvailabilityZones"} if role == "OperatorRole" else set()
-    assert granted.pop("*", set()) == traces | tokens | zones
+    assert granted.pop("*", set()) == traces | opens | zones
     assert granted == ALLOWED[role]
     assert all("*" not in action for actions in granted.values() for action in actions)
 
@@ -535,6 +550,30 @@ def test_a_key_for_tokens_is_made_on_request_and_checks_decrypt_their_own_alone(
     expected = {"RebalanceRole": [(["kms:Decrypt", "kms:Encrypt"], None)]}
     expected |= dict.fromkeys(("CheckRole", "OperatorRole", "WidgetRole"), checks)
     assert granted == (expected if wanted == "true" else {})
+
+
+def other_account() -> dict[str, Any]:
+    resources = Template(ROOT / "deploy/auto-scaling/account.yaml").resources
+    return {name: resource["Properties"] for name, resource in resources.items()}
+
+
+def test_another_accounts_roles_have_the_rights_on_groups_that_the_stack_has_in_its_own() -> None:
+    account = other_account()
+    assert "Policies" not in account["LookRole"]
+    assert all(account[name]["ManagedPolicyArns"] == [{"Ref": "ReadPolicy"}] for name in ("LookRole", "WriteRole"))
+    granted = statements([account["ReadPolicy"], *account["WriteRole"]["Policies"]])
+    own = statements(ROLES["RebalanceRole"]["Policies"])
+    about_groups = ("AutoScalingGroups", "NodeGroups")
+    assert {one["Sid"]: one for one in granted} == {one["Sid"]: one for one in own if one["Sid"].endswith(about_groups)}
+    for role in ("LookRole", "WriteRole"):
+        (trust,) = account[role]["AssumeRolePolicyDocument"]["Statement"]
+        assert trust["Condition"] == {"StringEquals": {"sts:ExternalId": {"Ref": "ExternalId"}}}
+
+
+def test_another_account_sends_the_events_that_the_stack_receives() -> None:
+    own = FUNCTIONS["ProvisioningFailureFunction"].events
+    patterns = [own[name]["Properties"]["Pattern"] for name in ("AutoScalingGroup", "AutoScalingGroupCalled")]
+    assert other_account()["SendEvents"]["EventPattern"] == {"$or": patterns}
 
 
 def test_the_shipped_policies_hold_nothing_but_invoking_and_finding_the_function() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import pages, rows, stack, stored, workload_view
+from bench import auto_scaling, pages, rows, stack, stored, workload_view
 from bench.__main__ import BENCHES, main, options_of
 from bench.planning import one_by_one
 from evenkeel.adapters.page.render import document
@@ -56,6 +56,18 @@ def test_a_quiet_check_is_measured_with_connections_kept_and_new() -> None:
     assert found["traffic quick kept 3"]["requests"] < found["traffic full kept 3"]["requests"]
     assert found["traffic full kept 3"]["requests"] < found["traffic full met anew 3"]["requests"]
     assert found["quick kept 3 2"]["cpu_ms"][0] > 0
+
+
+def test_a_quiet_check_of_auto_scaling_groups_reads_a_hundred_groups_with_a_call() -> None:
+    found = figures(auto_scaling.auto_scaling_check(groups=(3, 120), rounds=1))
+    assert {name: row["calls"] for name, row in found.items()} == {
+        f"{kind} auto-scaling {groups}": [calls] for kind in ("full", "quick") for groups, calls in ((3, 1), (120, 2))
+    }
+
+
+def test_a_check_in_each_of_many_accounts_is_a_call_a_minute_and_none_is_throttled() -> None:
+    found = figures(auto_scaling.auto_scaling_accounts(accounts=4, groups=3, minutes=2))
+    assert found["quick auto-scaling 3 4 accounts"]["calls"] == [1, 1]
 
 
 def test_status_of_all_is_four_queries_and_folds_the_incident_that_clusters_share() -> None:

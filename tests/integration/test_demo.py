@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sandbox.demo import four_clusters, side_by_side
+from sandbox.demo import five_clusters, side_by_side
 from sandbox.demo.stage import POOL, Act, Stage
 from sandbox.template import ROOT
 
@@ -59,15 +59,15 @@ def test_with_evenkeel_pods_wait_shorter_and_the_pool_keeps_its_maximum() -> Non
     assert max(map(len, output.splitlines())) <= 80
 
 
-def test_four_clusters_keep_their_maximum_and_run_their_pods() -> None:
-    demo, output = _played(four_clusters.FourClusters, four_clusters.ACTS, four_clusters.MINUTES)
-    assert set(demo.sides) == set(four_clusters.KINDS)
+def test_five_clusters_keep_their_maximum_and_run_their_pods() -> None:
+    demo, output = _played(five_clusters.FiveClusters, five_clusters.ACTS, five_clusters.MINUTES)
+    assert set(demo.sides) == {*five_clusters.KINDS, five_clusters.EKS}
     for name, side in demo.sides.items():
         assert side.pending() == 0, name
         assert POOL.minimum <= side.most <= POOL.maximum, name
         assert side.patches() > 0, name
     assert "evenkeel.dev/pool-max is 'many'" in output
-    assert output.count("PoolMaximum kept") == len(four_clusters.KINDS)
+    assert output.count("PoolMaximum kept") == len(five_clusters.KINDS) + 1
 
 
 @pytest.mark.parametrize("lines", [0, 1, 3])

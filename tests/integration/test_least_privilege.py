@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,9 +16,11 @@ from evenkeel.bootstrap import SystemClock, use_clock
 from evenkeel_cli.stack_client import _FUNCTIONS
 from sandbox.admission import FILE, AdmissionWatch
 from sandbox.aws import AwsEndpoints, Deployment
+from sandbox.demo.node_groups import EksCluster
 from sandbox.kube.access import Rule
-from sandbox.kube.world import World
+from sandbox.kube.world import Pool, World
 from sandbox.permissions import Permissions, Recorded, Request, request_of, requests_of
+from sandbox.triggers import Triggers
 from tests.fakes import FakeClock
 from tests.integration import staging
 from tests.integration.staging import EVENTS, put_kubeconfig
@@ -314,8 +317,97 @@ def test_secrets_of_another_stack_are_not_read(deployment: Deployment) -> None:
         assert not allowed(Request("eks:DescribeCluster", "arn:aws:eks:eu-central-1:210987654321:cluster/blue"))
 
 
-OWN, DOMAIN = "evenkeel:https://api.blue.example:6443", "evenkeel:prod"
 LOOKING = ["CheckFunction", "AdminFunction", "WidgetFunction"]
+OF_POOL = "aws:ResourceTag/evenkeel.dev/pool"
+BOUNDS = {"AutoScalingGroupName": "workers-a", "MinSize": 1, "MaxSize": 3}
+
+
+@pytest.mark.parametrize(
+    ("operation", "params", "allowed"),
+    [
+        ("UpdateAutoScalingGroup", BOUNDS, True),
+        ("UpdateAutoScalingGroup", {"AutoScalingGroupName": "workers-a", "MinSize": 1}, True),
+        ("UpdateAutoScalingGroup", {"AutoScalingGroupName": "workers-a", "MaxSize": 3}, False),
+        ("UpdateAutoScalingGroup", {**BOUNDS, "LaunchConfigurationName": "other"}, False),
+        ("SetDesiredCapacity", {"AutoScalingGroupName": "workers-a", "DesiredCapacity": 2}, True),
+        ("TerminateInstanceInAutoScalingGroup", {"InstanceId": "i-1", "ShouldDecrementDesiredCapacity": True}, True),
+        ("CreateOrUpdateTags", {"Tags": [{"ResourceId": "workers-a", "Key": "evenkeel.dev/decision"}]}, True),
+        ("DeleteTags", {"Tags": [{"ResourceId": "workers-a", "Key": "evenkeel.dev/adopted-bounds"}]}, True),
+        ("CreateOrUpdateTags", {"Tags": [{"ResourceId": "workers-a", "Key": "evenkeel.dev/pool"}]}, False),
+        ("CreateOrUpdateTags", {"Tags": [{"ResourceId": "workers-a", "Key": "team"}]}, False),
+        ("DeleteAutoScalingGroup", {"AutoScalingGroupName": "workers-a"}, False),
+        ("StartInstanceRefresh", {"AutoScalingGroupName": "workers-a"}, False),
+    ],
+)
+def test_only_the_worker_writes_auto_scaling_groups_and_only_those_of_a_pool(
+    aws: AwsEndpoints, deployment: Deployment, operation: str, params: dict[str, Any], allowed: bool
+) -> None:
+    request = request_of(deployment, "autoscaling", operation, params)
+    without_tag = replace(request, keys={key: value for key, value in request.keys.items() if key != OF_POOL})
+    foreign = replace(request, resource=request.resource.replace(aws.account, "210987654321"))
+    permissions = {name: Permissions(deployment, name) for name in ("RebalanceFunction", *LOOKING)}
+    assert permissions["RebalanceFunction"].allows(request) is allowed
+    assert not permissions["RebalanceFunction"].allows(without_tag)
+    assert not permissions["RebalanceFunction"].allows(foreign)
+    assert not any(permissions[name].allows(request) for name in LOOKING)
+
+
+def test_an_outage_of_an_eks_cluster_its_recovery_and_leaving_need_nothing_beyond_the_roles(
+    deployment: Deployment, functions: Recorded
+) -> None:
+    clock = FakeClock(datetime.now(UTC))
+    use_clock(clock)
+    triggers = Triggers(deployment, functions)
+    with EksCluster("eks", Pool(name="workers", minimum=3, maximum=12), clock.now()) as cluster:
+        access = {"kind": "auto-scaling", "region": "eu-central-1"}
+        level = {"level": "converge", "converge": {"blind": True}}
+        record = {"access": access, "autoscaler": "none", "dry_run": False, **level}
+        functions("AdminFunction", {"action": "register", "cluster": "eks", "record": record})
+
+        def pass_minutes(minutes: float) -> None:
+            for loop in range(round(minutes * 6)):
+                clock.sleep(10)
+                for event in cluster.step(clock.now()):
+                    functions("ProvisioningFailureFunction", event)
+                if loop % 6 == 0:
+                    triggers.tick(clock.now())
+                triggers.poll()
+
+        pass_minutes(1)
+        cluster.cloud.exhaust_zone(ZONE)
+        functions("AdminFunction", {"action": "scale-up", "cluster": "eks", "pool": "workers", "nodes": 6})
+        pass_minutes(8)
+        cluster.cloud.restore_zone(ZONE)
+        pass_minutes(12)
+        assert [view.running for view in cluster.groups()] == [3, 3, 3]
+        functions("AdminFunction", {"action": "restore", "cluster": "eks"})
+        pass_minutes(2)
+        sent = {request.action for request in functions.sent["RebalanceFunction"]}
+        assert sent >= {
+            *("autoscaling:UpdateAutoScalingGroup", "autoscaling:SetDesiredCapacity", "autoscaling:DeleteTags"),
+            *("autoscaling:TerminateInstanceInAutoScalingGroup", "autoscaling:ResumeProcesses"),
+        }
+        assert functions.refused() == []
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_auto_scaling_groups_are_read_unless_the_stack_leaves_them_out(aws: AwsEndpoints, wanted: bool) -> None:
+    group = {"clusterName": "blue", "nodegroupName": "workers-a"}
+    with aws.deploy(parameters={"WithAutoScaling": str(wanted).lower()}) as made:
+        reads = [request_of(made, "eks", "DescribeNodegroup", group)]
+        reads += [
+            request_of(made, "autoscaling", f"Describe{what}", {})
+            for what in ("AutoScalingGroups", "InstanceRefreshes", "ScalingActivities")
+        ]
+        for function in ("RebalanceFunction", *LOOKING):
+            assert {Permissions(made, function).allows(read) for read in reads} == {wanted}
+        write = request_of(made, "autoscaling", "UpdateAutoScalingGroup", BOUNDS)
+        assert Permissions(made, "RebalanceFunction").allows(write) is wanted
+        for function in ("ScanFunction", "ProvisioningFailureFunction", "StatusPageFunction"):
+            assert not any(Permissions(made, function).allows(request) for request in (*reads, write))
+
+
+OWN, DOMAIN = "evenkeel:https://api.blue.example:6443", "evenkeel:prod"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.servers import read_server
 from evenkeel.validation import KubernetesName, Strict
 
@@ -49,6 +50,19 @@ class AutoScalingAccess(AwsAccess):
     """Access to the EC2 Auto Scaling groups of an account and a Region, plain or behind EKS managed node groups."""
 
     kind: Literal["auto-scaling"]
+
+    @property
+    def place(self) -> str:
+        """Return the name by which events of these Auto Scaling groups find the cluster."""
+        return auto_scaling_place(self.region, self.role_arn.split(":")[4] if self.role_arn else "")
+
+
+def auto_scaling_place(region: str, account: str = "") -> str:
+    """Return the name by which the store lists clusters with Auto Scaling groups in an account and a Region.
+
+    ``account``: empty for the stack's own account, whose number a record does not have.
+    """
+    return f"{AUTO_SCALING}/{account}/{region}"
 
 
 def _server(value: object) -> str:

@@ -605,6 +605,11 @@ class ClusterRecord(ClusterPolicy):
         return value
 
     @property
+    def listed_names(self) -> tuple[str, ...]:
+        """Return the names by which events find the cluster, in addition to its id."""
+        return (*self.names, self.access.place) if isinstance(self.access, AutoScalingAccess) else self.names
+
+    @property
     def opens_trouble_after(self) -> timedelta:
         """Return how long a node may be missing, or the cluster unreachable, before an incident opens."""
         return TROUBLE_AFTER if self.trouble_after is None else timedelta(seconds=self.trouble_after)

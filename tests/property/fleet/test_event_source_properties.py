@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from evenkeel.application.fleet.scan import Scan
 from evenkeel.application.ports import sequentially
-from evenkeel.application.rebalancing.events import Failure
+from evenkeel.application.rebalancing.events import Failure, Report
 from evenkeel.domain.fleet.event_source import (
     ALERT_FOR,
     DOUBTED_FOR,
@@ -73,7 +73,7 @@ class Stack(House):
             message="no room",
             occurred_at=self.clock.at - late,
             id=f"event-{self.count}",
-            is_sign=not fails,
+            reports=Report.FAILURE if fails else Report.ARRIVAL,
         )
         self.record_failure(event)
         self.carry_out()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from evenkeel.application.errors import QueueUnavailableError, StateConflictError
 from evenkeel.application.ports import StoredCluster
-from evenkeel.application.rebalancing.events import EventOutcome, EventResult, Failure
+from evenkeel.application.rebalancing.events import EventOutcome, EventResult, Failure, Report
 from evenkeel.application.rebalancing.failure import RecordFailure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, PoolId
@@ -522,13 +522,13 @@ class TestProof:
         return event_check.proven_at if event_check else None
 
     def test_an_event_of_a_machine_in_time_is_a_proof_and_requests_no_check(self, house: House) -> None:
-        outcome = house.record_failure(failure(is_sign=True))
+        outcome = house.record_failure(failure(reports=Report.ARRIVAL))
         assert (outcome.result, self.proven_at(house)) == (EventResult.KNOWN, NOW)
         assert (house.checks(), house.group()) == ([], None)
 
     def test_of_two_clusters_with_one_name_none_is_proven(self) -> None:
         house = House(blue={"names": ("shared",)}, green={"names": ("shared",)})
-        house.record_failure(called("shared", is_sign=True))
+        house.record_failure(called("shared", reports=Report.ARRIVAL))
         assert (self.proven_at(house, "blue"), self.proven_at(house, "green")) == (None, None)
 
     @pytest.mark.parametrize(
@@ -537,11 +537,11 @@ class TestProof:
         ids=["unknown group", "no group", "late", "early"],
     )
     def test_any_other_event_is_no_proof(self, house: House, fields: dict[str, Any]) -> None:
-        house.record_failure(failure(is_sign=True, **fields))
+        house.record_failure(failure(reports=Report.ARRIVAL, **fields))
         assert self.proven_at(house) is None
 
     def test_a_storm_stores_one_proof_an_hour(self, house: House) -> None:
         for number in range(10):
             house.clock.at = NOW + number * MINUTE
-            house.record_failure(failure(id=f"event-{number}", is_sign=True, occurred_at=house.clock.at))
+            house.record_failure(failure(id=f"event-{number}", reports=Report.ARRIVAL, occurred_at=house.clock.at))
         assert self.proven_at(house) == NOW

@@ -9,6 +9,9 @@ from botocore.session import Session
 
 from evenkeel.adapters.aws_faults import UNREADABLE
 
+# AWS writes the user agent into CloudTrail's events, so that Evenkeel does not react to its own calls.
+USER_AGENT = "evenkeel"
+
 
 class _ModelsOfServices(Loader):  # type: ignore[misc]
     """Finds the model of a service by the name of its folder."""
@@ -50,6 +53,7 @@ class _Parsers(ResponseParserFactory):  # type: ignore[misc]
 def open_session() -> Session:
     """Return a session with the credentials, the region and the endpoints from the environment."""
     session = Session()
+    session.user_agent_extra = USER_AGENT
     session.register_component("data_loader", _ModelsOfServices())
     session.register_component("response_parser_factory", _Parsers())
     return session

@@ -44,6 +44,7 @@ class CloudTrailCall(EventPart):
     eventID: Id | None = None  # noqa: N815
     errorCode: ShortText | None = None  # noqa: N815
     errorMessage: str | None = None  # noqa: N815
+    userAgent: str = ""  # noqa: N815
     requestParameters: dict[str, Any] | None = None  # noqa: N815
     responseElements: dict[str, Any] | None = None  # noqa: N815
 

@@ -15,6 +15,7 @@
                        ZONE#<region>/<zone>            until when the zone is impaired, for each source
     DUE#<shard>        CLUSTER#<id>                    a copy of META, for `scan`; until when the cluster rests
     NAME#<name>        CLUSTER#<id>                    clusters whose record lists, or listed, this name
+                                                   or this place: auto-scaling/<account>/<region>
     LOOKED             <digest of a chunk>             when the clusters of this chunk were last checked
     ROLLOUT            ROLLOUT                         the last rollout in waves
     OFFERING           <provider>/<region>/<zone>/...  capacity reports of clusters
@@ -268,7 +269,7 @@ class DynamoStore:
         return cluster, stored.fault or records.registration_of(cluster, stored)
 
     def _list_names(self, record: ClusterRecord) -> None:
-        for name in filter(_can_be_listed, record.names):
+        for name in filter(_can_be_listed, record.listed_names):
             self._table.call("put_item", Item=key(f"NAME#{name}", _pk(record.id)))
 
     # ---------------------------------------------------------------- steady states and last checks

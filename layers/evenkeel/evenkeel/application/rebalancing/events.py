@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from evenkeel.access_config import auto_scaling_place
 from evenkeel.application.ports import Remaining
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.values import quote
 from evenkeel.record import ClusterRecord
 from evenkeel.state_records import ScaleRequestRecord
@@ -33,9 +35,20 @@ class Sender:
         return self.account in (record.event_accounts or (self.stack,))
 
 
+class Report(StrEnum):
+    """What an event reports about a cluster. Only a failure is stored."""
+
+    FAILURE = "failure"  # a machine could not be provisioned
+    PENDING_POD = "pending pod"  # a pod is unschedulable: the event only requests a run
+    CHANGE = "change"  # a node group has changed: the event only requests a run
+    ARRIVAL = "arrival"  # nothing: the event only shows that the events of this cluster arrive
+
+
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A provisioning failure, from any source."""
+    """A provisioning failure, from any source, or another report about a cluster."""
+
+    reports: Report = Report.FAILURE
 
     cluster: str | None = None  # Evenkeel's id of the cluster; None: only its names are known
     called: tuple[str, ...] = ()  # the cluster's names in tags and exporters; the first registered name is used
@@ -47,21 +60,31 @@ class Failure:
     message: str
     occurred_at: datetime
     id: str
-    # True: a pod is unschedulable. No machine has failed, so the event only requests a run.
-    of_pods: bool = False
-    # True: nothing has failed. The event only shows that the events of this cluster arrive.
-    is_sign: bool = False
     sender: Sender | None = None  # None: the account is not checked, as for manual input
 
     @property
     def is_of_machines(self) -> bool:
         """Return True if the event names a machine object. AWS's own events name only a cluster, and may be slow."""
-        return bool(self.namespace) and not self.of_pods
+        return bool(self.namespace) and self.reports is not Report.PENDING_POD
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Return the names by which the clusters of an Auto Scaling group's account and Region are listed.
+
+        The account is the sender's, because AWS writes it into each event. Empty: the event names no such group.
+        """
+        if self.flavour != AUTO_SCALING or self.cluster is not None:
+            return ()
+        own = (auto_scaling_place(self.namespace),)
+        if self.sender is None:
+            return own
+        of_sender = (auto_scaling_place(self.namespace, self.sender.account),)
+        return of_sender + own if self.sender.account == self.sender.stack else of_sender
 
     @property
     def cluster_name(self) -> str:
-        """Return the cluster's id; if it is unknown, the source's names for the cluster."""
-        return self.cluster or " or ".join(self.called[:3])
+        """Return the cluster's id; if it is unknown, the source's names for the cluster or its node group."""
+        return self.cluster or " or ".join(self.called[:3]) or self.name or ""
 
     @property
     def key(self) -> str:
@@ -166,7 +189,7 @@ class ReceiveEvent:
         """
         if isinstance(event, Ignored):
             return EventOutcome(EventResult.IGNORED, event.reason, kind=event.kind).answer()
-        if isinstance(event, Failure) and event.is_sign:  # to handle it twice has no effect
+        if isinstance(event, Failure) and event.reports is Report.ARRIVAL:  # to handle it twice has no effect
             return self.record_failure(event).answer()
         return self.idempotent(event.key, remaining, lambda: self._record(event).answer())
 

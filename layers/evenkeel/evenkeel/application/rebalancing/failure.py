@@ -19,10 +19,11 @@ from math import ceil
 
 from evenkeel.application.errors import BadRequestError, QueueUnavailableError, StateConflictError, UnknownClusterError
 from evenkeel.application.ports import Clock, Queue, StoredCluster
-from evenkeel.application.rebalancing.events import EventOutcome, EventResult, Failure, foreign_account
+from evenkeel.application.rebalancing.events import EventOutcome, EventResult, Failure, Report, foreign_account
 from evenkeel.application.rebalancing.ports import EventStore
 from evenkeel.domain.fleet.event_source import EventSource, after_event
 from evenkeel.domain.model.failures import classify
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import CLOCKS_AGREE, GroupKey, MachineFailure
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import quote
@@ -60,7 +61,7 @@ class RecordFailure:
             StateConflictError: other writers kept changing the same group; try again.
         """
         now = self.clock.now()
-        clusters = [failure.cluster] if failure.cluster is not None else self._clusters_called(failure)
+        failure, clusters = self._with_clusters(failure)
         if not clusters:
             return _ignored(failure, "no such cluster is registered; names of its record may list it")
         outcomes = [self._outcome(failure, cluster, now, alone=len(clusters) == 1) for cluster in clusters]
@@ -68,6 +69,29 @@ class RecordFailure:
         decisive = [outcome for outcome in outcomes if outcome.result is result]
         message = "; ".join(outcome.message for outcome in decisive)
         return EventOutcome(result, message, kind=decisive[0].kind)
+
+    def _with_clusters(self, failure: Failure) -> tuple[Failure, list[str]]:
+        """Return the clusters of an event, and the event.
+
+        An Auto Scaling group that no cluster knows may belong to a cluster of another machine API. Then only the
+        beginning of the group's name leads to the cluster, and the returned event names no group.
+        """
+        if failure.cluster is not None:
+            return failure, [failure.cluster]
+        if failure.flavour == AUTO_SCALING:
+            listed = dict.fromkeys((id, place) for place in failure.places for id in self.store.called(place))
+            if owners := [id for id, place in listed if self._knows_group(id, place, failure)]:
+                return failure, owners
+            failure = replace(failure, flavour=None, namespace="", name=None)
+        return failure, self._clusters_called(failure)
+
+    def _knows_group(self, cluster: str, place: str, failure: Failure) -> bool:
+        """Return True if the cluster's Auto Scaling groups are in this place, and the failure's is one of them."""
+        try:
+            stored = self.store.load(cluster)
+            return place in stored.record.listed_names and bool(_groups(failure, stored))
+        except (UnknownClusterError, BadRequestError, ConfigError):
+            return False
 
     def _clusters_called(self, failure: Failure) -> list[str]:
         """Return the clusters of the failure's first registered name. A cluster's id selects only this cluster."""
@@ -81,7 +105,7 @@ class RecordFailure:
     def _lists(self, cluster: str, name: str) -> bool:
         """Return True if the record lists the name now, or cannot be read. ``_outcome`` then reports the fault."""
         try:
-            return name in self.store.load(cluster).record.names
+            return name in self.store.load(cluster).record.listed_names
         except UnknownClusterError:
             return False
         except ConfigError:
@@ -104,13 +128,13 @@ class RecordFailure:
             stored = self.store.load(cluster)
             if failure.sender is not None and not failure.sender.may_speak_of(stored.record):
                 return foreign_account(f"failure event {quote(failure.id)}", cluster, failure.sender)
-            if failure.of_pods and not stored.record.demand_stage.orders:
+            if failure.reports is Report.PENDING_POD and not stored.record.demand_stage.orders:
                 message = f"{failure.id}: a pod of {cluster} waits, and demand of its record orders no nodes"
                 return EventOutcome(EventResult.KNOWN, message)
             groups = _groups(failure, stored) if alone else []
-            is_new = failure.occurred_at >= now - _LOOKED_AT_SINCE and not failure.is_sign
+            is_new = failure.occurred_at >= now - _LOOKED_AT_SINCE and failure.reports is not Report.ARRIVAL
             try:
-                if groups and not failure.is_sign:
+                if groups and failure.reports is Report.FAILURE:
                     failure_class, is_new = self._record(failure, cluster, groups, stored, now)
                     recorded = recorded or failure_class
                 is_failure = bool(recorded) if groups else is_new and failure.is_of_machines
@@ -179,7 +203,8 @@ class RecordFailure:
             self.store.save_event_check(cluster, look, stored.versions)
         if at is None:
             return
-        reason = "pods wait" if failure.of_pods else f"provisioning failure {failure.code}"
+        reasons = {Report.PENDING_POD: "pods wait", Report.CHANGE: "a node group has changed"}
+        reason = reasons.get(failure.reports, f"provisioning failure {failure.code}")
         try:
             if at <= now:
                 self.queue.request(cluster, reason, f"failure-{cluster}-{at.timestamp()}")
@@ -218,13 +243,15 @@ def _recorded_or_checked(
     """Return the result. ``recorded``: the failure's class, empty if nothing was stored."""
     if recorded:
         return EventOutcome(EventResult.RECORDED, f"{failure.id}: {recorded} failure recorded, {cluster} is checked")
-    if failure.is_sign:
+    if failure.reports is Report.ARRIVAL:
         reason = "events of its groups arrive" if known_groups else "it names no known node group"
         return EventOutcome(EventResult.KNOWN, f"{failure.id}: {reason}: no check of {cluster}")
+    if failure.reports is Report.CHANGE and is_new:
+        return EventOutcome(EventResult.LOOKED, f"{failure.id}: a node group has changed: a check of {cluster}")
     if known_groups or not is_new:
         reason = "known already, or over" if known_groups else "scans have checked since"
         return EventOutcome(EventResult.KNOWN, f"{failure.id}: {reason}: it changes nothing")
-    if failure.of_pods:
+    if failure.reports is Report.PENDING_POD:
         return EventOutcome(EventResult.LOOKED, f"{failure.id}: a pod is pending: a check of {cluster}")
     about = f" of machine {quote(failure.machine)}" if failure.machine else ""
     message = f"{failure.id}: {failure.code[:128]}{about} belongs to no known node group: a check of {cluster}"

@@ -7,7 +7,7 @@ def _on_purpose(kind: str, reason: str) -> Parser:
     return lambda event: ignored(kind, f"event: {event['detail-type']} is ignored on purpose: {reason}")
 
 
-_SPOT = _on_purpose("spot", "it takes a running node back, no machine failed to come; what replaces it may")
+_SPOT = _on_purpose("spot", "it takes a running node back; a replacement that fails is reported by its own event")
 _PRACTICE = _on_purpose("practice run", "nothing is wrong with the zone, and machines can be had there")
 
 ROWS: Rows = {

@@ -14,7 +14,7 @@ from pydantic import field_validator
 from evenkeel.adapters.aws.signals import Envelope, EventPart, Rows, ShortText, Text, ignored
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
-from evenkeel.application.rebalancing.events import Failure, InboundEvent
+from evenkeel.application.rebalancing.events import Failure, InboundEvent, Report
 from evenkeel.domain.model.failures import FailureClass, classify
 from evenkeel.domain.model.values import quote
 from evenkeel.validation import Count, KubernetesName, Moment, read_model
@@ -85,7 +85,7 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
         id=f"{detail.metadata.uid}-{detail.count or 0}" if detail.metadata.uid else envelope.id,
     )
     if (involved.apiVersion, involved.kind, detail.reason) == ("v1", "Pod", _FAILED_SCHEDULING):
-        return replace(failure, of_pods=True) if detail.clusterName else _nameless()
+        return replace(failure, reports=Report.PENDING_POD) if detail.clusterName else _nameless()
     flavour = _FLAVOUR_OF.get(involved.apiVersion.partition("/")[0])
     about_machines = involved.kind in ("MachineSet", "MachineDeployment") or involved.kind.endswith("Machine")
     if flavour is None or not about_machines:
@@ -94,7 +94,9 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
     if detail.type != "Warning" or detail.reason not in REASONS:
         name = _scalable(flavour, involved)
         if detail.clusterName and name is not None:
-            return replace(failure, is_sign=True, flavour=flavour.name, namespace=involved.namespace, name=name)
+            return replace(
+                failure, reports=Report.ARRIVAL, flavour=flavour.name, namespace=involved.namespace, name=name
+            )
         subject = f"{detail.type} {detail.reason}"
         return ignored("no failure", f"kubernetes event: {quote(subject)} reports no failed machine")
     if not detail.clusterName:

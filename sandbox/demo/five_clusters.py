@@ -1,20 +1,23 @@
-"""`make demo-all`: four kinds of clusters in one zone outage.
+"""`make demo-all`: five kinds of clusters in one zone outage.
 
 Two clusters are as their own tools create them, without an object of Evenkeel. In each, the controllers of its owners
-run too and restore their own fields. The last cluster has pods and no autoscaler: Evenkeel adds nodes for pending pods
-and removes unneeded nodes.
+run too and restore their own fields. Another cluster has pods and no autoscaler: Evenkeel adds nodes for pending pods
+and removes unneeded nodes. The last cluster is on EKS: Evenkeel reaches only its Auto Scaling groups.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Self
 
 from rich.console import Console
 from rich.text import Text
 
+from sandbox.demo.node_groups import EksCluster, EksSide
 from sandbox.demo.stage import HEADING, LEGEND, NEXT, POOL, SHARE, TIMING, UNNEEDED, Act, Kind, Stage
 from sandbox.kube.controllers.objects import USERS_POOL_LABEL
 from sandbox.kube.controllers.shoots import OPERATION, SHOOTS
+from sandbox.kube.world import REGION
 
 SPEED = 22  # simulated seconds in a second
 MINUTES = 17.5  # simulated length of the demo
@@ -54,11 +57,33 @@ KINDS = {
 }
 
 
-class FourClusters(Stage):
+EKS = "eks"
+_DESCRIPTIONS = {name: kind.description for name, kind in KINDS.items()} | {
+    EKS: "EKS: a managed node group for each zone, and no autoscaler; an operator requests nodes"
+}
+
+
+class FiveClusters(Stage):
     """The stage with a cluster of each kind."""
 
     def __init__(self, console: Console, speed: float = SPEED) -> None:
         super().__init__(KINDS, console, speed)
+        self.eks = EksCluster(EKS, POOL, self.clock.now())
+        self.eks_side = EksSide(self.eks, pods=POOL.minimum)
+        self.sides[EKS] = self.eks_side
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._stack.enter_context(self.eks)
+        access = {"kind": "auto-scaling", "region": REGION}
+        level = {"level": "converge", "converge": {"blind": True}}
+        self.register(EKS, {"access": access, "autoscaler": "none", "dry_run": False, **level})
+        return self
+
+    def _step(self) -> None:
+        for event in self.eks.step(self.clock.now()):
+            self.send(event)
+        super()._step()
 
     def print_heading(self) -> None:
         """Print the headings of the columns."""
@@ -78,7 +103,7 @@ class FourClusters(Stage):
         for name, side in self.sides.items():
             waited, nodes, patches, maximum = side.texts()
             self.print_row("", Text(self.operator("status", name)["message"], "bold"))
-            self.print_row("  ", Text(KINDS[name].description))
+            self.print_row("  ", Text(_DESCRIPTIONS[name]))
             self.print_row("  ", Text(f"pods waited {waited}; nodes {nodes}; patches {patches}; PoolMaximum {maximum}"))
         self.print_row("\nnext, read-only: ", Text(NEXT))
 
@@ -88,6 +113,11 @@ class FourClusters(Stage):
         """Set the number of pods of clusters, each of which needs a node."""
         for name, number in pods.items():
             self.world.set_demand(name.replace("_", "-"), POOL.name, number)
+
+    def request_nodes(self, nodes: int) -> None:
+        """Request nodes for the EKS cluster, as an operator does."""
+        self.eks_side.pods += nodes
+        self.operator("scale-up", EKS, pool=POOL.name, nodes=nodes)
 
     def deploy(self) -> None:
         """Create a Deployment, of whose pods three fit on a node, and a budget that allows one disruption."""
@@ -127,16 +157,22 @@ _BOUND = SHARE + 2  # pods that only one zone can serve
 ACTS = (
     Act(
         0,
-        f"Four clusters, each with at most {SHARE} nodes per zone. A Worker, NodePools or annotations set the limit. "
-        "The first two have no settings for Evenkeel. The last has pods and no autoscaler. Evenkeel starts now. "
+        f"Five clusters, each with at most {SHARE} nodes per zone. A Worker, NodePools or annotations set the limit. "
+        "The first two have no settings for Evenkeel. self-managed has pods and no autoscaler; eks has tags on its "
+        "Auto Scaling groups, and Evenkeel cannot reach its API server. Evenkeel starts now. "
         f"{LEGEND}",
-        (FourClusters.deploy,),
+        (FiveClusters.deploy,),
     ),
     Act(
         1,
         "More load in gardener-plain and cluster-api, for any zone. In self-managed, a Deployment grows from "
-        f"{_PODS[0]} to {_PODS[1]} pods. Three fit on a node, and only Evenkeel adds nodes there.",
-        (lambda demo: demo.want(gardener_plain=9, cluster_api=6), lambda demo: demo.scale(_PODS[1])),
+        f"{_PODS[0]} to {_PODS[1]} pods. Three fit on a node, and only Evenkeel adds nodes there. In eks, an operator "
+        "requests three nodes.",
+        (
+            lambda demo: demo.want(gardener_plain=9, cluster_api=6),
+            lambda demo: demo.scale(_PODS[1]),
+            lambda demo: demo.request_nodes(3),
+        ),
     ),
     Act(
         2.3,
@@ -147,9 +183,12 @@ ACTS = (
     Act(
         3.2,
         f"The cloud is out of machines in zone {_ZONE[-1]}. At the same time load rises in cluster-api, and in "
-        f"self-managed to {_PODS[2]} pods. A cluster that gets no machine warns the others, which buy the same type.",
+        f"self-managed to {_PODS[2]} pods, and in eks by three nodes. A cluster that gets no machine warns the others, "
+        "which buy the same type.",
         (
             lambda demo: [demo.world.exhaust_zone(name, _ZONE) for name in demo.world.clusters],
+            lambda demo: demo.eks.cloud.exhaust_zone(_ZONE),
+            lambda demo: demo.request_nodes(3),
             lambda demo: demo.want(cluster_api=10),
             lambda demo: demo.scale(_PODS[2]),
         ),
@@ -166,28 +205,29 @@ ACTS = (
         "Gardener reconciles its Shoot, as it does every hour; it changes no replicas within a zone's share. "
         "HyperShift's operator restores its fields all the time. self-managed needs one more pod. Evenkeel drains a "
         "node before it removes it.",
-        (FourClusters.reconcile_shoot, lambda demo: demo.scale(_PODS[4])),
+        (FiveClusters.reconcile_shoot, lambda demo: demo.scale(_PODS[4])),
     ),
     Act(
         12.5,
         f"Zone {_ZONE[-1]} has machines again, and hypershift needs one more node. Evenkeel probes a failed zone with "
-        "one node. In cluster-api the load is constant: after ten minutes out of balance, a pool may move one node, "
-        "launch before drain. Gardener retries a refused machine every "
+        "one node. In cluster-api and eks the load is constant: after ten minutes out of balance, a pool may move one "
+        "node, launch before drain. Gardener retries a refused machine every "
         f"{TIMING.resource_exhausted_retry.seconds // 60} minutes.",
         (
             lambda demo: [demo.world.restore_zone(name, _ZONE) for name in demo.world.clusters],
+            lambda demo: demo.eks.cloud.restore_zone(_ZONE),
             lambda demo: demo.want(hypershift=6),
         ),
     ),
     Act(
         17,
         "In cluster-api, a user sets evenkeel.dev/pool-max to 'many'. Evenkeel skips the invalid pool and no other.",
-        (FourClusters.set_invalid_maximum,),
+        (FiveClusters.set_invalid_maximum,),
     ),
 )
 
 
 def main(console: Console) -> int:
     """Play the demo; return the exit code."""
-    with FourClusters(console) as demo:
+    with FiveClusters(console) as demo:
         return demo.play(ACTS, MINUTES)
