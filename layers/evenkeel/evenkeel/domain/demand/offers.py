@@ -48,7 +48,7 @@ def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> 
         ordered=max(0, draft.requested - group.requested),
         room=min(room, limit),
         before=group.requested,
-        min=pool.least_of(draft),
+        min=pool.kept_of(draft),
         template=group.template.node,
         closed=None if limit and draft.state is State.PROBING else unhealthy or unknown,
         held=_held_because(draft, unhealthy, blocked),

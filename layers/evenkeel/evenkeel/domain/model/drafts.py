@@ -17,6 +17,7 @@ from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.model.states import STEPS_APART, MemberSnapshot, Publication, Release
+from evenkeel.domain.model.survival import Survival
 from evenkeel.domain.model.values import LARGEST_COUNT
 
 # The rules of ``Draft.limits``, in the order in which bounds are capped:
@@ -56,6 +57,7 @@ class Draft(GroupPlan):
     doubted_since: datetime | None = None  # when a probing group last failed
     stuck_kept: int = 0  # stuck replicas of a fenced group that this plan neither releases nor moves
     closes: bool = False  # True: max is below the strategy's max, so that no autoscaler orders here
+    survival_min: int = 0  # the replicas that the group keeps, so that the pool survives the loss of another zone
     key: str = field(init=False)  # the key under which the pool's state stores this group
 
     def __post_init__(self) -> None:
@@ -116,9 +118,9 @@ class Draft(GroupPlan):
 
     @property
     def zone_share(self) -> int:
-        """Return the replicas that ``evenkeel.dev/zone-min`` keeps. In a fenced group, only running ones are kept."""
-        zone_min = self.group.annotations.zone_min
-        if zone_min is None:
+        """Return the replicas that zone-min or survive-zones keeps. In a fenced group, only running ones are kept."""
+        zone_min = max(self.group.annotations.zone_min or 0, self.survival_min)
+        if not zone_min:
             return 0
         return min(zone_min, self.requested, self.group.running if self.state is State.FENCED else self.requested)
 
@@ -265,6 +267,14 @@ class DemandDraft:
 
 
 @dataclass(kw_only=True, slots=True)
+class SurvivalDraft:
+    """The nodes with which a pool survives the loss of one zone (``domain.survival``)."""
+
+    least: int | None = None  # the fewest nodes with which the pool survives; None: it cannot, or does not have to
+    result: Survival | None = None  # None: the pool does not have to survive
+
+
+@dataclass(kw_only=True, slots=True)
 class PoolDraft:
     """The unfinished plan of a pool. Each step of the planning changes only this draft."""
 
@@ -281,6 +291,7 @@ class PoolDraft:
     bounds: BoundsDraft = field(default_factory=BoundsDraft)
     convergence: ConvergenceDraft = field(default_factory=ConvergenceDraft)
     demand: DemandDraft = field(default_factory=DemandDraft)
+    survival: SurvivalDraft = field(default_factory=SurvivalDraft)
     check_at: list[datetime] = field(default_factory=list)  # when the plan may change even if nothing else changes
     problems: list[Problem] = field(default_factory=list)
 
@@ -353,8 +364,12 @@ class PoolDraft:
         reserved = self.reserved_nodes() if self.pool.settings.strategy.reserves else 0
         return max(0, self.pool.max - reserved - self.requested)
 
+    def kept_of(self, draft: Draft) -> int:
+        """Return the fewest replicas that a group keeps when nodes leave the pool."""
+        return max(self.least_of(draft), draft.survival_min)
+
     def least_of(self, draft: Draft) -> int:
-        """Return the fewest replicas that a group keeps when nodes are removed.
+        """Return the fewest replicas that a group keeps when nodes move to another zone.
 
         The strategy's min counts only if the strategy publishes minima for zones. Otherwise that min is only a share
         of PoolMinimum, and a single zone may have fewer replicas.

@@ -29,6 +29,7 @@ from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.relief import ReliefStep
 from evenkeel.domain.model.states import GroupState, PoolState, Release
+from evenkeel.domain.model.survival import Survival
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +184,7 @@ class PoolPlan:
     release: ReleasePlan = ReleasePlan()
     convergence: ConvergencePlan = ConvergencePlan()
     demand: DemandPlan = DemandPlan()
+    survival: Survival | None = None  # None: the pool does not have to survive the loss of a zone
     relief: ReliefStep | None = None  # the write to the pool's Shoot; None: no write
 
     @property

@@ -162,6 +162,7 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
         plan.convergence = ConvergencePlan(step=convergence.step, report=convergence.report, asks=convergence.asks)
     if demand.asks_idle or demand.facts is not None:
         plan.demand = DemandPlan(asks_idle=demand.asks_idle, orders=_orders_after(draft))
+    plan.survival = draft.survival.result
     if draft.release.stored or draft.release.planned or draft.release.asks_waiting:
         lacking, order_due = not_reordered(draft)
         plan.release = ReleasePlan(
@@ -196,6 +197,8 @@ def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
         owners = {group.owner.numbers.ref.id for group in pool.groups if group.owner.numbers is not None}
         # ``shared`` is 1 if some zones share one owner, and 0 if each zone has its own owner.
         notes.append(Reason.of(Rule.BOUNDS_UNREAD, shared=int(len(owners) < pool.zones)))
+    if (survival := draft.survival.result) is not None and survival.possible:
+        notes.append(survival.note)
     if (uneven := _unevenness(draft)) is not None:
         notes.append(uneven)
     return tuple(notes)

@@ -31,7 +31,7 @@ from evenkeel.adapters.kubernetes.objects import (
     name_of,
 )
 from evenkeel.adapters.kubernetes.owners.base import AppliedBounds, BoundsOwner, Claim
-from evenkeel.domain.model.choices import Level, OnFailure
+from evenkeel.domain.model.choices import Level, OnFailure, SurviveZones
 from evenkeel.domain.model.groups import (
     UNNAMED,
     Annotations,
@@ -307,6 +307,7 @@ _SETTINGS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("strategy", OWN + "strategy", read_strategy),
     ("on_failure", OWN + "on-failure", OnFailure.read),
     ("level", OWN + "level", Level.read),
+    ("survive_zones", OWN + "survive-zones", SurviveZones.read),
     ("dry_run", OWN + "dry-run", read_flag),
 )
 
