@@ -17,7 +17,7 @@ from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.model.states import STEPS_APART, MemberSnapshot, Publication, Release
-from evenkeel.domain.model.survival import Survival
+from evenkeel.domain.model.survival import Survival, SurvivalFacts
 from evenkeel.domain.model.values import LARGEST_COUNT
 
 # The rules of ``Draft.limits``, in the order in which bounds are capped:
@@ -270,7 +270,8 @@ class DemandDraft:
 class SurvivalDraft:
     """The nodes with which a pool survives the loss of one zone (``domain.survival``)."""
 
-    least: int | None = None  # the fewest nodes with which the pool survives; None: it cannot, or does not have to
+    facts: SurvivalFacts | None = None  # None: the pool does not have to survive, or Evenkeel does not read pods
+    least: int | None = None  # the fewest nodes with which the pool survives; None: it cannot, or ``facts`` are used
     result: Survival | None = None  # None: the pool does not have to survive
 
 

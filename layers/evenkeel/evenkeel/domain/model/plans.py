@@ -184,7 +184,8 @@ class PoolPlan:
     release: ReleasePlan = ReleasePlan()
     convergence: ConvergencePlan = ConvergencePlan()
     demand: DemandPlan = DemandPlan()
-    survival: Survival | None = None  # None: the pool does not have to survive the loss of a zone
+    survival: Survival | None = None  # None: the pool does not have to survive the loss of a zone, or it is unknown
+    asks_pods: bool = False  # True: whether the pool survives depends on pods, and not all were read
     relief: ReliefStep | None = None  # the write to the pool's Shoot; None: no write
 
     @property
@@ -330,7 +331,12 @@ class Plan:
     @property
     def asks(self) -> bool:
         """Return True if the plan depends on pods that were not read."""
-        return any(pool.convergence.asks or pool.demand.asks_idle or pool.release.asks_waiting for pool in self.pools)
+        return any(
+            [
+                pool.convergence.asks or pool.demand.asks_idle or pool.release.asks_waiting or pool.asks_pods
+                for pool in self.pools
+            ]
+        )
 
     @property
     def of_paused(self) -> "Plan":

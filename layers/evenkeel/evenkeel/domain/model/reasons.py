@@ -310,6 +310,8 @@ class Rule(StrEnum):
     VOLUME_OF_ITS_ZONE = "volume-of-its-zone", Topic.NOTE
     POD_NOT_PLACEABLE = "pod-not-placeable", Topic.NOTE
     NO_PLACE_ELSEWHERE = "no-place-elsewhere", Topic.NOTE
+    NEEDED_TO_SURVIVE = "needed-to-survive", Topic.NOTE
+    HELD_TO_SURVIVE = "held-to-survive", Topic.NOTE
     # survival: what remains after the loss of a zone
     SURVIVES_ZONE = "survives-zone", Topic.NOTE
     PODS_BOUND = "pods-bound", Topic.NOTE

@@ -16,6 +16,7 @@ from evenkeel.domain.model.drafts import (
     ReleaseDraft,
     ReplicasDraft,
     RequestDraft,
+    SurvivalDraft,
 )
 from evenkeel.domain.model.groups import PoolId, State
 from evenkeel.domain.model.moves import FOR_PODS
@@ -114,6 +115,7 @@ class PoolPlanner:
             demand=DemandDraft(facts=given.demand),
             convergence=ConvergenceDraft(choices=given.choices, state=pool.state.convergence),
             release=ReleaseDraft(waited_for=given.waited_for),
+            survival=SurvivalDraft(facts=given.survival),
             replicas=ReplicasDraft(unplaced=pool.unplaced if opens else 0),
         )
         draft.bounds.pool_max = pool.max - draft.reserved_nodes()
@@ -163,6 +165,7 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
     if demand.asks_idle or demand.facts is not None:
         plan.demand = DemandPlan(asks_idle=demand.asks_idle, orders=_orders_after(draft))
     plan.survival = draft.survival.result
+    plan.asks_pods = draft.survival.facts is not None and draft.survival.facts.result is None
     if draft.release.stored or draft.release.planned or draft.release.asks_waiting:
         lacking, order_due = not_reordered(draft)
         plan.release = ReleasePlan(
@@ -183,6 +186,7 @@ def _next_state(draft: PoolDraft) -> PoolState:
         "convergence": draft.convergence.state,
         "release": draft.release.stored,
         "orders": state.orders if draft.demand.facts is None else draft.demand.facts.orders,
+        "survival": None if draft.survival.facts is None else draft.survival.facts.held,
     }
     changed: dict[str, Any] = {name: value for name, value in after.items() if value is not getattr(state, name)}
     return replace(state, **changed) if changed else state

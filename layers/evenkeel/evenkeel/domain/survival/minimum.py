@@ -16,7 +16,7 @@ from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Rule
-from evenkeel.domain.model.survival import Survival
+from evenkeel.domain.model.survival import Survival, SurvivalFacts
 from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.domain.rebalancing.replicas.raising import raise_together
 from evenkeel.domain.survival.counts import Share, levelled, rest
@@ -29,6 +29,9 @@ def set_survival_minima(pool: PoolDraft) -> None:
     """Set the min of each zone with which the pool survives the loss of another zone, or report that it cannot."""
     if pool.pool.settings.survive_zones is not SurviveZones.ONE:
         return
+    if pool.survival.facts is not None:
+        _set_minima_for_pods(pool, pool.survival.facts)
+        return
     fixed = [draft.requested if _is_fixed(draft) else 0 for draft in pool.groups]
     level = levelled(_shares(pool.groups, fixed), pool.pool.min)
     if not _is_possible(pool, level) or level is None:
@@ -40,6 +43,20 @@ def set_survival_minima(pool: PoolDraft) -> None:
         level = levelled(_shares(pool.groups, fixed, enough), pool.pool.min, total=sum(level)) or enough
     for draft, nodes in zip(pool.groups, level, strict=True):
         draft.survival_min = nodes
+
+
+def _set_minima_for_pods(pool: PoolDraft, facts: SurvivalFacts) -> None:
+    """Set the min of each zone as the pods need it. Without an autoscaler, scale-down itself keeps these nodes."""
+    needs = pool.requested + sum(facts.missing.values())
+    pool.survival.result = facts.result
+    if pool.pool.zones < 2:
+        pool.problem(ProblemKind.SURVIVES_NO_ZONE)
+        pool.survival.result = Survival(possible=False)
+    elif facts.missing and needs > pool.pool.max:
+        pool.problem(ProblemKind.SURVIVAL_PAST_MAX, needs=needs, maximum=pool.pool.max)
+        pool.survival.result = Survival(possible=False)
+    for draft in pool.groups if pool.pool.settings.autoscaler else ():
+        draft.survival_min = facts.minima.get(draft.key, 0)
 
 
 def _is_possible(pool: PoolDraft, level: Sequence[int] | None) -> bool:
@@ -59,13 +76,10 @@ def order_to_survive(pool: PoolDraft) -> None:
 
     Each zone gets its own share. A probing zone gets one machine, and no other zone gets the rest of its share.
     """
-    if pool.survival.least is None or any([draft.state is State.FENCED for draft in pool.groups]):
+    lacking = _lacking(pool)
+    if not any(lacking) or any([draft.state is State.FENCED for draft in pool.groups]):
         return
-    requested = [draft.requested for draft in pool.groups]
-    enough = _with_enough(pool, requested)
-    limits = [
-        min(draft.room_for_pods, nodes - draft.requested) for draft, nodes in zip(pool.groups, enough, strict=True)
-    ]
+    limits = [min(draft.room_for_pods, nodes) for draft, nodes in zip(pool.groups, lacking, strict=True)]
     wanted = min(sum(limits), pool.bounds.pool_max - pool.requested)
     if wanted <= 0:
         return
@@ -78,6 +92,17 @@ def order_to_survive(pool: PoolDraft) -> None:
         draft.add_reason(Rule.SURVIVAL_ORDER, count=more)
     later = pool.add(sum(more for _, more in raised), wanted)
     pool.replicas.later = max(pool.replicas.later, later)
+
+
+def _lacking(pool: PoolDraft) -> list[int]:
+    """Return the nodes that each group must get, so that the pool survives."""
+    if pool.survival.facts is not None:
+        possible = pool.survival.result is not None and pool.survival.result.possible
+        return [pool.survival.facts.missing.get(draft.key, 0) if possible else 0 for draft in pool.groups]
+    if pool.survival.least is None:
+        return []
+    enough = _with_enough(pool, [draft.requested for draft in pool.groups])
+    return [nodes - draft.requested for nodes, draft in zip(enough, pool.groups, strict=True)]
 
 
 def report_survival(pool: PoolDraft) -> None:
