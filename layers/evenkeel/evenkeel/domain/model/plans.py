@@ -230,6 +230,11 @@ class PoolPlan:
         return max(0, self.max - requested) if self.mode.valid and self.max is not None else 0
 
     @property
+    def is_at_risk(self) -> bool:
+        """Return True if the pool is to survive the loss of a zone, but would not."""
+        return self.survival is not None and not self.survival.survives
+
+    @property
     def imbalance(self) -> int:
         """Return the running nodes of the fullest zone minus those of the emptiest."""
         running = [plan.group.running for plan in self.groups]
