@@ -39,13 +39,14 @@ def offer_of(pool: PoolDraft) -> PoolOffer:
         room=room,
         min=pool.pool.min,
         orders=pool.pool.state.orders,
-        survives=pool.survival.facts is not None and pool.pool.zones > 1,
+        survives=pool.survival is not None and pool.survival.facts is not None and pool.pool.zones > 1,
     )
 
 
 def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> GroupOffer:
     group, unhealthy = draft.group, _unhealthy_because(draft)
-    limit, blocked, facts = draft.room_for_pods, draft.drain_blocked_by, pool.survival.facts
+    limit, blocked = draft.room_for_pods, draft.drain_blocked_by
+    facts = None if pool.survival is None else pool.survival.facts
     unknown = None if group.template.closed_because is None else Reason.of(Rule.CPU_AND_MEMORY_UNKNOWN)
     return GroupOffer(
         group=group.key,

@@ -118,11 +118,20 @@ class Draft(GroupPlan):
 
     @property
     def zone_share(self) -> int:
-        """Return the replicas that zone-min or survive-zones keeps. In a fenced group, only running ones are kept."""
-        zone_min = max(self.group.annotations.zone_min or 0, self.survival_min)
-        if not zone_min:
-            return 0
-        return min(zone_min, self.requested, self.group.running if self.state is State.FENCED else self.requested)
+        """Return the replicas that ``evenkeel.dev/zone-min`` keeps."""
+        zone_min = self.group.annotations.zone_min
+        return self._kept(zone_min) if zone_min else 0
+
+    @property
+    def survival_share(self) -> int:
+        """Return the replicas that ``survive-zones`` keeps."""
+        return self._kept(self.survival_min) if self.survival_min else 0
+
+    def _kept(self, least: int) -> int:
+        """Return as many of these replicas as the group requests. In a fenced group, only running ones are kept."""
+        return least and min(
+            least, self.requested, self.group.running if self.state is State.FENCED else self.requested
+        )
 
     @property
     def owner_min(self) -> int:
@@ -270,9 +279,9 @@ class DemandDraft:
 class SurvivalDraft:
     """The nodes with which a pool survives the loss of one zone (``domain.survival``)."""
 
-    facts: SurvivalFacts | None = None  # None: the pool does not have to survive, or Evenkeel does not read pods
+    facts: SurvivalFacts | None = None  # None: Evenkeel does not read pods
     least: int | None = None  # the fewest nodes with which the pool survives; None: it cannot, or ``facts`` are used
-    result: Survival | None = None  # None: the pool does not have to survive
+    result: Survival | None = None  # None: not known, because not all pods were read
 
 
 @dataclass(kw_only=True, slots=True)
@@ -292,7 +301,7 @@ class PoolDraft:
     bounds: BoundsDraft = field(default_factory=BoundsDraft)
     convergence: ConvergenceDraft = field(default_factory=ConvergenceDraft)
     demand: DemandDraft = field(default_factory=DemandDraft)
-    survival: SurvivalDraft = field(default_factory=SurvivalDraft)
+    survival: SurvivalDraft | None = None  # None: the pool does not have to survive the loss of a zone
     check_at: list[datetime] = field(default_factory=list)  # when the plan may change even if nothing else changes
     problems: list[Problem] = field(default_factory=list)
 

@@ -36,8 +36,10 @@ def _held(pool: AnyPool, check: Check) -> HeldNodes | None:
 
 def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Extension]:
     """Return the inputs of the pools whose pods decide, with the nodes that these pods need."""
-    offers = [offer for _, offer in offers_of(check, planned.values())]
     workload = check.observation.workload
+    if not any(given.survival is not None for given in inputs.values()):
+        return {}, _unchanged
+    offers = [offer for _, offer in offers_of(check, planned.values())]
     if not any(offer.survives for offer in offers) or workload is None or not workload.whole:
         return {}, _unchanged
     if unread(check.observation, [offer.pool for offer in offers]) is not None:

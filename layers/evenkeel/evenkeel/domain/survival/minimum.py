@@ -11,8 +11,7 @@ zones, with which that holds. Every rule that keeps nodes for ``evenkeel.dev/zon
 
 from collections.abc import Sequence
 
-from evenkeel.domain.model.choices import SurviveZones
-from evenkeel.domain.model.drafts import Draft, PoolDraft
+from evenkeel.domain.model.drafts import Draft, PoolDraft, SurvivalDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Rule
@@ -27,17 +26,18 @@ _LASTING_CAPS = (Rule.ZONE_MAX, Rule.WORKER_SHARE)
 
 def set_survival_minima(pool: PoolDraft) -> None:
     """Set the min of each zone with which the pool survives the loss of another zone, or report that it cannot."""
-    if pool.pool.settings.survive_zones is not SurviveZones.ONE:
+    survival = pool.survival
+    if survival is None:
         return
-    if pool.survival.facts is not None:
-        _set_minima_for_pods(pool, pool.survival.facts)
+    if survival.facts is not None:
+        _set_minima_for_pods(pool, survival, survival.facts)
         return
     fixed = [draft.requested if _is_fixed(draft) else 0 for draft in pool.groups]
     level = levelled(_shares(pool.groups, fixed), pool.pool.min)
     if not _is_possible(pool, level) or level is None:
-        pool.survival.result = Survival(possible=False)
+        survival.result = Survival(possible=False)
         return
-    pool.survival.least = sum(level)
+    survival.least = sum(level)
     if all([draft.state in (State.HEALTHY, State.FROZEN) for draft in pool.groups]):
         enough = _with_enough(pool, [draft.requested for draft in pool.groups])
         level = levelled(_shares(pool.groups, fixed, enough), pool.pool.min, total=sum(level)) or enough
@@ -45,16 +45,16 @@ def set_survival_minima(pool: PoolDraft) -> None:
         draft.survival_min = nodes
 
 
-def _set_minima_for_pods(pool: PoolDraft, facts: SurvivalFacts) -> None:
+def _set_minima_for_pods(pool: PoolDraft, survival: SurvivalDraft, facts: SurvivalFacts) -> None:
     """Set the min of each zone as the pods need it. Without an autoscaler, scale-down itself keeps these nodes."""
     needs = pool.requested + sum(facts.missing.values())
-    pool.survival.result = facts.result
+    survival.result = facts.result
     if pool.pool.zones < 2:
         pool.problem(ProblemKind.SURVIVES_NO_ZONE)
-        pool.survival.result = Survival(possible=False)
+        survival.result = Survival(possible=False)
     elif facts.missing and needs > pool.pool.max:
         pool.problem(ProblemKind.SURVIVAL_PAST_MAX, needs=needs, maximum=pool.pool.max)
-        pool.survival.result = Survival(possible=False)
+        survival.result = Survival(possible=False)
     for draft in pool.groups if pool.pool.settings.autoscaler else ():
         draft.survival_min = facts.minima.get(draft.key, 0)
 
@@ -96,18 +96,19 @@ def order_to_survive(pool: PoolDraft) -> None:
 
 def _lacking(pool: PoolDraft) -> list[int]:
     """Return the nodes that each group must get, so that the pool survives."""
-    if pool.survival.facts is not None:
-        possible = pool.survival.result is not None and pool.survival.result.possible
-        return [pool.survival.facts.missing.get(draft.key, 0) if possible else 0 for draft in pool.groups]
-    if pool.survival.least is None:
+    survival = pool.survival
+    if survival is None or (survival.result is not None and not survival.result.possible):
         return []
+    if survival.facts is not None:
+        return [survival.facts.missing.get(draft.key, 0) for draft in pool.groups]
     enough = _with_enough(pool, [draft.requested for draft in pool.groups])
     return [nodes - draft.requested for nodes, draft in zip(enough, pool.groups, strict=True)]
 
 
 def report_survival(pool: PoolDraft) -> None:
     """Report whether the running nodes of the pool survive the loss of a zone, and how many nodes it keeps for that."""
-    if pool.survival.least is None:
+    survival = pool.survival
+    if survival is None or survival.least is None:
         return
     needed = pool.pool.min
     running = [min(draft.requested, draft.group.running) for draft in pool.groups]
@@ -117,12 +118,13 @@ def report_survival(pool: PoolDraft) -> None:
         # replaced.
         short = max(short, sum(_with_enough(pool, running)) - sum(running))
     kept = sum(min(draft.survival_min, draft.requested) for draft in pool.groups)
-    pool.survival.result = Survival(short=short, held=max(0, kept - needed))
+    survival.result = Survival(short=short, held=max(0, kept - needed))
 
 
 def _with_enough(pool: PoolDraft, nodes: Sequence[int]) -> list[int]:
     """Return the nodes of each group after the fewest additions with which the pool survives."""
-    enough = levelled(_shares(pool.groups, nodes), pool.pool.min, total=pool.survival.least or 0)
+    total = 0 if pool.survival is None else pool.survival.least or 0
+    enough = levelled(_shares(pool.groups, nodes), pool.pool.min, total=total)
     return list(nodes) if enough is None else enough
 
 

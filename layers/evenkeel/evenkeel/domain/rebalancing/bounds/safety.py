@@ -31,7 +31,10 @@ def publish(pool: PoolDraft) -> None:
         maximum = _capped(pool, draft, proposal)
         minimum = max(proposal.min, draft.zone_share)
         if minimum > proposal.min:
-            draft.reasons.append(_why_higher(draft, minimum))
+            draft.add_reason(Rule.ZONE_MIN, min=minimum, zone_min=draft.group.annotations.zone_min)
+        if draft.survival_share > minimum:
+            minimum = draft.survival_share
+            draft.add_reason(Rule.SURVIVAL_MIN, min=minimum)
         if draft.protected and minimum < draft.requested:
             minimum = draft.requested
             draft.add_reason(Rule.STEP_MIN, min=minimum)
@@ -40,13 +43,6 @@ def publish(pool: PoolDraft) -> None:
         draft.pins = draft.state is State.FENCED and draft.group.owner.may_be_pinned
         if draft.pins:
             draft.add_reason(Rule.PINNED, requested=draft.requested)
-
-
-def _why_higher(draft: Draft, minimum: int) -> Reason:
-    zone_min = draft.group.annotations.zone_min
-    if zone_min is None or zone_min < draft.survival_min:
-        return Reason.of(Rule.SURVIVAL_MIN, min=minimum)
-    return Reason.of(Rule.ZONE_MIN, min=minimum, zone_min=zone_min)
 
 
 def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
