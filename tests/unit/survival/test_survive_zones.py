@@ -11,14 +11,29 @@ from evenkeel.application.rebalancing.decisions import pool_json
 from evenkeel.domain.model.choices import Level, SurviveZones
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.survival import HeldNodes
 from evenkeel.domain.rebalancing.bounds.gep24 import LAX_GREEDY
 from evenkeel.record import ClusterRecord
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.answers import print_answer
-from tests.builders import Played, minima, numbers, pool_plan, problems_of, reasons, requested, stated, zones
+from tests import objects
+from tests.builders import (
+    MINUTE,
+    NOW,
+    Played,
+    minima,
+    numbers,
+    pool_plan,
+    problems_of,
+    reasons,
+    requested,
+    stated,
+    zones,
+)
 from tests.house import House
 from tests.parts import replace
 from tests.property.survival.test_counts_properties import arrive, surviving
+from tests.unit.kubernetes.test_read_groups import only
 from tests.unit.page.test_page import Seen
 
 
@@ -139,3 +154,20 @@ def test_plan_status_page_explain_and_metrics_show_it() -> None:
     (pool,) = house.ask("plan")["plan"]["pools"]
     (rule,) = [rule for rule in pool["noteRules"] if rule["rule"] == "survives-zone"]
     assert (rule["short"], rule["held"]) == (3, 3)
+
+
+@pytest.mark.parametrize("value", ["2", "one", ""])
+def test_another_value_of_the_annotation_is_one_fault(value: str) -> None:
+    item = objects.cluster_api(objects.ZONES[0], 1, annotations={"evenkeel.dev/survive-zones": value})
+    (fault,) = only("cluster-api", item).unreadable.faults
+    assert str(fault).endswith("no such number of zones to survive: choose one of 0, 1")
+
+
+def test_nodes_are_held_for_half_an_hour_after_they_were_last_needed() -> None:
+    held = HeldNodes(at=NOW).renewed({"a": 2}, NOW)
+    assert held.nodes == {"a": 2}
+    assert held.renewed({}, NOW + 30 * MINUTE) is held
+    assert held.renewed({"a": 2}, NOW + 9 * MINUTE) is held
+    assert held.renewed({"a": 2}, NOW + 10 * MINUTE).at == NOW + 10 * MINUTE
+    assert held.renewed({"a": 1, "b": 1}, NOW + 5 * MINUTE).nodes == {"a": 2, "b": 1}
+    assert held.renewed({}, NOW + 40 * MINUTE).nodes == {}
