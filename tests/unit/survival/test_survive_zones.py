@@ -8,10 +8,13 @@ from rich.console import Console
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
 from evenkeel.application.rebalancing.decisions import pool_json
-from evenkeel.domain.model.choices import Level, SurviveZones
+from evenkeel.domain.model.choices import DemandStage, Level, SurviveZones
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.survival import HeldNodes
+from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.gep24 import LAX_GREEDY
 from evenkeel.record import ClusterRecord
 from evenkeel.validation import ConfigError, read_model
@@ -171,3 +174,12 @@ def test_nodes_are_held_for_half_an_hour_after_they_were_last_needed() -> None:
     assert held.renewed({"a": 2}, NOW + 10 * MINUTE).at == NOW + 10 * MINUTE
     assert held.renewed({"a": 1, "b": 1}, NOW + 5 * MINUTE).nodes == {"a": 2, "b": 1}
     assert held.renewed({}, NOW + 40 * MINUTE).nodes == {}
+
+
+def test_while_pods_are_not_read_the_mins_stay() -> None:
+    policy = replace(surviving(numbers(0, 40)), demand=DemandStage.ADVISE)
+    observation = Observation(groups=tuple(zones((3, 3, 3), bounds=[(3, 9)] * 3)), workload_unread="away")
+    unread = plan(observation, ClusterState(), policy, NOW)
+    assert minima(unread.pools[0]) == (3, 3, 3)
+    assert unread.asks
+    assert notes(unread.pools[0]) == []

@@ -56,7 +56,9 @@ def _set_minima_for_pods(pool: PoolDraft, survival: SurvivalDraft, facts: Surviv
         pool.problem(ProblemKind.SURVIVAL_PAST_MAX, needs=needs, maximum=pool.pool.max)
         survival.result = Survival(possible=False)
     for draft in pool.groups if pool.pool.settings.autoscaler else ():
-        draft.survival_min = facts.minima.get(draft.key, 0)
+        published = 0 if draft.group.bounds is None else draft.group.bounds.min
+        # While pods are not read, the published mins stay, so that no autoscaler removes a needed node meanwhile.
+        draft.survival_min = published if facts.result is None else facts.minima.get(draft.key, 0)
 
 
 def _is_possible(pool: PoolDraft, level: Sequence[int] | None) -> bool:
