@@ -78,7 +78,7 @@ def test_weights_zone_max_and_frozen_zones_count() -> None:
     assert requested(rested(frozen, policy)) == (2, 4, 4)
 
 
-def test_without_an_autoscaler_a_removal_stops_at_the_min() -> None:
+def test_without_an_autoscaler_the_same_nodes_are_ordered() -> None:
     policy = surviving(numbers(6, 40))
     policy = replace(policy, settings=replace(policy.settings, autoscaler=False, level=Level.CONVERGE))
     assert requested(rested(zones((2, 2, 2)), policy)) == (3, 3, 3)
@@ -142,7 +142,7 @@ def test_another_value_of_the_record_is_one_line(value: object) -> None:
     assert "no such number of zones to survive: choose one of 0, 1" in fault
 
 
-def test_plan_status_page_explain_and_metrics_show_it() -> None:
+def test_plan_status_page_and_explain_show_it() -> None:
     house = House(
         zones((2, 2, 2), bounds=[(0, 9)] * 3), pools=[{"name": "workers", "min": 6, "max": 40, "survive_zones": "1"}]
     )
