@@ -21,6 +21,7 @@ from evenkeel.application.rebalancing.observe import read_cluster
 from evenkeel.bootstrap import SystemClock
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.values import quote
 from evenkeel.record import ClusterFile
@@ -135,6 +136,8 @@ def observe(policy: ClusterFile, state: ClusterState, aws: Any) -> Observation:
     api.discovers = bool(policy.discovery)
     policy = policy.model_copy(update={"region": aws.region_name})
     observation = read_cluster(api.name, AutoScalingCluster(api, policy, set(), consistent=False), state)
-    unread = "" if policy.demand_stage is DemandStage.OFF else "plan --auto-scaling reads no pods: let the stack plan"
+    is_off = policy.demand_stage is DemandStage.OFF
+    error = "plan --auto-scaling reads no pods: let the stack plan"
+    unread = None if is_off else Reason.of(Rule.WORKLOAD_UNREAD, error=error)
     skipped = (*not_of_clusters(api.others), *observation.skipped)
     return replace(observation, skipped=skipped, workload_unread=unread)

@@ -34,7 +34,7 @@ from evenkeel.access_config import (
     WorkloadEntry,
 )
 from evenkeel.domain.fleet.check_times import AUTO, Interval
-from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy
+from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy, SurviveZones
 from evenkeel.domain.model.convergence import WINDOW_PATTERN, ConvergePolicy, Window
 from evenkeel.domain.model.flavours import AUTO_SCALING, FLAVOUR_NAMES, REMOVES_OPTIONS
 from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
@@ -85,6 +85,7 @@ StrategyName = Annotated[
 ]
 OnFailureName = Annotated[OnFailure, BeforeValidator(OnFailure.read)]
 LevelName = Annotated[Level, BeforeValidator(Level.read)]
+SurviveZonesName = Annotated[SurviveZones, BeforeValidator(SurviveZones.read)]
 DemandName = Annotated[DemandStage, BeforeValidator(DemandStage.read)]
 ConfigMapName = Annotated[
     str,
@@ -217,6 +218,7 @@ class PoolEntry(Strict):
     backoff: BackoffEntry | None = None
     provision_timeout: ProvisionTimeout | None = None
     max_step: MaxStep | None = None
+    survive_zones: SurviveZonesName | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -335,6 +337,8 @@ class DemandFields(Strict):
     expander: Expander | None = None  # how Evenkeel selects a pool if several fit. None: least-waste
     expander_order: ExpanderOrder | None = Field(default=None, validate_default=True)
     max_step: MaxStep | None = None  # nodes that one run may add to a pool. None: any number
+    # The zones that a pool may lose at once and still hold what it needs. None: "0"
+    survive_zones: SurviveZonesName | None = None
     autoscaler_loop: int = Field(default=10, ge=1, le=600, description="the autoscaler's --scan-interval, in seconds")
     # The namespace of the ConfigMap cluster-autoscaler-status. None: this ConfigMap is not read.
     autoscaler_status: KubernetesName | None = None
@@ -489,6 +493,7 @@ class ClusterPolicy(StackFields, WriteFields, DemandFields, SizingFields):
                 if self.suspect_provision_time is None
                 else timedelta(seconds=self.suspect_provision_time),
                 max_step=self.max_step,
+                survive_zones=self.survive_zones or SurviveZones.NONE,
                 backoff=self.backoff.policy(),
                 provision_timeout=timedelta(seconds=self.provision_timeout),
                 autoscaler_loop=timedelta(seconds=self.autoscaler_loop),

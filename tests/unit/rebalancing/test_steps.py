@@ -25,6 +25,7 @@ from tests.parts import replace
 
 BEFORE = [
     "keep_unplaceable",
+    "set_survival_minima",
     "update_step",
     "recall_release",
     "redistribute",
@@ -36,6 +37,7 @@ BEFORE = [
 ]
 AFTER = [
     "remember_rest",
+    "report_survival",
     "hold_level",
     "publish",
     "shorten_provision_time",
@@ -44,8 +46,8 @@ AFTER = [
     "report",
     "remember",
 ]
-LEVELLED = ["raise_to_minimum", "carry_out_request", "converge", "size"]
-MINIMA_FIRST = ["size", "raise_to_own_minimum", "raise_to_minimum", "carry_out_request", "converge"]
+LEVELLED = ["raise_to_minimum", "carry_out_request", "order_to_survive", "converge", "size"]
+MINIMA_FIRST = ["size", "raise_to_own_minimum", "raise_to_minimum", "carry_out_request", "order_to_survive", "converge"]
 
 
 @pytest.mark.parametrize(

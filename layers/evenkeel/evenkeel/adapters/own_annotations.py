@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from evenkeel.domain.model.choices import Level, OnFailure
+from evenkeel.domain.model.choices import Level, OnFailure, SurviveZones
 from evenkeel.domain.model.groups import Annotations
 from evenkeel.domain.model.values import (
     BadValueError,
@@ -35,7 +35,7 @@ POOL_LABEL = OWN + "pool"
 # mistake.
 OWN_ANNOTATIONS = (
     *(OWN + name for name in ("pool-min", "pool-max", "strategy", "on-failure", "weight", "zone-min")),
-    *(OWN + name for name in ("zone-max", "fence", "level", "dry-run", "max-step")),
+    *(OWN + name for name in ("zone-max", "fence", "level", "dry-run", "max-step", "survive-zones")),
     *(DECISION, ADOPTED, MOVE, PROVISION_TIME),
 )
 OWN_LABELS = (POOL_LABEL,)
@@ -115,6 +115,7 @@ _SETTINGS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("strategy", OWN + "strategy", read_strategy),
     ("on_failure", OWN + "on-failure", OnFailure.read),
     ("level", OWN + "level", Level.read),
+    ("survive_zones", OWN + "survive-zones", SurviveZones.read),
     ("dry_run", OWN + "dry-run", read_flag),
 )
 

@@ -21,6 +21,7 @@ from evenkeel.domain.rebalancing.capability import Capability, Extension, Inputs
 from evenkeel.domain.rebalancing.plan import run_pipeline
 from evenkeel.domain.rebalancing.relief import relieve
 from evenkeel.domain.rebalancing.restore import is_restored
+from evenkeel.domain.survival.capability import SURVIVAL
 
 
 def plan(observation: Observation, state: ClusterState, policy: Policy, now: datetime) -> Plan:
@@ -57,6 +58,7 @@ def _with_experiences(check: Check, groups: list[NodeGroup], plan: Plan) -> Plan
 
 CAPABILITIES = (
     DEMAND,
+    SURVIVAL,
     CONVERGENCE,
     Capability(group_state=_with_reports, advise=_share_experiences),  # offerings
     Capability(pool_plan=relieve),  # relief of a Shoot

@@ -57,7 +57,10 @@ class CheckSummary:
         """Return the metrics of these checks for the stack. Each requested run returns its own metrics."""
         names = ("PoolsInvalid", "PoolsStarved", "PoolsOvercommitted", "GroupsFenced", "WritesContested", "Headroom")
         single = [summary.metrics() for summary in self.full_checks]
-        sums = {name: sum(metrics[name] for metrics in single) for name in (*names, "ClustersUnreachable")}
+        survival = ("PoolsNotSurviving", "NodesToSurvive")
+        sums = {name: sum(metrics[name] for metrics in single) for name in (*names, *survival, "ClustersUnreachable")}
+        sums["PoolsNotSurviving"] += sum(steady.at_risk for steady in self.steady_clusters.values())
+        sums["NodesToSurvive"] += sum(steady.to_survive for steady in self.steady_clusters.values())
         sums["Headroom"] += sum(steady.headroom for steady in self.steady_clusters.values())
         imbalances = [metrics["Imbalance"] for metrics in single]
         imbalances += [steady.imbalance for steady in self.steady_clusters.values()]

@@ -66,6 +66,8 @@ class PlannedObservation:
             zones=zones_of(self.observation),
             headroom=sum(pool.headroom for pool in plan.pools),
             imbalance=max((pool.imbalance for pool in plan.pools), default=0),
+            at_risk=sum(pool.is_at_risk for pool in plan.pools),
+            to_survive=sum(pool.survival.held for pool in plan.pools if pool.survival is not None),
             rests_until=stored.rests_until(now),
         )
 

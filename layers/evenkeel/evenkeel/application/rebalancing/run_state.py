@@ -99,4 +99,6 @@ class RunSummary:
             "GroupsFenced": sum(group.state is State.FENCED for group in groups),
             "Imbalance": max((pool.imbalance for pool in pools), default=0),
             "Headroom": sum(pool.headroom for pool in pools),
+            "PoolsNotSurviving": sum(pool.is_at_risk for pool in pools),
+            "NodesToSurvive": sum(pool.survival.held for pool in pools if pool.survival is not None),
         }

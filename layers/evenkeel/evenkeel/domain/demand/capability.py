@@ -15,7 +15,7 @@ from evenkeel.domain.demand.orders import (
     scale_down_state,
     with_clocks,
 )
-from evenkeel.domain.model.choices import DemandStage, Level
+from evenkeel.domain.model.choices import DemandStage, Level, SurviveZones
 from evenkeel.domain.model.demand import DemandFacts, PoolAdvice, PoolOffer, ScaleDownState
 from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.groups import PoolId
@@ -85,10 +85,10 @@ def _is_levelled(pool: AnyPool) -> bool:
 
 
 def _facts(pool: AnyPool, advice: PoolAdvice) -> DemandFacts:
-    """Return the part of the advice that the pool's plan depends on. Only leveling depends on unneeded nodes."""
+    """Return the advice that the pool's plan depends on. Only leveling and survival depend on unneeded nodes."""
     asked = advice.asked
     awaited = None if advice.not_counted else {str(group): nodes for group, nodes in asked.nodes.items()}
-    is_judged = bool(advice.nodes) and _is_levelled(pool)
+    is_judged = bool(advice.nodes) and (_is_levelled(pool) or pool.settings.survive_zones is SurviveZones.ONE)
     unneeded = tuple(node for node in advice.nodes if node.needed is None) if is_judged else None
     return DemandFacts(awaited, unneeded, asked.orders, asked.orders_after)
 

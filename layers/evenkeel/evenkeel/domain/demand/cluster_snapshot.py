@@ -79,6 +79,10 @@ class ClusterSnapshot:
         """Return the current number of changes: the point to which ``revert`` can go back."""
         return len(self._changes)
 
+    def filled_since(self, fork: int) -> frozenset[str]:
+        """Return the names of the nodes to which pods were added since a fork."""
+        return frozenset(info.name for info, group, count, _ in self._changes[fork:] if group is not None and count > 0)
+
     def revert(self, fork: int) -> None:
         """Undo all changes since a fork."""
         dropped = {change[0] for change in self._changes[fork:] if change[1] is None and change[2] > 0}

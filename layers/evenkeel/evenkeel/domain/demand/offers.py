@@ -33,12 +33,20 @@ def offer_of(pool: PoolDraft) -> PoolOffer:
     is_busy = pool.moves or (pool.request.current is not None and not pool.request.current.is_of_plan)
     busy = Reason.of(Rule.POOL_BUSY) if is_busy else None
     groups = tuple(_offer_of(pool, draft, room, busy) for draft in pool.groups)
-    return PoolOffer(pool=pool.pool.id, groups=groups, room=room, min=pool.pool.min, orders=pool.pool.state.orders)
+    return PoolOffer(
+        pool=pool.pool.id,
+        groups=groups,
+        room=room,
+        min=pool.pool.min,
+        orders=pool.pool.state.orders,
+        survives=pool.survival is not None and pool.survival.facts is not None and pool.pool.zones > 1,
+    )
 
 
 def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> GroupOffer:
     group, unhealthy = draft.group, _unhealthy_because(draft)
     limit, blocked = draft.room_for_pods, draft.drain_blocked_by
+    facts = None if pool.survival is None else pool.survival.facts
     unknown = None if group.template.closed_because is None else Reason.of(Rule.CPU_AND_MEMORY_UNKNOWN)
     return GroupOffer(
         group=group.key,
@@ -48,7 +56,8 @@ def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> 
         ordered=max(0, draft.requested - group.requested),
         room=min(room, limit),
         before=group.requested,
-        min=pool.least_of(draft),
+        min=pool.kept_of(draft) if facts is None else pool.least_of(draft),
+        held_nodes=0 if facts is None or facts.held is None else facts.held.nodes.get(draft.key, 0),
         template=group.template.node,
         closed=None if limit and draft.state is State.PROBING else unhealthy or unknown,
         held=_held_because(draft, unhealthy, blocked),

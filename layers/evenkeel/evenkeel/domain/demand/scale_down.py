@@ -25,6 +25,7 @@ from evenkeel.domain.demand.pods import old_enough_at
 from evenkeel.domain.demand.requests import is_gpu
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.demand.taints import TO_BE_DELETED, is_being_deleted
+from evenkeel.domain.demand.zone_loss import ZoneLosses
 from evenkeel.domain.model.demand import (
     GroupOffer,
     HangingDrain,
@@ -115,6 +116,8 @@ class _ScaleDown:
         self._pods_on: dict[str, list[Pod]] = defaultdict(list)  # including pods of nodes being deleted
         for pod in workload.pods:
             self._pods_on[pod.node].append(pod)
+        pools = simulation.pools
+        self._losses = ZoneLosses(simulation, pools) if any(pool.survives for pool in pools) else None
         self._destinations: list[NodeInfo] = []  # started nodes, in the order in which they are tried
         self._needed: dict[str, Reason] = {}
         self._waits: dict[str, Reason] = {}
@@ -128,6 +131,8 @@ class _ScaleDown:
             waits = dict.fromkeys(clocks, Reason.of(Rule.PODS_TOO_NEW, until=old_enough))
             return Unneeded(clocks=clocks, waits=waits, hanging=hanging)
         self._simulation.schedule_pending()
+        if self._losses is not None:
+            self._losses.begin()
         fork = self._snapshot.fork()
         candidates = self._find_unneeded()
         self._snapshot.revert(fork)
@@ -241,6 +246,9 @@ class _ScaleDown:
             return Reason.of(Rule.NODE_AWAITED)
         fork = self._snapshot.fork()
         found = find_places(self._simulation, candidate.node_info, moving, places)
+        zone = None if self._losses is None or isinstance(found, Reason) else self._losses.breaks(candidate.node_info)
+        if zone is not None:
+            found = Reason.of(Rule.NEEDED_TO_SURVIVE, zone=zone)
         if isinstance(found, Reason):
             self._snapshot.revert(fork)
             places.revert()
@@ -266,7 +274,7 @@ class _ScaleDown:
                 ripe.append(candidate)
             else:
                 self._waits[candidate.name] = reason
-        nodes_in, spare = self._nodes_in(), self._spare()
+        nodes_in, spare, idle = self._nodes_in(), self._spare(), self._idle()
         empty, drains = self._removals_left({drain.node for drain in hanging})
         places = Places(self._snapshot, self._destinations)
         removals = []
@@ -277,6 +285,8 @@ class _ScaleDown:
                 reason = Reason.of(Rule.GROUP_AT_ITS_MIN, min=candidate.offer.min)
             elif spare[pool] < 1:
                 reason = Reason.of(Rule.POOL_AT_ITS_MIN, min=candidate.pool.min)
+            elif not candidate.moves and idle[group] <= candidate.offer.held_nodes > 0:
+                reason = Reason.of(Rule.HELD_TO_SURVIVE, nodes=candidate.offer.held_nodes)
             elif candidate.moves and drains < 1:
                 reason = Reason.of(Rule.ONE_DRAIN_AT_A_TIME)
             elif not candidate.moves and empty < 1:
@@ -286,6 +296,7 @@ class _ScaleDown:
                 continue
             nodes_in[candidate.zone] -= 1
             spare.subtract((group, pool))
+            idle[group] -= not candidate.moves
             empty, drains = empty - (not candidate.moves), drains - candidate.moves
             removals.append(_removal(candidate))
         return tuple(removals)
@@ -300,6 +311,12 @@ class _ScaleDown:
             spare[pool.pool] += nodes
         spare.subtract({pool.pool: pool.min for pool, _ in self._offers.values()})
         return spare
+
+    def _idle(self) -> Counter[GroupKey | None]:
+        """Return the number of existing nodes of each group without pods that have to move."""
+        pods_on, now = self._simulation.pods_on, self._now
+        existing = [node for name, node in self._nodes.items() if name not in self._deleting]
+        return Counter(node.group for node in existing if all(ends_with_node(pod, now) for pod in pods_on[node.name]))
 
     def _removals_left(self, hanging: set[str]) -> tuple[int, int]:
         """Return how many more empty nodes, and how many more nodes with pods, may be removed now."""

@@ -95,24 +95,32 @@ class Simulation:
         are retried after each round that placed a pod.
         """
         pending = self.pod_groups.group(self.pending)
-        order = sorted(pending, key=_turn)
-        placed: list[str] = []
-        schedulable = self.schedulable_nodes()
+        counts = {pod_group: len(pods) for pod_group, pods in pending.items()}
+        unplaced = self.place(counts, self.schedulable_nodes(), usable)
+        placed = [str(pod) for group, pods in pending.items() for pod in pods[: len(pods) - unplaced.get(group, 0)]]
+        left = {group: pods[-unplaced[group] :] for group, pods in pending.items() if group in unplaced}
+        return left, sorted(placed)
+
+    def place(
+        self, counts: Mapping[PodGroup, int], node_infos: Sequence[NodeInfo], usable: Usable = _all_nodes
+    ) -> dict[PodGroup, int]:
+        """Place these numbers of pods on these nodes, and return the numbers of pods that fit no node."""
+        left = dict(counts)
+        order = sorted(left, key=_turn)
         while order:
-            before = len(placed)
+            is_placed = False
             for pod_group in order:
-                pods = pending[pod_group]
-                node_infos = usable(pod_group, schedulable)
-                count = more = self.snapshot.fill(pod_group, node_infos, len(pods))
+                nodes = usable(pod_group, node_infos)
+                more = self.snapshot.fill(pod_group, nodes, left[pod_group])
+                left[pod_group] -= more
+                is_placed |= more > 0
                 while more and pod_group.spread:  # a placed pod may change which nodes the next pod fits
-                    more = self.snapshot.fill(pod_group, node_infos, len(pods) - count)
-                    count += more
-                placed += [str(pod) for pod in pods[:count]]
-                pending[pod_group] = pods[count:]
-            order = [group for group in order if pending[group] and (group.spread or group.needs.affinity)]
-            if len(placed) == before:
+                    more = self.snapshot.fill(pod_group, nodes, left[pod_group])
+                    left[pod_group] -= more
+            order = [group for group in order if left[group] and (group.spread or group.needs.affinity)]
+            if not is_placed:
                 break
-        return {pod_group: pods for pod_group, pods in pending.items() if pods}, sorted(placed)
+        return {pod_group: count for pod_group, count in left.items() if count}
 
 
 def _turn(pod_group: PodGroup) -> tuple[int, int, int, bool, str]:

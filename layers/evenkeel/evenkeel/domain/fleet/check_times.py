@@ -149,6 +149,8 @@ class SteadyState:
     zones: frozenset[str] = frozenset()
     headroom: int = 0
     imbalance: int = 0
+    at_risk: int = 0  # pools that are to survive the loss of a zone, but would not
+    to_survive: int = 0  # nodes that pools keep only to survive
     rests_until: datetime | None = None  # until then, a few checks are enough; None: the cluster does not rest
 
     def is_followed_by(self, other: Self) -> bool:

@@ -48,7 +48,12 @@ class _Setting(StrEnum):
             raise BadValueError(f"no such {_TITLES[cls.__name__]}", [member.value for member in cls]) from None
 
 
-_TITLES = {"Level": "levelling", "DemandStage": "stage of demand", "OnFailure": "treatment of failures"}
+_TITLES = {
+    "Level": "levelling",
+    "DemandStage": "stage of demand",
+    "OnFailure": "treatment of failures",
+    "SurviveZones": "number of zones to survive",
+}
 
 
 class Level(_Setting):
@@ -58,6 +63,13 @@ class Level(_Setting):
     SHRINK = "shrink"  # when an autoscaler removes nodes, it removes them from the fuller zones
     # As SHRINK. In addition, Evenkeel replaces nodes of fuller zones by nodes in smaller zones, one at a time.
     CONVERGE = "converge"
+
+
+class SurviveZones(_Setting):
+    """The zones that a pool may lose at once and still hold what it needs."""
+
+    NONE = "0"
+    ONE = "1"
 
 
 class DemandStage(_Setting):

@@ -67,6 +67,7 @@ class GroupOffer:
     ordered: int = 0  # the part of ``coming`` that this plan adds
     room: int = 0  # how many more nodes the group may get
     min: int = 0
+    held_nodes: int = 0  # empty nodes that are not removed for now, because the pool lately needed them to survive
     template: NodeTemplate | None = None
     closed: Reason | None = None  # why the group gets no node even if ``room`` is not 0; None: it may get one
     held: Reason | None = None  # why all nodes of the group count as needed, even without pods
@@ -83,6 +84,7 @@ class PoolOffer:
     groups: tuple[GroupOffer, ...]
     room: int = 0  # PoolMaximum minus the requested nodes
     min: int = 0  # PoolMinimum
+    survives: bool = False  # True: the pods of any one zone must fit on the nodes of the other zones
     orders: Mapping[str, PastOrder] = field(default_factory=dict)  # the stored orders of nodes for pods
 
     @property

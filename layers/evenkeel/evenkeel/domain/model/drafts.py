@@ -17,6 +17,7 @@ from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.model.states import STEPS_APART, MemberSnapshot, Publication, Release
+from evenkeel.domain.model.survival import Survival, SurvivalFacts
 from evenkeel.domain.model.values import LARGEST_COUNT
 
 # The rules of ``Draft.limits``, in the order in which bounds are capped:
@@ -56,6 +57,7 @@ class Draft(GroupPlan):
     doubted_since: datetime | None = None  # when a probing group last failed
     stuck_kept: int = 0  # stuck replicas of a fenced group that this plan neither releases nor moves
     closes: bool = False  # True: max is below the strategy's max, so that no autoscaler orders here
+    survival_min: int = 0  # the replicas that the group keeps, so that the pool survives the loss of another zone
     key: str = field(init=False)  # the key under which the pool's state stores this group
 
     def __post_init__(self) -> None:
@@ -116,11 +118,20 @@ class Draft(GroupPlan):
 
     @property
     def zone_share(self) -> int:
-        """Return the replicas that ``evenkeel.dev/zone-min`` keeps. In a fenced group, only running ones are kept."""
+        """Return the replicas that ``evenkeel.dev/zone-min`` keeps."""
         zone_min = self.group.annotations.zone_min
-        if zone_min is None:
-            return 0
-        return min(zone_min, self.requested, self.group.running if self.state is State.FENCED else self.requested)
+        return self._kept(zone_min) if zone_min else 0
+
+    @property
+    def survival_share(self) -> int:
+        """Return the replicas that ``survive-zones`` keeps."""
+        return self._kept(self.survival_min) if self.survival_min else 0
+
+    def _kept(self, least: int) -> int:
+        """Return as many of these replicas as the group requests. In a fenced group, only running ones are kept."""
+        return least and min(
+            least, self.requested, self.group.running if self.state is State.FENCED else self.requested
+        )
 
     @property
     def owner_min(self) -> int:
@@ -265,6 +276,15 @@ class DemandDraft:
 
 
 @dataclass(kw_only=True, slots=True)
+class SurvivalDraft:
+    """The nodes with which a pool survives the loss of one zone (``domain.survival``)."""
+
+    facts: SurvivalFacts | None = None  # None: Evenkeel does not read pods
+    least: int | None = None  # the fewest nodes with which the pool survives; None: it cannot, or ``facts`` are used
+    result: Survival | None = None  # None: not known, because not all pods were read
+
+
+@dataclass(kw_only=True, slots=True)
 class PoolDraft:
     """The unfinished plan of a pool. Each step of the planning changes only this draft."""
 
@@ -281,6 +301,7 @@ class PoolDraft:
     bounds: BoundsDraft = field(default_factory=BoundsDraft)
     convergence: ConvergenceDraft = field(default_factory=ConvergenceDraft)
     demand: DemandDraft = field(default_factory=DemandDraft)
+    survival: SurvivalDraft | None = None  # None: the pool does not have to survive the loss of a zone
     check_at: list[datetime] = field(default_factory=list)  # when the plan may change even if nothing else changes
     problems: list[Problem] = field(default_factory=list)
     starved: int = 0  # the number of nodes that no healthy zone of the pool can get, counted by the step ``report``
@@ -348,8 +369,12 @@ class PoolDraft:
         reserved = self.reserved_nodes() if self.pool.settings.strategy.reserves else 0
         return max(0, self.pool.max - reserved - self.requested)
 
+    def kept_of(self, draft: Draft) -> int:
+        """Return the fewest replicas that a group keeps when nodes leave the pool."""
+        return max(self.least_of(draft), draft.survival_min)
+
     def least_of(self, draft: Draft) -> int:
-        """Return the fewest replicas that a group keeps when nodes are removed.
+        """Return the fewest replicas that a group keeps when nodes move to another zone.
 
         The strategy's min counts only if the strategy publishes minima for zones. Otherwise that min is only a share
         of PoolMinimum, and a single zone may have fewer replicas.

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
 
-from evenkeel.domain.model.choices import Level, OnFailure, Strategy
+from evenkeel.domain.model.choices import Level, OnFailure, Strategy, SurviveZones
 from evenkeel.domain.model.offerings import Offering
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.templates import NodeTemplate
@@ -392,6 +392,7 @@ class Annotations:
     strategy: Strategy | None = None
     on_failure: OnFailure | None = None
     level: Level | None = None
+    survive_zones: SurviveZones | None = None
     dry_run: bool | None = None
 
 

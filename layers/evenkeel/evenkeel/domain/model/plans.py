@@ -29,6 +29,7 @@ from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.relief import ReliefStep
 from evenkeel.domain.model.states import GroupState, PoolState, Release
+from evenkeel.domain.model.survival import Survival
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +184,8 @@ class PoolPlan:
     release: ReleasePlan = ReleasePlan()
     convergence: ConvergencePlan = ConvergencePlan()
     demand: DemandPlan = DemandPlan()
+    survival: Survival | None = None  # None: the pool does not have to survive the loss of a zone, or it is unknown
+    asks_pods: bool = False  # True: whether the pool survives depends on pods, and not all were read
     relief: ReliefStep | None = None  # the write to the pool's Shoot; None: no write
 
     @property
@@ -225,6 +228,11 @@ class PoolPlan:
         """Return the number of nodes by which the pool may still grow."""
         requested = sum(plan.requested for plan in self.groups)
         return max(0, self.max - requested) if self.mode.valid and self.max is not None else 0
+
+    @property
+    def is_at_risk(self) -> bool:
+        """Return True if the pool is to survive the loss of a zone, but would not."""
+        return self.survival is not None and not self.survival.survives
 
     @property
     def imbalance(self) -> int:
@@ -328,7 +336,12 @@ class Plan:
     @property
     def asks(self) -> bool:
         """Return True if the plan depends on pods that were not read."""
-        return any(pool.convergence.asks or pool.demand.asks_idle or pool.release.asks_waiting for pool in self.pools)
+        return any(
+            [
+                pool.convergence.asks or pool.demand.asks_idle or pool.release.asks_waiting or pool.asks_pods
+                for pool in self.pools
+            ]
+        )
 
     @property
     def of_paused(self) -> "Plan":

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy
+from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy, SurviveZones
 from evenkeel.domain.model.convergence import ConvergePolicy
 from evenkeel.domain.model.groups import PROVISION_TIMEOUT, NodeGroup
 from evenkeel.domain.model.similarity import Similarity
@@ -44,6 +44,7 @@ class PoolRule:
     backoff: BackoffPolicy | None = None
     provision_timeout: timedelta | None = None
     max_step: int | None = None
+    survive_zones: SurviveZones | None = None
 
     def selects(self, group: NodeGroup) -> bool:
         """Return True if the rule's selector matches this group."""
@@ -62,6 +63,7 @@ class PoolSettings:
     on_failure: OnFailure = OnFailure.RELEASE
     level: Level = Level.OFF
     max_step: int | None = None  # nodes that one run may add to a pool; None: any number
+    survive_zones: SurviveZones = SurviveZones.NONE
     backoff: BackoffPolicy = BackoffPolicy()
     provision_timeout: timedelta = PROVISION_TIMEOUT
     converge: ConvergePolicy = field(default_factory=ConvergePolicy)

@@ -21,6 +21,9 @@ class ProblemKind(StrEnum):
     UNREADABLE_AND_LEFT_OUT = "unreadable-and-left-out"
     FEWER_THAN_ZONES_IN_USE = "fewer-than-zones-in-use"
     AUTOSCALER_BESIDE_KARPENTER = "autoscaler-beside-karpenter"
+    SURVIVES_NO_ZONE = "survives-no-zone"  # the pool has only one zone
+    SURVIVAL_PAST_MAX = "survival-past-max"
+    SURVIVAL_PAST_ZONES = "survival-past-zones"
     BOUNDS_HELD = "bounds-held"  # the record does not let Evenkeel write to the owner
     NEW_INTENT = "new-wish"  # an owner has new desired bounds, which Evenkeel follows
     # Settings of a record that do not fit together. They are only reported.

@@ -63,6 +63,7 @@ class Rule(StrEnum):
     POOL_MINIMUM = "pool-minimum", Topic.REQUESTED
     PROBE_FOR_MINIMUM = "probe-for-minimum", Topic.REQUESTED
     OWN_MINIMUM = "own-minimum", Topic.REQUESTED
+    SURVIVAL_ORDER = "survival-order", Topic.REQUESTED
     REQUEST_SHARE = "request-share", Topic.REQUESTED
     REQUEST_NO_SHARE = "request-no-share", Topic.REQUESTED
     GIVES_BACK = "gives-back", Topic.REQUESTED
@@ -95,6 +96,7 @@ class Rule(StrEnum):
     PINNED = "pinned", Topic.MAX
     MIN_ABOVE_REQUESTED = "min-above-requested", Topic.MIN
     ZONE_MIN = "zone-min", Topic.MIN
+    SURVIVAL_MIN = "survival-min", Topic.MIN
     LEVEL_KEPT = "level-kept", Topic.MIN
     LEVEL_GIVES = "level-gives", Topic.MIN
     LEVEL_RESTS = "level-rests", Topic.MIN
@@ -319,6 +321,11 @@ class Rule(StrEnum):
     VOLUME_OF_ITS_ZONE = "volume-of-its-zone", Topic.NOTE
     POD_NOT_PLACEABLE = "pod-not-placeable", Topic.NOTE
     NO_PLACE_ELSEWHERE = "no-place-elsewhere", Topic.NOTE
+    NEEDED_TO_SURVIVE = "needed-to-survive", Topic.NOTE
+    HELD_TO_SURVIVE = "held-to-survive", Topic.NOTE
+    # survival: what remains after the loss of a zone
+    SURVIVES_ZONE = "survives-zone", Topic.NOTE
+    PODS_BOUND = "pods-bound", Topic.NOTE
     # removal: why no machine of a group is removed
     REPLICAS_OF_OTHERS = "replicas-of-others", Topic.NOTE
     REPLICAS_CHANGE = "replicas-change", Topic.NOTE

@@ -11,6 +11,7 @@ from evenkeel.domain.model.moves import Move, ScaleRequest
 from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.relief import Relief
+from evenkeel.domain.model.survival import HeldNodes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,6 +236,7 @@ class PoolState(GrowthHistory):
     closed_at: datetime | None = None  # since when a lowered max keeps autoscalers from ordering; None: no max does
     # The past orders of nodes for pods. The key of an order has the digests of the pods and of the node.
     orders: Mapping[str, PastOrder] = field(default_factory=dict)
+    survival: HeldNodes | None = None  # None: the pool keeps no node only to survive the loss of a zone
 
     @property
     def members(self) -> frozenset[str]:

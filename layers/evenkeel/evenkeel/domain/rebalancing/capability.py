@@ -14,6 +14,7 @@ from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.pools import AnyPool
+from evenkeel.domain.model.survival import SurvivalFacts
 from evenkeel.domain.rebalancing.health.observed import Observer
 
 Step = Callable[[PoolDraft], None]
@@ -34,6 +35,7 @@ class PoolInput(NamedTuple):
     demand: DemandFacts | None = None
     choices: Choices = NO_CHOICES
     waited_for: Mapping[str, int] | None = None
+    survival: SurvivalFacts | None = None
 
 
 class PlannedPool(NamedTuple):

@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import cache, partial
 from typing import Any
 
-from evenkeel.domain.model.choices import Level
+from evenkeel.domain.model.choices import Level, SurviveZones
 from evenkeel.domain.model.drafts import (
     BoundsDraft,
     ConvergenceDraft,
@@ -16,6 +16,7 @@ from evenkeel.domain.model.drafts import (
     ReleaseDraft,
     ReplicasDraft,
     RequestDraft,
+    SurvivalDraft,
 )
 from evenkeel.domain.model.groups import PoolId, State
 from evenkeel.domain.model.moves import FOR_PODS
@@ -114,6 +115,7 @@ class PoolPlanner:
             demand=DemandDraft(facts=given.demand),
             convergence=ConvergenceDraft(choices=given.choices, state=pool.state.convergence),
             release=ReleaseDraft(waited_for=given.waited_for),
+            survival=SurvivalDraft(facts=given.survival) if _has_to_survive(pool) else None,
             replicas=ReplicasDraft(unplaced=pool.unplaced if opens else 0),
         )
         draft.bounds.pool_max = pool.max - draft.reserved_nodes()
@@ -122,6 +124,10 @@ class PoolPlanner:
         # Only advice needs the draft. Otherwise it is not kept, because the garbage collector visits all that is kept.
         kept = draft if check.observation.workload is not None or check.observation.workload_unread else None
         return PlannedPool(pool, kept, to_plan(draft), draft.check_at)
+
+
+def _has_to_survive(pool: Pool) -> bool:
+    return pool.settings.survive_zones is SurviveZones.ONE
 
 
 def to_plan(draft: PoolDraft) -> PoolPlan:
@@ -162,6 +168,9 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
         plan.convergence = ConvergencePlan(step=convergence.step, report=convergence.report, asks=convergence.asks)
     if demand.asks_idle or demand.facts is not None:
         plan.demand = DemandPlan(asks_idle=demand.asks_idle, orders=_orders_after(draft))
+    if draft.survival is not None:
+        plan.survival = draft.survival.result
+        plan.asks_pods = draft.survival.facts is not None and draft.survival.facts.result is None
     if draft.release.stored or draft.release.planned or draft.release.asks_waiting:
         lacking, order_due = not_reordered(draft)
         plan.release = ReleasePlan(
@@ -175,7 +184,7 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
 
 def _next_state(draft: PoolDraft) -> PoolState:
     state = draft.pool.state
-    after = {
+    after: dict[str, Any] = {
         "seen": draft.snapshot,
         "published": draft.bounds.publication,
         "held_until": draft.bounds.held_until,
@@ -183,6 +192,9 @@ def _next_state(draft: PoolDraft) -> PoolState:
         "release": draft.release.stored,
         "orders": state.orders if draft.demand.facts is None else draft.demand.facts.orders,
     }
+    if draft.survival is not None or state.survival is not None:
+        facts = None if draft.survival is None else draft.survival.facts
+        after["survival"] = None if facts is None else facts.held
     changed: dict[str, Any] = {name: value for name, value in after.items() if value is not getattr(state, name)}
     return replace(state, **changed) if changed else state
 
@@ -196,6 +208,9 @@ def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
         owners = {group.owner.numbers.ref.id for group in pool.groups if group.owner.numbers is not None}
         # ``shared`` is 1 if some zones share one owner, and 0 if each zone has its own owner.
         notes.append(Reason.of(Rule.BOUNDS_UNREAD, shared=int(len(owners) < pool.zones)))
+    survival = None if draft.survival is None else draft.survival.result
+    if survival is not None and survival.possible:
+        notes.append(survival.note)
     if (uneven := _unevenness(draft)) is not None:
         notes.append(uneven)
     return tuple(notes)

@@ -32,6 +32,9 @@ def publish(pool: PoolDraft) -> None:
         minimum = max(proposal.min, draft.zone_share)
         if minimum > proposal.min:
             draft.add_reason(Rule.ZONE_MIN, min=minimum, zone_min=draft.group.annotations.zone_min)
+        if draft.survival_share > minimum:
+            minimum = draft.survival_share
+            draft.add_reason(Rule.SURVIVAL_MIN, min=minimum)
         if draft.protected and minimum < draft.requested:
             minimum = draft.requested
             draft.add_reason(Rule.STEP_MIN, min=minimum)

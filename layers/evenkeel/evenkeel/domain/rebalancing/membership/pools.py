@@ -193,11 +193,12 @@ _ANNOTATIONS = {
     "on_failure": "evenkeel.dev/on-failure",
     "level": "evenkeel.dev/level",
     "max_step": "evenkeel.dev/max-step",
+    "survive_zones": "evenkeel.dev/survive-zones",
     "dry_run": "evenkeel.dev/dry-run",
 }
 # Settings that are read from annotations, else from the record's rule for the pool, else from the record's defaults for
 # all pools.
-_SETTINGS = ("strategy", "on_failure", "level", "max_step", "backoff", "provision_timeout")
+_SETTINGS = ("strategy", "on_failure", "level", "max_step", "survive_zones", "backoff", "provision_timeout")
 _values = attrgetter(*_ANNOTATIONS)
 _NO_RULE = PoolRule(name="")  # the rule of a pool that the record does not name
 

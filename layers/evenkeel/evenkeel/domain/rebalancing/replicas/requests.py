@@ -144,7 +144,7 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
         buckets = [
             Bucket(
                 level=draft.group.preserved - draft.requested,
-                room=_spare(draft, minima[draft.key], pool.request.kept),
+                room=_spare(draft, max(minima[draft.key], draft.survival_min), pool.request.kept),
                 tie=draft.tie,
             )
             for draft in givers

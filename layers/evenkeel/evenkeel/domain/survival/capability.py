@@ -1,0 +1,97 @@
+"""Survival in the pipeline of a plan: the mins of zones, the nodes to order, and the report.
+
+If the record has ``demand``, a pool's needs are its pods'. Otherwise they are PoolMinimum.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from evenkeel.domain.demand.advice import unread
+from evenkeel.domain.demand.capability import offers_of
+from evenkeel.domain.demand.offers import with_coming, with_deleting
+from evenkeel.domain.demand.simulation import Simulation
+from evenkeel.domain.model.choices import DemandStage, SurviveZones
+from evenkeel.domain.model.demand import DemandPolicy, PoolOffer
+from evenkeel.domain.model.observations import Check
+from evenkeel.domain.model.plans import Plan
+from evenkeel.domain.model.pools import AnyPool
+from evenkeel.domain.model.survival import HeldNodes, Survival, SurvivalFacts
+from evenkeel.domain.rebalancing.capability import Capability, Extension, Inputs, Planned, Point, PoolInput
+from evenkeel.domain.survival.minimum import order_to_survive, report_survival, set_survival_minima
+from evenkeel.domain.survival.pods import PodNeeds, needs_of
+
+
+def _assume(check: Check, pools: Sequence[AnyPool], inputs: Inputs) -> Inputs:
+    """Return the inputs of the pools whose pods decide, with the nodes that they still hold."""
+    if check.policy.demand is DemandStage.OFF:
+        return {}
+    surviving = [pool for pool in pools if pool.settings.survive_zones is SurviveZones.ONE]
+    return {pool.id: inputs[pool.id]._replace(survival=SurvivalFacts(_held(pool, check))) for pool in surviving}
+
+
+def _held(pool: AnyPool, check: Check) -> HeldNodes | None:
+    held = pool.state.survival
+    return held if held is not None and check.now < held.until else None
+
+
+def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Extension]:
+    """Return the inputs of the pools whose pods decide, with the nodes that these pods need."""
+    workload = check.observation.workload
+    if not any(given.survival is not None for given in inputs.values()):
+        return {}, _unchanged
+    offers = [offer for _, offer in offers_of(check, planned.values())]
+    if not any(offer.survives for offer in offers) or workload is None or not workload.whole:
+        return {}, _unchanged
+    if unread(check.observation, [offer.pool for offer in offers]) is not None:
+        return {}, _unchanged
+    workload = with_deleting(workload, offers)
+    offers = list(with_coming(offers, workload))
+    needs = needs_of(Simulation(workload, tuple(offers), DemandPolicy(), check.now), offers)
+    surviving = [offer for offer in offers if offer.survives]
+    return {
+        offer.pool: inputs[offer.pool]._replace(survival=_facts(check, offer, needs[offer.pool], inputs[offer.pool]))
+        for offer in surviving
+    }, _unchanged
+
+
+def _unchanged(plan: Plan) -> Plan:
+    return plan
+
+
+def _facts(check: Check, offer: PoolOffer, needs: PodNeeds, given: PoolInput) -> SurvivalFacts:
+    idle = {str(group): count for group, count in needs.idle.items() if count}
+    before = None if given.survival is None else given.survival.held
+    held = (before or HeldNodes(at=check.now)).renewed(idle, check.now)
+    bound = {zone: count for zone, count in needs.bound.items() if count}
+    short = max(needs.missing.total(), needs.coming)
+    return SurvivalFacts(
+        held=held if held.nodes else None,
+        minima=_minima(offer, needs, given, held.nodes),
+        missing={str(group): count for group, count in needs.missing.items()},
+        result=Survival(short=short, held=needs.idle.total(), bound=bound),
+    )
+
+
+def _minima(offer: PoolOffer, needs: PodNeeds, given: PoolInput, held: Mapping[str, int]) -> dict[str, int]:
+    """Return the nodes that an autoscaler must leave in each group: all but those that are unneeded."""
+    if given.demand is None or given.demand.unneeded is None:
+        return {}
+    unneeded = Counter(node.group for node in given.demand.unneeded)
+    return {
+        str(group.group): max(
+            group.requested + needs.missing[group.group] - unneeded[group.group],
+            needs.busy[group.group] + held.get(str(group.group), 0),
+        )
+        for group in offer.groups
+    }
+
+
+SURVIVAL = Capability(
+    steps={
+        Point.START: set_survival_minima,
+        Point.REPLICAS: order_to_survive,
+        Point.BOUNDS: report_survival,
+    },
+    assume=_assume,
+    advise=_advise,
+)

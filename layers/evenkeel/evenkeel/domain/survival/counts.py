@@ -1,0 +1,50 @@
+"""How many nodes a pool needs so that enough remain after the loss of any one zone.
+
+The largest zone decides: if the pool survives the loss of its largest zone, it survives the loss of every other zone.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from evenkeel.domain.model.water_fill import Bucket, water_fill
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Share:
+    """The nodes that one group of a pool may hold: at least ``least``, at most ``most``."""
+
+    zone: str
+    least: int
+    most: int
+    weight: int = 1
+    tie: int = 0
+
+
+def rest(zones: Sequence[str], nodes: Sequence[int]) -> int:
+    """Return how many of these nodes remain after the loss of the zone with the most nodes."""
+    in_zone: Counter[str] = Counter()
+    for zone, count in zip(zones, nodes, strict=True):
+        in_zone[zone] += count
+    return in_zone.total() - max(in_zone.values(), default=0)
+
+
+def levelled(shares: Sequence[Share], needed: int, *, total: int = 0) -> list[int] | None:
+    """Return the fewest nodes of each group, leveled, of which ``needed`` remain without the largest zone.
+
+    None: the groups cannot hold as many. Leveling adds one node at a time, and no node lowers what remains. So the
+    least number is found by bisection. The result has at least ``total`` nodes, as far as the groups can hold them.
+    """
+    least = [share.least for share in shares]
+    buckets = [Bucket(share.least, share.most - share.least, share.weight, share.tie) for share in shares]
+    zones = [share.zone for share in shares]
+
+    def with_added(added: int) -> list[int]:
+        return [low + more for low, more in zip(least, water_fill(buckets, added), strict=True)]
+
+    room = sum(share.most - share.least for share in shares)
+    if rest(zones, with_added(room)) < needed:
+        return None
+    fewest = bisect_left(range(room), needed, key=lambda added: rest(zones, with_added(added)))
+    return with_added(max(fewest, total - sum(least)))

@@ -1,0 +1,158 @@
+"""The nodes of a pool that must survive the loss of any one zone, without knowledge of its pods.
+
+After the loss, PoolMinimum must remain. This gives each zone a min of its own: the fewest nodes, leveled over the
+zones, with which that holds. Every rule that keeps nodes for ``evenkeel.dev/zone-min`` keeps these nodes, too.
+
+- The nodes that a full zone may lose follow from the nodes that the other zones have. So a zone's min is not above its
+  nodes, and a pool that survives can always lose its spare nodes.
+- While a zone is fenced, nothing is ordered: the pool has just lost a zone, and the other zones need their room for its
+  pods. While a zone is fenced or probing, the zones keep only their shares of a level pool.
+"""
+
+from collections.abc import Sequence
+
+from evenkeel.domain.model.drafts import Draft, PoolDraft, SurvivalDraft
+from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.problems import ProblemKind
+from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.model.survival import Survival, SurvivalFacts
+from evenkeel.domain.model.values import LARGEST_COUNT
+from evenkeel.domain.rebalancing.replicas.raising import raise_together
+from evenkeel.domain.survival.counts import Share, levelled, rest
+
+# The caps of a zone that do not depend on its health.
+_LASTING_CAPS = (Rule.ZONE_MAX, Rule.WORKER_SHARE)
+
+
+def set_survival_minima(pool: PoolDraft) -> None:
+    """Set the min of each zone with which the pool survives the loss of another zone, or report that it cannot."""
+    survival = pool.survival
+    if survival is None:
+        return
+    if survival.facts is not None:
+        _set_minima_for_pods(pool, survival, survival.facts)
+        return
+    fixed = [draft.requested if _is_fixed(draft) else 0 for draft in pool.groups]
+    level = levelled(_shares(pool.groups, fixed), pool.pool.min)
+    if not _is_possible(pool, level) or level is None:
+        survival.result = Survival(possible=False)
+        return
+    survival.least = sum(level)
+    if all([draft.state in (State.HEALTHY, State.FROZEN) for draft in pool.groups]):
+        enough = _with_enough(pool, [draft.requested for draft in pool.groups])
+        level = levelled(_shares(pool.groups, fixed, enough), pool.pool.min, total=sum(level)) or enough
+    for draft, nodes in zip(pool.groups, level, strict=True):
+        draft.survival_min = nodes
+
+
+def _set_minima_for_pods(pool: PoolDraft, survival: SurvivalDraft, facts: SurvivalFacts) -> None:
+    """Set the min of each zone as the pods need it. Without an autoscaler, scale-down itself keeps these nodes."""
+    needs = pool.requested + sum(facts.missing.values())
+    survival.result = facts.result
+    if pool.pool.zones < 2:
+        pool.problem(ProblemKind.SURVIVES_NO_ZONE)
+        survival.result = Survival(possible=False)
+    elif facts.missing and needs > pool.pool.max:
+        pool.problem(ProblemKind.SURVIVAL_PAST_MAX, needs=needs, maximum=pool.pool.max)
+        survival.result = Survival(possible=False)
+    for draft in pool.groups if pool.pool.settings.autoscaler else ():
+        published = 0 if draft.group.bounds is None else draft.group.bounds.min
+        # While pods are not read, the published mins stay, so that no autoscaler removes a needed node meanwhile.
+        draft.survival_min = published if facts.result is None else facts.minima.get(draft.key, 0)
+
+
+def _is_possible(pool: PoolDraft, level: Sequence[int] | None) -> bool:
+    if pool.pool.zones < 2:
+        pool.problem(ProblemKind.SURVIVES_NO_ZONE)
+    elif level is None:
+        pool.problem(ProblemKind.SURVIVAL_PAST_ZONES, minimum=pool.pool.min)
+    elif sum(level) > pool.pool.max:
+        pool.problem(ProblemKind.SURVIVAL_PAST_MAX, needs=sum(level), maximum=pool.pool.max)
+    else:
+        return True
+    return False
+
+
+def order_to_survive(pool: PoolDraft) -> None:
+    """Order the nodes without which the pool would not survive the loss of a zone.
+
+    Each zone gets its own share. A probing zone gets one machine, and no other zone gets the rest of its share.
+    """
+    lacking = _lacking(pool)
+    if not any(lacking) or any([draft.state is State.FENCED for draft in pool.groups]):
+        return
+    limits = [min(draft.room_for_pods, nodes) for draft, nodes in zip(pool.groups, lacking, strict=True)]
+    wanted = min(sum(limits), pool.bounds.pool_max - pool.requested)
+    if wanted <= 0:
+        return
+    if not pool.replicas.raises:
+        if pool.replicas.unchanged_since is not None:
+            pool.check_at.append(pool.replicas.unchanged_since + pool.pool.standstill)
+        return
+    raised = raise_together(pool.groups, min(wanted, pool.may_add), limits)
+    for draft, more in raised:
+        draft.add_reason(Rule.SURVIVAL_ORDER, count=more)
+    later = pool.add(sum(more for _, more in raised), wanted)
+    pool.replicas.later = max(pool.replicas.later, later)
+
+
+def _lacking(pool: PoolDraft) -> list[int]:
+    """Return the nodes that each group must get, so that the pool survives."""
+    survival = pool.survival
+    if survival is None or (survival.result is not None and not survival.result.possible):
+        return []
+    if survival.facts is not None:
+        return [survival.facts.missing.get(draft.key, 0) for draft in pool.groups]
+    enough = _with_enough(pool, [draft.requested for draft in pool.groups])
+    return [nodes - draft.requested for nodes, draft in zip(enough, pool.groups, strict=True)]
+
+
+def report_survival(pool: PoolDraft) -> None:
+    """Report whether the running nodes of the pool survive the loss of a zone, and how many nodes it keeps for that."""
+    survival = pool.survival
+    if survival is None or survival.least is None:
+        return
+    needed = pool.pool.min
+    running = [min(draft.requested, draft.group.running) for draft in pool.groups]
+    short = max(0, needed - rest([draft.group.identity.zone or "" for draft in pool.groups], running))
+    if short:
+        # With the next nodes, another zone may become the largest. So the pool may need more nodes than remain to be
+        # replaced.
+        short = max(short, sum(_with_enough(pool, running)) - sum(running))
+    kept = sum(min(draft.survival_min, draft.requested) for draft in pool.groups)
+    survival.result = Survival(short=short, held=max(0, kept - needed))
+
+
+def _with_enough(pool: PoolDraft, nodes: Sequence[int]) -> list[int]:
+    """Return the nodes of each group after the fewest additions with which the pool survives."""
+    total = 0 if pool.survival is None else pool.survival.least or 0
+    enough = levelled(_shares(pool.groups, nodes), pool.pool.min, total=total)
+    return list(nodes) if enough is None else enough
+
+
+def _shares(drafts: Sequence[Draft], least: Sequence[int], most: Sequence[int] | None = None) -> list[Share]:
+    """Return the nodes that each group may hold: at least ``least``, at most ``most``. None: the group's caps apply.
+
+    A group whose replicas Evenkeel may not change holds ``least``.
+    """
+    return [
+        Share(
+            zone=draft.group.identity.zone or "",
+            least=low,
+            most=low if _is_fixed(draft) else max(low, _cap(draft) if most is None else most[i]),
+            weight=draft.group.annotations.weight,
+            tie=draft.tie,
+        )
+        for i, (draft, low) in enumerate(zip(drafts, least, strict=True))
+    ]
+
+
+def _is_fixed(draft: Draft) -> bool:
+    return draft.state is State.FROZEN or not draft.replicas_are_ours
+
+
+def _cap(draft: Draft) -> int:
+    caps = [draft.limits[rule] for rule in _LASTING_CAPS if rule in draft.limits]
+    if draft.group.owner.bounds_held and draft.group.bounds is not None:
+        caps.append(draft.group.bounds.max)
+    return min(caps, default=LARGEST_COUNT)

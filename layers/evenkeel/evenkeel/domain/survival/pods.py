@@ -1,0 +1,136 @@
+"""The nodes that pools need so that the pods of any lost zone find a place in the other zones.
+
+The loss of each zone is played on the nodes of this check (``domain.demand.zone_loss``). Pods without a place get new
+nodes in the smallest other zones of their pool. A node that is added for one zone also counts for the next one. Pods
+that fit no new node of another zone are bound to their zone, and get none.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from evenkeel.domain.demand.node_info import NodeInfo
+from evenkeel.domain.demand.pod_groups import PodGroup
+from evenkeel.domain.demand.pods import comes_with_node, unplaceable
+from evenkeel.domain.demand.simulation import Simulation
+from evenkeel.domain.demand.zone_loss import ZoneLosses
+from evenkeel.domain.model.demand import GroupOffer, PoolOffer
+from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.workload import Pod
+
+# The most nodes that one check orders so that pools survive. Further nodes follow at later checks.
+_MOST_NODES = 100
+
+
+@dataclass(kw_only=True)
+class PodNeeds:
+    """The needs of one pool. The mappings of nodes are by group."""
+
+    missing: Counter[GroupKey] = field(default_factory=Counter)  # nodes to order
+    coming: int = 0  # nodes that are needed and have not started yet
+    idle: Counter[GroupKey] = field(default_factory=Counter)  # needed nodes that have no pods of their own
+    bound: Counter[str] = field(default_factory=Counter)  # number of pods that fit in no other zone, by their zone
+    busy: Counter[GroupKey] = field(default_factory=Counter)  # nodes with pods that need a place elsewhere
+
+
+def needs_of(simulation: Simulation, pools: Sequence[PoolOffer]) -> dict[PoolId, PodNeeds]:
+    """Return the needs of each pool that must survive. Pending pods take their places first."""
+    simulation.schedule_pending()
+    return _Search(simulation, [pool for pool in pools if pool.survives], ZoneLosses(simulation, pools)).run()
+
+
+class _Search:
+    def __init__(self, simulation: Simulation, pools: Sequence[PoolOffer], losses: ZoneLosses) -> None:
+        self._simulation = simulation
+        self._losses = losses
+        self._pools = pools
+        self._offers = {offer.group: (pool, offer) for pool in pools for offer in pool.groups}
+        self._needs = {pool.pool: PodNeeds() for pool in pools}
+        self._added: list[GroupKey] = []
+
+    def run(self) -> dict[PoolId, PodNeeds]:
+        for zone in self._losses.zones:
+            before = len(self._added)
+            loss = self._losses.lose(zone, self._place_on_new_nodes)
+            for group in self._added[before:]:
+                self._simulation.add_template_node(group)
+            self._count_bound(zone, loss.unplaced)
+        self._count_unplaceable()
+        used = {name for zone in self._losses.zones for name in self._losses.lose(zone).used}
+        for info in self._simulation.snapshot.node_infos.values():
+            if (needs := self._needs_at(info)) is not None and info.node.group is not None:
+                is_empty = self._losses.is_empty(info)
+                needs.busy[info.node.group] += not is_empty
+                needs.idle[info.node.group] += is_empty and info.name in used
+                needs.coming += info.name in used and info.name not in self._simulation.started
+        for group in self._added:
+            needs = self._needs[self._offers[group][0].pool]
+            needs.missing[group] += 1
+        return self._needs
+
+    def _place_on_new_nodes(self, zone: str, unplaced: Mapping[PodGroup, int]) -> dict[PodGroup, int]:
+        """Place pods of a lost zone on new nodes, and return the number of pods that fit no new node."""
+        left = dict(unplaced)
+        for pod_group in unplaced:
+            while left[pod_group] and self._fills_new_node(zone, pod_group, left):
+                pass
+        return {pod_group: count for pod_group, count in left.items() if count}
+
+    def _fills_new_node(self, zone: str, pod_group: PodGroup, left: dict[PodGroup, int]) -> bool:
+        """Add a node that fits these pods to the smallest group, and place as many pods as fit. False: none fits."""
+        snapshot = self._simulation.snapshot
+        if len(self._added) >= _MOST_NODES:
+            return False
+        for offer in self._smallest_first(zone):
+            fork = snapshot.fork()
+            info = self._simulation.add_template_node(offer.group)
+            if placed := snapshot.fill_node(pod_group, info, left[pod_group]):
+                left[pod_group] -= placed
+                for other in left:
+                    left[other] -= snapshot.fill_node(other, info, left[other])
+                self._added.append(offer.group)
+                return True
+            snapshot.revert(fork)
+        return False
+
+    def _needs_at(self, info: NodeInfo) -> PodNeeds | None:
+        """Return the needs of a node's pool; None: the pool does not have to survive, or the node is in no pool."""
+        home = self._offers.get(info.node.group) if info.node.group is not None else None
+        return None if home is None else self._needs[home[0].pool]
+
+    def _smallest_first(self, zone: str) -> list[GroupOffer]:
+        """Return the groups outside this zone whose nodes are known: first those that may get nodes, smallest first."""
+        added = Counter(self._added)
+        known = [
+            offer
+            for _, offer in self._offers.values()
+            if offer.zone != zone and offer.group in self._simulation.template_nodes
+        ]
+        return sorted(
+            known,
+            key=lambda offer: (offer.room <= added[offer.group], offer.requested + added[offer.group], offer.group),
+        )
+
+    def _count_bound(self, zone: str, unplaced: Mapping[PodGroup, int]) -> None:
+        """Count the pods of a zone that fit in no other zone, by the pool of their nodes."""
+        left = dict(unplaced)
+        for info in self._simulation.snapshot.node_infos.values():
+            needs = self._needs_at(info)
+            if needs is None or self._losses.zone_of(info) != zone:
+                continue
+            for pod_group, count in info.pod_groups.items():
+                bound = min(count, left.get(pod_group, 0))
+                left[pod_group] = left.get(pod_group, 0) - bound
+                needs.bound[zone] += bound
+
+    def _count_unplaceable(self) -> None:
+        """Count the pods that Evenkeel cannot place anywhere as bound to their zone."""
+        for name, pods in self._simulation.pods_on.items():
+            info = self._simulation.snapshot.node_infos.get(name)
+            needs = None if info is None else self._needs_at(info)
+            if info is not None and needs is not None:
+                needs.bound[self._losses.zone_of(info)] += sum(map(_is_unplaceable, pods))
+
+
+def _is_unplaceable(pod: Pod) -> bool:
+    return pod.deleted_at is None and not comes_with_node(pod) and unplaceable(pod) is not None

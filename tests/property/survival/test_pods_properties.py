@@ -1,0 +1,138 @@
+"""A pool with survive-zones whose pods are read: every pod that may run elsewhere finds a place, and nothing fights."""
+
+from collections.abc import Mapping, Sequence
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.model.workload import ZONE, Workload
+from evenkeel.domain.plan import plan
+from tests.builders import NOW, Played, group, key, numbers, requested
+from tests.parts import replace
+from tests.property.survival.test_counts_properties import arrive, surviving
+from tests.shrinking import ROOM, App, Valley
+from tests.workloads import node, pod, template
+
+POLICY = replace(surviving(numbers(0, 40)), demand=DemandStage.ADVISE)
+Sizes = Mapping[str, Sequence[Sequence[int]]]  # zone -> node -> cores of its pods
+
+
+def find_place(pods: Sequence[int], free: Sequence[int]) -> bool:
+    """Whether these pods, by cores, fit the free cores of these nodes: every way is tried."""
+    if not pods:
+        return True
+    first, *others = sorted(pods, reverse=True)
+    tried = set()
+    for i, room in enumerate(free):
+        if room >= first and room not in tried:
+            tried.add(room)
+            if find_place(others, [*free[:i], room - first, *free[i + 1 :]]):
+                return True
+    return False
+
+
+def survives(nodes: Sizes) -> bool:
+    return all(
+        find_place(
+            [size for sizes in nodes[zone] for size in sizes],
+            [ROOM - sum(sizes) for other in nodes if other != zone for sizes in nodes[other]],
+        )
+        for zone in nodes
+    )
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> Sizes:
+    of_node = st.lists(st.integers(1, 3), max_size=3).filter(lambda sizes: sum(sizes) <= ROOM)
+    zones = "abcd"[: draw(st.integers(2, 4))]
+    return {zone: draw(st.lists(of_node, max_size=3)) for zone in zones}
+
+
+def workload_of(nodes: Sizes, bound: str = "") -> Workload:
+    """The pods and nodes; every second pod of zone ``bound`` is bound to its zone."""
+    found = [(zone, f"{zone}{i}", sizes) for zone in nodes for i, sizes in enumerate(nodes[zone])]
+    pods = [
+        pod(
+            f"{name}-{j}",
+            cpu=str(size),
+            memory="1",
+            node=name,
+            **({"node_selector": {ZONE: zone}} if zone == bound and j % 2 else {}),
+        )
+        for zone, name, sizes in found
+        for j, size in enumerate(sizes)
+    ]
+    return Workload(pods=tuple(pods), nodes=tuple(node(name, zone, group=key(zone)) for zone, name, _ in found))
+
+
+def seen(nodes: Sizes, bound: str = "") -> Observation:
+    groups = tuple(group(zone, len(nodes[zone]), template=template()) for zone in nodes)
+    return Observation(groups=groups, workload=workload_of(nodes, bound))
+
+
+@given(worlds(), st.sampled_from("-ab"))
+def test_a_pool_reported_as_surviving_has_places_for_the_pods_of_any_zone(nodes: Sizes, bound: str) -> None:
+    (pool,) = plan(seen(nodes, bound), ClusterState(), POLICY, NOW).pools
+    free = {
+        zone: [[size for j, size in enumerate(sizes) if zone != bound or not j % 2] for sizes in nodes[zone]]
+        for zone in nodes
+    }
+    assert pool.survival is not None
+    if pool.survival.survives:
+        for zone in nodes:
+            room = [ROOM - sum(sizes) for other in nodes if other != zone for sizes in nodes[other]]
+            assert find_place([size for sizes in free[zone] for size in sizes], room)
+    stuck = sum(len(sizes) // 2 for sizes in nodes.get(bound, ()))
+    assert (pool.survival.bound or {}) == ({bound: stuck} if stuck else {})
+
+
+@given(worlds())
+def test_what_is_ordered_suffices(nodes: Sizes) -> None:
+    assume(not survives(nodes))
+    play = Played(list(seen(nodes).groups), POLICY)
+    play.workload = workload_of(nodes)
+    pool = play.look()
+    assert sum(requested(pool)) > sum(map(len, nodes.values()))
+    more = {
+        zone: [*nodes[zone], *[[]] * (count - len(nodes[zone]))]
+        for zone, count in zip(nodes, requested(pool), strict=True)
+    }
+    assert survives(more)
+    arrive(play)
+    play.workload = workload_of(more)
+    pool = play.look(60)
+    assert requested(pool) == tuple(map(len, more.values()))
+    assert pool.survival is not None
+    assert pool.survival.survives
+
+
+@st.composite
+def valleys(draw: st.DrawFn) -> Valley:
+    apps = [
+        App(name=f"app{i}", pods=draw(st.integers(0, 4)), milli=1000 * draw(st.integers(1, 2)))
+        for i in range(draw(st.integers(1, 2)))
+    ]
+    nodes = draw(st.lists(st.integers(0, 3), min_size=2, max_size=3))
+    return Valley(apps, nodes=nodes, survive_zones="1")
+
+
+@settings(max_examples=10)
+@given(valleys())
+def test_scale_down_and_survival_come_to_rest(valley: Valley) -> None:
+    valley.live(150)
+    ordered, removed = valley.ordered, list(valley.removed)
+    valley.live(60)
+    assert (valley.ordered, valley.removed) == (ordered, removed)
+    assert valley.faults == []
+    sizes = {
+        zone: [
+            [valley.apps[valley.pods[each].labels["app"]].milli // 1000 for each in valley.on(name)]
+            for name in valley.node_names()
+            if valley.zone_of(name) == zone
+        ]
+        for zone in "abc"[: len(valley.requested())]
+    }
+    assert survives(sizes)

@@ -1,0 +1,185 @@
+"""survive-zones: what a pool keeps, orders and reports, setting by setting."""
+
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from evenkeel.adapters.page.reading import page_of_status
+from evenkeel.adapters.page.render import document
+from evenkeel.application.rebalancing.decisions import pool_json
+from evenkeel.domain.model.choices import DemandStage, Level, SurviveZones
+from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.plans import PoolPlan
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.model.survival import HeldNodes
+from evenkeel.domain.plan import plan
+from evenkeel.domain.rebalancing.bounds.gep24 import LAX_GREEDY
+from evenkeel.record import ClusterRecord
+from evenkeel.validation import ConfigError, read_model
+from evenkeel_cli.answers import print_answer
+from tests import objects
+from tests.builders import (
+    MINUTE,
+    NOW,
+    Played,
+    minima,
+    numbers,
+    pool_plan,
+    problems_of,
+    reasons,
+    requested,
+    stated,
+    zones,
+)
+from tests.house import House
+from tests.parts import replace
+from tests.property.survival.test_counts_properties import arrive, surviving
+from tests.unit.kubernetes.test_read_groups import only
+from tests.unit.page.test_page import Seen
+
+
+def notes(pool: PoolPlan) -> list[str]:
+    return [note for note in pool_json(pool).get("notes", ()) if note.startswith("survives")]
+
+
+def rested(groups: Any, policy: Policy) -> PoolPlan:
+    play = Played(list(groups), policy)
+    for _ in range(5):
+        play.look(60)
+        arrive(play)
+    return play.look(60)
+
+
+@pytest.mark.parametrize(
+    ("start", "minimum", "end"),
+    [
+        ((2, 2, 2), 6, (3, 3, 3)),
+        ((6, 0), 6, (6, 6)),
+        ((0, 0, 0, 0), 6, (2, 2, 2, 2)),
+        ((10, 1, 1), 6, (10, 3, 3)),
+        ((3, 3, 3), 6, (3, 3, 3)),
+    ],
+)
+def test_a_pool_orders_what_it_lacks(start: tuple[int, ...], minimum: int, end: tuple[int, ...]) -> None:
+    pool = rested(zones(start), surviving(numbers(minimum, 40)))
+    assert requested(pool) == end
+    assert sum(minima(pool)) - max(minima(pool)) == minimum
+
+
+def test_weights_zone_max_and_frozen_zones_count() -> None:
+    policy = surviving(numbers(6, 40))
+    weighted = [replace(group, weight=weight) for group, weight in zip(zones((0, 0, 0)), (2, 1, 1), strict=True)]
+    assert requested(rested(weighted, policy)) == (6, 3, 3)
+    capped = [replace(zones((0, 0, 0))[0], zone_max=1), *zones((0, 0, 0))[1:]]
+    assert requested(rested(capped, policy)) == (1, 5, 5)
+    frozen = [replace(zones((2, 0, 0))[0], frozen_because=stated("rolling out")), *zones((0, 0, 0))[1:]]
+    assert requested(rested(frozen, policy)) == (2, 4, 4)
+
+
+def test_without_an_autoscaler_the_same_nodes_are_ordered() -> None:
+    policy = surviving(numbers(6, 40))
+    policy = replace(policy, settings=replace(policy.settings, autoscaler=False, level=Level.CONVERGE))
+    assert requested(rested(zones((2, 2, 2)), policy)) == (3, 3, 3)
+
+
+def test_a_strategy_without_mins_publishes_them_to_survive() -> None:
+    pool = rested(zones((3, 3, 3)), surviving(numbers(6, 40, LAX_GREEDY)))
+    assert minima(pool) == (3, 3, 3)
+    assert "min raised to 3: without these nodes, the pool would not survive the loss of another zone" in reasons(
+        pool, "a"
+    )
+
+
+@pytest.mark.parametrize(
+    ("groups", "policy", "problem"),
+    [
+        (zones((3, 3, 3)), numbers(10, 12), "cannot survive: needs 15, PoolMaximum is 12"),
+        (zones((6,)), numbers(6, 12), "cannot survive: the pool has one zone"),
+        (zones((2, 2, 2), zone_max=2), numbers(6, 12), "cannot survive: the limits of the zones"),
+    ],
+)
+def test_a_pool_that_cannot_survive_is_planned_as_without_the_setting(
+    groups: Any, policy: Policy, problem: str
+) -> None:
+    usual, pool = pool_plan(groups, policy), pool_plan(groups, surviving(policy))
+    assert any(text.startswith(problem) for text in problems_of(pool.report.problems))
+    assert (requested(pool), minima(pool)) == (requested(usual), minima(usual))
+    assert pool.is_at_risk
+    assert notes(pool) == []
+
+
+def test_an_outage_orders_nothing_and_its_end_one_machine_at_first() -> None:
+    policy = surviving(numbers(6, 40))
+    assert requested(pool_plan(zones((0, 3, 3)), policy, fenced=["a"])) == (0, 3, 3)
+    assert requested(pool_plan(zones((0, 3, 3)), policy, probing=["a"])) == (1, 3, 3)
+    held = pool_plan(zones((0, 3, 3)), policy, fenced=["a"])
+    assert minima(held) == (0, 3, 3)
+    assert notes(held)[0].startswith("survives one zone: short of 3 nodes")
+
+
+def test_members_that_disagree_make_the_pool_invalid() -> None:
+    groups = zones((3, 3, 3), survive_zones=SurviveZones.ONE)
+    groups[1] = replace(groups[1], survive_zones=SurviveZones.NONE)
+    pool = pool_plan(groups, numbers(6, 40))
+    assert not pool.mode.valid
+    assert "members disagree on evenkeel.dev/survive-zones: 1 on " in problems_of(pool.report.problems)[0]
+
+
+@pytest.mark.parametrize("value", ["2", "yes", "-1", 2, True])
+def test_another_value_of_the_record_is_one_line(value: object) -> None:
+    data = {
+        "flavours": ["gardener"],
+        "id": "x",
+        "access": {"kind": "kubeconfig", "secret": "a/b"},
+        "pools": [{"name": "p", "survive_zones": value}],
+    }
+    with pytest.raises(ConfigError) as error:
+        read_model(ClusterRecord, data, "record")
+    (fault,) = error.value.faults
+    assert "pools.0.survive_zones" in fault
+    assert "no such number of zones to survive: choose one of 0, 1" in fault
+
+
+def test_plan_status_page_and_explain_show_it() -> None:
+    house = House(
+        zones((2, 2, 2), bounds=[(0, 9)] * 3), pools=[{"name": "workers", "min": 6, "max": 40, "survive_zones": "1"}]
+    )
+    says = "survives one zone: short of 3 nodes; keeps 3 more nodes for it"
+    console = Console(width=200)
+    with console.capture() as printed:
+        for action in ("plan", "status"):
+            print_answer(house.ask(action), console)
+    assert printed.get().count(f"note: {says}") == 2
+    assert says in Seen(document(page_of_status(house.ask("status"), "x", house.clock.now()))).text
+    assert says[1:] in house.ask("explain", pool="workers")["message"]
+    (pool,) = house.ask("plan")["plan"]["pools"]
+    (rule,) = [rule for rule in pool["noteRules"] if rule["rule"] == "survives-zone"]
+    assert (rule["short"], rule["held"]) == (3, 3)
+
+
+@pytest.mark.parametrize("value", ["2", "one", ""])
+def test_another_value_of_the_annotation_is_one_fault(value: str) -> None:
+    item = objects.cluster_api(objects.ZONES[0], 1, annotations={"evenkeel.dev/survive-zones": value})
+    (fault,) = only("cluster-api", item).unreadable.faults
+    assert str(fault).endswith("no such number of zones to survive: choose one of 0, 1")
+
+
+def test_nodes_are_held_for_half_an_hour_after_they_were_last_needed() -> None:
+    held = HeldNodes(at=NOW).renewed({"a": 2}, NOW)
+    assert held.nodes == {"a": 2}
+    assert held.renewed({}, NOW + 30 * MINUTE) is held
+    assert held.renewed({"a": 2}, NOW + 9 * MINUTE) is held
+    assert held.renewed({"a": 2}, NOW + 10 * MINUTE).at == NOW + 10 * MINUTE
+    assert held.renewed({"a": 1, "b": 1}, NOW + 5 * MINUTE).nodes == {"a": 2, "b": 1}
+    assert held.renewed({}, NOW + 40 * MINUTE).nodes == {}
+
+
+def test_while_pods_are_not_read_the_mins_stay() -> None:
+    policy = replace(surviving(numbers(0, 40)), demand=DemandStage.ADVISE)
+    observation = Observation(groups=tuple(zones((3, 3, 3), bounds=[(3, 9)] * 3)), workload_unread="away")
+    unread = plan(observation, ClusterState(), policy, NOW)
+    assert minima(unread.pools[0]) == (3, 3, 3)
+    assert unread.asks
+    assert notes(unread.pools[0]) == []
