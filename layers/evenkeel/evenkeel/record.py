@@ -196,6 +196,7 @@ class PoolEntry(Strict):
     backoff: BackoffEntry | None = None
     provision_timeout: ProvisionTimeout | None = None
     max_step: MaxStep | None = None
+    fallback_for: PoolName | None = None  # the pool of which this pool is a fallback
 
     @model_validator(mode="before")
     @classmethod

@@ -32,7 +32,7 @@ POOL_LABEL = OWN + "pool"
 # mistake.
 OWN_ANNOTATIONS = (
     *(OWN + name for name in ("pool-min", "pool-max", "strategy", "on-failure", "weight", "zone-min")),
-    *(OWN + name for name in ("zone-max", "fence", "level", "dry-run", "max-step")),
+    *(OWN + name for name in ("zone-max", "fence", "level", "dry-run", "max-step", "fallback-for")),
     *(DECISION, ADOPTED, MOVE, PROVISION_TIME),
 )
 OWN_LABELS = (POOL_LABEL,)

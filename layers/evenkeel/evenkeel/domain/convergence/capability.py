@@ -3,6 +3,7 @@
 from evenkeel.domain.convergence.converge import converge, update_step
 from evenkeel.domain.convergence.level import hold_level
 from evenkeel.domain.convergence.machine_choice import choose
+from evenkeel.domain.convergence.returns import with_fallbacks, with_steps
 from evenkeel.domain.demand.capability import offers_of
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.rebalancing.capability import Capability, Inputs, Planned, Point
@@ -20,5 +21,8 @@ def _answer(check: Check, planned: Planned, inputs: Inputs) -> Inputs:
 
 
 CONVERGENCE = Capability(
-    steps={Point.START: update_step, Point.REPLICAS: converge, Point.BOUNDS: hold_level}, answer=_answer
+    steps={Point.START: update_step, Point.REPLICAS: converge, Point.BOUNDS: hold_level},
+    assume=with_fallbacks,
+    answer=_answer,
+    follow=with_steps,
 )

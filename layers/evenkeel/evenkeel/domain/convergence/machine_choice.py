@@ -6,6 +6,7 @@ So before Evenkeel deletes a machine, it looks for pods that must not move. The 
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from evenkeel.domain.demand.advice import unread
@@ -44,13 +45,24 @@ def choose(
     simulation = Simulation(workload, with_coming(offers, workload), DemandPolicy(), now)
     simulation.schedule_pending()
     budgets = Budgets(workload.budgets)
+    pool_of = {str(offer.group): pool.pool for pool in offers for offer in pool.groups}
     choices = {}
     for group, coming in asks.items():
-        fork = simulation.snapshot.fork()
         nodes = [node for node in workload.nodes if node.group is not None and str(node.group) == group]
-        choices[group] = _choose(simulation, budgets, nodes, GroupKey.read(coming) if coming else None)
-        simulation.snapshot.revert(fork)
+        if coming and pool_of.get(group) != pool_of.get(coming):
+            # A node of a fallback may be larger or smaller than a new node. Its pods decide whether it needs one.
+            choices[group] = replace(_chosen(simulation, budgets, nodes, None), needs_node=False)
+            if choices[group].machine is not None:
+                continue
+        choices[group] = _chosen(simulation, budgets, nodes, GroupKey.read(coming) if coming else None)
     return choices
+
+
+def _chosen(simulation: Simulation, budgets: Budgets, nodes: Iterable[Node], coming: GroupKey | None) -> Choice:
+    fork = simulation.snapshot.fork()
+    choice = _choose(simulation, budgets, nodes, coming)
+    simulation.snapshot.revert(fork)
+    return choice
 
 
 def _choose(simulation: Simulation, budgets: Budgets, nodes: Iterable[Node], coming: GroupKey | None) -> Choice:

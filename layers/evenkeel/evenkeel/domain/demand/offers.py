@@ -33,7 +33,14 @@ def offer_of(pool: PoolDraft) -> PoolOffer:
     is_busy = pool.moves or (pool.request.current is not None and not pool.request.current.is_of_plan)
     busy = Reason.of(Rule.POOL_BUSY) if is_busy else None
     groups = tuple(_offer_of(pool, draft, room, busy) for draft in pool.groups)
-    return PoolOffer(pool=pool.pool.id, groups=groups, room=room, min=pool.pool.min, orders=pool.pool.state.orders)
+    return PoolOffer(
+        pool=pool.pool.id,
+        groups=groups,
+        room=room,
+        min=pool.pool.min,
+        orders=pool.pool.state.orders,
+        first_pools=pool.pool.first_pools,
+    )
 
 
 def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> GroupOffer:

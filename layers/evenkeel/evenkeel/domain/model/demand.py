@@ -84,6 +84,7 @@ class PoolOffer:
     room: int = 0  # PoolMaximum minus the requested nodes
     min: int = 0  # PoolMinimum
     orders: Mapping[str, PastOrder] = field(default_factory=dict)  # the stored orders of nodes for pods
+    first_pools: tuple[PoolId, ...] = ()  # the pools that get nodes for pods before this pool does
 
     @property
     def requested(self) -> int:

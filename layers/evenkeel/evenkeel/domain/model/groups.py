@@ -393,6 +393,7 @@ class Annotations:
     on_failure: OnFailure | None = None
     level: Level | None = None
     dry_run: bool | None = None
+    fallback_for: str | None = None  # name or id of the pool of which this pool is a fallback
 
 
 @dataclass(frozen=True, kw_only=True)

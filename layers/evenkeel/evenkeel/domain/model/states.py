@@ -235,6 +235,7 @@ class PoolState(GrowthHistory):
     closed_at: datetime | None = None  # since when a lowered max keeps autoscalers from ordering; None: no max does
     # The past orders of nodes for pods. The key of an order has the digests of the pods and of the node.
     orders: Mapping[str, PastOrder] = field(default_factory=dict)
+    held_nodes: int = 0  # the nodes that the pool holds for the pools of which it is a fallback
 
     @property
     def members(self) -> frozenset[str]:

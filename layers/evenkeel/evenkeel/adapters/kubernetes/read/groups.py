@@ -57,6 +57,7 @@ from evenkeel.domain.model.values import (
     read_count,
     read_flag,
     read_percent,
+    read_pool_name,
     read_step,
     read_weight,
 )
@@ -308,6 +309,7 @@ _SETTINGS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("on_failure", OWN + "on-failure", OnFailure.read),
     ("level", OWN + "level", Level.read),
     ("dry_run", OWN + "dry-run", read_flag),
+    ("fallback_for", OWN + "fallback-for", read_pool_name),
 )
 
 
