@@ -25,30 +25,42 @@ _FAILING = (State.FENCED, State.PROBING)
 
 
 def with_fallbacks(check: Check, pools: Sequence[AnyPool], inputs: Inputs) -> Inputs:
-    """Return the inputs of fallbacks, with the nodes that they hold, and of the pools to which these nodes return."""
+    """Return the inputs of fallbacks, with the nodes that they hold, and of the pools of which they are fallbacks."""
     if not any([pool.first_pools for pool in pools]):
         return {}
     valid = {pool.id: pool for pool in pools if isinstance(pool, Pool) and not is_restored(pool.id, check.policy)}
     linked = {id for pool in valid.values() if pool.first_pools for id in (pool.id, *pool.first_pools)} & valid.keys()
     drafts = {id: assess(valid[id], check.state, check.now) for id in sorted(linked)}
-    changed = {}
-    fallbacks: dict[PoolId, list[Fallback]] = {}
-    for id, groups in drafts.items():
-        first_pools = [(valid[first], drafts[first]) for first in valid[id].first_pools if first in drafts]
+    changed = {id: inputs[id] for id in drafts}
+    # The farthest fallback is first.
+    for id in sorted(drafts, key=lambda id: -len(valid[id].first_pools)):
+        pool = valid[id]
+        first_pools = [(valid[first], drafts[first]) for first in pool.first_pools if first in drafts]
         if not first_pools:
             continue
-        held = held_nodes(valid[id], first_pools)
-        changed[id] = inputs[id]._replace(held=held)
-        taker = _taker(valid[id], first_pools, check)
+        fallback = Fallback(pool=pool, groups=drafts[id], held=held_nodes(pool, first_pools))
+        changed[id] = changed[id]._replace(held=fallback.held)
+        taker = _taker(fallback, first_pools, check)
         if taker is not None:
-            fallbacks.setdefault(taker, []).append(Fallback(pool=valid[id], groups=groups, held=held))
-    for id, of_pool in fallbacks.items():
-        of_pool.sort(key=lambda fallback: -len(fallback.pool.first_pools))
-        changed[id] = changed.get(id, inputs[id])._replace(fallbacks=tuple(of_pool))
+            changed[taker] = changed[taker]._replace(fallbacks=(*changed[taker].fallbacks, fallback))
+        for first, _ in first_pools:
+            if _takes_nodes(fallback, check) and _is_dry(pool, check) == _is_dry(first, check):
+                changed[first.id] = changed[first.id]._replace(fallback_takes=True)
     return changed
 
 
-def _taker(pool: Pool, first_pools: Sequence[tuple[Pool, Sequence[Draft]]], check: Check) -> PoolId | None:
+def _is_dry(pool: Pool, check: Check) -> bool:
+    return check.policy.is_dry if pool.dry_run is None else pool.dry_run
+
+
+def _takes_nodes(fallback: Fallback, check: Check) -> bool:
+    """Return True if an autoscaler or Evenkeel orders nodes for pods, and can order one in the fallback."""
+    is_ordered = fallback.pool.settings.autoscaler or check.policy.demand.orders
+    has_room = fallback.requested < fallback.pool.max and any(draft.takes_nodes for draft in fallback.groups)
+    return is_ordered and has_room
+
+
+def _taker(fallback: Fallback, first_pools: Sequence[tuple[Pool, Sequence[Draft]]], check: Check) -> PoolId | None:
     """Return the pool to which a fallback's nodes return now; None: to no pool.
 
     It is the pool with a step that takes a node, otherwise the most preferred pool without a fence. So at most one step
@@ -56,12 +68,12 @@ def _taker(pool: Pool, first_pools: Sequence[tuple[Pool, Sequence[Draft]]], chec
     """
     for first, _ in first_pools:
         step = first.state.convergence.step
-        if step is not None and step.order.fallback == str(pool.id):
+        if step is not None and step.order.fallback == str(fallback.pool.id):
             return first.id
     for first, groups in reversed(first_pools):
         is_on = first.settings.level is Level.CONVERGE or first.convergence_requested is not None
-        is_dry = [check.policy.is_dry if each.dry_run is None else each.dry_run for each in (pool, first)]
-        if is_on and is_dry[0] == is_dry[1] and all(draft.state is not State.FENCED for draft in groups):
+        is_live = _is_dry(fallback.pool, check) == _is_dry(first, check)
+        if is_on and is_live and all(draft.state is not State.FENCED for draft in groups):
             return first.id
     return None
 

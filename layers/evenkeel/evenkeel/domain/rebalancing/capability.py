@@ -36,6 +36,7 @@ class PoolInput(NamedTuple):
     choices: Choices = NO_CHOICES
     waited_for: Mapping[str, int] | None = None
     fallbacks: tuple[Fallback, ...] = ()
+    fallback_takes: bool = False
     held: int = 0
     taken_by: tuple[PoolId, ConvergeStep] | None = None
 

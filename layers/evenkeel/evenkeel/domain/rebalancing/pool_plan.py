@@ -119,7 +119,7 @@ class PoolPlanner:
                 held=given.held,
                 taken_by=given.taken_by,
             ),
-            release=ReleaseDraft(waited_for=given.waited_for),
+            release=ReleaseDraft(waited_for=given.waited_for, fallback_takes=given.fallback_takes),
             replicas=ReplicasDraft(unplaced=pool.unplaced if opens else 0),
         )
         draft.bounds.pool_max = pool.max - draft.reserved_nodes()
