@@ -71,7 +71,9 @@ class World:
         if self.run.world.now < ENDS - 3 * HOUR and self.chance.random() < self.harm:
             life = Life(at=self.chance.randrange(30), how=self.chance.choice([How.BEFORE, How.AFTER, How.LOST]))
         self.ports.life, seen = life, self.requested
-        with contextlib.suppress(KilledError, EvenkeelError, RuntimeError):
+        # A run that could not read its cluster has no plan, which the simulation reports as a RuntimeError.
+        harms = () if life.at is None else (KilledError, EvenkeelError, RuntimeError)
+        with contextlib.suppress(*harms):
             self._check()
         self._look_over(seen)
 
@@ -162,7 +164,7 @@ def scenario(chance: random.Random, *, sizes: tuple[int, ...] = (4,), fallbacks:
             "min": small,
             "max": 40,
             "start": small + chance.randint(0, 3),
-            "capacity": {zone: drought for zone in dry},
+            "capacity": dict.fromkeys(dry, drought),
             "node": {"cpu": 4, "memory": "16Gi"},
         }
     ]
