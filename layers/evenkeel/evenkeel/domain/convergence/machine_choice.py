@@ -82,7 +82,10 @@ def _choose(
         if coming not in simulation.template_nodes:
             return Choice(why=Reason.of(Rule.FRESH_NODE_UNKNOWN))
         simulation.add_template_node(coming)
-    node_infos = (info for info in simulation.schedulable_nodes() if info.name not in simulation.starting)
+    node_infos: Iterable[NodeInfo] = simulation.schedulable_nodes()
+    node_infos = [info for info in node_infos if info.name not in simulation.starting]
+    if keeps_places:  # no pod of a fallback has to wait for a node that does not run yet
+        node_infos = [info for info in node_infos if info.name in simulation.started]
     places = Places(simulation.snapshot, node_infos)
     candidates: list[tuple[tuple[bool, int, int, str], MachineRef]] = []
     moved: dict[str, list[Pod]] = {}
