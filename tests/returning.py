@@ -16,7 +16,7 @@ from tests.crashing import How, KilledError, Life, Mortal
 
 MINUTE, HOUR = 60, 3600
 RECOVERY = 70 * MINUTE  # when the machine types of the drought are available again
-ENDS = 8 * HOUR
+ENDS = 6 * HOUR
 
 
 class _Ports:
@@ -69,7 +69,7 @@ class World:
 
     def check(self) -> None:
         life = Life()
-        if self.run.world.now < ENDS - 3 * HOUR and self.chance.random() < self.harm:
+        if self.run.world.now < ENDS - 2 * HOUR and self.chance.random() < self.harm:
             life = Life(at=self.chance.randrange(30), how=self.chance.choice([How.BEFORE, How.AFTER, How.LOST]))
         self.ports.life, seen = life, self.requested
         # A run that could not read its cluster has no plan, which the simulation reports as a RuntimeError.
@@ -204,7 +204,7 @@ def scenario(chance: random.Random, *, sizes: tuple[int, ...] = (4,), fallbacks:
         "zones": zones,
         "pools": [{"level": "converge", **pool} for pool in pools],
         "pods": pods,
-        "evenkeel": {"converge": {"per_hour": chance.choice([2, 6, 30])}},
+        "evenkeel": {"converge": {"per_hour": chance.choice([4, 30])}},
         "autoscaler": {"priority": [pool["name"] for pool in pools]},
     }
     return read_scenario(data, "returns.yaml")
