@@ -38,12 +38,12 @@ class SimulatedAutoscaler:
 
     def __init__(self, world: World, setup: AutoscalerSetup) -> None:
         self._world = world
-        flags = Flags(**setup.model_dump(exclude={"enabled", "loop"}))
+        flags = Flags(**setup.model_dump(exclude={"enabled", "loop", "priority"}))
         seed = f"{world.scenario.seed}/expander"
         self._model: ClusterAutoscaler[Group] = (
             ClusterAutoscaler(flags, seed=seed)
             if world.pods is None
-            else PodAutoscaler(world, world.pods, flags, seed=seed)
+            else PodAutoscaler(world, world.pods, flags, seed=seed, priority=setup.priority)
         )
 
     def loop(self) -> None:
@@ -84,8 +84,9 @@ class _Removable:
 class PodAutoscaler(ClusterAutoscaler[Group]):
     """The autoscaler of a world with pods."""
 
-    def __init__(self, world: World, pods: Pods, flags: Flags, *, seed: str) -> None:
+    def __init__(self, world: World, pods: Pods, flags: Flags, *, seed: str, priority: tuple[str, ...] = ()) -> None:
         super().__init__(flags, seed=seed)
+        self._rank = {pool: rank for rank, pool in enumerate(reversed(priority), 1)}
         self._world = world
         self._pods = pods
         self._clocks: dict[str, float] = {}  # by node name: the second since which the node is unneeded
@@ -100,7 +101,10 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
     def _scale_up(
         self, pools: Mapping[str, list[Group]], visible: Sequence[Group], demand: Demand, now: float
     ) -> list[tuple[Group, int]]:
-        """Return the increases of the option with the least waste. A loop performs only one option."""
+        """Return the increases of the option with the highest priority, and then the least waste.
+
+        A loop performs only one option.
+        """
         if not self._pods.waiting() or self._is_too_new(now):
             return []
         scheduler = self._pods.scheduler.copy()
@@ -114,8 +118,9 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         options = [option for group in able if (option := self._option(scheduler, group, able, left)) is not None]
         if not options:
             return []
-        least = min(option.waste for option in options)
-        best = self._expander.choice([option for option in options if option.waste == least])
+        keys = [(-self._rank.get(option.group.pool, 0), option.waste) for option in options]
+        least = min(keys)
+        best = self._expander.choice([option for option, key in zip(options, keys, strict=True) if key == least])
         return balance(best.similar if self._flags.balance else [best.group], best.nodes)
 
     def _unplaced(self, scheduler: Scheduler) -> Counter[PodGroup]:

@@ -45,7 +45,7 @@ from evenkeel_cli.simulation.world import Group, World
 CLUSTER = "simulated"
 # Fields that are copied from the scenario to the record, and from the scenario's pools to the record's pools.
 _RECORD_FIELDS = ("share_offerings", "converge", "expander", "expander_order", "max_step", "provision_timeout")
-_POOL_FIELDS = ("name", "min", "max", "on_failure", "level")
+_POOL_FIELDS = ("name", "min", "max", "on_failure", "level", "fallback_for")
 # Methods of ports that have no effect in a simulation, with their return values.
 _NO_EFFECT: Mapping[str, Any] = {
     **dict.fromkeys(("save_scale_request", "save_unreachable", "save_checked_at", "save_steady", "forget")),

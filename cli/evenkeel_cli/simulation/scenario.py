@@ -170,6 +170,9 @@ class PoolSetup(_Entry):
     start: Nodes = 0  # running nodes at the start, spread evenly
     start_in_zone: dict[Name, Nodes] = {}  # running nodes at the start by zone, instead of ``start``
     node: NodeSize | None = None  # required with pods
+    fallback_for: Name | None = None  # as in the record
+    # By zone: the number of available machines of the pool's machine type. A zone's own capacity limits all pools.
+    capacity: dict[Name, Limits] = {}
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -248,6 +251,8 @@ class AutoscalerSetup(_Entry):
     forget_after: Positive = Flags.forget_after
     unneeded: Duration = Flags.unneeded
     delay_after_add: Duration = Flags.delay_after_add
+    # --expander=priority: the pools to try first for pods. Empty: the pool with the least waste is first.
+    priority: tuple[Name, ...] = ()
 
 
 class EvenkeelSetup(_Entry):
@@ -323,6 +328,7 @@ class Scenario(_Disturbances):
     def recovered_at(self) -> int | None:
         """Return the last second in which a limit rises or a fence ends; None: neither happens."""
         limits = [zone.capacity for zone in self.zones] + [self.quota.nodes]
+        limits += [steps for pool in self.pools for steps in pool.capacity.values()]
         rises = [
             later.at
             for steps in limits
@@ -382,6 +388,7 @@ def _unknown_names(scenario: Scenario) -> Iterator[str]:
     zones, pools = [zone.name for zone in scenario.zones], [pool.name for pool in scenario.pools]
     for i, pool in enumerate(scenario.pools):
         yield from _unknown(f"pools.{i}.zones.{{}}", "zone", pool.zones, zones)
+        yield from _unknown(f"pools.{i}.capacity", "zone", pool.capacity, scenario.zones_of(pool))
         yield from _unknown(f"pools.{i}.start_in_zone", "zone", pool.start_in_zone, scenario.zones_of(pool))
     for i, demand in enumerate(scenario.demand):
         yield from _unknown_group(scenario, f"demand.{i}", demand.pool, demand.zone)
@@ -393,6 +400,7 @@ def _unknown_names(scenario: Scenario) -> Iterator[str]:
         for j, lie in enumerate(cluster.lies):
             yield from _unknown_group(scenario, f"fleet.{i}.lies.{j}", lie.pool, lie.zone)
     yield from _unknown("evenkeel.expander_order.{}", "pool", scenario.evenkeel.expander_order or (), pools)
+    yield from _unknown("autoscaler.priority.{}", "pool", scenario.autoscaler.priority, pools)
     for i, pods in enumerate(scenario.pods):
         yield from _unknown(f"pods.{i}.pool", "pool", () if pods.pool is None else (pods.pool,), pools)
         yield from _unknown(f"pods.{i}.zones.{{}}", "zone", pods.zones, zones)

@@ -6,6 +6,7 @@ remain when the cloud has no more machines in their zone.
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -97,11 +98,12 @@ class Group(GroupAnnotations):
 
 
 class Cloud:
-    """The numbers of existing machines and of launches, over all clusters, by zone."""
+    """The numbers of existing machines and of launches, over all clusters, by zone and by pool and zone."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.given = dict.fromkeys([zone.name for zone in scenario.zones], 0)
         self.launches = dict(self.given)
+        self.given_of_type: Counter[tuple[str, str]] = Counter()  # a pool is one machine type
 
 
 class World:
@@ -117,7 +119,7 @@ class World:
         self.refused: Callable[[Group, MachineFailure], None] = lambda *_: None
         self.zones = {zone.name: zone for zone in scenario.zones}
         cloud = cloud or Cloud(scenario)
-        self._machines_given, self._launches = cloud.given, cloud.launches
+        self._cloud = cloud
         self._numbers = count(1)
         self.pods = Pods(scenario, agenda, lambda: self.now) if scenario.pods else None  # None: demand is in nodes
         self.leaving: dict[str, tuple[Group, Machine]] = {}  # draining nodes by name, with group and machine
@@ -137,7 +139,7 @@ class World:
             machine = self._machine(group)
             machine.launched = machine.node = True
             machine.created = -1  # older than all later machines
-            self._machines_given[group.zone] += 1
+            self._give(group, 1)
             self._register(group, machine)
         return group
 
@@ -184,14 +186,14 @@ class World:
         group.running -= machine.node
         self.changed = True
         if self.pods is None or not machine.node:
-            self._machines_given[group.zone] -= machine.launched
+            self._give(group, -machine.launched)
             return
         group.drained += 1
         self.leaving[machine.name] = group, replace(self.seen(machine), deleting=True, deleting_since=self.time)
         self.pods.drain(self.pods.scheduler.nodes[machine.name], partial(self._drained, group, machine))
 
     def _drained(self, group: Group, machine: SimulatedMachine) -> None:
-        self._machines_given[group.zone] -= machine.launched
+        self._give(group, -machine.launched)
         group.drained -= 1
         del self.leaving[machine.name]
         self.changed = True
@@ -205,23 +207,31 @@ class World:
         if machine.gone:
             return
         zone = self.zones[group.zone]
-        refusal = self._refusal(zone)
+        refusal = self._refusal(group, zone)
         if refusal is not None:
             self._refuse(group, machine, refusal)
             return
         machine.launched, machine.failure = True, None
-        self._machines_given[zone.name] += 1
-        self._launches[zone.name] += 1
+        self._give(group, 1)
+        self._cloud.launches[zone.name] += 1
         # The nth launch in a zone takes the same time in all variants, so that the variants can be compared.
-        rng = random.Random(f"{self.scenario.seed}/{zone.name}/{self._launches[zone.name]}")
+        rng = random.Random(f"{self.scenario.seed}/{zone.name}/{self._cloud.launches[zone.name]}")
         self._later(zone.provision + rng.randint(0, zone.jitter), partial(self._join, group, machine))
 
-    def _refusal(self, zone: Zone) -> Refusal | None:
-        quota = limit_at(self.scenario.quota.nodes, self.now)
-        if quota is not None and sum(self._machines_given.values()) >= quota:
+    def _give(self, group: Group, machines: int) -> None:
+        self._cloud.given[group.zone] += machines
+        self._cloud.given_of_type[group.pool, group.zone] += machines
+
+    def _refusal(self, group: Group, zone: Zone) -> Refusal | None:
+        given, quota = self._cloud.given, limit_at(self.scenario.quota.nodes, self.now)
+        if quota is not None and sum(given.values()) >= quota:
             return self.scenario.quota.failure
         capacity = limit_at(zone.capacity, self.now)
-        return zone.failure if capacity is not None and self._machines_given[zone.name] >= capacity else None
+        if capacity is not None and given[zone.name] >= capacity:
+            return zone.failure
+        of_type = limit_at(self.scenario.pool_named(group.pool).capacity.get(zone.name, ()), self.now)
+        is_sold_out = of_type is not None and self._cloud.given_of_type[group.pool, zone.name] >= of_type
+        return zone.failure if is_sold_out else None
 
     def _refuse(self, group: Group, machine: SimulatedMachine, refusal: Refusal) -> None:
         self.failed_launches += 1

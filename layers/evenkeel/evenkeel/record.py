@@ -219,6 +219,7 @@ class PoolEntry(Strict):
     provision_timeout: ProvisionTimeout | None = None
     max_step: MaxStep | None = None
     survive_zones: SurviveZonesName | None = None
+    fallback_for: PoolName | None = None  # the pool of which this pool is a fallback
 
     @model_validator(mode="before")
     @classmethod

@@ -64,7 +64,7 @@ def test_a_pod_that_cannot_be_placed_keeps_its_node(
     event(f"held {bool(held)}, gone {bool(gone)}")
     assert not gone & held
     groups = {str(node.group) for node in workload.nodes}
-    choices = choose(Observation(groups=(), workload=workload), pools, dict.fromkeys(groups, ""), NOW)
+    choices, _ = choose(Observation(groups=(), workload=workload), pools, dict.fromkeys(groups, ""), NOW)
     chosen = {choice.machine.name.removeprefix("m-") for choice in choices.values() if choice.machine is not None}
     event(f"held {bool(held)}, chosen {bool(chosen)}")
     assert not chosen & held

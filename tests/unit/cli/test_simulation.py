@@ -33,7 +33,7 @@ from tests.unit.project.test_docs import rows
 
 SCENARIOS = sorted((Path(__file__).resolve().parents[3] / "scenarios").glob("*.yaml"))
 OUT = [{"at": "0s"}, {"at": "10m", "nodes": 0}]
-MINUTE = 60
+MINUTE, HOUR = 60, 3600
 
 
 def scenario(**fields: Any) -> Scenario:
@@ -98,8 +98,8 @@ def test_every_shipped_scenario_runs_with_every_strategy(file: Path) -> None:
         assert one["measures"]["over_requested"] == 0 or one["strategy"] in ("Lax-Greedy", "Adaptive")
 
 
-def test_seventeen_scenarios_are_shipped() -> None:
-    assert len(SCENARIOS) == 17
+def test_nineteen_scenarios_are_shipped() -> None:
+    assert len(SCENARIOS) == 19
 
 
 def shipped(name: str) -> Scenario:
@@ -110,6 +110,31 @@ def shipped(name: str) -> Scenario:
 def pods_of(found: Measures) -> PodMeasures:
     assert found.pods is not None
     return found.pods
+
+
+@pytest.mark.parametrize(
+    ("name", "recovers", "held"), [("spot-drought", 4 * HOUR, 9), ("machine-type-sold-out", 25 * HOUR, 6)]
+)
+@pytest.mark.parametrize("strategy", ["Balanced", SERVERLESS])
+def test_a_fallback_bridges_a_shortage_and_gives_its_nodes_back(
+    name: str, recovers: int, held: int, strategy: str
+) -> None:
+    ours, theirs = played(name, strategy), pods_of(measure(played(name, STATIC)))
+    pods, fallback = pods_of(measure(ours)), shipped(name).pools[1]
+    assert pods.waiting_pod_minutes < theirs.waiting_pod_minutes / 4  # cluster-autoscaler with its priority expander
+    assert pods.against_budget == 0
+    assert ours.moved == held
+    nodes = {
+        snapshot.at: sum(group.running for group in snapshot.of_pool(fallback.name)) for snapshot in ours.snapshots
+    }
+    assert max(nodes.values()) >= fallback.start + held  # cluster-autoscaler may remove one itself
+    budget = ours.scenario.evenkeel.converge.per_hour
+    slowest = recovers + HOUR * (1 + -(-held // budget))  # a backoff of half an hour, and ten minutes until it settles
+    # A node that cluster-autoscaler has removed counts as a held one, so one node more may stay.
+    most = fallback.start + (name == "machine-type-sold-out" and strategy == "Balanced")
+    assert max([count for at, count in nodes.items() if at > slowest] + list(nodes.values())[-1:]) <= most
+    quiet = [shot.pods for shot in ours.snapshots if shot.at > recovers]
+    assert not any(sum(counts.waiting.values()) for counts in quiet if counts is not None)
 
 
 def with_level(found: Scenario, level: Level | None) -> Scenario:

@@ -45,7 +45,7 @@ def chosen(*nodes: Node, running: tuple[Pod, ...] = (), coming: str = "", **part
     workload = Workload(nodes=here, pods=running, whole=True, **parts)
     offers = (pool_offer(requested=3),)
     asks = {str(group_key("a")): str(group_key(coming)) if coming else ""}
-    (choice,) = choose(Observation(groups=(), workload=workload), offers, asks, NOW).values()
+    (choice,) = choose(Observation(groups=(), workload=workload), offers, asks, NOW)[0].values()
     return choice
 
 

@@ -358,6 +358,26 @@ def test_pools_that_are_missing_in_the_order_come_last_by_least_waste(room: int,
     assert nodes_of(look(pod(cpu="3"), pools=pools, policy=DemandPolicy(order=("huge",)))) == nodes
 
 
+@pytest.mark.parametrize(
+    ("room", "closed", "nodes"),
+    [
+        (9, None, {"large-a": 1}),  # although small wastes less
+        (0, None, {"small-a": 1}),
+        (9, Reason.of(Rule.IN_STATE, state="fenced"), {"small-a": 1}),
+    ],
+)
+def test_a_fallback_gets_nodes_if_the_pool_before_it_gets_none(room, closed, nodes) -> None:
+    first = pool_offer("large", template=LARGE, room=room, closed=closed)
+    pools = (
+        replace(pool_offer("small"), first_pools=(pool_id("large"), pool_id("gone"))),
+        replace(pool_offer("huge", template=HUGE), first_pools=(pool_id("small"), pool_id("large"))),
+        first,
+    )
+    for order in ((), ("small", "huge", "large")):
+        answer = look(pod(cpu="3"), pools=pools, policy=DemandPolicy(order=order))
+        assert nodes_of(answer) == nodes
+
+
 def test_a_pool_whose_room_ends_before_it_wastes_is_first() -> None:
     pools = (pool_offer("large", template=LARGE), pool_offer("odd", template=template(cpu="5"), room=1))
     waiting = (pod("full", cpu="5", memory="16Gi"), *pods(11, cpu="1", memory="0"))

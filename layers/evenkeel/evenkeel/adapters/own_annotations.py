@@ -17,6 +17,7 @@ from evenkeel.domain.model.values import (
     read_count,
     read_flag,
     read_percent,
+    read_pool_name,
     read_step,
     read_weight,
 )
@@ -35,7 +36,7 @@ POOL_LABEL = OWN + "pool"
 # mistake.
 OWN_ANNOTATIONS = (
     *(OWN + name for name in ("pool-min", "pool-max", "strategy", "on-failure", "weight", "zone-min")),
-    *(OWN + name for name in ("zone-max", "fence", "level", "dry-run", "max-step", "survive-zones")),
+    *(OWN + name for name in ("zone-max", "fence", "level", "dry-run", "max-step", "survive-zones", "fallback-for")),
     *(DECISION, ADOPTED, MOVE, PROVISION_TIME),
 )
 OWN_LABELS = (POOL_LABEL,)
@@ -117,6 +118,7 @@ _SETTINGS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("level", OWN + "level", Level.read),
     ("survive_zones", OWN + "survive-zones", SurviveZones.read),
     ("dry_run", OWN + "dry-run", read_flag),
+    ("fallback_for", OWN + "fallback-for", read_pool_name),
 )
 
 

@@ -21,7 +21,7 @@ from evenkeel.application.rebalancing.write import FixOutcomes, Writer, marked_a
 from evenkeel.domain.fleet.event_source import after_check
 from evenkeel.domain.incidents.health import evaluate, with_pending_changes
 from evenkeel.domain.model.convergence import ConvergenceState
-from evenkeel.domain.model.groups import Bounds, GroupKey
+from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.owner_intent import desired_bounds_of
@@ -60,6 +60,7 @@ class Run:
     cluster_clock: ClusterClock = field(init=False)  # for times that are compared with times of the cluster
     run_state: RunState = field(init=False)
     outcomes: dict[GroupKey, Outcome] = field(init=False, default_factory=dict)
+    _journal_ids: dict[PoolId, str] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         state = self.stored.state
@@ -235,12 +236,17 @@ class Run:
         writes = self.lease is not None and not self._is_dry(pool)
         # A restore needs no journal, but a move that must end before the restore needs one.
         journalled = writes and (pool.moves or not self.stored.control.restores(pool.id))
-        journal = opened(pool, self.ports.new_id(self.cluster_clock)) if journalled else pool.next_state
+        journal = opened(pool, self._journal_id(pool.journal_of)) if journalled else pool.next_state
         if journalled and pool.moves:
             self._requests.keep_in_time(pool)
         self.run_state.save_pool(pool.id, journal)
         if pool.known_as is not None:
             self.run_state.save_pool(pool.known_as, PoolState())
+
+    def _journal_id(self, pool: PoolId) -> str:
+        if pool not in self._journal_ids:
+            self._journal_ids[pool] = self.ports.new_id(self.cluster_clock)
+        return self._journal_ids[pool]
 
     def _write(self, writer: Writer, pools: Sequence[PoolPlan]) -> bool:
         """Write the pools, and store the groups whose writes were refused. Return True if there was a conflict."""

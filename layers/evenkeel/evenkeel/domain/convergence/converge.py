@@ -25,6 +25,7 @@ Five principles decide all cases. The comment of a special case names the test t
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.convergence import (
@@ -46,9 +47,10 @@ from evenkeel.domain.model.convergence import (
     Ordered,
     Starting,
 )
-from evenkeel.domain.model.drafts import Draft, PoolDraft
-from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.drafts import Draft, Fallback, PoolDraft
+from evenkeel.domain.model.groups import MachineRef, State
 from evenkeel.domain.model.reasons import ROLLOUTS, Reason, Rule
+from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.domain.rebalancing.replicas.deletion import remove
 
 Drafts = Mapping[str, Draft]
@@ -67,8 +69,8 @@ def update_step(pool: PoolDraft) -> None:
     if stored.step is None and stored.last_drain is None:
         return  # neither a step to advance nor a drain after which demand may come back
     drafts = _by_key(pool)
-    convergence = _advanced(stored, drafts, pool.now)
-    convergence = _with_bound_demand(convergence, drafts, pool.now)
+    convergence = _advanced(pool, stored, drafts)
+    convergence = _with_bound_demand(convergence, {draft.key: draft for draft in pool.groups}, pool.now)
     step = convergence.step
     if isinstance(step, Ordered):
         order = _excused_if_alone(pool, step.order, drafts.get(step.order.source))
@@ -81,17 +83,45 @@ def update_step(pool: PoolDraft) -> None:
 
 
 def _by_key(pool: PoolDraft) -> dict[str, Draft]:
-    return {draft.key: draft for draft in pool.groups}
+    """Return the groups of the pool and of its fallbacks, by key."""
+    others = [draft for fallback in pool.convergence.fallbacks for draft in fallback.groups]
+    return {draft.key: draft for draft in (*pool.groups, *others)}
 
 
-def _advanced(convergence: ConvergenceState, drafts: Drafts, now: datetime) -> ConvergenceState:
+def _holder(pool: PoolDraft, draft: Draft) -> Fallback | None:
+    """Return the fallback that has a group; None: the group is in the pool itself."""
+    return next((each for each in pool.convergence.fallbacks if any(draft is its for its in each.groups)), None)
+
+
+def _fallback_of(pool: PoolDraft, order: Order) -> Fallback | None:
+    """Return the fallback that has the source of an order; None: the source is in the pool itself, or is unknown."""
+    return next((each for each in pool.convergence.fallbacks if str(each.pool.id) == order.fallback), None)
+
+
+def _source(pool: PoolDraft, order: Order, drafts: Drafts) -> Draft | Fallback | None:
+    """Return the groups whose replicas a step lowers: the source, or the whole fallback that has the source."""
+    return _fallback_of(pool, order) if order.fallback else drafts.get(order.source)
+
+
+def _counts(source: Draft | Fallback) -> tuple[int, int]:
+    """Return the requested replicas and the running nodes."""
+    group = source.group if isinstance(source, Draft) else source
+    return group.requested, group.running
+
+
+def _advanced(pool: PoolDraft, convergence: ConvergenceState, drafts: Drafts) -> ConvergenceState:
     """Return the state with its step advanced to Ordered or Draining, or without its step if the step is over."""
-    step = convergence.step
+    step, now = convergence.step, pool.now
+    is_sent = True
     if isinstance(step, Starting):
-        order = step.order
-        if not _carries(drafts, order.destination, step.move_id):
-            return replace(convergence, step=None, begun=tuple(at for at in convergence.begun if at != order.begun_at))
-        step = Ordered(order=order)
+        is_sent = _carries(drafts, step.order.destination, step.move_id)
+    elif isinstance(step, Deleting) and not step.order.needs_node:
+        is_sent = _carries(drafts, step.draining_group, step.delete_move_id)
+    if step is not None and not is_sent:
+        begun = tuple(at for at in convergence.begun if at != step.order.begun_at)
+        return replace(convergence, step=None, begun=begun)
+    if isinstance(step, Starting):
+        step = Ordered(order=step.order)
     if isinstance(step, Deleting) and _carries(drafts, step.draining_group, step.delete_move_id):
         order, group, machine = step.order, step.draining_group, step.machine
         step = Draining(order=order, draining_group=group, machine=machine, delete_requested_at=now)
@@ -102,7 +132,7 @@ def _advanced(convergence: ConvergenceState, drafts: Drafts, now: datetime) -> C
         return convergence
     if isinstance(step, Draining):
         return _drained(convergence, step, drafts, now)
-    return _ordered(convergence, step, drafts, now)
+    return _ordered(pool, convergence, step, drafts)
 
 
 def _carries(drafts: Drafts, key: str, move_id: str) -> bool:
@@ -111,22 +141,22 @@ def _carries(drafts: Drafts, key: str, move_id: str) -> bool:
 
 
 def _ordered(
-    convergence: ConvergenceState, step: Ordered | Cancelling | Deleting, drafts: Drafts, now: datetime
+    pool: PoolDraft, convergence: ConvergenceState, step: Ordered | Cancelling | Deleting, drafts: Drafts
 ) -> ConvergenceState:
     """Return the state with the step Ordered; without a step if the order was cancelled or the source lost a node."""
-    order = step.order
-    source, destination = drafts.get(order.source), drafts.get(order.destination)
+    order, now = step.order, pool.now
+    source, destination = _source(pool, order, drafts), drafts.get(order.destination)
+    requested, running = (order.source_replicas, 0) if source is None else _counts(source)
     cancelled = step.replicas_after_cancel if isinstance(step, Cancelling) else -1
     if destination is None or destination.group.requested <= max(cancelled, order.target_replicas - 1):
         over = replace(convergence, step=None)
         return over if _is_fenced(order, destination, now) else over.held(now, AFTER_FAILURE)
-    if source is not None and source.group.requested < order.source_replicas:
+    if requested < order.source_replicas:
         return replace(convergence, step=None)  # another controller has already lowered the source
     # Nodes that the source adds during the step are included once they run. If an autoscaler then removes a node of the
     # source, this removal completes the step.
     # test_a_node_that_an_autoscaler_takes_from_a_source_that_has_grown_completes_the_step
-    grown = 0 if source is None else min(source.group.requested, source.group.running)
-    order = replace(order, source_replicas=max(order.source_replicas, grown))
+    order = replace(order, source_replicas=max(order.source_replicas, min(requested, running)))
     return replace(convergence, step=Ordered(order=order))
 
 
@@ -212,7 +242,8 @@ def _is_alone(pool: PoolDraft, source: Draft) -> bool:
     In this case, autoscalers may still order in the source, and its growth does not show bound demand.
     test_the_only_healthy_zone_stays_open_while_a_step_tries_another
     """
-    return all((draft.state is State.HEALTHY) == (draft is source) for draft in pool.groups)
+    is_alone = all((draft.state is State.HEALTHY) == (draft is source) for draft in pool.groups)
+    return is_alone and _holder(pool, source) is None
 
 
 def _excused_if_alone(pool: PoolDraft, order: Order, source: Draft | None) -> Order:
@@ -248,7 +279,7 @@ def _cap_zones(pool: PoolDraft, source: Draft | None, destination: Draft) -> Non
     if not pool.pool.settings.autoscaler:
         return
     destination.limits[Rule.STEP_MAX] = destination.requested
-    if source is not None and not _is_alone(pool, source):
+    if source is not None and _holder(pool, source) is None and not _is_alone(pool, source):
         source.limits[Rule.STEP_MAX] = source.requested
 
 
@@ -276,13 +307,14 @@ def _deadline(order: Order, destination: Draft) -> datetime:
 
 
 def _cancel_reason(pool: PoolDraft, order: Order, source: Draft | None, destination: Draft) -> Reason | None:
-    if source is None:
+    if source is None and not order.fallback:  # a fallback may only be absent from one list
         return Reason.of(Rule.STEP_SOURCE_GONE, group=order.source)
-    if source.group.requested > order.excused_replicas:
+    if source is not None and source.group.requested > order.excused_replicas:
         return Reason.of(Rule.STEP_BOUND, zone=source.group.identity.zone)
     if pool.now >= (until := _deadline(order, destination)):
         return Reason.of(Rule.STEP_LATE, until=until)
-    return zone_doubt(pool.groups, source) or _takes_last_place(pool, source, destination)
+    doubt = zone_doubt(pool.groups, source)
+    return doubt or (None if source is None else _takes_last_place(pool, source, destination))
 
 
 def _takes_last_place(pool: PoolDraft, source: Draft, destination: Draft, *, more: int = 0) -> Reason | None:
@@ -300,7 +332,8 @@ def converge(pool: PoolDraft) -> None:
     requested_at = pool.pool.convergence_requested
     is_pass = requested_at is not None and pool.now < requested_at + PASS_LASTS
     is_on = is_pass or pool.pool.settings.level is Level.CONVERGE
-    pairs = rebalance_pairs(pool, pool.groups, _least_replicas(pool)) if is_on else []
+    _give(pool)
+    pairs = [*_return_pairs(pool), *rebalance_pairs(pool, pool.groups, _least_replicas(pool))] if is_on else []
     step = pool.convergence.state.step
     if isinstance(step, Draining):
         _await_drain(pool, step)
@@ -320,6 +353,19 @@ def converge(pool: PoolDraft) -> None:
         )
     if pool.convergence.report is not None and (pairs or step is not None):
         pool.convergence.report = replace(pool.convergence.report, course=_course(pool))
+
+
+def _give(pool: PoolDraft) -> None:
+    """Delete the machine that the step of another pool takes from this pool, if no minimum and no change prevents it.
+
+    If the machine is not deleted, the next check of that step finds no patch with its id, and tries again.
+    """
+    taker, step = pool.convergence.taken_by or (None, None)
+    if taker is None or not isinstance(step, Deleting) or not step.of_fallback or step.delete_move_id:
+        return
+    if remove(pool, {step.draining_group: (step.machine,)}):
+        pool.convergence.gives_to = taker
+        _by_key(pool)[step.draining_group].add_reason(Rule.RETURN_GIVES, pool=taker.name)
 
 
 def _left(pool: PoolDraft) -> int:
@@ -395,25 +441,33 @@ def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, d
     fence = next((_in_state(draft) for draft in pool.groups if draft.state is State.FENCED), None)
     reason: Reason | None = _rollout(pool) or fence or _in_progress(pool)
     candidates: list[Draft] = []
+    is_late = pool.now >= deadline
     if reason is None:
-        candidates, reason = _candidates(order, drafts, is_late=pool.now >= deadline)
+        candidates, reason = _candidates(order, drafts, is_late=is_late)
     for draft in candidates:
         choice = _choice(pool, draft)
-        if choice.machine is None or not remove(pool, {draft.key: (choice.machine,)}):
+        if choice.machine is None or not _may_lose(pool, draft, choice.machine):
             blocked_by = choice.why or Reason.of(Rule.GROUP_AT_ITS_MIN, min=draft.requested)
             reason = reason or Reason.of(Rule.STEP_CANNOT_GIVE, zone=draft.group.identity.zone, why=blocked_by)
             continue
         if draft.key == order.destination:
             draft.protected = False
             draft.add_reason(Rule.STEP_UNDONE, group=order.source)
-        else:
+        elif not order.fallback:
             draft.add_reason(Rule.STEP_GIVES, zone=drafts[order.destination].group.identity.zone)
         if Rule.STEP_MAX in draft.limits:
             draft.limits[Rule.STEP_MAX] = draft.requested
         pool.convergence.step = Deleting(order=order, draining_group=draft.key, machine=choice.machine)
-        return replace(report, step=pool.convergence.step, draining_group=draft.key, machine=choice.machine)
-    hangs = reason is not None and pool.now >= deadline
+        report = replace(report, step=pool.convergence.step, draining_group=draft.key, machine=choice.machine)
+        return replace(report, hangs_since=deadline if pool.convergence.step.of_fallback and is_late else None)
+    hangs = reason is not None and is_late
     return replace(report, why=reason, hangs_since=deadline if hangs else None)
+
+
+def _may_lose(pool: PoolDraft, draft: Draft, machine: MachineRef) -> bool:
+    """Remove the machine of a group. For a group of a fallback, return True if the fallback's plan can remove it."""
+    fallback = _holder(pool, draft)
+    return remove(pool, {draft.key: (machine,)}) > 0 if fallback is None else fallback.spare_of(draft) > 0
 
 
 def _candidates(order: Order, drafts: Drafts, *, is_late: bool) -> tuple[list[Draft], Reason | None]:
@@ -421,7 +475,9 @@ def _candidates(order: Order, drafts: Drafts, *, is_late: bool) -> tuple[list[Dr
     source, destination = drafts.get(order.source), drafts[order.destination]
     # A zone in doubt may be unable to replace the node that it would lose.
     # test_a_step_is_undone_at_its_deadline_if_its_source_is_in_doubt
-    doubt = None if source is None else _doubt(source)
+    if source is None and order.fallback:
+        return [destination] if is_late else [], Reason.of(Rule.STEP_SOURCE_GONE, group=order.source)
+    doubt = None if source is None or order.fallback else _doubt(source)
     if source is None or source.group.requested > order.excused_replicas or not _is_ready(order, destination):
         return [destination], doubt
     return [*([source] if doubt is None else []), *([destination] if is_late else [])], doubt
@@ -430,7 +486,7 @@ def _candidates(order: Order, drafts: Drafts, *, is_late: bool) -> tuple[list[Dr
 def start_step(pool: PoolDraft, pairs: Pairs, *, is_pass: bool) -> Reason | None:
     """Order one node for the smallest zone, or return the first reason that keeps the step from starting."""
     reason = _not_now(pool, is_pass=is_pass) or _rollout(pool)
-    reason = reason or zone_doubt(pool.groups) or _in_progress(pool) or _awaited(pool.groups) or _full(pool)
+    reason = reason or zone_doubt(pool.groups) or _in_progress(pool) or _awaited(pool.groups)
     if reason is not None:
         return reason
     for source, destination in pairs:
@@ -438,26 +494,43 @@ def start_step(pool: PoolDraft, pairs: Pairs, *, is_pass: bool) -> Reason | None
         if blocked_by is not None:
             reason = reason or blocked_by
             continue
-        destination.requested += 1
-        destination.journal_delta += 1
-        destination.protected = True
-        destination.add_reason(Rule.STEP_ORDERS, zone=source.group.identity.zone)
-        _cap_zones(pool, source, destination)
-        pool.convergence.surge = pool.pool.settings.converge.surge
-        order = Order(
-            source=source.key,
-            destination=destination.key,
-            begun_at=pool.now,
-            target_replicas=destination.requested,
-            source_replicas=source.requested,
-            excused_replicas=source.requested,
-        )
-        pool.convergence.step = Starting(order=_excused_if_alone(pool, order, source))
+        _start(pool, source, destination)
         return None
     return reason
 
 
+def _start(pool: PoolDraft, source: Draft, destination: Draft) -> None:
+    fallback, choice = _holder(pool, source), _choice(pool, source, destination)
+    order = Order(
+        source=source.key,
+        destination=destination.key,
+        begun_at=pool.now,
+        target_replicas=destination.requested + 1 if choice.needs_node else 0,
+        source_replicas=source.requested if fallback is None else fallback.requested,
+        # Growth of a fallback is no demand that is bound to a zone of this pool.
+        excused_replicas=source.requested if fallback is None else LARGEST_COUNT,
+        fallback="" if fallback is None else str(fallback.pool.id),
+    )
+    if not order.needs_node and choice.machine is not None:
+        pool.convergence.step = Deleting(order=order, draining_group=source.key, machine=choice.machine)
+        return
+    destination.requested += 1
+    destination.journal_delta += 1
+    destination.protected = True
+    if fallback is None:
+        destination.add_reason(Rule.STEP_ORDERS, zone=source.group.identity.zone)
+    else:
+        destination.add_reason(Rule.RETURN_ORDERS, group=source.key)
+    _cap_zones(pool, source, destination)
+    pool.convergence.surge = pool.pool.settings.converge.surge
+    pool.convergence.step = Starting(order=_excused_if_alone(pool, order, source))
+
+
 def _start_blocked_by(pool: PoolDraft, source: Draft, destination: Draft) -> Reason | None:
+    if (fallback := _holder(pool, source)) is not None:
+        return _return_blocked_by(pool, fallback, source, destination)
+    if (full := _full(pool)) is not None:
+        return full
     if source.state is State.PROBING:
         return _in_state(source)
     if (idle := _goes_without_order(pool, source)) is not None:
@@ -465,6 +538,17 @@ def _start_blocked_by(pool: PoolDraft, source: Draft, destination: Draft) -> Rea
     if (reason := _choice(pool, source, destination).why) is not None:
         return Reason.of(Rule.CONVERGE_STAYS, zone=source.group.identity.zone, why=reason)
     return _takes_last_place(pool, source, destination, more=1)
+
+
+def _return_blocked_by(pool: PoolDraft, fallback: Fallback, source: Draft, destination: Draft) -> Reason | None:
+    """Return why no node returns from this group of a fallback now; None: a node may return."""
+    if fallback.pool.state.convergence.step is not None or fallback.pool.unplaced or fallback.pool.scale_request:
+        return Reason.of(Rule.CONVERGE_BEHIND)
+    choice = _choice(pool, source, destination)
+    reason = _awaited(fallback.groups) or choice.why
+    if reason is not None:
+        return Reason.of(Rule.CONVERGE_STAYS, zone=source.group.identity.zone, why=reason)
+    return _full(pool) if choice.needs_node else None
 
 
 def _goes_without_order(pool: PoolDraft, source: Draft) -> Reason | None:
@@ -550,7 +634,8 @@ def _in_progress(pool: PoolDraft) -> Reason | None:
     """Return a reason if the pool is changing in another way, because the journal stores one change at a time."""
     changes = any(draft.requested != draft.group.requested for draft in pool.groups)
     is_requested = pool.request.current is not None or pool.pool.scale_request is not None
-    return Reason.of(Rule.CONVERGE_BEHIND) if pool.moves or is_requested or changes else None
+    is_taken = pool.convergence.taken_by is not None
+    return Reason.of(Rule.CONVERGE_BEHIND) if pool.moves or is_requested or changes or is_taken else None
 
 
 def _awaited(drafts: Iterable[Draft]) -> Reason | None:
@@ -578,25 +663,47 @@ def rebalance_pairs(pool: PoolDraft, drafts: Iterable[Draft], least: Mapping[str
     drain are the last choice.
     test_a_zone_that_stays_out_keeps_no_other_zone_from_being_filled
     """
-    able = [draft for draft in drafts if draft.state is not State.FROZEN and not draft.group.owner.bounds_held]
-    last = pool.convergence.state.last_drain
-
-    def turn(draft: Draft) -> tuple[float, float, bool, int]:
-        failed = draft.doubted_since
-        waits = failed is not None and (last is None or last.at <= failed)
-        since = failed.timestamp() if failed is not None and waits else 0.0
-        return since, draft.requested / draft.group.annotations.weight, draft.state is not State.HEALTHY, draft.tie
-
+    able = [draft for draft in drafts if _is_able(draft)]
     sources = [draft for draft in able if draft.requested > least[draft.key]]
     # A zone that is far below any source is also far below the fullest source. So in a level pool, one comparison per
     # zone suffices.
     fullest = max(sources, key=lambda draft: (draft.requested - 1) / draft.group.annotations.weight, default=None)
-    for low in sorted([draft for draft in able if draft.room > 0], key=turn):
+    for low in sorted([draft for draft in able if draft.room > 0], key=partial(_turn, pool)):
         if fullest is not None and low.is_far_below(fullest):
             above = [draft for draft in sources if low.is_far_below(draft)]
             above.sort(key=lambda draft: (-draft.requested / draft.group.annotations.weight, draft.tie))
             return [(source, low) for source in above]
     return []
+
+
+def _is_able(draft: Draft) -> bool:
+    return draft.state is not State.FROZEN and not draft.group.owner.bounds_held
+
+
+def _turn(pool: PoolDraft, draft: Draft) -> tuple[float, float, bool, int]:
+    """Return the sort key of destinations (``rebalance_pairs``)."""
+    failed, last = draft.doubted_since, pool.convergence.state.last_drain
+    waits = failed is not None and (last is None or last.at <= failed)
+    since = failed.timestamp() if failed is not None and waits else 0.0
+    return since, draft.requested / draft.group.annotations.weight, draft.state is not State.HEALTHY, draft.tie
+
+
+def _return_pairs(pool: PoolDraft) -> Pairs:
+    """Return the pairs of a group with nodes that a fallback holds, and the group to which a node returns.
+
+    The destination is in the same zone, so that pods that are bound to the zone can return. Zones that have failed
+    since the last drain are the last choice.
+    """
+    able = sorted([draft for draft in pool.groups if _is_able(draft) and draft.room > 0], key=partial(_turn, pool))
+    pairs = []
+    for fallback in pool.convergence.fallbacks if able else ():
+        for source in fallback.groups:
+            zone = source.group.identity.zone
+            destination = next((draft for draft in able if draft.group.identity.zone == zone), able[0])
+            if fallback.spare_of(source) > 0:
+                pairs.append((source, destination))
+    place = {id(draft): number for number, draft in enumerate(able)}
+    return sorted(pairs, key=lambda pair: (_turn(pool, pair[1])[0], place[id(pair[1])]))
 
 
 def _least_replicas(pool: PoolDraft) -> dict[str, int]:
@@ -613,7 +720,8 @@ def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choic
     if draft.key in pool.convergence.choices:
         return pool.convergence.choices[draft.key]
     pool.convergence.asks[draft.key] = "" if coming is None else coming.key
-    if not pool.pool.settings.converge.blind:
+    # A machine of a fallback needs the view always, because its pods may not fit the pool at all.
+    if not pool.pool.settings.converge.blind or _holder(pool, draft) is not None:
         return Choice(why=Reason.of(Rule.CONVERGE_NO_VIEW))
     if coming is not None:
         return Choice()  # checks list machines only during a step

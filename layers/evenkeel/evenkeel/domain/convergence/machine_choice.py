@@ -6,6 +6,7 @@ So before Evenkeel deletes a machine, it looks for pods that must not move. The 
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from evenkeel.domain.demand.advice import unread
@@ -23,11 +24,20 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Node, Pod
 
+NO_RETURNS: Mapping[str, str] = {}
+
 
 def choose(
-    observation: Observation, pools: Iterable[PoolOffer], asks: Mapping[str, str], now: datetime
-) -> dict[str, Choice]:
+    observation: Observation,
+    pools: Iterable[PoolOffer],
+    asks: Mapping[str, str],
+    now: datetime,
+    returns: Mapping[str, str] = NO_RETURNS,
+) -> tuple[dict[str, Choice], dict[str, Choice]]:
     """Return, by group key, the machine that may be drained, or the first reason why no machine may be.
+
+    The second result is for the nodes that return from fallbacks. The nodes of two pools may differ in size, so the
+    pods of such a node decide whether they need a new node. If they need none, their places are taken for other pods.
 
     Args:
         observation: The observation of one check, with pods if the check could read them.
@@ -35,32 +45,50 @@ def choose(
             pending pods.
         asks: Group key -> key of the group that gets a new node before the drain; empty: the new node already runs.
         now: The time.
+        returns: The same for groups of fallbacks.
     """
     workload, offers = observation.workload, tuple(pools)
     reason = unread(observation, [offer.pool for offer in offers])
     if workload is None or reason is not None:
-        reason = reason or Reason.of(Rule.CONVERGE_NO_VIEW)
-        return {group: Choice(why=reason) for group in asks}
+        no_choice = Choice(why=reason or Reason.of(Rule.CONVERGE_NO_VIEW))
+        return dict.fromkeys(asks, no_choice), dict.fromkeys(returns, no_choice)
     simulation = Simulation(workload, with_coming(offers, workload), DemandPolicy(), now)
     simulation.schedule_pending()
     budgets = Budgets(workload.budgets)
-    choices = {}
-    for group, coming in asks.items():
+
+    def chosen(group: str, coming: str, *, keeps_places: bool = False) -> Choice:
+        # A node that returns is no longer in the snapshot.
+        there = simulation.snapshot.node_infos
+        nodes = [node for node in workload.nodes if str(node.group) == group and node.name in there]
         fork = simulation.snapshot.fork()
-        nodes = [node for node in workload.nodes if node.group is not None and str(node.group) == group]
-        choices[group] = _choose(simulation, budgets, nodes, GroupKey.read(coming) if coming else None)
-        simulation.snapshot.revert(fork)
-    return choices
+        new = GroupKey.read(coming) if coming else None
+        choice = _choose(simulation, budgets, nodes, new, keeps_places=keeps_places)
+        if not keeps_places or choice.machine is None:
+            simulation.snapshot.revert(fork)
+        return choice
+
+    returned = {}
+    for group, coming in returns.items():
+        choice = chosen(group, "", keeps_places=True)
+        is_enough = choice.machine is not None or not coming
+        returned[group] = replace(choice, needs_node=not coming) if is_enough else chosen(group, coming)
+    return {group: chosen(group, coming) for group, coming in asks.items()}, returned
 
 
-def _choose(simulation: Simulation, budgets: Budgets, nodes: Iterable[Node], coming: GroupKey | None) -> Choice:
+def _choose(
+    simulation: Simulation, budgets: Budgets, nodes: Iterable[Node], coming: GroupKey | None, *, keeps_places: bool
+) -> Choice:
     if coming is not None:
         if coming not in simulation.template_nodes:
             return Choice(why=Reason.of(Rule.FRESH_NODE_UNKNOWN))
         simulation.add_template_node(coming)
-    node_infos = (info for info in simulation.schedulable_nodes() if info.name not in simulation.starting)
+    node_infos: Iterable[NodeInfo] = simulation.schedulable_nodes()
+    node_infos = [info for info in node_infos if info.name not in simulation.starting]
+    if keeps_places:  # no pod of a fallback has to wait for a node that does not run yet
+        node_infos = [info for info in node_infos if info.name in simulation.started]
     places = Places(simulation.snapshot, node_infos)
     candidates: list[tuple[tuple[bool, int, int, str], MachineRef]] = []
+    moved: dict[str, list[Pod]] = {}
     reason: Reason | None = None
     for node in sorted(nodes, key=lambda node: node.name):
         moving = _moving(simulation, budgets, node, places)
@@ -69,9 +97,13 @@ def _choose(simulation: Simulation, budgets: Budgets, nodes: Iterable[Node], com
         elif node.machine is not None:
             cost = sum(simulation.pod_groups.of(pod).cpu for pod in moving)
             candidates.append(((node.ready, len(moving), cost, node.name), node.machine.ref))
+            moved[node.name] = moving
     if not candidates:
         return Choice(why=reason or Reason.of(Rule.CONVERGE_NO_MACHINE))
-    return Choice(machine=min(candidates)[1])
+    (*_, name), machine = min(candidates)
+    if keeps_places:
+        find_places(simulation, simulation.snapshot.node_infos[name], moved[name], places)
+    return Choice(machine=machine)
 
 
 def _moving(simulation: Simulation, budgets: Budgets, node: Node, places: Places) -> list[Pod] | Reason:

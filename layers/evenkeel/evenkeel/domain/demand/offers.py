@@ -40,6 +40,7 @@ def offer_of(pool: PoolDraft) -> PoolOffer:
         min=pool.pool.min,
         orders=pool.pool.state.orders,
         survives=pool.survival is not None and pool.survival.facts is not None and pool.pool.zones > 1,
+        first_pools=pool.pool.first_pools,
     )
 
 

@@ -6,7 +6,8 @@ pending pod fits the node.
 
 1. Pods are placed on existing and upcoming nodes first.
 2. The pool that is first in the record's expander_order gets the new nodes. Among pools of equal rank, the pool with
-   the least unused capacity on its new nodes gets them.
+   the least unused capacity on its new nodes gets them. A fallback gets nodes only if the pool of which it is a
+   fallback can get none.
 3. Within a pool the largest pods are placed first, each on the first new node where it fits.
 4. An upcoming node counts for the pods for which it was ordered, even if the simulation places other pods on it.
 5. If an order did not help its pods, the next order for them waits (``domain.demand.order_memory``).
@@ -200,6 +201,10 @@ class _ScaleUp:
         self._orders = {pool.pool: _Order() for pool in pools}
         self._rejections = {pool.pool: self._rejections_of(pool, self._pods) for pool in pools}
         self._rank = {pool.pool: place_in(simulation.policy.order, pool.pool) for pool in pools}
+        by_id = {pool.pool: pool for pool in pools}
+        self._first_pools = {
+            pool.pool: [by_id[first] for first in pool.first_pools if first in by_id] for pool in pools
+        }
         self._cache: dict[PoolId, tuple[Hashable, _Option]] = {}
 
     def run(self) -> None:
@@ -234,6 +239,8 @@ class _ScaleUp:
         for bound, pool in sorted(bounds, key=lambda item: item[0]):
             if best is not None and best[0] < bound:
                 break
+            if any(self._option(first).placed for first in self._first_pools[pool.pool]):
+                continue
             option = self._option(pool)
             key = self._rank[pool.pool], option.waste, pool.pool
             if option.placed and (best is None or key < best[0]):

@@ -126,17 +126,26 @@ class Order:
     destination: str
     begun_at: datetime
     # The destination's replicas, including the ordered one. If the destination requests fewer, the order was cancelled.
+    # 0: the step orders no node.
     target_replicas: int
     # The source's replicas at the start of the step, or the most of its replicas that ran since, if these were more. If
     # the source now requests fewer, another controller has removed a replica.
     source_replicas: int
     # If the source requests more replicas than this, the demand counts as bound to the source's zone.
     excused_replicas: int
+    # The id of the fallback pool that has the source; empty: both groups are in one pool. For a fallback, the field
+    # ``source_replicas`` counts the replicas of the whole pool.
+    fallback: str = ""
 
     @property
     def groups(self) -> frozenset[str]:
         """Return the keys of the source and the destination."""
         return frozenset({self.source, self.destination})
+
+    @property
+    def needs_node(self) -> bool:
+        """Return False if the pods of the drained node fit running nodes, so that the step orders no node."""
+        return self.target_replicas > 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,6 +193,11 @@ class Deleting(_Step):
     machine: MachineRef
     delete_move_id: str = ""  # the move id that the patch writes; empty until ``opened_step`` sets it
     is_open: ClassVar[bool] = True
+
+    @property
+    def of_fallback(self) -> bool:
+        """Return True if the machine belongs to a fallback pool, whose plan writes the patch."""
+        return bool(self.order.fallback) and self.draining_group == self.order.source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,6 +257,7 @@ class Choice:
 
     machine: MachineRef | None = None
     why: Reason | None = None
+    needs_node: bool = True  # False: all pods of the machine fit running nodes, so that it needs no new node
 
 
 Choices = Mapping[str, Choice]
@@ -267,8 +282,10 @@ class Converging:
 
 def opened_step(convergence: ConvergenceState, step: Step, id: str) -> ConvergenceState:
     """Return the state to store before a patch of the step. ``id`` is the move id that the patch writes."""
-    if isinstance(step, Deleting):
+    if isinstance(step, Deleting) and step.order.needs_node:
         return replace(convergence, step=replace(step, delete_move_id=id))
     begun_at = step.order.begun_at
     begun = (*convergence.spent(begun_at), begun_at)
+    if isinstance(step, Deleting):
+        return replace(convergence, step=replace(step, delete_move_id=id), begun=begun)
     return replace(convergence, step=Starting(order=step.order, move_id=id), begun=begun)

@@ -86,6 +86,7 @@ class PoolOffer:
     min: int = 0  # PoolMinimum
     survives: bool = False  # True: the pods of any one zone must fit on the nodes of the other zones
     orders: Mapping[str, PastOrder] = field(default_factory=dict)  # the stored orders of nodes for pods
+    first_pools: tuple[PoolId, ...] = ()  # the pools that get nodes for pods before this pool does
 
     @property
     def requested(self) -> int:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from evenkeel.domain.model.choices import Size
 from evenkeel.domain.model.convergence import Choices, ConvergenceState, Converging, Step
 from evenkeel.domain.model.demand import DemandFacts, KeptNodes
-from evenkeel.domain.model.groups import Bounds, State
+from evenkeel.domain.model.groups import Bounds, PoolId, State
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan
@@ -236,6 +236,7 @@ class ReleaseDraft:
     waited_for: Mapping[str, int] | None = None
     asks_waiting: bool = False  # True: the plan depends on ``waited_for``, which is None
     closed: bool = False  # True: no autoscaler may order in the pool, because Evenkeel orders the released nodes
+    fallback_takes: bool = False  # True: a fallback of the pool can get nodes for the pods that wait
     orders_at: datetime | None = None  # when Evenkeel orders the released nodes; None: already ordered, or not known
     # Key of a group -> number of nodes that an autoscaler may still order there.
     open_for: Mapping[str, int] = field(default_factory=dict)
@@ -254,6 +255,32 @@ class BoundsDraft:
 
 
 @dataclass(kw_only=True, slots=True)
+class Fallback:
+    """A fallback of the draft's pool, as the check has read it. The plan of the draft's pool does not change it."""
+
+    pool: Pool
+    groups: Sequence[Draft]
+    held: int  # the nodes that the fallback holds for other pools
+
+    @property
+    def requested(self) -> int:
+        """Return the requested replicas of all groups."""
+        return sum([draft.group.requested for draft in self.groups])
+
+    @property
+    def running(self) -> int:
+        """Return the running nodes of all groups."""
+        return sum([draft.group.running for draft in self.groups])
+
+    def spare_of(self, draft: Draft) -> int:
+        """Return how many nodes a group may lose within PoolMinimum, its own minimum and its published min."""
+        low = max(draft.owner_min, draft.group.annotations.zone_min or 0)
+        if self.pool.settings.strategy.publishes_minima and draft.group.bounds is not None:
+            low = max(low, draft.group.bounds.min)
+        return min(self.held, self.requested - self.pool.min, draft.requested - low)
+
+
+@dataclass(kw_only=True, slots=True)
 class ConvergenceDraft:
     """The step of a pool's convergence."""
 
@@ -265,6 +292,11 @@ class ConvergenceDraft:
     # Key of a group whose machine to drain depends on pods -> key of the group that must get a node before the drain.
     # The second key is empty if that node already runs.
     asks: dict[str, str] = field(default_factory=dict)
+    fallbacks: Sequence[Fallback] = ()  # the fallbacks from which nodes can return, the farthest first
+    held: int = 0  # the nodes that the pool holds for the pools of which it is a fallback
+    # The step of another pool that takes a node of this pool, and that pool; None: there is none.
+    taken_by: tuple[PoolId, Step] | None = None
+    gives_to: PoolId | None = None  # the pool whose step this plan's patch belongs to
 
 
 @dataclass(kw_only=True, slots=True)

@@ -394,6 +394,7 @@ class Annotations:
     level: Level | None = None
     survive_zones: SurviveZones | None = None
     dry_run: bool | None = None
+    fallback_for: str | None = None  # name or id of the pool of which this pool is a fallback
 
 
 @dataclass(frozen=True, kw_only=True)

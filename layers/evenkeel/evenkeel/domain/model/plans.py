@@ -155,6 +155,7 @@ class ConvergencePlan:
     # Key of a group whose machine to drain depends on pods -> key of the group that must get a node before the drain.
     # The second key is empty if that node already runs.
     asks: Mapping[str, str] = field(default_factory=dict)
+    gives_to: PoolId | None = None  # the pool whose step deletes a machine of this pool; None: there is none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +188,11 @@ class PoolPlan:
     survival: Survival | None = None  # None: the pool does not have to survive the loss of a zone, or it is unknown
     asks_pods: bool = False  # True: whether the pool survives depends on pods, and not all were read
     relief: ReliefStep | None = None  # the write to the pool's Shoot; None: no write
+
+    @property
+    def journal_of(self) -> PoolId:
+        """Return the pool whose journal has the id of this plan's patches: this pool, or the pool to which it gives."""
+        return self.convergence.gives_to or self.id
 
     @property
     def awaits_check(self) -> bool:

@@ -45,6 +45,7 @@ class PoolRule:
     provision_timeout: timedelta | None = None
     max_step: int | None = None
     survive_zones: SurviveZones | None = None
+    fallback_for: str | None = None
 
     def selects(self, group: NodeGroup) -> bool:
         """Return True if the rule's selector matches this group."""
@@ -71,6 +72,7 @@ class PoolSettings:
     autoscaler_loop: timedelta = timedelta(seconds=10)  # the autoscaler's --scan-interval
     # The autoscaler's shorter provision timeout for suspect groups; None: the timeout is not changed.
     suspect_provision_time: timedelta | None = None
+    fallback_for: str | None = None  # name or id of the pool of which this pool is a fallback; None: of no pool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,6 +37,8 @@ class Members:
     scale_request: ScaleRequest | None = None  # the request that a run has begun and no run has completed
     origins: tuple[Origin, ...] = ()  # the origins of PoolMinimum and PoolMaximum
     warnings: tuple[Problem, ...] = ()
+    # The pools of which this pool is a fallback, the nearest first. Each further one is that of the one before it.
+    first_pools: tuple[PoolId, ...] = ()
 
     def timeout_of(self, group: NodeGroup) -> timedelta:
         """Return the provision timeout of the group: its own option, else the pool's."""

@@ -26,6 +26,11 @@ class ProblemKind(StrEnum):
     SURVIVAL_PAST_ZONES = "survival-past-zones"
     BOUNDS_HELD = "bounds-held"  # the record does not let Evenkeel write to the owner
     NEW_INTENT = "new-wish"  # an owner has new desired bounds, which Evenkeel follows
+    # A setting fallback_for that has no effect.
+    FALLBACK_UNKNOWN = "fallback-unknown"
+    FALLBACK_ELSEWHERE = "fallback-elsewhere"
+    FALLBACK_INVALID = "fallback-invalid"
+    FALLBACK_RING = "fallback-ring"
     # Settings of a record that do not fit together. They are only reported.
     RELEASE_WITHOUT_AUTOSCALER = "release-without-autoscaler"
     SHRINK_WITHOUT_AUTOSCALER = "shrink-without-autoscaler"

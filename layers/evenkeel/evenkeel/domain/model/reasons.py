@@ -109,6 +109,9 @@ class Rule(StrEnum):
     STEP_LATE = "step-late", Topic.NOTE
     STEP_BOUND = "step-bound", Topic.NOTE
     STEP_SOURCE_GONE = "step-source-gone", Topic.NOTE
+    # converge: the return of nodes from a fallback pool
+    RETURN_ORDERS = "return-orders", Topic.REQUESTED
+    RETURN_GIVES = "return-gives", Topic.REQUESTED
     # converge: why no step starts, or why the step in progress waits
     CONVERGE_SETTLES = "converge-settles", Topic.NOTE
     CONVERGE_HELD = "converge-held", Topic.NOTE
@@ -136,6 +139,7 @@ class Rule(StrEnum):
     ROLLING_SHARE = "rolling-share", Topic.NOTE
     BOUNDS_UNREAD = "bounds-unread", Topic.NOTE  # about a whole pool
     ZONES_DIFFER = "zones-differ", Topic.NOTE  # about a whole pool
+    HOLDS_NODES = "holds-nodes", Topic.NOTE  # about a whole pool
     POOL_DRY_RUN = "pool-dry-run", Topic.NOTE  # about a pool whose own setting overrides the cluster's
     POOL_LIVE = "pool-live", Topic.NOTE
     POOL_INVALID = "pool-invalid", Topic.NOTE

@@ -128,6 +128,17 @@ def read_flag(value: object) -> bool:
     raise BadValueError('neither "true" nor "false"')
 
 
+def read_pool_name(value: object) -> str:
+    """Return the name or the id of a pool.
+
+    Raises:
+        BadValueError: The value has spaces, or more characters than a name.
+    """
+    if not isinstance(value, str) or not re.fullmatch(r"[^\s]{1,600}", value):
+        raise BadValueError("not a name: set it to the name of a pool")
+    return value
+
+
 _PERCENT = re.compile(r"([0-9]{1,3})%", re.ASCII)
 
 

@@ -7,8 +7,9 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from evenkeel.domain.model.convergence import NO_CHOICES, Choices
+from evenkeel.domain.model.convergence import Step as ConvergeStep
 from evenkeel.domain.model.demand import DemandFacts
-from evenkeel.domain.model.drafts import PoolDraft
+from evenkeel.domain.model.drafts import Fallback, PoolDraft
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Check
@@ -36,6 +37,10 @@ class PoolInput(NamedTuple):
     choices: Choices = NO_CHOICES
     waited_for: Mapping[str, int] | None = None
     survival: SurvivalFacts | None = None
+    fallbacks: tuple[Fallback, ...] = ()
+    fallback_takes: bool = False
+    held: int = 0
+    taken_by: tuple[PoolId, ConvergeStep] | None = None
 
 
 class PlannedPool(NamedTuple):
@@ -67,3 +72,5 @@ class Capability:
     advise: Callable[[Check, Planned, Inputs], tuple[Inputs, Extension]] | None = None
     # Called after ``advise``. Returns the inputs of the pools whose plans ask a question, including the answers.
     answer: Callable[[Check, Planned, Inputs], Inputs] | None = None
+    # Called last. Returns the inputs of the pools that follow the plans of other pools.
+    follow: Callable[[Planned, Inputs], Inputs] | None = None

@@ -6,7 +6,7 @@ steps were done (``domain.model.moves``).
 
 from dataclasses import replace
 
-from evenkeel.domain.model.convergence import opened_step
+from evenkeel.domain.model.convergence import Deleting, opened_step
 from evenkeel.domain.model.moves import FOR_PODS, Move
 from evenkeel.domain.model.owner_intent import desired_bounds_of
 from evenkeel.domain.model.plans import PoolPlan
@@ -16,8 +16,13 @@ from evenkeel.domain.rebalancing.writes import bounds_of
 
 
 def opened(pool: PoolPlan, id: str) -> PoolState:
-    """Return the state to store before the first patch: with adopted bounds, and with the new move and its id."""
-    state = pool.next_state
+    """Return the state to store before the first patch: with adopted bounds, and with the new move and its id.
+
+    The plans of both pools of a return from a fallback need the same id (``PoolPlan.journal_of``).
+    """
+    state, step = pool.next_state, pool.convergence.step
+    if isinstance(step, Deleting) and step.of_fallback:
+        state = replace(state, convergence=opened_step(state.convergence, step, id))
     if not pool.changes:
         return state
     release = pool.release.planned or state.release
@@ -29,9 +34,11 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
         state = replace(state, added_at=time_of(id), added=pool.replicas.added)
     if not pool.moves:
         return state
-    if pool.convergence.step is not None:
-        # A step of converge stores its own progress, so its move has no replicas to place in another zone.
-        return replace(state, move=Move(id=id), convergence=opened_step(state.convergence, pool.convergence.step, id))
+    # A step of converge stores its own progress, so its move has no replicas to place in another zone.
+    if pool.convergence.gives_to is not None:
+        return replace(state, move=Move(id=id))
+    if step is not None:
+        return replace(state, move=Move(id=id), convergence=opened_step(state.convergence, step, id))
     move = Move(id=id, unplaced=pool.replicas.unplaced_before, steps=pool.moves)
     request = pool.request.current
     if request is not None:

@@ -112,4 +112,7 @@ def _plan_all(
         if capability.answer is not None:
             again.update(capability.answer(check, planned, {**inputs, **again}))
     plan_again(again)
+    for capability in capabilities:
+        if capability.follow is not None:
+            plan_again(capability.follow(planned, inputs))
     return planned, extensions

@@ -113,8 +113,14 @@ class PoolPlanner:
             bounds=BoundsDraft(grower=grower),
             request=RequestDraft(current=None if opens else given.request),
             demand=DemandDraft(facts=given.demand),
-            convergence=ConvergenceDraft(choices=given.choices, state=pool.state.convergence),
-            release=ReleaseDraft(waited_for=given.waited_for),
+            convergence=ConvergenceDraft(
+                choices=given.choices,
+                state=pool.state.convergence,
+                fallbacks=given.fallbacks,
+                held=given.held,
+                taken_by=given.taken_by,
+            ),
+            release=ReleaseDraft(waited_for=given.waited_for, fallback_takes=given.fallback_takes),
             survival=SurvivalDraft(facts=given.survival) if _has_to_survive(pool) else None,
             replicas=ReplicasDraft(unplaced=pool.unplaced if opens else 0),
         )
@@ -164,8 +170,10 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
         )
     if request.current is not None:
         plan.request = RequestPlan(current=request.current, missing=request.unmet, later=request.later)
-    if convergence.step or convergence.report or convergence.asks:
-        plan.convergence = ConvergencePlan(step=convergence.step, report=convergence.report, asks=convergence.asks)
+    if convergence.step or convergence.report or convergence.asks or convergence.gives_to:
+        plan.convergence = ConvergencePlan(
+            step=convergence.step, report=convergence.report, asks=convergence.asks, gives_to=convergence.gives_to
+        )
     if demand.asks_idle or demand.facts is not None:
         plan.demand = DemandPlan(asks_idle=demand.asks_idle, orders=_orders_after(draft))
     if draft.survival is not None:
@@ -189,6 +197,7 @@ def _next_state(draft: PoolDraft) -> PoolState:
         "published": draft.bounds.publication,
         "held_until": draft.bounds.held_until,
         "convergence": draft.convergence.state,
+        "held_nodes": draft.convergence.held,
         "release": draft.release.stored,
         "orders": state.orders if draft.demand.facts is None else draft.demand.facts.orders,
     }
@@ -211,6 +220,8 @@ def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
     survival = None if draft.survival is None else draft.survival.result
     if survival is not None and survival.possible:
         notes.append(survival.note)
+    if draft.convergence.held:
+        notes.append(Reason.of(Rule.HOLDS_NODES, nodes=draft.convergence.held, pool=pool.first_pools[0].name))
     if (uneven := _unevenness(draft)) is not None:
         notes.append(uneven)
     return tuple(notes)

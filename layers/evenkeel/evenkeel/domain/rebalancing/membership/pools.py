@@ -26,6 +26,7 @@ from evenkeel.domain.model.states import DesiredBounds, PoolState
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import Fault
+from evenkeel.domain.rebalancing.membership.fallbacks import with_first_pools
 from evenkeel.domain.rebalancing.membership.numbers import NumberSources, find_origin, with_shares
 from evenkeel.domain.rebalancing.membership.similarity import find_sets
 
@@ -60,7 +61,7 @@ def find_pools(
             skipped += [_skipped(group, planned) for group in member_groups]
         else:
             pools.append(planned)
-    return pools, skipped
+    return with_first_pools(pools), skipped
 
 
 def _in_known_zones(groups: Sequence[NodeGroup], state: PoolState) -> tuple[Sequence[NodeGroup], PoolState]:
@@ -195,10 +196,14 @@ _ANNOTATIONS = {
     "max_step": "evenkeel.dev/max-step",
     "survive_zones": "evenkeel.dev/survive-zones",
     "dry_run": "evenkeel.dev/dry-run",
+    "fallback_for": "evenkeel.dev/fallback-for",
 }
 # Settings that are read from annotations, else from the record's rule for the pool, else from the record's defaults for
 # all pools.
-_SETTINGS = ("strategy", "on_failure", "level", "max_step", "survive_zones", "backoff", "provision_timeout")
+_SETTINGS = (
+    *("strategy", "on_failure", "level", "max_step", "survive_zones", "backoff", "provision_timeout"),
+    "fallback_for",
+)
 _values = attrgetter(*_ANNOTATIONS)
 _NO_RULE = PoolRule(name="")  # the rule of a pool that the record does not name
 

@@ -25,14 +25,16 @@ def redistribute(pool: PoolDraft) -> None:
         return
     takers = [draft for draft in pool.groups if draft.takes_nodes]
     room = sum(draft.room for draft in takers)
-    moving = pool.pool.settings.on_failure is OnFailure.MOVE
+    # If only a fallback can take the nodes, they are ordered there for the pods that wait.
+    by_fallback = pool.release.fallback_takes and not takers
+    moving = pool.pool.settings.on_failure is OnFailure.MOVE and not by_fallback
     # Unplaced replicas of an interrupted move are placed first, except replicas above PoolMaximum, which are no longer
     # wanted. The room that frozen groups reserve is not subtracted here. Otherwise the move would lose replicas.
     pool_max = pool.pool.max
     requested = pool.requested
     unplaced = min(unplaced, max(0, pool_max - requested))
     placed = min(unplaced, room)
-    released = _give_up(pool, room - placed if moving else None, has_takers=bool(takers))
+    released = _give_up(pool, room - placed if moving else None, has_takers=bool(takers) or by_fallback, moving=moving)
     if pool.pool.settings.on_failure is OnFailure.RELEASE:
         remember_release(pool, released)
     if moving:
@@ -43,7 +45,7 @@ def redistribute(pool: PoolDraft) -> None:
     pool.replicas.unplaced = max(0, unplaced - placed)
 
 
-def _give_up(pool: PoolDraft, room: int | None, *, has_takers: bool) -> int:
+def _give_up(pool: PoolDraft, room: int | None, *, has_takers: bool, moving: bool) -> int:
     """Lower fenced groups by their stuck replicas, in total by at most ``room`` (None: no limit). Return the total."""
     released = 0
     for draft in pool.groups:
@@ -59,7 +61,7 @@ def _give_up(pool: PoolDraft, room: int | None, *, has_takers: bool) -> int:
             draft.stuck_kept += kept
             lowest += kept
             draft.add_reason(Rule.STUCK_WITHOUT_TAKER, count=kept)
-        released += _lower(pool, draft, lowest)
+        released += _lower(draft, lowest, moving=moving)
     return released
 
 
@@ -111,11 +113,10 @@ def _lowest(pool: PoolDraft, draft: Draft) -> int:
     return lowest
 
 
-def _lower(pool: PoolDraft, draft: Draft, lowest: int) -> int:
+def _lower(draft: Draft, lowest: int, *, moving: bool) -> int:
     less = draft.requested - lowest
     if less <= 0:
         return 0
-    moving = pool.pool.settings.on_failure is OnFailure.MOVE
     rule = Rule.MOVED if moving else Rule.RELEASED
     draft.add_reason(rule, count=less, running=draft.group.running, coming=draft.machines.coming)
     if moving:

@@ -1,0 +1,128 @@
+"""Returns from fallback pools: how many nodes a fallback holds, and the inputs of plans that a return connects.
+
+A pool with the setting ``fallback_for`` is a fallback, the second choice of its *first pool*. It *holds* nodes that
+were added while the first pool could not deliver them. A return is a step of converge (``converge``) in the first pool
+whose source is a group of the fallback. So the same journal, budget and windows apply, and there is one step at a time.
+The state of the first pool stores the step. The plan of the fallback has the patch that deletes the machine. Both
+states are stored with one move id before the patch. Without the patch, no group has this id, and the step goes back:
+
+    first pool    Starting ──► Ordered ──► Deleting, id x ─────────────► Draining ──► over
+    fallback                                      └──► replicas -1, id x
+"""
+
+from collections.abc import Sequence
+
+from evenkeel.domain.model.choices import Level
+from evenkeel.domain.model.drafts import Draft, Fallback
+from evenkeel.domain.model.groups import PoolId, State
+from evenkeel.domain.model.observations import Check
+from evenkeel.domain.model.pools import AnyPool, Pool
+from evenkeel.domain.rebalancing.capability import Inputs, Planned
+from evenkeel.domain.rebalancing.health.states import assess
+from evenkeel.domain.rebalancing.restore import is_restored
+
+_FAILING = (State.FENCED, State.PROBING)
+
+
+def with_fallbacks(check: Check, pools: Sequence[AnyPool], inputs: Inputs) -> Inputs:
+    """Return the inputs of fallbacks, with the nodes that they hold, and of the pools of which they are fallbacks."""
+    if not any([pool.first_pools for pool in pools]):
+        return {}
+    valid = {pool.id: pool for pool in pools if isinstance(pool, Pool) and not is_restored(pool.id, check.policy)}
+    linked = {id for pool in valid.values() if pool.first_pools for id in (pool.id, *pool.first_pools)} & valid.keys()
+    drafts = {id: assess(valid[id], check.state, check.now) for id in sorted(linked)}
+    changed = {id: inputs[id] for id in drafts}
+    # The farthest fallback is first.
+    for id in sorted(drafts, key=lambda id: -len(valid[id].first_pools)):
+        pool = valid[id]
+        first_pools = [(valid[first], drafts[first]) for first in pool.first_pools if first in drafts]
+        if not first_pools:
+            continue
+        fallback = Fallback(pool=pool, groups=drafts[id], held=held_nodes(pool, first_pools))
+        changed[id] = changed[id]._replace(held=fallback.held)
+        taker = _taker(fallback, first_pools, check)
+        if taker is not None:
+            changed[taker] = changed[taker]._replace(fallbacks=(*changed[taker].fallbacks, fallback))
+        for first, _ in first_pools:
+            if _takes_nodes(fallback, check) and _is_dry(pool, check) == _is_dry(first, check):
+                changed[first.id] = changed[first.id]._replace(fallback_takes=True)
+    return changed
+
+
+def _is_dry(pool: Pool, check: Check) -> bool:
+    return check.policy.is_dry if pool.dry_run is None else pool.dry_run
+
+
+def _takes_nodes(fallback: Fallback, check: Check) -> bool:
+    """Return True if an autoscaler or Evenkeel orders nodes for pods, and can order one in the fallback."""
+    is_ordered = fallback.pool.settings.autoscaler or check.policy.demand.orders
+    has_room = fallback.requested < fallback.pool.max and any(draft.takes_nodes for draft in fallback.groups)
+    return is_ordered and has_room
+
+
+def _taker(fallback: Fallback, first_pools: Sequence[tuple[Pool, Sequence[Draft]]], check: Check) -> PoolId | None:
+    """Return the pool to which a fallback's nodes return now; None: to no pool.
+
+    It is the pool with a step that takes a node, otherwise the most preferred pool without a fence. So at most one step
+    at a time takes nodes of a fallback.
+    """
+    for first, _ in first_pools:
+        step = first.state.convergence.step
+        if step is not None and step.order.fallback == str(fallback.pool.id):
+            return first.id
+    for first, groups in reversed(first_pools):
+        is_on = first.settings.level is Level.CONVERGE or first.convergence_requested is not None
+        is_live = _is_dry(fallback.pool, check) == _is_dry(first, check)
+        if is_on and is_live and all(draft.state is not State.FENCED for draft in groups):
+            return first.id
+    return None
+
+
+def held_nodes(pool: Pool, first_pools: Sequence[tuple[Pool, Sequence[Draft]]]) -> int:
+    """Return how many nodes a fallback holds. The number may be too low, but never counts another node.
+
+    Added nodes count only if they remain after all removals since the last check, in a zone where no first pool could
+    take them, and if the reason is a failure and not PoolMaximum. Removed nodes are counted as held ones. Nodes for
+    PoolMinimum are never held.
+    """
+    seen, requested = pool.state.seen, sum(group.requested for group in pool.groups)
+    held = pool.state.held_nodes
+    if seen is not None:
+        added = requested - sum(seen.requested.values())
+        here: dict[str | None, int] = {}
+        for group in pool.groups:
+            zone = group.identity.zone
+            here[zone] = here.get(zone, 0) + max(0, group.requested - seen.requested.get(str(group.key), 0))
+        counted = sum(more for zone, more in here.items() if more and _is_short(first_pools, zone))
+        held += min(added, counted) if added > 0 else added
+    return max(0, min(held, requested - pool.min))
+
+
+def _is_short(first_pools: Sequence[tuple[Pool, Sequence[Draft]]], zone: str | None) -> bool:
+    """Return True if no first pool can take a node in a zone, and one of them cannot because of a failure.
+
+    A pool without a group in the zone is compared by all of its zones.
+    """
+    fails = []
+    for pool, drafts in first_pools:
+        is_full = sum(draft.group.requested for draft in drafts) >= pool.max
+        in_zone = [draft for draft in drafts if draft.group.identity.zone == zone] or drafts
+        is_failing = all(draft.state in _FAILING for draft in in_zone)
+        if not (is_full or is_failing):
+            return False
+        fails.append(is_failing and not is_full)
+    return any(fails)
+
+
+def with_steps(planned: Planned, inputs: Inputs) -> Inputs:
+    """Return the inputs of the fallbacks of which a step of another pool takes a node."""
+    changed = {}
+    for id, given in inputs.items():
+        if not given.fallbacks:
+            continue
+        plan = planned[id].plan
+        step = plan.convergence.step or plan.next_state.convergence.step
+        for fallback in given.fallbacks:
+            if step is not None and step.order.fallback == str(fallback.pool.id):
+                changed[fallback.pool.id] = inputs[fallback.pool.id]._replace(taken_by=(id, step))
+    return changed

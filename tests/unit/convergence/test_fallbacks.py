@@ -1,0 +1,137 @@
+"""Fallback pools: the setting and its faults, the nodes that a fallback holds, and what it takes over."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from evenkeel.domain.model.convergence import ConvergenceState
+from evenkeel.domain.model.groups import NodeGroup, PoolId
+from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.plans import Plan, PoolPlan
+from evenkeel.domain.model.policy import Policy, PoolRule
+from evenkeel.domain.model.states import ClusterState, MemberSnapshot, PoolState
+from evenkeel.domain.plan import plan
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.texts.english import sentences
+from tests.builders import NOW, after_backoff, group, in_backoff, key, problems_of
+from tests.parts import make, replace
+
+
+def pools(*names: str, zones: str = "ab", **fallback_for: str) -> list[NodeGroup]:
+    return [
+        group(zone, 2, pool=name, bounds=(0, 9), pool_max=9, pool_min=0, fallback_for=fallback_for.get(name))
+        for name in names
+        for zone in zones
+    ]
+
+
+def planned(
+    groups: Sequence[NodeGroup],
+    states: dict[str, PoolState] | None = None,
+    fenced: Sequence[tuple[str, str]] = (),
+    probing: Sequence[tuple[str, str]] = (),
+    **fields: object,
+) -> Plan:
+    health = {key(zone, pool=pool): in_backoff() for pool, zone in fenced}
+    health |= {key(zone, pool=pool): after_backoff() for pool, zone in probing}
+    known = {PoolId("cluster-api", "default", "", name): state for name, state in (states or {}).items()}
+    policy = make(Policy, strategy=BALANCED, **fields)
+    return plan(Observation(groups=tuple(groups)), ClusterState(groups=health, pools=known), policy, NOW)
+
+
+def reports(found: Plan) -> dict[str, tuple[str, ...]]:
+    return {pool.id.name: problems_of(pool.report.problems) for pool in found.pools if pool.report.problems}
+
+
+def named(found: Plan, name: str) -> PoolPlan:
+    return next(pool for pool in found.pools if pool.id.name == name)
+
+
+def seen(pool: str, **requested: int) -> MemberSnapshot:
+    return MemberSnapshot(since=NOW, requested={str(key(zone, pool=pool)): count for zone, count in requested.items()})
+
+
+def held(before: int, was: int, *, fenced: Sequence[tuple[str, str]]) -> int:
+    """The nodes held after a check that finds two in each zone of the fallback, where ``was`` ran in zone a."""
+    state = PoolState(held_nodes=before, seen=seen("spare", a=was, b=2))
+    found = planned(pools("first", "spare", spare="first"), {"spare": state}, fenced)
+    return named(found, "spare").next_state.held_nodes
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        (pools("a", "b", b="x"), {"b": "fallback-for is 'x': no such pool exists; set it to the name of a pool"}),
+        (pools("a", "b", a="b", b="a"), {"a": "fallback-for leads back to the same pool (a, b): remove it from one"}),
+        (pools("a", "b", "c", a="b", b="c", c="a"), {"a": "leads back to the same pool (a, b, c)"}),
+        (pools("a", a="a"), {"a": "leads back to the same pool (a)"}),
+        (
+            [*pools("a", a="b"), group("a", 1, pool="b", key=key("a", pool="b", namespace="other"), pool_max=3)],
+            {"a": "fallback-for is 'b': cluster-api/other/b is in another cluster or namespace"},
+        ),
+        (
+            [*pools("a", a="b"), group("a", 1, pool="b", pool_max=1, pool_min=3)],
+            {"a": "fallback-for is 'b': that pool is invalid; fix it first", "b": "PoolMinimum 3 is larger"},
+        ),
+    ],
+)
+def test_a_fallback_without_effect_is_one_line_of_its_pool(groups: list[NodeGroup], expected: dict[str, str]) -> None:
+    found = reports(planned(groups))
+    assert found.keys() == expected.keys()
+    for pool, text in expected.items():
+        (line,) = found[pool]
+        assert text in line
+    assert all(pool.mode.valid for pool in planned(groups).pools if pool.id.name != "b" or "b" not in expected)
+
+
+def test_the_record_sets_a_fallback_too() -> None:
+    rules = (PoolRule(name="b", fallback_for="x"),)
+    assert reports(planned(pools("a", "b"), pools=rules)).keys() == {"b"}
+
+
+def test_a_chain_leads_to_each_pool_before_it() -> None:
+    found = planned(pools("a", "b", "c", b="a", c="b"), {"c": PoolState(held_nodes=2, seen=seen("c", a=2, b=2))})
+    assert reports(found) == {}
+    assert "holds 2 nodes for pool b" in sentences(named(found, "c").report.notes)
+
+
+@pytest.mark.parametrize(
+    ("before", "was", "fenced", "expected"),
+    [
+        (0, 0, [("first", "a"), ("first", "b")], 2),  # grew by two while the first pool failed
+        (0, 0, [("first", "a")], 2),  # pods of that zone
+        (0, 0, [("first", "b")], 0),  # the first pool could have taken them
+        (0, 0, [], 0),
+        (1, 1, [("first", "a")], 2),
+        (3, 5, [("first", "a")], 0),  # what goes counts as held first
+        (3, 4, [], 1),
+        (4, 2, [], 4),
+        (9, 2, [], 4),  # never more than there are
+    ],
+)
+def test_a_fallback_holds_what_it_gained_while_the_first_pool_failed(before, was, fenced, expected) -> None:
+    assert held(before, was, fenced=fenced) == expected
+
+
+def test_a_full_first_pool_and_nodes_for_the_minimum_are_not_held() -> None:
+    failing = [("first", "a"), ("first", "b")]
+    groups = pools("first", "spare", spare="first")
+    least = [replace(each, pool_min=3) if each.identity.pool_label == "spare" else each for each in groups]
+    state = {"spare": PoolState(seen=seen("spare", a=0, b=2))}
+    assert named(planned(least, state, failing), "spare").next_state.held_nodes == 1
+    full = [group(zone, 5, pool="first", bounds=(0, 9), pool_max=9, pool_min=0) for zone in "ab"]
+    assert named(planned([*full, *groups[2:]], state, failing), "spare").next_state.held_nodes == 0
+
+
+def test_without_the_setting_nothing_is_held() -> None:
+    found = planned(pools("first", "spare"), {"spare": PoolState(held_nodes=3, seen=seen("spare", a=2, b=2))})
+    assert named(found, "spare").next_state.held_nodes == 0
+    assert named(found, "first").next_state.convergence == ConvergenceState()
+
+
+@pytest.mark.parametrize(("spare", "released"), [("first", True), (None, False)])
+def test_stuck_replicas_are_released_if_a_fallback_takes_their_pods(spare: str | None, released: bool) -> None:
+    groups = pools("first", "spare", **({"spare": spare} if spare else {}))
+    groups[0] = group("a", 4, running=2, pool="first", bounds=(0, 9), pool_max=9, pool_min=0)
+    found = named(planned(groups, fenced=[("first", "a"), ("first", "b")]), "first")
+    assert [each.requested for each in found.groups] == [2 if released else 4, 2]
