@@ -7,8 +7,9 @@ from itertools import product
 from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.auto_scaling.autoscaler import AwsAutoscaler
 from tests.auto_scaling_groups import ZONES, Stage
+from tests.outages import Who
 
-PODS = 9
+PODS, PODS_AT_MOST = 9, 12
 _STEP, _HORIZON, _SCAN, _APPEAR = 10, 30 * 60, 60, 130
 
 
@@ -44,12 +45,19 @@ WORLDS = [
 ]
 
 
-def play(outage: Outage, *, evenkeel: bool) -> Result:
-    """Play an outage in steps of ten seconds. Evenkeel runs once a minute."""
+def play(outage: Outage, who: Who, maximum: int = PODS_AT_MOST // 3) -> Result:
+    """Play an outage in steps of ten seconds. ``maximum``: of each group, before Evenkeel's first run.
+
+    Evenkeel runs once a minute, and with events also at the step after a refused launch.
+    """
     stage = Stage(autoscaler="cluster-autoscaler", autoscaler_loop=outage.loop)
-    names = stage.pool(desired=0, maximum=12)
+    names = stage.pool(desired=0, maximum=maximum)
     autoscaler = AwsAutoscaler(
         client=stage.api, names=names, version=outage.version, flags=Flags(scale_down=False), seed=1
+    )
+    refusals: list[object] = []
+    stage.api.log.listeners.append(
+        lambda event: refusals.append(event) if event["detail-type"] == "EC2 Instance Launch Unsuccessful" else None
     )
     nodes = after = ended = 0
     running: set[str] = set()
@@ -63,7 +71,8 @@ def play(outage: Outage, *, evenkeel: bool) -> Result:
                 stage.stock.accept(zone)
         if second % outage.loop == 0:
             autoscaler.step(stage.clock.now())
-        if evenkeel and second % _SCAN == 0:
+        heard, refusals[:] = bool(refusals), ()
+        if who is not Who.NOBODY and (second % _SCAN == 0 or (heard and who is Who.EVENTS)):
             stage.run()
         stage.api.clock.run(timedelta(seconds=_STEP))
         now = {one.id for name in names for one in stage.group(name).instances.values() if one.state == "InService"}
