@@ -9,7 +9,7 @@ from botocore.exceptions import ReadTimeoutError
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.texts.english import sentence
 from sandbox.auto_scaling.calls import AwsError
-from tests.auto_scaling_groups import POOL, ZONES, Stage, over_http
+from tests.auto_scaling_groups import POOL, ZONES, Stage, over_http, tag
 from tests.fakes import plenty
 from tests.house import House
 
@@ -98,11 +98,26 @@ def test_other_zones_take_over_until_the_zone_delivers_again_and_restore_leaves_
 def test_next_to_an_autoscaler_the_refused_launches_are_released_and_no_node_is_ordered() -> None:
     stage, names = outage()
     stage.register(autoscaler="cluster-autoscaler")
-    for _ in range(3):
+    for _ in range(2):
+        stage.run()
+        stage.minutes(1)
+    assert desired(stage, names) == [2, 4, 2]  # the autoscaler may release them itself
+    for _ in range(2):
         stage.run()
         stage.minutes(1)
     assert desired(stage, names) == [2, 2, 2]
     assert stage.group(names[1]).maximum == 2
+
+
+def test_min_stays_within_the_instances_that_run() -> None:
+    stage, names = outage()
+    stage.register(autoscaler="cluster-autoscaler")
+    for name in names:
+        stage.api.create_or_update_tags(Tags=[tag(name, "evenkeel.dev/pool-min", "12")])
+    for _ in range(8):
+        stage.run()
+        stage.minutes(1)
+        assert all(stage.numbers(name)[0] <= stage.numbers(name)[2] for name in names)
 
 
 def test_a_worker_that_dies_at_any_call_neither_loses_nor_doubles_a_node() -> None:

@@ -108,6 +108,7 @@ class Flags:
     delay_after_add: int = 600  # --scale-down-delay-after-add
     most_nodes: int | None = None  # --max-nodes-total
     parallel: bool = False  # --parallel-scale-up
+    counts_others: bool = False  # True, before 1.36: nodes that others ordered are upcoming, too
 
 
 class Increase(NamedTuple, Generic[AnyGroup]):
@@ -218,6 +219,10 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         size = group.requested - nodes
         yield Decrease(group, nodes) if _allows(group, size) else Refused(group, size)
 
+    def has_order(self, key: Hashable) -> bool:
+        """Return True if this autoscaler waits for nodes that it has ordered in a group."""
+        return key in self._orders
+
     def backoff_of(self, key: Hashable, now: float) -> Backoff | None:
         """Return a group's backoff until the end of its last second; None: the group has no backoff now."""
         backoff = self._backoffs.get(key)
@@ -294,7 +299,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
 
     def _upcoming(self, group: AnyGroup, now: float) -> int:
         """Return the number of a group's upcoming nodes; 0 if this autoscaler ordered none, or in a backoff."""
-        if group.key not in self._orders or self.in_backoff(group.key, now):
+        if not self._flags.counts_others and (group.key not in self._orders or self.in_backoff(group.key, now)):
             return 0
         return max(0, group.requested - group.running - len(self._unregistered(group, now)))
 
@@ -322,7 +327,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         """Return the number of a pool's pending pods by the zone that they need, and of pending pods for any zone."""
         nodes: dict[str, int] = {}
         for group in groups:
-            coming = self._upcoming(group, now) if self._orders else 0
+            coming = self._upcoming(group, now) if self._orders or self._flags.counts_others else 0
             nodes[group.zone] = nodes.get(group.zone, 0) + group.running + coming
         bound: dict[str, int] = {}
         free = 0

@@ -273,7 +273,7 @@ class _GroupReader:
             # not select instances there.
             status=GroupStatus(launched=None if node_group_of(item) else len(instances_of(item))),
             ours=ours,
-            owner=Ownership(bounds_field=f"MaxSize of Auto Scaling group {self._name}"),
+            owner=Ownership(bounds_field=f"MaxSize of Auto Scaling group {self._name}", min_within_running=True),
             options=options,
             template=template,
             annotations=settings,

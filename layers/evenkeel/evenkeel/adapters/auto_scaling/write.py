@@ -188,6 +188,9 @@ class GroupWriter:
                 ShouldDecrementDesiredCapacity=True,
             )
         if change.desired != change.newest["DesiredCapacity"] - len(change.named):
+            # A lower number that Cluster Autoscaler reads meanwhile would stay in its later absolute writes.
+            if len(instances_of(self._api.group(name))) > change.desired:
+                raise ConflictError(f"Auto Scaling group {name}: it has got more instances since it was read")
             self._send_desired(name, change.desired)
 
     def _resume(self, name: str) -> Described:

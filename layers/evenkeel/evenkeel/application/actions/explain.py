@@ -242,6 +242,7 @@ _NAMES: Mapping[Rule, str] = {
             Rule.OWNER_MIN_MAX,
             Rule.OWNER_MIN_MIN,
             Rule.MIN_ABOVE_REQUESTED,
+            Rule.MIN_ABOVE_RUNNING,
         ),
         "level": (Rule.LEVEL_KEPT, Rule.LEVEL_GIVES, Rule.LEVEL_RESTS),
         "converge": tuple(rule for rule in Rule if rule.name.startswith("STEP_")),

@@ -54,6 +54,7 @@ class Draft(GroupPlan):
     # True: min is at least requested, so that no autoscaler removes the new node of a converge step.
     protected: bool = False
     fence_ends: datetime | None = None  # None: there is no fence, or its end is unknown
+    refused_since: datetime | None = None  # since when launches of a fenced group fail; None: unknown
     doubted_since: datetime | None = None  # when a probing group last failed
     stuck_kept: int = 0  # stuck replicas of a fenced group that this plan neither releases nor moves
     closes: bool = False  # True: max is below the strategy's max, so that no autoscaler orders here

@@ -1,6 +1,14 @@
 """The names of the machine APIs that Evenkeel supports. Records and the keys of node groups use these names."""
 
+from datetime import timedelta
+
 AUTO_SCALING = "auto-scaling"  # EC2 Auto Scaling groups; the other flavours are APIs of Kubernetes
 FLAVOUR_NAMES = ("gardener", "cluster-api", "openshift", AUTO_SCALING)
+# For so long, Cluster Autoscaler uses bounds that it has read (aws_manager.go, refreshInterval). It reads the bounds of
+# other flavours in each loop.
+BOUNDS_KEPT = {AUTO_SCALING: timedelta(minutes=1)}
+# Since 1.24, Cluster Autoscaler itself gives up launches that these APIs refuse, at its first refresh afterwards
+# (auto_scaling_groups.go). Evenkeel gives them up only where the autoscaler has not done so within this time.
+GIVEN_UP_WITHIN = {AUTO_SCALING: timedelta(minutes=2)}
 # Gardener removes autoscaling options that another controller writes to a MachineDeployment.
 REMOVES_OPTIONS = frozenset({"gardener"})

@@ -338,6 +338,9 @@ class Ownership:
     bounds_field: str = ""  # the field of max, for messages
     least_max: int = 0  # the smallest max that the owner accepts
     least_min: int = 0  # the smallest min that the owner accepts; replicas cannot be lower either
+    # True: a min above the running nodes keeps Cluster Autoscaler from removing launches that failed
+    # (kubernetes/autoscaler#9043).
+    min_within_running: bool = False
     lowers_replicas: bool = False  # True: the owner's controller lowers replicas to max
     pinning: Pinning | None = None  # None: the owner cannot set fixed replicas
     may_be_pinned: bool = False  # True: this plan may make the owner set fixed replicas while the group is fenced

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
 
+from evenkeel.domain.model.flavours import BOUNDS_KEPT
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.origins import Origin
 from evenkeel.domain.model.owner_intent import desired_bounds_of
 from evenkeel.domain.model.policy import Policy, PoolRule, PoolSettings
 from evenkeel.domain.model.problems import Problem
-from evenkeel.domain.model.states import PoolState
+from evenkeel.domain.model.states import STANDS, PoolState
 
 
 def count_zones(groups: Iterable[NodeGroup]) -> int:
@@ -47,7 +48,17 @@ class Members:
     @property
     def standstill(self) -> timedelta:
         """Return how long the requested replicas must be unchanged before Evenkeel raises them."""
-        return self.settings.autoscaler_loop * 1.5
+        return max(self.settings.autoscaler_loop * 1.5, self.autoscaler_reads)
+
+    @property
+    def autoscaler_reads(self) -> timedelta:
+        """Return how long after a write the autoscaler may still use the former bounds."""
+        return self.settings.autoscaler_loop + BOUNDS_KEPT.get(self.id.flavour, timedelta(0))
+
+    @property
+    def publication_stands(self) -> timedelta:
+        """Return how long Balanced keeps its maxima at least, so that every usual loop of the autoscaler reads them."""
+        return max(STANDS, BOUNDS_KEPT.get(self.id.flavour, timedelta(0)) + min(self.settings.autoscaler_loop, STANDS))
 
     @property
     def zones(self) -> int:

@@ -51,6 +51,7 @@ class Rule(StrEnum):
     RELEASED = "released", Topic.REQUESTED
     STUCK_ON_HOLD = "stuck-on-hold", Topic.REQUESTED
     STUCK_SAME_FAILURE = "stuck-same-failure", Topic.REQUESTED
+    STUCK_FOR_AUTOSCALER = "stuck-for-autoscaler", Topic.REQUESTED
     STUCK_BEHIND_REQUEST = "stuck-behind-request", Topic.REQUESTED
     STUCK_WITHOUT_TAKER = "stuck-without-taker", Topic.REQUESTED
     STUCK_BY_WORKER = "stuck-by-worker", Topic.REQUESTED
@@ -95,6 +96,7 @@ class Rule(StrEnum):
     OWNER_MIN_MIN = "owner-min-min", Topic.MIN
     PINNED = "pinned", Topic.MAX
     MIN_ABOVE_REQUESTED = "min-above-requested", Topic.MIN
+    MIN_ABOVE_RUNNING = "min-above-running", Topic.MIN
     ZONE_MIN = "zone-min", Topic.MIN
     SURVIVAL_MIN = "survival-min", Topic.MIN
     LEVEL_KEPT = "level-kept", Topic.MIN
@@ -357,6 +359,7 @@ KEEPING = frozenset(
         Rule.REPLICAS_OF_KARPENTER,
         Rule.STUCK_ON_HOLD,
         Rule.STUCK_SAME_FAILURE,
+        Rule.STUCK_FOR_AUTOSCALER,
         Rule.STUCK_BEHIND_REQUEST,
         Rule.STUCK_WITHOUT_TAKER,
         Rule.STUCK_BY_WORKER,

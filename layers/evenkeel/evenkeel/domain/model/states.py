@@ -142,10 +142,9 @@ class Publication:
     # True: most headroom is lent to the groups that have used up their own headroom, or that pending pods need.
     lent: bool = False
 
-    @property
-    def ends_at(self) -> datetime:
-        """Return when the publication ends if the pool does not change before that time."""
-        return self.at + min(_LONGEST_TURN, STANDS * (1 << min(self.turn, 12)))
+    def ends_at(self, stands: timedelta) -> datetime:
+        """Return when the publication ends if the pool does not change. ``stands``: how long its first turn lasts."""
+        return self.at + min(_LONGEST_TURN, stands * (1 << min(self.turn, 12)))
 
 
 # If a check does not find a known group or owner of a pool, a second check must confirm this, at least this much later.

@@ -154,6 +154,9 @@ def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) ->
     if minimum > requested:
         reasons.append(Reason.of(Rule.MIN_ABOVE_REQUESTED, min=minimum, requested=requested))
         minimum = requested
+    if group.owner.min_within_running and minimum > group.running:
+        reasons.append(Reason.of(Rule.MIN_ABOVE_RUNNING, min=minimum, running=group.running))
+        minimum = group.running
     if minimum < group.owner.least_min:
         reasons.append(Reason.of(Rule.OWNER_MIN_MIN, min=max(0, minimum), owner_min_min=group.owner.least_min))
         minimum, maximum = group.owner.least_min, max(maximum, group.owner.least_min)

@@ -213,6 +213,8 @@ def _fence(draft: Draft, health: _Health, now: datetime) -> None:
     group, stored = health.group, health.state
     ends = (stored.backoff_until, health.impaired_until)
     draft.fence_ends = max((end for end in ends if end is not None and end > now), default=None)
+    if (since := stored.waiting_since) is not None:
+        draft.refused_since = next((report for report in stored.reports if report >= since), since)
     if group.ours.published is None or group.ours.published.state is not State.FENCED:
         draft.failed_at = stored.last_failure
     if health.impaired_until is not None:

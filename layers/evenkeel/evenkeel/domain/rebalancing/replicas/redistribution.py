@@ -3,8 +3,11 @@
 Cluster Autoscaler keeps requesting machines in a dead zone until its timeout, and never lowers replicas to a maximum.
 """
 
+from datetime import datetime
+
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.drafts import Draft, PoolDraft
+from evenkeel.domain.model.flavours import GIVEN_UP_WITHIN
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rebalancing.replicas.raising import raise_together
@@ -71,11 +74,23 @@ def _all_stay(pool: PoolDraft, draft: Draft) -> bool:
     elif not draft.moves_elsewhere:
         draft.stuck_kept = draft.stuck
         draft.add_reason(Rule.STUCK_SAME_FAILURE, count=draft.stuck)
+    elif (until := _autoscaler_gives_up_until(pool, draft)) is not None:
+        pool.check_at.append(until)
+        draft.add_reason(Rule.STUCK_FOR_AUTOSCALER, count=draft.stuck, until=until)
     elif pool.pool.settings.on_failure is OnFailure.MOVE and pool.pool.scale_request is not None:
         draft.add_reason(Rule.STUCK_BEHIND_REQUEST, count=draft.stuck)
     else:
         return False
     return True
+
+
+def _autoscaler_gives_up_until(pool: PoolDraft, draft: Draft) -> datetime | None:
+    """Return until when the autoscaler is left to give up the group's refused launches; None: it is not, or no more."""
+    within = GIVEN_UP_WITHIN.get(draft.group.key.flavour)
+    if within is None or draft.refused_since is None or not pool.pool.settings.autoscaler:
+        return None
+    until = draft.refused_since + within
+    return until if pool.now < until else None
 
 
 def _lowest(pool: PoolDraft, draft: Draft) -> int:

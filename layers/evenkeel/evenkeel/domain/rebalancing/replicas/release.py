@@ -114,10 +114,10 @@ def order_released(pool: PoolDraft) -> None:
             _order(
                 pool,
                 pool.release.waited_for,
-                max(_orders_at(pool, release), closed_since + pool.pool.settings.autoscaler_loop),
+                max(_orders_at(pool, release), closed_since + pool.pool.autoscaler_reads),
             )
         else:  # this plan closes the bounds, and a later check orders the nodes
-            pool.release.orders_at = max(_orders_at(pool, release), pool.now + pool.pool.settings.autoscaler_loop)
+            pool.release.orders_at = max(_orders_at(pool, release), pool.now + pool.pool.autoscaler_reads)
 
 
 def _open_for_others(pool: PoolDraft) -> None:
@@ -179,11 +179,11 @@ def _order(pool: PoolDraft, waited_for: Mapping[str, int], at: datetime) -> None
 
 def _closes_at(pool: PoolDraft, release: Release) -> datetime:
     """Return the time from which on the autoscaler must not order in the pool: one loop before Evenkeel's order."""
-    return release.at + pool.pool.settings.autoscaler_loop + _SLACK
+    return release.at + pool.pool.autoscaler_reads + _SLACK
 
 
 def _orders_at(pool: PoolDraft, release: Release) -> datetime:
-    return release.at + 2 * pool.pool.settings.autoscaler_loop + _SLACK
+    return release.at + 2 * pool.pool.autoscaler_reads + _SLACK
 
 
 def _closed_since(pool: PoolDraft) -> datetime | None:

@@ -1,0 +1,27 @@
+"""Beside cluster-autoscaler on AWS, Evenkeel never ends with fewer nodes, or as many later, where zones stay short."""
+
+import pytest
+
+from tests.autoscaling_outages import WORLDS, Outage, play
+from tests.outages import Who
+
+_LASTING = [world for world in WORLDS if not world.seconds]
+
+
+def _check(world: Outage) -> None:
+    alone = play(world, Who.NOBODY)
+    for who in (Who.EVENTS, Who.SCANS):
+        result = play(world, who)
+        assert result.rank <= alone.rank, who
+        assert not result.ended, who
+
+
+@pytest.mark.parametrize("world", _LASTING[::7], ids=str)
+def test_never_worse_than_the_autoscaler_alone(world: Outage) -> None:
+    _check(world)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("world", _LASTING, ids=str)
+def test_never_worse_in_any_world(world: Outage) -> None:
+    _check(world)

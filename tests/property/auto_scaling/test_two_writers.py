@@ -1,0 +1,162 @@
+"""Every interleaving of one write of ours with three calls of cluster-autoscaler, EKS or Terraform.
+
+No call of ours ends an instance in service. A number that cluster-autoscaler read before may end some; such an end is
+counted apart, and must occur without any write of ours, too.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from itertools import combinations_with_replacement, product
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from evenkeel.application.errors import ConflictError, RejectedError
+from evenkeel.domain.model.groups import Bounds, PublishedBounds, State
+from evenkeel.domain.model.plans import GroupPlan
+from evenkeel.domain.rebalancing.annotations import write_adopted, write_published
+from evenkeel.domain.rebalancing.writes import Patch
+from sandbox.auto_scaling.autoscaler import AwsAutoscaler
+from tests.auto_scaling_groups import ZONES, Stage
+from tests.fakes import plenty
+
+_NAME = "workers-a"
+Play = Callable[[Stage, AwsAutoscaler], None]
+
+
+def _in_service(stage: Stage) -> set[str]:
+    return {one.id for one in stage.group(_NAME).instances.values() if one.state == "InService"}
+
+
+def _read(stage: Stage, autoscaler: AwsAutoscaler) -> None:
+    autoscaler.refresh(stage.clock.now())
+
+
+def _grow(stage: Stage, autoscaler: AwsAutoscaler) -> None:
+    group = autoscaler.groups[0]
+    autoscaler.set_size(group, group.requested + 2, stage.clock.now())
+    stage.api.clock.run(timedelta(minutes=1))
+
+
+def _forget(stage: Stage, autoscaler: AwsAutoscaler) -> None:
+    autoscaler._delete_placeholders(autoscaler.groups[0], stage.clock.now())
+
+
+def _put_back(stage: Stage, _autoscaler: AwsAutoscaler) -> None:
+    """EKS or Terraform writes its own bounds, which are wide enough for what exists."""
+    high = max(9, stage.group(_NAME).desired)
+    low = min(1, stage.group(_NAME).desired)
+    stage.api.update_auto_scaling_group(AutoScalingGroupName=_NAME, MinSize=low, MaxSize=high)
+
+
+_CALLS: tuple[Play, ...] = (_read, _grow, _forget, _put_back)
+#: name -> (bounds, desired capacity) that we write to a group of 2 instances with desired capacity 4
+_WRITES = {"fence": (Bounds(0, 4), None), "release": (Bounds(0, 2), 2), "widen": (Bounds(2, 9), None)}
+
+
+class _Watched:
+    """Our client: others act before each call, and the instances in service that a call of ours ends are noted."""
+
+    def __init__(self, client: Any, play: "_Interleaving") -> None:
+        self._client, self._play = client, play
+
+    def __getattr__(self, name: str) -> Any:
+        def call(**request: Any) -> Any:
+            self._play.others_act()
+            before = _in_service(self._play.stage)
+            try:
+                return getattr(self._client, name)(**request)
+            finally:
+                ended = len(before - _in_service(self._play.stage))
+                if name == "resume_processes" and self._play.lowered:
+                    self._play.ended_by_others += ended  # AWS carries out what the others have written before
+                else:
+                    self._play.ended_by_us += ended
+                if name in ("set_desired_capacity", "update_auto_scaling_group"):
+                    self._play.lowered = False
+
+        return call
+
+
+class _Interleaving:
+    """One write of ours; the other's calls come before our call of these numbers, or after the last."""
+
+    def __init__(self, version: tuple[int, int], calls: tuple[Play, ...], places: tuple[int, ...]) -> None:
+        self.stage = stage = Stage(autoscaler="cluster-autoscaler")
+        stage.put(_NAME, ZONES[0], 0, 2, 9)
+        stage.minutes(2)
+        stage.refuse(ZONES[0])
+        stage.api.set_desired_capacity(AutoScalingGroupName=_NAME, DesiredCapacity=4)
+        stage.minutes(3)
+        stage.stock.accept(ZONES[0])  # AWS's next attempt succeeds
+        self.autoscaler = AwsAutoscaler(client=stage.api, names=[_NAME], version=version)
+        self.autoscaler.refresh(stage.clock.now())
+        self._due = list(zip(places, calls, strict=True))
+        self.lowered = False  # the others have lowered the desired capacity below the instances
+        self.made = self.calls = self.ended_by_us = self.ended_by_others = 0
+
+    def others_act(self) -> None:
+        while self._due and self._due[0][0] <= self.made:
+            before, number = _in_service(self.stage), self.stage.group(_NAME).desired
+            with suppress(ClientError):
+                self._due.pop(0)[1](self.stage, self.autoscaler)
+            self.ended_by_others += len(before - _in_service(self.stage))
+            if (desired := self.stage.group(_NAME).desired) < number:
+                self.lowered = desired < len(self.stage.group(_NAME).counted)
+        self.made += 1
+
+    def run(self, write: str) -> "_Interleaving":
+        """Read and write once; then let the others finish, and the instances settle."""
+        stage = self.stage
+        stage.clusters.wrap = lambda client: _Watched(client, self)
+        bounds, desired = _WRITES[write]
+        with suppress(ConflictError, RejectedError):
+            cluster = stage.clusters.open(stage.record, plenty)
+            (group,) = cluster.observe().groups
+            target = group.requested if desired is None else desired
+            plan = GroupPlan(group=group, state=State.FENCED, requested=target, bounds=bounds, reasons=())
+            published = PublishedBounds(at=stage.clock.now(), bounds=bounds, requested=target)
+            patch = Patch(plan=plan, bounds=bounds, requested=desired)
+            cluster.apply(patch, write_published(published, target, "a test"), write_adopted(group.bounds))
+        self.calls = self.made
+        self.finish()
+        return self
+
+    def finish(self) -> None:
+        """Make the others' remaining calls."""
+        self.made = 1000
+        self.others_act()
+        before = _in_service(self.stage)
+        self.stage.minutes(2)
+        self.ended_by_us += len(before - _in_service(self.stage))
+
+
+def _check(writes: Sequence[str], kinds: Sequence[Play], versions: Sequence[tuple[int, int]], step: int = 1) -> int:
+    """Play every interleaving. Return in how many of them a call of the others ended an instance in service."""
+    ends = 0
+    for write, version in product(writes, versions):
+        places = range(_Interleaving(version, (), ()).run(write).calls + 1)
+        for calls in product(kinds, repeat=3):
+            alone = _Interleaving(version, calls, (0, 0, 0))
+            alone.finish()
+            assert not alone.ended_by_us
+            for at in [*combinations_with_replacement(places, 3)][::step]:
+                played = _Interleaving(version, calls, at).run(write)
+                where = f"{write}, {version}: {[call.__name__ for call in calls]} before our calls {at}"
+                assert not played.ended_by_us, where
+                ends += bool(played.ended_by_others)
+    return ends
+
+
+@pytest.mark.parametrize("write", _WRITES)
+def test_no_interleaving_with_the_autoscaler_of_today_ends_an_instance(write: str) -> None:
+    assert not _check([write], [_grow, _put_back], [(1, 36)], 23)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("version", [(1, 24), (1, 30), (1, 36)])
+@pytest.mark.parametrize("write", _WRITES)
+def test_no_interleaving_ends_an_instance_by_our_calls(write: str, version: tuple[int, int]) -> None:
+    _check([write], _CALLS, [version])
