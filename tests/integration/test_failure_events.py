@@ -11,7 +11,7 @@ from moto.events.models import EventPattern
 
 from evenkeel.adapters.aws import sources
 from evenkeel.adapters.aws.inbound import read_event
-from evenkeel.application.rebalancing.events import Failure, Ignored, ScaleRequestEvent
+from evenkeel.application.rebalancing.events import Failure, Ignored, Report, ScaleRequestEvent
 from evenkeel.bootstrap import SystemClock, container, use_clock
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.states import PoolState
@@ -26,25 +26,40 @@ EVENTS = {name: event for name, event in staging.EVENTS.items() if function_of(n
 #: where the events of the folder have just happened
 NOW = datetime(2026, 1, 15, 12, 1, tzinfo=UTC)
 ORDERS = {"demand": "scale-up", "autoscaler": "none", "workload": {"access": {"kind": "same"}}}
+CLUSTERS = {
+    **{"demo-cluster-api": ("cluster-api", "demo"), "demo-openshift": ("openshift", "openshift-machine-api")},
+    "demo-eks": ("auto-scaling", "eu-central-1"),
+}
 GROUPS = {
+    "failure-auto-scaling-group": "demo-eks-workers-eu-central-1a",
     "failure-kubernetes-event": "demo-workers-eu-central-1a",
     "failure-kubernetes-event-openshift": "demo-worker-eu-central-1a",
     "provisioning-failure": "demo-workers-eu-central-1a",
 }
 
 
+def cluster_of(event: str) -> str:
+    """The cluster that an event of the folder is about, by its file's name."""
+    if event.startswith("failure-auto-scaling-"):
+        return "demo-eks"
+    return "demo-openshift" if "openshift" in event else "demo-cluster-api"
+
+
 class Stage(staging.Stage):
-    """Two clusters that are known and away: what is heard of them stands in the table."""
+    """Clusters that are known and away: what is heard of them stands in the table."""
 
     def __init__(self, deployment: Deployment, functions: InProcess, clock: FakeClock) -> None:
         super().__init__(deployment, functions)
         self.clock = clock
         register = staging.EVENTS["operator-register"]
-        for cluster, flavour in (("demo-cluster-api", "cluster-api"), ("demo-openshift", "openshift")):
-            answer = self.operator("register", cluster, record={**register["record"], "flavours": [flavour], **ORDERS})
+        for cluster, (flavour, namespace) in CLUSTERS.items():
+            record = {**register["record"], "flavours": [flavour], **ORDERS}
+            if flavour == "auto-scaling":
+                record |= {"access": {"kind": flavour, "region": namespace}, "demand": "off"}
+                del record["workload"]
+            answer = self.operator("register", cluster, record=record)
             assert answer["ok"], answer
-            name = next(name for event, name in GROUPS.items() if ("openshift" in event) == (flavour == "openshift"))
-            namespace = "openshift-machine-api" if flavour == "openshift" else "demo"
+            name = next(name for event, name in GROUPS.items() if cluster_of(event) == cluster)
             state = PoolState(adopted={str(GroupKey(flavour, namespace, name)): None})
             container().store.save_pool(cluster, PoolId(flavour, namespace, "", "workers"), state, None)
         self.looks()
@@ -83,17 +98,19 @@ def test_an_event_is_handled_once_as_its_kind_says(stage: Stage, name: str) -> N
     answer = stage.hear(EVENTS[name])
     assert stage.hear(EVENTS[name]) == answer
     event, result = read_event(EVENTS[name]), "recorded"
-    cluster = "demo-openshift" if "openshift" in name else "demo-cluster-api"
+    cluster = cluster_of(name)
     checks = [cluster]
     if isinstance(event, Ignored):
         result, checks = "ignored", []
     elif isinstance(event, Failure):
         result = "recorded" if name in GROUPS else "looked"
+        if event.reports is Report.ARRIVAL:
+            result, checks = "known", []
         assert stage.fenced(cluster) == ([GROUPS[name]] if name in GROUPS else [])
     elif isinstance(event, ScaleRequestEvent):
         assert list(container().store.load(cluster).scale_requests) == [event.record.id]
     else:
-        checks = ["demo-cluster-api", "demo-openshift"]  # both have the zone
+        checks = sorted(CLUSTERS)  # all have the zone
         assert stage.impaired(cluster) == (["eu-central-1a"] if event.impaired else [])
     assert (answer["result"], stage.looks()) == (result, checks)
 
@@ -125,7 +142,7 @@ def test_an_invalid_event_is_acknowledged_counted_and_changes_nothing(
 @pytest.mark.parametrize("name", [name for name, one in EVENTS.items() if not one["source"].startswith("aws.")])
 def test_events_of_ours_come_in_by_the_stacks_bus(stage: Stage, name: str) -> None:
     stage.put_event(EVENTS[name])
-    cluster = "demo-openshift" if "openshift" in name else "demo-cluster-api"
+    cluster = cluster_of(name)
     for rule in stage.deployment.subscriptions:
         stage.triggers._poll_rule(rule)
     assert stage.looks() == [cluster]

@@ -285,14 +285,14 @@ def test_the_functions_have_the_key_where_the_stack_has_one(
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     variables = deployment.environment("RebalanceFunction")
     assert variables["EVENKEEL_TOKEN_KEY"] == deployment.physical("TokenKey", "Arn")
-    assert isinstance(Container(variables).clusters._vault, SealedTokens)
-    assert Container(dry_deployment.environment("RebalanceFunction")).clusters._vault is None
+    assert isinstance(Container(variables).clusters._kubernetes()._vault, SealedTokens)
+    assert Container(dry_deployment.environment("RebalanceFunction")).clusters._kubernetes()._vault is None
 
 
 @pytest.mark.parametrize("writes", [True, False])
 def test_a_function_that_only_reads_uses_the_other_identity(deployment: Deployment, writes: bool) -> None:
     variables = deployment.environment("RebalanceFunction" if writes else "CheckFunction")
-    assert Container(variables, writes=writes).clusters._writes is writes
+    assert Container(variables, writes=writes).clusters._kubernetes()._writes is writes
 
 
 @pytest.mark.parametrize(

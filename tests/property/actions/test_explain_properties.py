@@ -72,7 +72,7 @@ def numbers_of(pool: PoolPlan, plan: GroupPlan | None) -> set[int]:
 
 
 def test_each_rule_that_sets_a_number_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explain, "sentence", lambda _: "why")
+    monkeypatch.setattr(explain, "sentence", lambda *_: "why")
     for rule in Rule:
         text = explain_reason(Reason(rule))
         assert (text == "why") is (rule.topic in (Topic.STATE, Topic.NOTE)), rule

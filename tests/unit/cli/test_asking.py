@@ -150,8 +150,14 @@ _LEAVES = {
 _OF_AWS = {name: options for name, options in _LEAVES.items() if "--stack" in options}
 
 
-def test_four_commands_use_no_stack() -> None:
-    assert set(_LEAVES) - set(_OF_AWS) == {"simulate", "objects", "discover cluster-api", "discover gardener"}
+def test_five_commands_use_no_stack() -> None:
+    assert set(_LEAVES) - set(_OF_AWS) == {
+        "simulate",
+        "objects",
+        "discover cluster-api",
+        "discover gardener",
+        "discover auto-scaling",
+    }
 
 
 @pytest.mark.parametrize("name", _OF_AWS)
@@ -210,7 +216,7 @@ def _pins(file: str) -> set[str]:
 
 
 def test_names_stay_on_one_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    groups = [{"namespace": "prod", "name": "web-a\nprod/web-b"}]
+    groups = [{"flavour": "cluster-api", "namespace": "prod", "name": "web-a\nprod/web-b"}]
     answer = {"ok": True, "action": "status", "message": "", "cluster": "a", "pools": [{"groups": groups}]}
     monkeypatch.setattr(stack_client, "ask", lambda *_: answer)
     ran = CliRunner().invoke(app, ["status", "--stack", "s", "--cluster", "a", "-o", "name"])

@@ -245,7 +245,7 @@ _NAMES: Mapping[Rule, str] = {
             Rule.MIN_ABOVE_RUNNING,
         ),
         "level": (Rule.LEVEL_KEPT, Rule.LEVEL_GIVES, Rule.LEVEL_RESTS),
-        "converge": tuple(rule for rule in Rule if rule.name.startswith("STEP_")),
+        "converge": tuple(rule for rule in Rule if rule.name.startswith(("STEP_", "RETURN_"))),
         "restore": (Rule.RESTORED, Rule.RESTORED_TO_NONE, Rule.RESTORED_WITHOUT_BOUNDS),
         "release": (Rule.RELEASED,),
         "move": (Rule.TAKES_ON, Rule.MOVED, Rule.MOVE_UNDER_WAY, Rule.CLOSED_FOR_ORDER, Rule.OPEN_FOR_PODS),

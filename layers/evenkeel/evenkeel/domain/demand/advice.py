@@ -55,8 +55,8 @@ def advise(
 ) -> Advised:
     """Return the advice of one check, or the reason why there can be no advice.
 
-    ``state`` has the unneeded clocks of earlier checks. Clocks are used only if ``stage`` allows removals. The pools in
-    ``order`` (names or ids) get new nodes before all other pools.
+    ``state`` has unneeded clocks, which are used only if ``stage`` allows removals. The pools in ``order`` (names or
+    ids) get new nodes first.
     """
     workload, policy = with_deleting(observation.workload or Workload(), pools), DemandPolicy(order=order)
     beside_another = _is_beside_another(workload, stage, now)
@@ -66,14 +66,13 @@ def advise(
     if reason is not None:
         return Advised(cluster=Advice(unread=reason, beside_another=beside_another), pools={})
     offers = with_coming(pools if stage.orders else [replace(pool, orders={}) for pool in pools], workload)
-    simulation = Simulation(workload, offers, policy, now)
+    simulation, idle, nodes = Simulation(workload, offers, policy, now), None, {}
     start = simulation.snapshot.fork()
     result = scale_up(simulation)
-    idle, nodes = None, {}
     if stage.judges_nodes and workload.whole:
-        state = replace(state, leaving=marked_nodes(workload, offers)) if stage.removes else state
+        leaving = marked_nodes(workload, offers) if stage.removes else state.leaving
         simulation.snapshot.revert(start)
-        idle = scale_down(simulation, state)
+        idle = scale_down(simulation, replace(state, leaving=leaving))
         nodes = _nodes(workload, offers, idle, clocks=stage.removes)
     advice = Advice(
         unmet=result.unmet,
@@ -84,7 +83,7 @@ def advise(
     )
     waits = now + WHILE_PODS_WAIT if result.fits_already and _has_upcoming(offers) else None
     removal = idle.check_at + timedelta(seconds=1) if idle and idle.check_at and stage.removes else None
-    times = [time for time in (result.check_again or waits, result.retry_at, removal) if time is not None]
+    times = filter(None, (result.check_again or waits, result.retry_at, removal))
     # If all pending pods are too young, ``result`` has no pools.
     asked = result.pools if stage.orders else [replace(pool, blocked=()) for pool in result.pools]
     return Advised(

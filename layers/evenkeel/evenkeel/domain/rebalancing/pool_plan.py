@@ -180,14 +180,18 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
         plan.survival = draft.survival.result
         plan.asks_pods = draft.survival.facts is not None and draft.survival.facts.result is None
     if draft.release.stored or draft.release.planned or draft.release.asks_waiting:
-        lacking, order_due = not_reordered(draft)
-        plan.release = ReleasePlan(
-            asks_waiting=draft.release.asks_waiting,
-            planned=draft.release.planned,
-            not_reordered=lacking,
-            order_due=order_due,
-        )
+        plan.release = _release(draft)
     return plan
+
+
+def _release(draft: PoolDraft) -> ReleasePlan:
+    lacking, order_due = not_reordered(draft)
+    return ReleasePlan(
+        asks_waiting=draft.release.asks_waiting,
+        planned=draft.release.planned,
+        not_reordered=lacking,
+        order_due=order_due,
+    )
 
 
 def _next_state(draft: PoolDraft) -> PoolState:
