@@ -28,8 +28,6 @@ from aws_lambda_powertools.logging.utils import copy_config_to_registered_logger
 from botocore.config import Config
 from botocore.session import Session
 
-from evenkeel.adapters.aws.batches import Inbox
-from evenkeel.adapters.aws.metrics import StackMetrics
 from evenkeel.adapters.aws.queues import EventBridgeBus, QueueUrls, SqsQueue
 from evenkeel.adapters.aws.secrets import Secrets
 from evenkeel.adapters.aws.session import open_session
@@ -46,6 +44,8 @@ gc.set_threshold(50_000, 10, 50)
 gc.enable()
 
 if TYPE_CHECKING:
+    from evenkeel.adapters.aws.batches import Inbox
+    from evenkeel.adapters.aws.metrics import StackMetrics
     from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
     from evenkeel.application.fleet.scan import Scan
     from evenkeel.application.incidents.alerting import NotifyChannels
@@ -98,8 +98,10 @@ def make_logger() -> Logger:
     return logger
 
 
-def make_metrics() -> StackMetrics:
+def make_metrics() -> "StackMetrics":
     """Return the stack's metrics, which are sent at the end of an invocation."""
+    from evenkeel.adapters.aws.metrics import StackMetrics
+
     # Settings may be invalid here, so the environment is read directly. The invocation reports invalid settings.
     return StackMetrics(everything=lambda: os.environ.get("EVENKEEL_ALL_METRICS") == "true")
 
@@ -202,13 +204,17 @@ class Container:
         return Scan(store=self.store, queue=self._queue, clock=self.clock, together=run_in_threads)
 
     @cached_property
-    def inbox(self) -> Inbox:
+    def inbox(self) -> "Inbox":
         """Return the inbox of a standard queue."""
+        from evenkeel.adapters.aws.batches import Inbox
+
         return Inbox(queue=self._queue)
 
     @cached_property
-    def rebalance_inbox(self) -> Inbox:
+    def rebalance_inbox(self) -> "Inbox":
         """Return the inbox of the rebalance queue. It retries failed messages earlier than other queues."""
+        from evenkeel.adapters.aws.batches import Inbox
+
         return Inbox(queue=self._queue, tries_soon=True)
 
     @cached_property
