@@ -28,8 +28,6 @@ from aws_lambda_powertools.logging.utils import copy_config_to_registered_logger
 from botocore.config import Config
 from botocore.session import Session
 
-from evenkeel.adapters.aws.batches import Inbox
-from evenkeel.adapters.aws.metrics import StackMetrics
 from evenkeel.adapters.aws.queues import EventBridgeBus, QueueUrls, SqsQueue
 from evenkeel.adapters.aws.secrets import Secrets
 from evenkeel.adapters.aws.session import open_session
@@ -47,6 +45,8 @@ gc.enable()
 
 if TYPE_CHECKING:
     from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters
+    from evenkeel.adapters.aws.batches import Inbox
+    from evenkeel.adapters.aws.metrics import StackMetrics
     from evenkeel.adapters.clusters import ClustersByAccess
     from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
     from evenkeel.application.fleet.scan import Scan
@@ -100,8 +100,10 @@ def make_logger() -> Logger:
     return logger
 
 
-def make_metrics() -> StackMetrics:
+def make_metrics() -> "StackMetrics":
     """Return the stack's metrics, which are sent at the end of an invocation."""
+    from evenkeel.adapters.aws.metrics import StackMetrics
+
     # Settings may be invalid here, so the environment is read directly. The invocation reports invalid settings.
     return StackMetrics(everything=lambda: os.environ.get("EVENKEEL_ALL_METRICS") == "true")
 
@@ -218,13 +220,17 @@ class Container:
         return Scan(store=self.store, queue=self._queue, clock=self.clock, together=run_in_threads)
 
     @cached_property
-    def inbox(self) -> Inbox:
+    def inbox(self) -> "Inbox":
         """Return the inbox of a standard queue."""
+        from evenkeel.adapters.aws.batches import Inbox
+
         return Inbox(queue=self._queue)
 
     @cached_property
-    def rebalance_inbox(self) -> Inbox:
+    def rebalance_inbox(self) -> "Inbox":
         """Return the inbox of the rebalance queue. It retries failed messages earlier than other queues."""
+        from evenkeel.adapters.aws.batches import Inbox
+
         return Inbox(queue=self._queue, tries_soon=True)
 
     @cached_property

@@ -5,6 +5,8 @@ from typing import Any
 
 import botocore.session
 import pytest
+from botocore.awsrequest import AWSPreparedRequest
+from botocore.config import Config
 from botocore.exceptions import DataNotFoundError, UnknownServiceError
 
 from evenkeel.adapters.aws import session
@@ -26,6 +28,57 @@ def test_a_client_has_the_model_of_botocore(service: str) -> None:
     assert ours.service_model.api_version == theirs.service_model.api_version
     assert ours.service_model.operation_names == theirs.service_model.operation_names
     assert ours.endpoint_url == theirs.endpoint_url
+
+
+REQUESTS: dict[str, tuple[str, dict[str, str]]] = {
+    "dynamodb": ("list_tables", {}),
+    "sqs": ("list_queues", {}),
+    "events": ("list_rules", {}),
+    "secretsmanager": ("list_secrets", {}),
+    "sns": ("list_topics", {}),
+    "kms": ("list_keys", {}),
+    "s3": ("put_object", {"Bucket": "bucket", "Key": "index.html", "Body": ""}),
+    "ec2": ("describe_availability_zones", {}),
+    "eks": ("list_clusters", {}),
+    "sts": ("get_caller_identity", {}),
+}
+
+
+class _NotSentError(Exception):
+    pass
+
+
+def request_of(session: botocore.session.Session, service: str, region: str, config: Config) -> tuple[str, str]:
+    """The URL of a request, and the scope of its signature."""
+    requests: list[tuple[str, str]] = []
+
+    def keep(request: AWSPreparedRequest, **_: Any) -> None:
+        signature = request.headers["Authorization"]
+        text = signature.decode() if isinstance(signature, bytes) else signature
+        requests.append((request.url, text.split("/", 2)[2].partition(",")[0]))
+        raise _NotSentError
+
+    client = session.create_client(service, region_name=region, config=config)
+    client.meta.events.register("before-send", keep)
+    operation, parameters = REQUESTS[service]
+    with pytest.raises(_NotSentError):
+        getattr(client, operation)(**parameters)
+    (request,) = requests
+    return request
+
+
+@pytest.mark.parametrize(
+    ("region", "config"),
+    [
+        *((region, Config()) for region in ("eu-central-1", "us-east-1", "us-gov-west-1", "cn-north-1", "xx-new-1")),
+        *(("us-east-1", Config(use_fips_endpoint=True, use_dualstack_endpoint=dual)) for dual in (False, True)),
+        ("eu-central-1", Config(use_dualstack_endpoint=True)),
+    ],
+)
+def test_a_request_goes_where_botocore_sends_it(region: str, config: Config) -> None:
+    ours, theirs = open_session(), botocore.session.Session()
+    for service in REQUESTS:
+        assert request_of(ours, service, region, config) == request_of(theirs, service, region, config)
 
 
 def test_an_unknown_service_or_model_is_an_error() -> None:

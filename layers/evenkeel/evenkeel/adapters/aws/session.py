@@ -11,10 +11,13 @@ from evenkeel.adapters.aws_faults import UNREADABLE
 
 # AWS writes the user agent into CloudTrail's events, so that Evenkeel does not react to its own calls.
 USER_AGENT = "evenkeel"
+# The form of an endpoint's name. Botocore wants one, but the endpoint rules of a service decide where a request goes.
+_FORM = {"hostname": "{service}.{region}.{dnsSuffix}", "protocols": ["https"], "signatureVersions": ["v4"]}
+_VARIANTS = (["fips"], ["dualstack"], ["dualstack", "fips"])
 
 
 class _ModelsOfServices(Loader):  # type: ignore[misc]
-    """Finds the model of a service by the name of its folder."""
+    """Finds the model of a service by the name of its folder, and reads no list of all services' endpoints."""
 
     def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002  botocore's signature
         """Return every service that has a folder.
@@ -24,6 +27,29 @@ class _ModelsOfServices(Loader):  # type: ignore[misc]
         """
         folders = filter(os.path.isdir, self.search_paths)
         return sorted({service for folder in folders for service in os.listdir(folder)})  # noqa: PTH208 (five times as fast)
+
+    def load_data_with_path(self, name: str) -> tuple[Any, str]:
+        """Return a file of botocore's data and its path.
+
+        The file ``endpoints`` has 1.2 MB, and botocore needs it only for services without endpoint rules. All services
+        that Evenkeel calls have rules. So the partitions replace this file.
+        """
+        if name != "endpoints":
+            return super().load_data_with_path(name)  # type: ignore[no-any-return]
+        data, path = super().load_data_with_path("partitions")
+        return {"version": 3, "partitions": [_without_services(partition) for partition in data["partitions"]]}, path
+
+
+def _without_services(partition: dict[str, Any]) -> dict[str, Any]:
+    """Return a partition in the form of the file ``endpoints``. Only S3 has clients for no region, in us-east-1."""
+    return {
+        "partition": partition["id"],
+        "dnsSuffix": partition["outputs"]["dnsSuffix"],
+        "regionRegex": partition["regionRegex"],
+        "regions": partition["regions"],
+        "defaults": {**_FORM, "variants": [{"tags": tags, **_FORM} for tags in _VARIANTS]},
+        "services": {"s3": {"endpoints": {}, "partitionEndpoint": partition["outputs"]["implicitGlobalRegion"]}},
+    }
 
 
 class _Parsers(ResponseParserFactory):  # type: ignore[misc]

@@ -26,7 +26,7 @@ from evenkeel.application.plan_documents import (
     or_named,
 )
 from evenkeel.application.ports import StoredCluster
-from evenkeel.application.rebalancing.decisions import group_json, pool_json
+from evenkeel.application.rebalancing.decisions import pool_json
 from evenkeel.application.rebalancing.preview import Preview, find_pool
 from evenkeel.domain.fleet.check_times import AUTO
 from evenkeel.domain.fleet.event_source import EventSource
@@ -356,8 +356,12 @@ def _is_healthy(pool: PoolPlan) -> bool:
 
 
 def _pool(pool: PoolPlan, preview: Preview, is_healthy: bool) -> dict[str, Any]:
-    groups = [{**group_json(plan), **document_json(_group(plan, pool, preview))} for plan in pool.groups]
-    return {**pool_json(pool), "healthy": is_healthy, "groups": groups}
+    planned = pool_json(pool)
+    groups = [
+        {**group, **document_json(_group(plan, pool, preview))}
+        for group, plan in zip(planned["groups"], pool.groups, strict=True)
+    ]
+    return {**planned, "healthy": is_healthy, "groups": groups}
 
 
 def _group(plan: GroupPlan, pool: PoolPlan, preview: Preview) -> GroupStatus:

@@ -108,11 +108,6 @@ def _pool(pool: PoolPlan) -> PlannedPoolDocument:
     )
 
 
-def group_json(plan: GroupPlan) -> dict[str, Any]:
-    """Return the JSON of a group's plan."""
-    return document_json(_group(plan))
-
-
 def pool_json(pool: PoolPlan) -> dict[str, Any]:
     """Return the JSON of a pool's plan."""
     return document_json(_pool(pool))

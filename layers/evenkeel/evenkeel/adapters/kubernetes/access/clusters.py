@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evenkeel.access_config import (
     Access,
@@ -29,7 +29,6 @@ from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.garden import Garden
 from evenkeel.adapters.kubernetes.objects import Kind, get_path
 from evenkeel.adapters.kubernetes.read.list_cache import ListCache
-from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
 from evenkeel.adapters.lru import RotationCache
 from evenkeel.adapters.redacting import redacting
 from evenkeel.adapters.ttl_cache import Shared
@@ -38,6 +37,9 @@ from evenkeel.application.fleet.tokens import TokenVault
 from evenkeel.application.ports import Clock, Remaining
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.record import ClusterRecord
+
+if TYPE_CHECKING:
+    from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
 
 # How long an EKS endpoint with its certificate (3 KB) is cached. The time is limited because a cluster that is deleted
 # and created again under the same name gets another endpoint.
@@ -110,11 +112,13 @@ class RecordedClusters:
             garden=self._garden_of(record, remaining),
         )
 
-    def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> KubernetesWorkload:
+    def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> "KubernetesWorkload":
         """Return the workload cluster.
 
         Raises AccessError; ClusterUnavailableError where the Secret with its kubeconfig cannot be read.
         """
+        from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload  # many records name no workload
+
         entry = record.workload
         if entry is None:
             raise AccessError(f"cluster {record.id}: its record names no workload")
