@@ -188,7 +188,12 @@ class Container:
     def _auto_scaling_clusters(self) -> "AutoScalingClusters":
         from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters
 
-        return AutoScalingClusters(session=lambda: self._session, clock=self.clock, writes=self._writes)
+        return AutoScalingClusters(
+            session=lambda: self._session,
+            clock=self.clock,
+            drainer=lambda record, remaining: self._kubernetes_clusters.open_drainer(record, remaining),
+            writes=self._writes,
+        )
 
     @cached_property
     def _kubernetes_clusters(self) -> "RecordedClusters":

@@ -1,6 +1,7 @@
 """Reads the fields of nodes, volumes, claims, budgets and DaemonSets that scheduling needs."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
@@ -23,6 +24,7 @@ from evenkeel.adapters.kubernetes.read.pods import (
     selector,
     utc,
 )
+from evenkeel.adapters.own_annotations import DRAIN
 from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.templates import Taint
 from evenkeel.domain.model.workload import (
@@ -72,6 +74,14 @@ class _NodeStatus(Shape):
     conditions: list[ConditionShape] | None = None
 
 
+def drained_since(text: str | None) -> datetime | None:
+    """Return the time in the value of annotation ``evenkeel.dev/drain``; None: Evenkeel does not drain the node."""
+    try:
+        return utc(datetime.fromisoformat((text or "").partition(" ")[0]))
+    except ValueError:
+        return None
+
+
 class NodeShape(Shape):
     metadata: _AnnotatedMetadata
     spec: _NodeSpec | None = None
@@ -80,7 +90,8 @@ class NodeShape(Shape):
     def read(self, machines: Mapping[str, MachineNode]) -> Node:
         """Return a node, with its group where a machine has the node's name or id. Raises BadValueError."""
         metadata, spec, status = self.metadata, self.spec or _NodeSpec(), self.status or _NodeStatus()
-        disabled = (metadata.annotations or {}).get(KEPT)
+        annotations = metadata.annotations or {}
+        disabled = annotations.get(KEPT)
         conditions = [one for one in status.conditions or () if one.type == "Ready"]
         ready = any(one.status == "True" for one in conditions)
         machine = machines.get(metadata.name) or machines.get(spec.provider_id or "")
@@ -92,6 +103,7 @@ class NodeShape(Shape):
             allocatable=amounts(status.allocatable),
             annotations={} if disabled is None else {KEPT: disabled},
             unschedulable=bool(spec.unschedulable),
+            drained_since=drained_since(annotations.get(DRAIN)) if spec.unschedulable else None,
             created_at=utc(metadata.creation_timestamp),
             ready=ready,
             not_ready_since=None if ready or not conditions else utc(conditions[-1].last_transition_time),
