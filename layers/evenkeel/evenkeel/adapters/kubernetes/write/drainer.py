@@ -21,7 +21,7 @@ import msgspec
 from evenkeel.adapters.kubernetes.client.api import described_right
 from evenkeel.adapters.kubernetes.client.transport import Allowance
 from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
-from evenkeel.adapters.kubernetes.read.workload_objects import drained_since
+from evenkeel.adapters.kubernetes.read.workload_objects import CORDONED_BEFORE, drained_since, was_cordoned
 from evenkeel.adapters.own_annotations import DRAIN
 from evenkeel.application.errors import DrainingError, RejectedError
 from evenkeel.application.ports import Remaining
@@ -34,7 +34,6 @@ _NEEDED = (
     {"verb": "patch", "group": "", "resource": "nodes", "namespace": ""},
     {"verb": "create", "group": "", "resource": "pods", "subresource": "eviction", "namespace": ""},
 )
-_CORDONED_BEFORE = "cordoned"
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -109,8 +108,7 @@ class NodeDrainer:
         """Uncordon the nodes of these instances that Evenkeel has cordoned. Raises as ``drain`` does."""
         for _, node in self._nodes(instances):
             if node.mark is not None:
-                was_cordoned = node.mark.endswith(_CORDONED_BEFORE)
-                self._patch(node, None, unschedulable=node.spec.unschedulable and was_cordoned)
+                self._patch(node, None, unschedulable=node.spec.unschedulable and was_cordoned(node.mark))
 
     def _nodes(self, instances: Collection[str]) -> Iterator[tuple[str, _Node]]:
         """Yield the nodes of these instances by instance id. The provider id is ``aws:///<zone>/<instance>``."""
@@ -121,9 +119,8 @@ class NodeDrainer:
                     yield id, node
 
     def _cordon(self, node: _Node, now: datetime) -> None:
-        was_cordoned = node.spec.unschedulable and (node.mark is None or node.mark.endswith(_CORDONED_BEFORE))
-        text = f"{now.isoformat()}{f' {_CORDONED_BEFORE}' if was_cordoned else ''}"
-        self._patch(node, text, unschedulable=True)
+        is_of_others = node.spec.unschedulable and (node.mark is None or was_cordoned(node.mark))
+        self._patch(node, now.isoformat() + (CORDONED_BEFORE if is_of_others else ""), unschedulable=True)
 
     def _patch(self, node: _Node, mark: str | None, *, unschedulable: bool) -> None:
         metadata = {"resourceVersion": node.metadata.resource_version, "annotations": {DRAIN: mark}}
