@@ -16,7 +16,7 @@ from evenkeel.application.ports import Remaining
 from evenkeel.record import ClusterRecord
 from sandbox.auto_scaling.groups import Instance
 from sandbox.kube.access import Rule
-from sandbox.kube.api import KubernetesAPI
+from sandbox.kube.api import KubernetesAPI, Request
 from sandbox.kube.schema import Object
 from sandbox.kube.workloads import Workloads
 from sandbox.template import ROOT
@@ -46,8 +46,10 @@ class PodStage(Stage):
         self.life = Life()
         self.lost: list[str] = []
         self.below: list[str] = []  # budgets with fewer healthy pods than they demand
+        self.exceeded: list[str] = []  # pods that were deleted past the eviction API
         self.clusters.drainer = lambda record, remaining: NodeDrainer(self.open_workload(record, remaining), remaining)
         self.clusters.open_workload = self.open_workload
+        self.kube.after.append(self._look_over)
 
     def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> KubernetesWorkload:
         clusters = WirelessClusters(self.kube, self.life, self.clock)  # type: ignore[arg-type]
@@ -100,6 +102,10 @@ class PodStage(Stage):
 
     def evicted(self) -> int:
         return self.kube.requests.count(method="POST", path_contains="/eviction")
+
+    def _look_over(self, request: Request) -> None:
+        if request.method == "DELETE":
+            self.exceeded.append(request.path)
 
     def _run_kubelets(self) -> None:
         instances = {id: one for group in self.api.groups.by_name.values() for id, one in group.instances.items()}

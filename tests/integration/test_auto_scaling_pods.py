@@ -2,12 +2,12 @@
 
 import pytest
 
-from evenkeel.domain.model.groups import GroupKey
+from evenkeel.adapters.kubernetes.write.drainer import NodeDrainer
 from evenkeel.domain.model.incidents import IncidentKind
-from evenkeel.texts.english import sentence
 from tests.auto_scaling_groups import ZONES
 from tests.auto_scaling_pods import PodStage, rights
 from tests.crashing import How
+from tests.fakes import plenty
 
 KINDS = ("plain", "managed")
 
@@ -143,9 +143,13 @@ def test_a_drain_that_a_budget_stops_is_an_incident_and_ends_once_it_may() -> No
 def test_without_the_right_to_evict_no_instance_ends() -> None:
     stage, names = unneeded()
     stage.kube._rules["evenkeel"] = rights("workload")
+    workload = stage.open_workload(stage.record, plenty)
+    assert NodeDrainer(workload, plenty).refused() == ["it may not patch nodes", "it may not create pods/eviction"]
     stage.checks(5)
     assert sum(running(stage, names)) == 2
     assert stage.lost == []
+    stage.kube._rules["evenkeel"] += rights("drain")
+    assert NodeDrainer(workload, plenty).refused() == []
 
 
 def test_nodes_of_plain_groups_move_back_after_an_outage() -> None:
@@ -159,17 +163,3 @@ def test_nodes_of_plain_groups_move_back_after_an_outage() -> None:
         assert sum(running(stage, names)) >= 9
     assert running(stage, names) == [3, 3, 3]
     assert is_clean(stage)
-
-
-def test_without_a_workload_view_the_reason_says_what_to_set() -> None:
-    stage, names = make(nodes=(1, 4, 4), level="converge", converge={"blind": True}, demand="off", workload=None)
-    for _ in range(12):
-        summary = stage.run()
-        stage.minutes(1)
-    assert running(stage, names) == [1, 4, 4]
-    assert summary.plan is not None
-    report = summary.plan.pools[0].convergence.report
-    assert report is not None
-    assert report.why is not None
-    assert "set workload" in sentence(report.why)
-    assert {GroupKey.read(each).name for each in (report.draining_group,) if each} <= set(names)

@@ -519,5 +519,6 @@ def _time_of(headers: Mapping[str, str]) -> datetime | None:
 def described_right(right: Mapping[str, str]) -> str:
     """Return a sentence about a missing right."""
     resource = f"{right['resource']}.{right['group']}" if right["group"] else right["resource"]
+    resource += f"/{right['subresource']}" if "subresource" in right else ""
     where = f" in namespace {right['namespace']}" if right["namespace"] else ""
     return f"it may not {right['verb']} {resource}{where}"
