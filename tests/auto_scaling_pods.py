@@ -79,6 +79,14 @@ class PodStage(Stage):
         }
         self.kube.store.create("deployments.apps", body)
 
+    def run_on_each_node(self, name: str) -> None:
+        """Create a DaemonSet."""
+        labels = {"app": name}
+        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "100m"}}}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+        spec = {"selector": {"matchLabels": labels}, "template": template}
+        self.kube.store.create("daemonsets.apps", {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+
     def scale(self, name: str, replicas: int) -> None:
         self.kube.store.patch("deployments.apps", "default", name, {"spec": {"replicas": replicas}})
 
