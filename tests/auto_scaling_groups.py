@@ -7,12 +7,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from botocore.session import Session
 
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi, NodeGroups
-from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster
+from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster, Drainer
 from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters
 from evenkeel.adapters.lru import RotationCache
 from evenkeel.application.ports import Remaining
@@ -72,6 +73,7 @@ class InProcess:
         self.clock = SimulatedClock(api)
         self._node_groups: NodeGroups = RotationCache(1000, self.clock.now)
         self.refreshing: set[str] = set()
+        self.drainer: Callable[[ClusterRecord, Remaining], Drainer] | None = None
 
     def open(
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
@@ -85,7 +87,8 @@ class InProcess:
             clock=self.clock,
             remaining=remaining,
         )
-        return AutoScalingCluster(api, record, self.refreshing, consistent=consistent)
+        drainer = None if self.drainer is None else partial(self.drainer, record, remaining)
+        return AutoScalingCluster(api, record, self.refreshing, consistent=consistent, drainer=drainer)
 
     def needs_run(self, _record: ClusterRecord) -> bool:
         return False
@@ -198,6 +201,10 @@ def tag(group: str, key: str, value: str) -> dict[str, Any]:
     return {"ResourceId": group, "ResourceType": kind, "Key": key, "Value": value, "PropagateAtLaunch": False}
 
 
+def no_workload(record: ClusterRecord, _remaining: Remaining) -> Drainer:
+    raise AssertionError(f"{record.id} has no workload")
+
+
 @contextmanager
 def over_http(stage: Stage) -> Iterator[AutoScalingClusters]:
     """Open the stage's clusters as deployed code does: with botocore's clients, over HTTP."""
@@ -212,5 +219,5 @@ def over_http(stage: Stage) -> Iterator[AutoScalingClusters]:
                 return session.create_client(*arguments, **more, endpoint_url=server.url)
 
         opening: Any = AtServer
-        stage.clusters = AutoScalingClusters(session=lambda: opening(), clock=stage.clock)
+        stage.clusters = AutoScalingClusters(session=lambda: opening(), clock=stage.clock, drainer=no_workload)
         yield stage.clusters

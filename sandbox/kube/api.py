@@ -435,8 +435,9 @@ class KubernetesAPI:
     def _may(self, request: Request) -> bool:
         """Return the answer to a SelfSubjectAccessReview."""
         attributes = request.body["spec"]["resourceAttributes"]
-        parts = [attributes.get(part, "") for part in ("verb", "group", "resource", "namespace", "name")]
-        return any(rule.allows(*parts) for rule in self._rules[request.user])
+        verb, group, namespace, name = (attributes.get(part, "") for part in ("verb", "group", "namespace", "name"))
+        resource = "/".join(filter(None, (attributes.get("resource", ""), attributes.get("subresource", ""))))
+        return any(rule.allows(verb, group, resource, namespace, name) for rule in self._rules[request.user])
 
     def _authorize(self, request: Request, target: _Target) -> None:
         verb = _verb(request, target) or request.method.lower()

@@ -32,7 +32,7 @@ from evenkeel.domain.rebalancing.annotations import write_adopted, write_publish
 from evenkeel.domain.rebalancing.writes import Patch
 from sandbox.auto_scaling.calls import AwsError
 from sandbox.aws import AwsEndpoints
-from tests.auto_scaling_groups import POOL, REGION, ZONES, Stage, over_http, tag
+from tests.auto_scaling_groups import POOL, REGION, ZONES, Stage, no_workload, over_http, tag
 from tests.fakes import FakeClock, plenty
 
 NAME = "workers-a"
@@ -104,7 +104,7 @@ class TestReading:
             at_moto: Any = SimpleNamespace(
                 create_client=lambda *names, **more: session.create_client(*names, **more, endpoint_url=url)
             )
-            clusters = AutoScalingClusters(session=lambda: at_moto, clock=FakeClock())
+            clusters = AutoScalingClusters(session=lambda: at_moto, clock=FakeClock(), drainer=no_workload)
             cluster = clusters.open(Stage().record, plenty, consistent=False)
             (group,) = cluster.observe().groups
             assert (group.key.name, group.requested, group.running, group.bounds) == (NAME, 2, 2, Bounds(1, 5))

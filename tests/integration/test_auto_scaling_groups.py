@@ -254,7 +254,7 @@ def test_nodes_of_other_groups_do_not_move_and_the_reason_is_reported() -> None:
     report = pool.convergence.report
     assert report is not None
     assert report.why is not None
-    assert "AutoScalingGroup" in sentence(report.why)
+    assert "set workload" in sentence(report.why)
 
 
 def test_bounds_that_another_writer_puts_back_three_times_are_contested() -> None:

@@ -629,9 +629,16 @@ class ClusterRecord(ClusterPolicy):
     @property
     def checks_with_write_identity(self) -> bool:
         """Return True if checks and writes use the same identity. Only then can a check test if writes are allowed."""
-        if isinstance(self.access, AwsAccess):
-            return self.access.role_arn is not None and self.access.role(writes=True) == self.access.role(writes=False)
-        return isinstance(self.access, KubeconfigAccess)
+        # AWS offers no test of a right to write to Auto Scaling groups.
+        return not isinstance(self.access, AutoScalingAccess) and _has_one_identity(self.access)
+
+    @property
+    def tests_drains(self) -> bool:
+        """Return True if Evenkeel drains nodes of the cluster itself, and a check can test if it may."""
+        if self.workload is None or not isinstance(self.access, AutoScalingAccess):
+            return False
+        converges = Level.CONVERGE in (self.level, *(pool.level for pool in self.pool_entries))
+        return (self.demand_stage.removes or converges) and _has_one_identity(self.workload.access)
 
     def is_dry(self, default: bool) -> bool:
         """Return the record's ``dry_run``, or ``default`` if it is None.
@@ -667,6 +674,13 @@ class ClusterRecord(ClusterPolicy):
         if value != AUTO and value >= 60 and value % 60:
             raise ValueError("an interval of a minute or more must be whole minutes")
         return value
+
+
+def _has_one_identity(access: object) -> bool:
+    """Return True if checks and writes use the same identity."""
+    if isinstance(access, AwsAccess):
+        return access.role_arn is not None and access.role(writes=True) == access.role(writes=False)
+    return isinstance(access, KubeconfigAccess)
 
 
 class _ControlFields(Strict):

@@ -143,7 +143,7 @@ def test_access_to_auto_scaling_groups_names_their_flavour_and_region() -> None:
     assert again == record.record
     role = "arn:aws:iam::210987654321:role/evenkeel"
     other = read_model(Registration, {"id": "blue", "access": {**GROUPS, "role_arn": role}}, "here")
-    assert (other.is_of_this_account, other.checks_with_write_identity) == (False, True)
+    assert (other.is_of_this_account, other.checks_with_write_identity) == (False, False)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ DECISION = OWN + "decision"
 ADOPTED = OWN + "adopted-bounds"
 MOVE = OWN + "move"
 PROVISION_TIME = OWN + "provision-time"
+DRAIN = OWN + "drain"  # on nodes that Evenkeel itself drains: since when
 POOL_LABEL = OWN + "pool"
 # Every annotation that Evenkeel reads on a scalable. Any other name with Evenkeel's prefix counts as a spelling
 # mistake.

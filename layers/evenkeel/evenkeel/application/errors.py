@@ -75,6 +75,10 @@ class RejectedError(EvenkeelError):
     """The API server refuses the write (403, 422), and would refuse a retry, too."""
 
 
+class DrainingError(EvenkeelError):
+    """Pods still have to leave a node before its machine may be deleted. The next check goes on with the drain."""
+
+
 class ForbiddenError(RejectedError):
     """The API server forbids Evenkeel to write the object (403). An administrator must grant the right."""
 

@@ -2,13 +2,16 @@
 # ruff: noqa: ARG002  (some arguments of the port have no meaning here)
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
 
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi, Filters
 from evenkeel.adapters.auto_scaling.read import (
     Described,
     Member,
     instances_of,
+    is_drained,
     is_terminating,
     node_group_of,
     read_groups,
@@ -17,7 +20,13 @@ from evenkeel.adapters.auto_scaling.read import (
 )
 from evenkeel.adapters.auto_scaling.write import GroupWriter
 from evenkeel.adapters.own_annotations import ADOPTED, DECISION, POOL_LABEL
-from evenkeel.application.errors import ConflictError, RejectedError
+from evenkeel.application.errors import (
+    AccessError,
+    ClusterUnavailableError,
+    ConflictError,
+    DrainingError,
+    RejectedError,
+)
 from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Shoot
@@ -34,6 +43,16 @@ from evenkeel.record import ClusterPolicy
 from evenkeel.texts.english import sentence
 
 _log = logging.getLogger("evenkeel.auto_scaling")
+
+
+class Drainer(Protocol):
+    """Drains nodes of the workload cluster (``adapters.kubernetes.write.drainer``)."""
+
+    def drain(self, instances: Collection[str], read_at: datetime, now: datetime) -> None:
+        """Return if no pod is left on the nodes of these instances, and none can come. Raises DrainingError."""
+
+    def release(self, instances: Collection[str]) -> None:
+        """Uncordon the nodes of these instances that Evenkeel has cordoned."""
 
 
 def tag_filters(policy: ClusterPolicy) -> Filters:
@@ -57,13 +76,28 @@ class AutoScalingCluster:
     """The groups of one record during one run or check. Its methods write to the groups that ``observe`` has read."""
 
     def __init__(
-        self, api: AutoScalingApi, policy: ClusterPolicy, refreshing: set[str], *, consistent: bool = True
+        self,
+        api: AutoScalingApi,
+        policy: ClusterPolicy,
+        refreshing: set[str],
+        *,
+        consistent: bool = True,
+        drainer: Callable[[], Drainer] | None = None,
     ) -> None:
-        """``refreshing``: the groups with an instance refresh that writes have found. ``consistent`` False: a check."""
+        """Remember how to read and write.
+
+        Args:
+            api: The API.
+            policy: The record.
+            refreshing: The groups with an instance refresh that writes have found.
+            consistent: False for a check.
+            drainer: Opens the workload cluster, to drain nodes; None: the record names none. Raises AccessError.
+        """
         self._api = api
         self._policy = policy
         self._refreshing = refreshing
         self._consistent = consistent
+        self._drainer = drainer
         self._members: dict[GroupKey, Member] = {}
         self._digest = ""
         self._removals: dict[GroupKey, tuple[str, ...]] = {}  # the machines that the next patch of a group removes
@@ -73,6 +107,7 @@ class AutoScalingCluster:
     def observe(self, reads_machines: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
         """Read every group. ``reads_machines``: groups whose launches are read even if none is missing."""
         self._writer = GroupWriter(self._api, self._refreshing)
+        self._read_at = self._api.now()
         described, self._digest = self._api.groups(tag_filters(self._policy))
         if self._consistent:
             described = [self._resumed(item) for item in described]
@@ -166,26 +201,42 @@ class AutoScalingCluster:
         if gone := [ref.name for ref in removal.machines if ref not in machines or machines[ref].deleting]:
             raise ConflictError(f"machine {gone[0]} of {group.key} is gone since it was read")
         running = [machine.name for machine in machines.values() if machine.has_node and machine.name in names]
-        if running and node_group_of(self._members[group.key].described) is None:
+        if running and not is_drained(self._members[group.key].described, self._policy):
             raise RejectedError(
-                f"{group.key}: instance {running[0]} is not removed, because the group is no EKS managed node group, "
-                "so nothing would drain its node: remove nodes with your own autoscaler"
+                f"{group.key}: instance {running[0]} is not removed, because nothing would drain its node: "
+                "set workload in the record"
             )
         return names
 
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
-        """Select the machines that the next patch removes. AWS has no delete mark. Raises ConflictError."""
-        group = patch.plan.group
-        reason = (
-            disagree(self._members[group.key].machines, group.requested, ours) if patch.plan.removal.machines else None
-        )
+        """Select the machines that the next patch removes, and drain their nodes. AWS has no delete mark.
+
+        Raises DrainingError until no pod is left that must move, ConflictError.
+        """
+        group, machines = patch.plan.group, self._members[patch.plan.group.key].machines
+        reason = disagree(machines, group.requested, ours) if patch.plan.removal.machines else None
         if reason is not None:
             raise ConflictError(f"{group.key}: {sentence(reason)}")
+        running = {machine.name for machine in machines if machine.has_node and not machine.deleting}
+        self._release(running.intersection(ours).difference(names))
+        if self._drainer is not None and (drained := running.intersection(names)):
+            try:
+                self._drainer().drain(drained, self._read_at, self._api.now())
+            except (AccessError, ClusterUnavailableError) as error:
+                raise DrainingError(str(error)) from None
         self._removals[group.key] = tuple(names)
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
-        """Return False while the group has a surplus machine. There is no mark to remove."""
-        return no_surplus(self._members[group.key].machines, group.requested)
+        """Uncordon the nodes of these machines. While the group has a surplus machine, only return False."""
+        machines = self._members[group.key].machines
+        if not no_surplus(machines, group.requested):
+            return False
+        self._release({machine.name for machine in machines if machine.name in names and not machine.deleting})
+        return True
+
+    def _release(self, names: Collection[str]) -> None:
+        if names and self._drainer is not None:
+            self._drainer().release(names)
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         """Write one planned patch to its group."""

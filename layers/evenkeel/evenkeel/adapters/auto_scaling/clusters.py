@@ -1,11 +1,12 @@
 """Opens the clusters whose records give access to Auto Scaling groups."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from evenkeel.access_config import AutoScalingAccess
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi, NodeGroups, digesting
-from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster
+from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster, Drainer
 from evenkeel.adapters.aws_identity import AwsIdentity
 from evenkeel.adapters.lru import RotationCache
 from evenkeel.application.errors import AccessError, AccessRefusedError
@@ -23,11 +24,20 @@ class AutoScalingClusters:
     Args:
         session: Returns the botocore session.
         clock: Used to wait, and to compute the age of answers.
+        drainer: Opens the workload cluster of a record that names one. Raises AccessError, ClusterUnavailableError.
         writes: False for checks, whose identity may only read.
     """
 
-    def __init__(self, *, session: Callable[[], Any], clock: Clock, writes: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        session: Callable[[], Any],
+        clock: Clock,
+        drainer: Callable[[ClusterRecord, Remaining], Drainer],
+        writes: bool = True,
+    ) -> None:
         self._clock = clock
+        self._drainer = drainer
         self._writes = writes
         self._identity = AwsIdentity(session, clock.now, most_clients=_MAX_CLIENTS)
         self._node_groups: NodeGroups = RotationCache(_MAX_NODE_GROUPS, clock.now)
@@ -61,7 +71,8 @@ class AutoScalingClusters:
             remaining=remaining,
         )
         refreshing = self._refreshing.setdefault(record.id, set())
-        return AutoScalingCluster(api, record, refreshing, consistent=consistent)
+        drainer = None if record.workload is None else partial(self._drainer, record, remaining)
+        return AutoScalingCluster(api, record, refreshing, consistent=consistent, drainer=drainer)
 
     def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:
         """Return the zone names by AWS zone id. Reads the whole cluster."""

@@ -153,6 +153,14 @@ def node_group_of(described: Described) -> tuple[str, str] | None:
     return (cluster, name) if cluster and name else None
 
 
+def is_drained(described: Described, policy: ClusterPolicy) -> bool:
+    """Return True if an instance of the group may be selected, because its node is drained before it ends.
+
+    Evenkeel drains the nodes of clusters with a workload view, and EKS those of managed node groups.
+    """
+    return policy.workload is not None or node_group_of(described) is not None
+
+
 def is_suspended(described: Described, process: str) -> bool:
     """Return True if the process of the group is suspended."""
     return process in _suspended(described)
@@ -269,9 +277,7 @@ class _GroupReader:
             machines=None if is_at_rest and not with_machines else machines,
             bounds=bounds,
             frozen_because=self._frozen(refresh),
-            # EKS drains the instances of a managed node group. Nothing drains those of other groups, so Evenkeel does
-            # not select instances there.
-            status=GroupStatus(launched=None if node_group_of(item) else len(instances_of(item))),
+            status=GroupStatus(launched=None if is_drained(item, self._policy) else len(instances_of(item))),
             ours=ours,
             owner=Ownership(bounds_field=f"MaxSize of Auto Scaling group {self._name}", min_within_running=True),
             options=options,

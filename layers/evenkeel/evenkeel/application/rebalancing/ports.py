@@ -195,7 +195,8 @@ class ClusterWriter(Protocol):
 
         A machine that already has the mark is not written again. ``ours``: the machines that Evenkeel has marked, for
         flavours whose marks do not name their author. Also raises ConflictError if the patch would remove other
-        machines.
+        machines. Where no machine controller drains the nodes, a mark cordons the node, and the next checks evict its
+        pods. Until these are gone, this method raises DrainingError.
         """
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:

@@ -9,7 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from evenkeel.application.errors import AccessError, ClusterUnavailableError, ConflictError, RejectedError, contained
+from evenkeel.application.errors import (
+    AccessError,
+    ClusterUnavailableError,
+    ConflictError,
+    DrainingError,
+    RejectedError,
+    contained,
+)
 from evenkeel.application.ports import Clock, Executor, sequentially
 from evenkeel.application.rebalancing.ports import Cluster
 from evenkeel.application.rebalancing.run_state import RunState, RunSummary
@@ -180,6 +187,8 @@ class Writer:
                 self.summary.writes.append(str(key))
         except ConflictError as error:
             return Outcome(Result.CONFLICT, str(error))
+        except DrainingError as error:
+            return Outcome(Result.WAITS, str(error))
         except RejectedError as error:
             _log.error("write refused: %s", error, extra={"cluster": cluster, "group": str(key)})
             return Outcome(Result.REJECTED, str(error))

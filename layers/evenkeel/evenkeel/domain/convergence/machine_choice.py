@@ -11,7 +11,7 @@ from datetime import datetime
 
 from evenkeel.domain.demand.advice import unread
 from evenkeel.domain.demand.cluster_snapshot import Places
-from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_decision
+from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_continues, drain_decision
 from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.offers import with_coming
 from evenkeel.domain.demand.scale_down import SCALE_DOWN_DISABLED, find_places
@@ -87,7 +87,7 @@ def _choose(
     if keeps_places:  # no pod of a fallback has to wait for a node that does not run yet
         node_infos = [info for info in node_infos if info.name in simulation.started]
     places = Places(simulation.snapshot, node_infos)
-    candidates: list[tuple[tuple[bool, int, int, str], MachineRef]] = []
+    candidates: list[tuple[tuple[bool, bool, int, int, str], MachineRef]] = []
     moved: dict[str, list[Pod]] = {}
     reason: Reason | None = None
     for node in sorted(nodes, key=lambda node: node.name):
@@ -96,7 +96,8 @@ def _choose(
             reason = reason or moving
         elif node.machine is not None:
             cost = sum(simulation.pod_groups.of(pod).cpu for pod in moving)
-            candidates.append(((node.ready, len(moving), cost, node.name), node.machine.ref))
+            turn = (node.drained_since is None, node.ready, len(moving), cost, node.name)
+            candidates.append((turn, node.machine.ref))
             moved[node.name] = moving
     if not candidates:
         return Choice(why=reason or Reason.of(Rule.CONVERGE_NO_MACHINE))
@@ -114,27 +115,30 @@ def _moving(simulation: Simulation, budgets: Budgets, node: Node, places: Places
         return Reason.of(Rule.NODE_GOING)
     if node.annotations.get(SCALE_DOWN_DISABLED) == "true":
         return Reason.of(Rule.SCALE_DOWN_DISABLED, annotation=SCALE_DOWN_DISABLED)
-    moving = []
+    moving, has_begun = list[Pod](), node.drained_since is not None
     for pod in simulation.pods_on[node.name]:
         decision = drain_decision(pod, budgets, simulation.now)
+        if has_begun:
+            decision = drain_continues(pod, decision)
         if isinstance(decision, Reason):
             return decision
         if decision is DrainDecision.WAITED_FOR:
             return Reason.of(Rule.WAITS_FOR_COMPLETION, pod=str(pod))
         if decision is DrainDecision.MOVES:
-            if (reason := _held(simulation, budgets, pod)) is not None:
+            budget = None if has_begun else budgets.exhausted(pod)
+            if budget is not None:
+                return Reason.of(Rule.BUDGET_EXHAUSTED, pod=str(pod), budget=str(budget))
+            if (reason := _held(simulation, pod)) is not None:
                 return reason
             moving.append(pod)
-    if not budgets.allow_all(moving):
+    if not has_begun and not budgets.allow_all(moving):
         held = next((pod for pod in moving if budgets.of(pod)), moving[0])
         return Reason.of(Rule.BUDGET_EXHAUSTED, pod=str(held), budget=str(budgets.of(held)[0]))
     return _rescheduled(simulation, simulation.snapshot.node_infos[node.name], moving, places) or moving
 
 
-def _held(simulation: Simulation, budgets: Budgets, pod: Pod) -> Reason | None:
-    """Return why an evictable pod must stay: an exhausted budget, or a volume bound to its zone; None: it may move."""
-    if (budget := budgets.exhausted(pod)) is not None:
-        return Reason.of(Rule.BUDGET_EXHAUSTED, pod=str(pod), budget=str(budget))
+def _held(simulation: Simulation, pod: Pod) -> Reason | None:
+    """Return why a volume keeps an evictable pod in its zone; None: the pod may move."""
     needs = simulation.pod_groups.of(pod).volumes
     for reach in needs.reaches:
         if reach.terms is not None or reach.labels or reach.node:

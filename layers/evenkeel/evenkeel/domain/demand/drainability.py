@@ -105,6 +105,17 @@ def drain_decision(pod: Pod, budgets: Budgets, now: datetime) -> DrainDecision |
     return DrainDecision.MOVES
 
 
+def drain_continues(pod: Pod, decision: DrainDecision | Reason) -> DrainDecision | Reason:
+    """Return the effect of a drain by Evenkeel that has begun, on a pod with this decision.
+
+    A pod that ends needs no further place, and the eviction API waits for disruption budgets.
+    """
+    if pod.deleted_at is not None:
+        return DrainDecision.ENDS
+    is_budget = isinstance(decision, Reason) and decision.rule is Rule.BUDGET_EXHAUSTED
+    return DrainDecision.MOVES if is_budget else decision
+
+
 def ends_with_node(pod: Pod, now: datetime) -> bool:
     """Return True if a pod does not have to be placed on another node when its node is removed."""
     return comes_with_node(pod) or is_overdue(pod, now) or pod.has_ended

@@ -19,7 +19,7 @@ from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import Reason, Rule, Topic
 from evenkeel.domain.model.workload import Node, Workload
 
-_LASTING = frozenset({Rule.REPLICAS_OF_OTHERS, Rule.NO_MACHINE_CAN_BE_NAMED})
+_LASTING = frozenset({Rule.REPLICAS_OF_OTHERS, Rule.NO_MACHINE_CAN_BE_NAMED, Rule.NOTHING_DRAINS})
 
 
 def offer_of(pool: PoolDraft) -> PoolOffer:
@@ -159,7 +159,9 @@ def _marked_offers(pools: Sequence[PoolOffer]) -> dict[GroupKey, GroupOffer]:
 
 def _is_marked(node: Node, offers: dict[GroupKey, GroupOffer]) -> bool:
     machine, offer = node.machine, offers.get(node.group) if node.group is not None else None
-    return offer is not None and machine is not None and machine.name in offer.marked and machine.marked
+    if offer is None or machine is None or machine.name not in offer.marked:
+        return False
+    return machine.marked or node.drained_since is not None
 
 
 def marked_nodes(workload: Workload, pools: Sequence[PoolOffer]) -> frozenset[str]:

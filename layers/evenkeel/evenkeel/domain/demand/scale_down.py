@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from evenkeel.domain.demand.cluster_snapshot import Places
-from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_decision, ends_with_node
+from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_continues, drain_decision, ends_with_node
 from evenkeel.domain.demand.node_info import NodeInfo, utilization
 from evenkeel.domain.demand.pods import old_enough_at
 from evenkeel.domain.demand.requests import is_gpu
@@ -228,6 +228,8 @@ class _ScaleDown:
         moving = candidate.moving
         for pod in self._simulation.pods_on[candidate.name]:
             decision = drain_decision(pod, self._budgets, self._now)
+            if candidate.node_info.node.drained_since is not None:
+                decision = drain_continues(pod, decision)
             if isinstance(decision, Reason):
                 return decision
             if decision is DrainDecision.WAITED_FOR:
@@ -339,7 +341,7 @@ class _ScaleDown:
             return Reason.of(Rule.WAITS_FOR_COMPLETION, pod=candidate.waits_for)
         # A machine controller may drain a node for hours. Without this rule, a pool could start more and more drains
         # that their pods block. A hanging drain does not affect other pools.
-        if hanging is not None and candidate.moves:
+        if hanging is not None and candidate.moves and hanging.node != candidate.name:
             return Reason.of(Rule.DRAIN_HANGS, node=hanging.node, since=hanging.since)
         return None
 
@@ -351,7 +353,7 @@ class _ScaleDown:
         """Return the nodes that still have pods to drain long after the deletion of their machines began."""
         hanging = []
         for name, node in sorted(self._nodes.items()):
-            since = None if node.machine is None else node.machine.deleting_since
+            since = node.drained_since if node.machine is None else node.machine.deleting_since or node.drained_since
             if since is None or node.group not in self._offers or self._now - since < self._policy.drain_takes:
                 continue
             if self._is_drained(name):

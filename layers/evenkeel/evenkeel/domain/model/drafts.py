@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from evenkeel.domain.model.choices import Size
 from evenkeel.domain.model.convergence import Choices, ConvergenceState, Converging, Step
 from evenkeel.domain.model.demand import DemandFacts, KeptNodes
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import Bounds, PoolId, State
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Observation
@@ -163,6 +164,8 @@ class Draft(GroupPlan):
         if not self.replicas_are_ours:
             return Reason.of(Rule.REPLICAS_OF_OTHERS)
         if group.status.launched is not None:
+            if group.key.flavour == AUTO_SCALING:
+                return Reason.of(Rule.NOTHING_DRAINS)
             return Reason.of(Rule.NO_MACHINE_CAN_BE_NAMED, kind=group.identity.kind)
         if self.requested != group.requested:
             return Reason.of(Rule.REPLICAS_CHANGE, before=group.requested, after=self.requested)

@@ -335,6 +335,7 @@ class Rule(StrEnum):
     # removal: why no machine of a group is removed
     REPLICAS_OF_OTHERS = "replicas-of-others", Topic.NOTE
     REPLICAS_CHANGE = "replicas-change", Topic.NOTE
+    NOTHING_DRAINS = "nothing-drains", Topic.NOTE
     NO_MACHINE_CAN_BE_NAMED = "no-machine-can-be-named", Topic.NOTE
     MACHINES_AWAITED = "machines-awaited", Topic.NOTE
     MARKED_BY_OTHERS = "marked-by-others", Topic.NOTE

@@ -197,6 +197,7 @@ class Node:
     allocatable: Amounts = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     unschedulable: bool = False
+    drained_since: datetime | None = None  # since when Evenkeel itself drains it, which no machine controller does
     created_at: datetime | None = None
     ready: bool = True
     not_ready_since: datetime | None = None  # lastTransitionTime of condition Ready; None: Ready, or unknown

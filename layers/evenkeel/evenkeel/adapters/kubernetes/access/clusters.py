@@ -29,6 +29,7 @@ from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.garden import Garden
 from evenkeel.adapters.kubernetes.objects import Kind, get_path
 from evenkeel.adapters.kubernetes.read.list_cache import ListCache
+from evenkeel.adapters.kubernetes.write.drainer import NodeDrainer
 from evenkeel.adapters.lru import RotationCache
 from evenkeel.adapters.redacting import redacting
 from evenkeel.adapters.ttl_cache import Shared
@@ -131,6 +132,10 @@ class RecordedClusters:
             name = f"workload cluster of {record.id}"
             api = self._kept_or_opened(self._workloads, record.id, name, access, text)
         return KubernetesWorkload(api, entry, remaining, flavours=record.flavours, alone=alone)
+
+    def open_drainer(self, record: ClusterRecord, remaining: Remaining) -> NodeDrainer:
+        """Return what drains nodes of the workload cluster. Raises as ``open_workload`` does."""
+        return NodeDrainer(self.open_workload(record, remaining), remaining)
 
     def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:
         """Return the zone names by AWS zone id. Reads the whole cluster, then lists its machines and nodes."""

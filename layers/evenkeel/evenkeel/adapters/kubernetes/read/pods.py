@@ -146,6 +146,7 @@ _ANNOTATIONS = tuple((field.name, field.encode_name) for field in msgspec.struct
 
 
 class PodMetadata(Metadata):
+    uid: str = ""
     annotations: PodAnnotations | None = None
 
 

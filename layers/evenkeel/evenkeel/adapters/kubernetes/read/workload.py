@@ -81,7 +81,7 @@ class KubernetesWorkload:
         flavours: Iterable[str] = (),
         alone: bool = True,
     ) -> None:
-        self._api = api
+        self.api = api
         self._autoscaler_namespaces = sorted(
             {_KUBE_SYSTEM, *(flavour.autoscaler.namespace or _KUBE_SYSTEM for flavour in flavours_of(flavours))}
         )
@@ -105,7 +105,7 @@ class KubernetesWorkload:
         if any(volume.kind in OF_CLAIMS for needs in all_needs for volume in needs.volumes):
             workload = self._with_volumes(workload)
         if judges_nodes:
-            workload = replace(workload, budgets=self._budgets())
+            workload = replace(workload, budgets=self.budgets())
         terms = (term for needs in all_needs for term in (*needs.affinity, *needs.anti_affinity))
         if any(term.namespace_selector is not None for term in terms):
             namespaces = dict(self._list("/api/v1/namespaces", NamespaceShape, NamespaceShape.read))
@@ -118,27 +118,34 @@ class KubernetesWorkload:
         if orders:
             places = self._autoscaler_namespaces
             rights += [{"namespace": place, "verb": "get", **sign} for place in places for sign in _SIGNS]
-        return [described_right(right) for right in rights if not self._api.allows(right, self._remaining)]
+        return [described_right(right) for right in rights if not self.api.allows(right, self._remaining)]
 
     def autoscaler_at(self) -> datetime | None:
         """Return when a cluster-autoscaler last renewed its lease or wrote its status; None if both are unreadable."""
         times = []
         for place in (f"namespaces/{name}" for name in self._autoscaler_namespaces):
-            lease = self._api.get(f"/apis/coordination.k8s.io/v1/{place}/leases/cluster-autoscaler", self._remaining)
-            status = self._api.get(f"/api/v1/{place}/configmaps/cluster-autoscaler-status", self._remaining)
+            lease = self.api.get(f"/apis/coordination.k8s.io/v1/{place}/leases/cluster-autoscaler", self._remaining)
+            status = self.api.get(f"/api/v1/{place}/configmaps/cluster-autoscaler-status", self._remaining)
             times.append(get_path(lease, ("spec", "renewTime")))
             times.append(get_path(status, ("metadata", "annotations", _LAST_UPDATED)))
         return max((moment for text in times if (moment := _moment(text)) is not None), default=None)
+
+    def pods_on(self, node: str) -> Sequence[tuple[Pod, str]]:
+        """Return the pods of a node that have not ended, each with its uid."""
+        fields = f"spec.nodeName={node},{_LIVE}"
+        return [
+            *self._list("/api/v1/pods", PodShape, lambda shape: (self._pods.read(shape), shape.metadata.uid), fields)
+        ]
 
     def _read_pods(self, fields: str, pods: dict[str, Pod]) -> None:
         for pod in self._list("/api/v1/pods", PodShape, self._pods.read, f"{fields},{_LIVE}" if fields else _LIVE):
             pods[str(pod)] = pod
             if self._pods.weight > _MOST_KEPT:
                 size = f"more than {_MOST_KEPT // 2**20} MiB of different pod requirements"
-                raise TooLargeError(f"{self._api.name}: {size}")
+                raise TooLargeError(f"{self.api.name}: {size}")
             if not self._alone and len(pods) > _BESIDE_OTHERS:
                 raise TooLargeError(
-                    f"{self._api.name}: more than {_BESIDE_OTHERS} pods, while other clusters are checked too"
+                    f"{self.api.name}: more than {_BESIDE_OTHERS} pods, while other clusters are checked too"
                 )
             if len(pods) > self._most_pods:
                 raise self._too_large("pods", self._most_pods)
@@ -153,7 +160,7 @@ class KubernetesWorkload:
         joined = any(node.machine is None or node.machine.has_node for node in machines.values())
         if nodes and joined and not any(node.group for node in nodes):
             raise ClusterUnavailableError(
-                f"{self._api.name}: none of its {len(nodes)} nodes is a machine of the record's node groups: "
+                f"{self.api.name}: none of its {len(nodes)} nodes is a machine of the record's node groups: "
                 "let workload.access lead to the cluster that runs on them"
             )
         return tuple(nodes)
@@ -170,16 +177,16 @@ class KubernetesWorkload:
         except AccessRefusedError:
             return ()
 
-    def _budgets(self) -> tuple[PodDisruptionBudget, ...]:
+    def budgets(self) -> tuple[PodDisruptionBudget, ...]:
         """Return the budgets. In v1beta1 (Kubernetes 1.20), an empty selector matches nothing."""
-        version = "v1" if "v1" in self._api.served("policy", self._remaining) else "v1beta1"
+        version = "v1" if "v1" in self.api.served("policy", self._remaining) else "v1beta1"
         budgets = self._list(f"/apis/policy/{version}/poddisruptionbudgets", BudgetShape, BudgetShape.read)
         if version == "v1":
             return tuple(budgets)
         return tuple(replace(budget, selector=budget.selector or None) for budget in budgets)
 
     def _too_large(self, plural: str, most: int) -> TooLargeError:
-        return TooLargeError(f"{self._api.name}: it has more than {most} {plural}: raise workload.most_{plural}")
+        return TooLargeError(f"{self.api.name}: it has more than {most} {plural}: raise workload.most_{plural}")
 
     def _with_volumes(self, workload: Workload) -> Workload:
         """Return the workload with volumes, claims and related objects. They are read only where a pod has a claim."""
@@ -206,19 +213,17 @@ class KubernetesWorkload:
         # page of any other kind, so all pages of such a kind share one limit.
         allowance = None if fields else Allowance(_MOST_RECEIVED, _MOST_RECEIVED_VALUES)
         try:
-            for page in self._api.each_page(path, self._remaining, allowance, fields, rights=RIGHTS):
+            for page in self.api.each_page(path, self._remaining, allowance, fields, rights=RIGHTS):
                 for item in decode(page).items:
                     count += 1
                     # The limit of pods applies to every kind, because pods are the most numerous.
                     if count > self._most_pods + 1:
-                        raise TooLargeError(f"GET {path} of {self._api.name}: more than {self._most_pods} objects")
+                        raise TooLargeError(f"GET {path} of {self.api.name}: more than {self._most_pods} objects")
                     yield read(item)
             return
         except (MsgspecError, BadValueError, UnicodeError, RecursionError) as error:
             problem = " ".join(str(error).split())[:200]
-        raise ClusterUnavailableError(
-            f"GET {path} of {self._api.name}: object {count} is not as its kind is: {problem}"
-        )
+        raise ClusterUnavailableError(f"GET {path} of {self.api.name}: object {count} is not as its kind is: {problem}")
 
 
 def _moment(text: object) -> datetime | None:

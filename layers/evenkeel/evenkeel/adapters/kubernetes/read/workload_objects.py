@@ -1,6 +1,7 @@
 """Reads the fields of nodes, volumes, claims, budgets and DaemonSets that scheduling needs."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
@@ -23,6 +24,7 @@ from evenkeel.adapters.kubernetes.read.pods import (
     selector,
     utc,
 )
+from evenkeel.adapters.own_annotations import DRAIN
 from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.templates import Taint
 from evenkeel.domain.model.workload import (
@@ -47,6 +49,8 @@ _IN_TREE = (
     ("portworx_volume", "portworx-volume", "pxd.portworx.com"),
 )
 _DRIVERS = {f"kubernetes.io/{provisioner}": driver for _, provisioner, driver in _IN_TREE}
+CORDONED_BEFORE = " cordoned"  # the end of annotation evenkeel.dev/drain
+_UNSCHEDULABLE = "node.kubernetes.io/unschedulable"  # the taint of a cordoned node
 KEPT = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 
@@ -72,6 +76,19 @@ class _NodeStatus(Shape):
     conditions: list[ConditionShape] | None = None
 
 
+def drained_since(text: str | None) -> datetime | None:
+    """Return the time in the value of annotation ``evenkeel.dev/drain``; None: Evenkeel does not drain the node."""
+    try:
+        return utc(datetime.fromisoformat((text or "").partition(" ")[0]))
+    except ValueError:
+        return None
+
+
+def was_cordoned(mark: str | None) -> bool:
+    """Return True if somebody else had cordoned the node before Evenkeel began to drain it."""
+    return (mark or "").endswith(CORDONED_BEFORE)
+
+
 class NodeShape(Shape):
     metadata: _AnnotatedMetadata
     spec: _NodeSpec | None = None
@@ -80,18 +97,28 @@ class NodeShape(Shape):
     def read(self, machines: Mapping[str, MachineNode]) -> Node:
         """Return a node, with its group where a machine has the node's name or id. Raises BadValueError."""
         metadata, spec, status = self.metadata, self.spec or _NodeSpec(), self.status or _NodeStatus()
-        disabled = (metadata.annotations or {}).get(KEPT)
+        annotations = metadata.annotations or {}
+        disabled = annotations.get(KEPT)
+        mark = annotations.get(DRAIN)
+        drained_at = drained_since(mark) if spec.unschedulable else None
+        # Evenkeel uncordons a node that it drains as soon as a pod needs the node. So for a plan, pods still fit there.
+        is_cordoned = bool(spec.unschedulable) and (drained_at is None or was_cordoned(mark))
         conditions = [one for one in status.conditions or () if one.type == "Ready"]
         ready = any(one.status == "True" for one in conditions)
         machine = machines.get(metadata.name) or machines.get(spec.provider_id or "")
         return Node(
             name=metadata.name,
             labels=metadata.labels or {},
-            taints=tuple(Taint(one.key, one.value or "", one.effect) for one in spec.taints or ()),
+            taints=tuple(
+                Taint(one.key, one.value or "", one.effect)
+                for one in spec.taints or ()
+                if drained_at is None or is_cordoned or one.key != _UNSCHEDULABLE
+            ),
             capacity=amounts(status.capacity),
             allocatable=amounts(status.allocatable),
             annotations={} if disabled is None else {KEPT: disabled},
-            unschedulable=bool(spec.unschedulable),
+            unschedulable=is_cordoned,
+            drained_since=drained_at,
             created_at=utc(metadata.creation_timestamp),
             ready=ready,
             not_ready_since=None if ready or not conditions else utc(conditions[-1].last_transition_time),
