@@ -85,7 +85,7 @@ class TestLive:
         document = json.loads(aws.invoke("-o", "json").stdout)
         (pool,) = document["pools"]
         assert [group["state"] for group in pool["groups"]] == ["fenced", "healthy", "healthy"]
-        assert pool["groups"][0]["requested"] == {"from": 5, "to": 5}  # cluster-autoscaler may release them itself
+        assert pool["groups"][0]["requested"] == {"from": 5, "to": 5}
 
     def test_nothing_is_written(self, account: Account, aws: Aws) -> None:
         account.create_pool()
