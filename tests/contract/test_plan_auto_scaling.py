@@ -85,7 +85,7 @@ class TestLive:
         document = json.loads(aws.invoke("-o", "json").stdout)
         (pool,) = document["pools"]
         assert [group["state"] for group in pool["groups"]] == ["fenced", "healthy", "healthy"]
-        assert pool["groups"][0]["max"]["to"] == 5  # no growth
+        assert pool["groups"][0]["requested"] == {"from": 5, "to": 5}
 
     def test_nothing_is_written(self, account: Account, aws: Aws) -> None:
         account.create_pool()
@@ -104,9 +104,12 @@ class TestLive:
     def test_groups_without_a_pool_get_tags_to_paste(self, account: Account, aws: Aws) -> None:
         names = [f"workers-{zone}" for zone in ZONES]
         for name, zone in zip(names, ZONES, strict=True):
-            account.create(name, zone)
+            template = "k8s.io/cluster-autoscaler/node-template/resources"
+            account.create(name, zone, tags={**OF_BLUE, f"{template}/cpu": "4", f"{template}/memory": "16Gi"})
         result = aws.invoke()
-        assert (result.exit_code, result.stdout.splitlines()[-1]) == (4, loop(names, "workers"))
+        first, *_, last = result.stdout.splitlines()
+        assert first == f"skipped eu-central-1/{names[0]}: in no pool: set tag evenkeel.dev/pool"
+        assert (result.exit_code, last) == (4, loop(names, "workers"))
 
     def test_a_record_with_discovery_reads_only_its_groups(self, account: Account, aws: Aws) -> None:
         account.create_pool(tags={**OF_BLUE, "team": "a"})

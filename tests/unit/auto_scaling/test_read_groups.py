@@ -336,6 +336,7 @@ class TestTags:
         tags = {
             f"{prefix}/label/team": "blue",
             f"{prefix}/resources/cpu": "3920m",
+            f"{prefix}/resources/memory": "16Gi",
             f"{prefix}/taint/dedicated": "gpu:NoSchedule",
         }
         taints = [{"key": "spot", "value": "true", "effect": "NO_EXECUTE"}]
@@ -343,7 +344,7 @@ class TestTags:
         node = group.template.node
         assert node is not None
         assert node.labels == {"team": "blue", "tier": "web", "node.kubernetes.io/instance-type": "m5.large"}
-        assert {key: float(amount) for key, amount in node.capacity.items()} == {"cpu": 3.92}
+        assert {key: float(amount) for key, amount in node.capacity.items()} == {"cpu": 3.92, "memory": 2.0**34}
         assert node.taints == (Taint("dedicated", "gpu", "NoSchedule"), Taint("spot", "true", "NoExecute"))
 
     @pytest.mark.parametrize(

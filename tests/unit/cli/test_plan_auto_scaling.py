@@ -36,7 +36,7 @@ class TestFiles:
         (pool,) = document["pools"]
         assert (pool["name"], pool["min"], pool["max"], pool["valid"]) == ("workers", 3, 18, True)
         assert [group["state"] for group in pool["groups"]] == ["fenced", "healthy", "healthy"]
-        assert pool["groups"][0]["max"]["to"] == pool["groups"][0]["requested"]["to"] == 5
+        assert pool["groups"][0]["requested"] == {"from": 5, "to": 5}
         assert sum(group["max"]["to"] for group in pool["groups"]) == 18
         assert "keeps 3 stuck instances" in " ".join(pool["groups"][0]["reasons"])
         assert document["skipped"] == []

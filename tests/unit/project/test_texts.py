@@ -265,7 +265,5 @@ def test_facts_keep_their_words_and_nested_reasons_get_those_of_the_flavour() ->
     said = Reason.of(Rule.SAID, text="label the replica")
     frozen = Reason.of(Rule.IN_NO_POOL, why=Reason.of(Rule.NOT_SELECTED), faults=("a label",))
     assert english.sentence(said, "auto-scaling") == "label the replica"
-    assert english.sentence(frozen, "auto-scaling") == (
-        "in no pool: set tag evenkeel.dev/pool, or select the group in the cluster's record; a label"
-    )
+    assert english.sentence(frozen, "auto-scaling") == "in no pool: set tag evenkeel.dev/pool; a label"
     assert english.sentence(frozen).startswith("in no pool: set label evenkeel.dev/pool")

@@ -448,7 +448,7 @@ class _GroupReader:
                 continue
             if kind == "label":
                 labels[name] = value
-            elif kind == "resources" and (amount := self._reading.option(key, value, _read_amount)):
+            elif kind == "resources" and (amount := self._amount(key, value)):
                 capacity[name] = amount
             elif kind == "taint":
                 text, _, effect = value.partition(":")
@@ -459,6 +459,14 @@ class _GroupReader:
         if not (labels or capacity or taints):
             return None
         return NodeTemplate(capacity=capacity, labels=labels, taints=tuple(dict.fromkeys(taints)), source="tags")
+
+    def _amount(self, key: str, value: str) -> Fraction | None:
+        """Return the amount of a resource, or None where the tag is bad. Unlike options, suffixes have a case."""
+        try:
+            return _read_amount(value)
+        except BadValueError as error:
+            self._reading.note(key, quote(value), f"{error}; the tag is ignored")
+            return None
 
     def _labels(self) -> dict[str, str]:
         types = self._types()

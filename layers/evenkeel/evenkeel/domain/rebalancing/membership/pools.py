@@ -12,6 +12,7 @@ from dataclasses import replace
 from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Skipped
@@ -163,6 +164,9 @@ def _by_similarity(
 
 
 def _obstacle(group: NodeGroup, rule: Similarity) -> Reason | None:
+    if group.key.flavour == AUTO_SCALING:
+        # A stack reads and writes only Auto Scaling groups with the tag.
+        return Reason.of(Rule.NOT_SELECTED)
     if group.template.closed_because is not None:
         return Reason.of(Rule.CLOSED_AT_ZERO, why=group.template.closed_because)
     if group.template.faults:
