@@ -1,16 +1,24 @@
 """Shortages beside Auto Scaling groups in simulated time: cluster-autoscaler alone, and with Evenkeel."""
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import product
+from typing import Any
 
+from evenkeel.adapters.aws.inbound import read_event
+from evenkeel.application.rebalancing.events import Failure
 from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.auto_scaling.autoscaler import AwsAutoscaler
 from tests.auto_scaling_groups import ZONES, Stage
 from tests.outages import Who
+from tests.timed import TimedStack
 
-PODS, PODS_AT_MOST = 9, 12
-_STEP, _HORIZON, _SCAN, _APPEAR = 10, 30 * 60, 60, 130
+PODS, _MAXIMUM = 9, 12
+_ACCOUNT = "123456789012"
+#: the pods appear in the second minute, once Evenkeel has published its bounds and cluster-autoscaler has read them
+_APPEAR, _HORIZON, _SETTLED = 130, 30 * 60, 300
+#: from a refused launch to the function that hears of it: EventBridge and Lambda
+_TRAVEL = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,39 +53,63 @@ WORLDS = [
 ]
 
 
-def play(outage: Outage, who: Who, maximum: int = PODS_AT_MOST // 3) -> Result:
-    """Play an outage in steps of ten seconds. ``maximum``: of each group, before Evenkeel's first run.
+class _Play:
+    """One outage, second by second."""
 
-    Evenkeel runs once a minute, and with events also at the step after a refused launch.
-    """
-    stage = Stage(autoscaler="cluster-autoscaler", autoscaler_loop=outage.loop)
-    names = stage.pool(desired=0, maximum=maximum)
-    autoscaler = AwsAutoscaler(
-        client=stage.api, names=names, version=outage.version, flags=Flags(scale_down=False), seed=1
-    )
-    refusals: list[object] = []
-    stage.api.log.listeners.append(
-        lambda event: refusals.append(event) if event["detail-type"] == "EC2 Instance Launch Unsuccessful" else None
-    )
-    nodes = after = ended = 0
-    running: set[str] = set()
-    for second in range(0, _APPEAR + _HORIZON, _STEP):
+    def __init__(self, outage: Outage, who: Who) -> None:
+        self._outage, self._who = outage, who
+        self.stage = stage = Stage(autoscaler="cluster-autoscaler", autoscaler_loop=outage.loop)
+        self._names = stage.pool(desired=0, maximum=_MAXIMUM // len(ZONES))
+        self._autoscaler = AwsAutoscaler(
+            client=stage.api, names=self._names, version=outage.version, flags=Flags(scale_down=False), seed=1
+        )
+        self.stack = TimedStack(stage.clusters, stage.clock, stage.store)
+        self._events: list[tuple[datetime, dict[str, Any]]] = []
+        stage.api.log.listeners.append(lambda event: self._events.append((stage.clock.now() + _TRAVEL, event)))
+
+    def live(self, second: int) -> None:
+        """Live through a second: the zones, cluster-autoscaler, and Evenkeel with its queue."""
+        stage, outage = self.stage, self._outage
         if second == _APPEAR:
-            autoscaler.demand[("workers", None)] = PODS
+            self._autoscaler.demand[("workers", None)] = PODS
             for zone in ZONES[: outage.zones]:
                 stage.refuse(zone)
         if outage.seconds and second == _APPEAR + outage.seconds:
             for zone in ZONES:
                 stage.stock.accept(zone)
         if second % outage.loop == 0:
-            autoscaler.step(stage.clock.now())
-        heard, refusals[:] = bool(refusals), ()
-        if who is not Who.NOBODY and (second % _SCAN == 0 or (heard and who is Who.EVENTS)):
-            stage.run()
-        stage.api.clock.run(timedelta(seconds=_STEP))
-        now = {one.id for name in names for one in stage.group(name).instances.values() if one.state == "InService"}
-        ended += len(running - now)
-        running = now
-        if min(PODS, len(now)) != nodes:
-            nodes, after = min(PODS, len(now)), second - _APPEAR
+            self._autoscaler.step(stage.clock.now())
+        if self._who is not Who.NOBODY:
+            self._hear()
+            self.stack.scan(second)
+            self.stack.look(before=lambda _: None)
+        stage.api.clock.run(timedelta(seconds=1))
+
+    def _hear(self) -> None:
+        while self._events and self._events[0][0] <= self.stage.clock.now():
+            inbound = read_event(self._events.pop(0)[1], _ACCOUNT)
+            if self._who is Who.EVENTS and isinstance(inbound, Failure):
+                self.stack.hear(inbound)
+
+    @property
+    def running(self) -> set[str]:
+        """Return the instances in service."""
+        groups = [self.stage.group(name) for name in self._names]
+        return {one.id for group in groups for one in group.instances.values() if one.state == "InService"}
+
+
+def play(outage: Outage, who: Who) -> Result:
+    """Play an outage until every pod has had its node for five minutes."""
+    world = _Play(outage, who)
+    nodes = after = ended = 0
+    running: set[str] = set()
+    for second in range(_APPEAR + _HORIZON):
+        world.live(second)
+        before, running = running, world.running
+        ended += len(before - running)
+        since = second + 1 - _APPEAR
+        if min(PODS, len(running)) != nodes:
+            nodes, after = min(PODS, len(running)), since
+        if nodes == PODS and since >= after + _SETTLED:
+            break
     return Result(nodes=nodes, after=after, ended=ended)

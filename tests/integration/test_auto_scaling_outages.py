@@ -1,11 +1,12 @@
-"""Beside cluster-autoscaler on AWS, Evenkeel never ends with fewer nodes, or as many later, where zones stay short."""
+"""Beside cluster-autoscaler on AWS, Evenkeel never ends with fewer nodes than cluster-autoscaler alone, or later.
+
+Alone, it has static bounds that keep PoolMaximum: a third for each zone.
+"""
 
 import pytest
 
 from tests.autoscaling_outages import WORLDS, Outage, play
 from tests.outages import Who
-
-_LASTING = [world for world in WORLDS if not world.seconds]
 
 
 def _check(world: Outage) -> None:
@@ -16,12 +17,12 @@ def _check(world: Outage) -> None:
         assert not result.ended, who
 
 
-@pytest.mark.parametrize("world", _LASTING[::7], ids=str)
+@pytest.mark.parametrize("world", WORLDS[::11], ids=str)
 def test_never_worse_than_the_autoscaler_alone(world: Outage) -> None:
     _check(world)
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("world", _LASTING, ids=str)
+@pytest.mark.parametrize("world", WORLDS, ids=str)
 def test_never_worse_in_any_world(world: Outage) -> None:
     _check(world)

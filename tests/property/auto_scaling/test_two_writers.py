@@ -4,7 +4,7 @@ No call of ours ends an instance in service. A number that cluster-autoscaler re
 counted apart, and must occur without any write of ours, too.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from itertools import combinations_with_replacement, product
@@ -41,7 +41,10 @@ def _grow(stage: Stage, autoscaler: AwsAutoscaler) -> None:
 
 
 def _forget(stage: Stage, autoscaler: AwsAutoscaler) -> None:
-    autoscaler._delete_placeholders(autoscaler.groups[0], stage.clock.now())
+    """Delete the placeholders that the last read has found, if any."""
+    group = autoscaler.groups[0]
+    if any(machine.placeholder for machine in group.machines):
+        autoscaler._delete_placeholders(group, stage.clock.now())
 
 
 def _put_back(stage: Stage, _autoscaler: AwsAutoscaler) -> None:
@@ -52,6 +55,17 @@ def _put_back(stage: Stage, _autoscaler: AwsAutoscaler) -> None:
 
 
 _CALLS: tuple[Play, ...] = (_read, _grow, _forget, _put_back)
+#: our calls whose order with a call of the others matters; neither reads nor writes what the other calls of ours do
+_ORDERED = frozenset(
+    {
+        "describe_auto_scaling_groups",
+        "resume_processes",
+        "set_desired_capacity",
+        "suspend_processes",
+        "terminate_instance_in_auto_scaling_group",
+        "update_auto_scaling_group",
+    }
+)
 #: name -> (bounds, desired capacity) that we write to a group of 2 instances with desired capacity 4
 _WRITES = {"fence": (Bounds(0, 4), None), "release": (Bounds(0, 2), 2), "widen": (Bounds(2, 9), None)}
 
@@ -64,7 +78,8 @@ class _Watched:
 
     def __getattr__(self, name: str) -> Any:
         def call(**request: Any) -> Any:
-            self._play.others_act()
+            if name in _ORDERED:
+                self._play.others_act()
             before = _in_service(self._play.stage)
             try:
                 return getattr(self._client, name)(**request)
@@ -81,7 +96,7 @@ class _Watched:
 
 
 class _Interleaving:
-    """One write of ours; the other's calls come before our call of these numbers, or after the last."""
+    """One write of ours; the others' calls come before our ordered call of these numbers, or after the last."""
 
     def __init__(self, version: tuple[int, int], calls: tuple[Play, ...], places: tuple[int, ...]) -> None:
         self.stage = stage = Stage(autoscaler="cluster-autoscaler")
@@ -133,12 +148,23 @@ class _Interleaving:
         self.ended_by_us += len(before - _in_service(self.stage))
 
 
+def _sequences(kinds: Sequence[Play]) -> Iterator[tuple[Play, ...]]:
+    """Yield three calls of the others. A first read that changes nothing makes them two.
+
+    A read is left out as the last call, and before another read: nothing uses what it has read.
+    """
+    for calls in product(kinds, repeat=3):
+        if calls[-1] is not _read and calls[:2] != (_read, _read):
+            yield calls
+
+
 def _check(writes: Sequence[str], kinds: Sequence[Play], versions: Sequence[tuple[int, int]], step: int = 1) -> int:
     """Play every interleaving. Return in how many of them a call of the others ended an instance in service."""
     ends = 0
     for write, version in product(writes, versions):
-        places = range(_Interleaving(version, (), ()).run(write).calls + 1)
-        for calls in product(kinds, repeat=3):
+        # A write that the others disturb makes further calls.
+        places = range(_Interleaving(version, (), ()).run(write).calls + 2)
+        for calls in _sequences(kinds):
             alone = _Interleaving(version, calls, (0, 0, 0))
             alone.finish()
             assert not alone.ended_by_us
@@ -156,7 +182,7 @@ def test_no_interleaving_with_the_autoscaler_of_today_ends_an_instance(write: st
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("version", [(1, 24), (1, 30), (1, 36)])
+@pytest.mark.parametrize("version", [(1, 24), (1, 30)])  # 1.36 makes the same calls as 1.30
 @pytest.mark.parametrize("write", _WRITES)
 def test_no_interleaving_ends_an_instance_by_our_calls(write: str, version: tuple[int, int]) -> None:
     _check([write], _CALLS, [version])

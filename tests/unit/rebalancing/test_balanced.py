@@ -5,13 +5,14 @@ from datetime import timedelta
 import pytest
 
 from evenkeel.domain.model.groups import Bounds
-from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from tests.builders import (
     Played,
     after_backoff,
     group,
     in_backoff,
+    in_slow_start,
     key,
     maxima,
     minima,
@@ -271,3 +272,16 @@ def test_ties_do_not_always_go_to_the_first_zone(held) -> None:
 def test_the_last_free_node_stays_where_it_was_offered() -> None:
     steady = [group(zone, n, bounds=(0, 4), published=offered(4)) for zone, n in zip("abc", (4, 4, 3), strict=True)]
     assert not pool_plan(steady, numbers(0, 12)).changes
+
+
+@pytest.mark.parametrize("state", [after_backoff(), in_slow_start(1, running_seen=0)], ids=["probing", "slow start"])
+@pytest.mark.parametrize(
+    ("flavour", "whole"), [("cluster-api", (1, 1, 1)), ("gardener", (1, 1, 1)), ("auto-scaling", (4, 4, 4))]
+)
+def test_beside_auto_scaling_groups_zones_start_slowly_only_while_another_is_healthy(
+    state: GroupState, flavour: str, whole: tuple[int, ...]
+) -> None:
+    keys = [key(zone, flavour=flavour) for zone in "abc"]
+    groups = [group(zone, key=each) for zone, each in zip("abc", keys, strict=True)]
+    assert maxima(pool_plan(groups, numbers(0, 12), states=dict.fromkeys(keys, state))) == whole
+    assert maxima(pool_plan(groups, numbers(0, 12), states=dict.fromkeys(keys[1:], state))) == (10, 1, 1)

@@ -57,6 +57,7 @@ class Draft(GroupPlan):
     fence_ends: datetime | None = None  # None: there is no fence, or its end is unknown
     refused_since: datetime | None = None  # since when launches of a fenced group fail; None: unknown
     doubted_since: datetime | None = None  # when a probing group last failed
+    probes_slowly: bool = True  # True: a probing group adds one machine; False: as many as a healthy group
     stuck_kept: int = 0  # stuck replicas of a fenced group that this plan neither releases nor moves
     closes: bool = False  # True: max is below the strategy's max, so that no autoscaler orders here
     survival_min: int = 0  # the replicas that the group keeps, so that the pool survives the loss of another zone
@@ -109,6 +110,13 @@ class Draft(GroupPlan):
     def probe(self) -> int:
         """Return how many machines a probing group may add: none while a machine is provisioning, otherwise one."""
         return 0 if self.group.running - self.machines.starting + self.group.preserved < self.requested else 1
+
+    @property
+    def is_unfenced(self) -> bool:
+        """Return True for a fenced or probing group that is sized as if healthy."""
+        if not self.group.annotations.fencing_enabled:
+            return self.state in (State.FENCED, State.PROBING)
+        return self.state is State.PROBING and not self.probes_slowly
 
     @property
     def kept_room(self) -> int:

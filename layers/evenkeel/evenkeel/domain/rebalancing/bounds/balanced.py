@@ -105,10 +105,9 @@ class _Share:
 
     def __init__(self, draft: Draft, pool_max: int) -> None:
         self.draft, self.target, self.limit = draft, draft.requested, draft.cap
-        # A group with held bounds is sized as if frozen. With fencing disabled, a fenced or probing group is sized as
-        # if healthy.
-        unfenced = not draft.group.annotations.fencing_enabled and draft.state in (State.FENCED, State.PROBING)
-        self.state = State.FROZEN if draft.group.owner.bounds_held else State.HEALTHY if unfenced else draft.state
+        # A group with held bounds is sized as if frozen.
+        healthy = State.HEALTHY if draft.is_unfenced else draft.state
+        self.state = State.FROZEN if draft.group.owner.bounds_held else healthy
         # The number of nodes by which the group may exceed its target. Without a cap, only the headroom limits its
         # growth.
         self.cap = pool_max if self.limit is None else self.limit - draft.requested

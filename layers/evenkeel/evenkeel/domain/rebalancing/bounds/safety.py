@@ -58,7 +58,7 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
         draft.reasons.append(proposal.why)
         if pool.opens:
             draft.add_reason(Rule.OPENED)
-        if draft.state is State.PROBING and group.annotations.fencing_enabled:
+        if draft.state is State.PROBING and not draft.is_unfenced:
             maximum = _cut(draft, maximum, draft.requested + draft.probe, Rule.PROBE)
     for rule, cap in draft.caps if draft.limits else ():
         facts: dict[Rule, dict[str, Fact]] = {

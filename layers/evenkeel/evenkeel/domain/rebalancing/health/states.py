@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from evenkeel.domain.model.drafts import Draft, MachineCounts
 from evenkeel.domain.model.failures import class_of
+from evenkeel.domain.model.flavours import BOUNDS_KEPT
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.offerings import CapacityReport
 from evenkeel.domain.model.pools import AnyPool, Pool, tie_of
@@ -45,6 +46,7 @@ class _Health(NamedTuple):
     impaired_until: datetime | None  # the end of the zone's impairment; None: not impaired
     own: State  # the group's state without regard to the pool's other groups
     reports: Sequence[CapacityReport]  # other clusters' reports about the group's offering
+    starts_slowly: bool = True
 
     @property
     def _is_trusted(self) -> bool:
@@ -60,7 +62,7 @@ class _Health(NamedTuple):
     def slow_start(self) -> int:
         """Return the limit of provisioning machines in slow start; 0: no limit."""
         nodes = self.state.slow_start
-        return nodes if nodes and self._is_trusted else 0
+        return nodes if nodes and self.starts_slowly and self._is_trusted else 0
 
     @property
     def can_grow(self) -> bool:
@@ -91,10 +93,23 @@ def assess(pool: AnyPool, state: ClusterState, now: datetime) -> list[Draft]:
     name = str(pool.id)
     healths = [_health(pool, group, state, now) for group in pool.groups]
     states = _states(healths, now)
+    if not _starts_slowly(pool, healths, states):
+        healths = [health._replace(starts_slowly=False) for health in healths]
     return [
         _draft(pool, health, group_state, tie_of(name, health.group), now)
         for health, group_state in zip(healths, states, strict=True)
     ]
+
+
+def _starts_slowly(pool: AnyPool, healths: Sequence[_Health], states: Sequence[State]) -> bool:
+    """Return False if the autoscaler keeps the bounds that it has read, and no group is healthy without slow start.
+
+    Slow start protects pods that could run in another zone. Here, no other zone can take them, and each step costs the
+    time for which the autoscaler keeps the bounds.
+    """
+    if pool.id.flavour not in BOUNDS_KEPT or not pool.settings.autoscaler:
+        return True
+    return any([state is State.HEALTHY and not one.slow_start for one, state in zip(healths, states, strict=True)])
 
 
 def fenced_groups(pools: Iterable[AnyPool], state: ClusterState, now: datetime) -> list[NodeGroup]:
@@ -165,7 +180,7 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         _fence(draft, health, now)
     elif state is State.PROBING:
         is_early = stored.backoff_until is not None and now <= stored.backoff_until
-        draft.doubted_since = stored.last_failure
+        draft.doubted_since, draft.probes_slowly = stored.last_failure, health.starts_slowly
         rule = Rule.PROBING_AFTER_ARRIVAL if is_early else Rule.PROBING_AFTER_BACKOFF
         draft.add_reason(rule, **_failure(stored))
     if health.slow_start:
