@@ -445,13 +445,16 @@ def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, d
     if reason is None:
         candidates, reason = _candidates(order, drafts, is_late=is_late)
     for draft in candidates:
-        choice = _choice(pool, draft)
-        is_short = choice.why is not None and choice.why.rule is Rule.NO_PLACE_ELSEWHERE
-        if is_short and order.more and not is_late and _full(pool) is None:
-            destination = drafts[order.destination]
-            replicas, more = destination.requested + 1, order.more - 1
-            _order(pool, replace(order, begun_at=pool.now, target_replicas=replicas, more=more), draft, destination)
-            return replace(report, step=pool.convergence.step)
+        destination = drafts[order.destination]
+        may_order = order.more > 0 and draft is not destination and not is_late
+        choice = _choice(pool, draft, destination if may_order else None)
+        if may_order and choice.machine is not None and choice.nodes:
+            if (reason := _full(pool)) is None:
+                more, replicas = min(choice.nodes, order.more) - 1, destination.requested + 1
+                order = replace(order, begun_at=pool.now, target_replicas=replicas, more=more)
+                _order(pool, order, draft, destination)
+                return replace(report, step=pool.convergence.step)
+            break
         if choice.machine is None or not _may_lose(pool, draft, choice.machine):
             blocked_by = choice.why or Reason.of(Rule.GROUP_AT_ITS_MIN, min=draft.requested)
             reason = reason or Reason.of(Rule.STEP_CANNOT_GIVE, zone=draft.group.identity.zone, why=blocked_by)
