@@ -90,7 +90,7 @@ class World:
 
     @property
     def held(self) -> dict[str, int]:
-        return {id.name: state.held_nodes for id, state in self.table.pools.items()}
+        return {id.name: sum(state.held_nodes.values()) for id, state in self.table.pools.items()}
 
     def before(self, patch: Patch) -> None:
         """Take down what the patch may change: a step begins, or pods and minima get nodes."""

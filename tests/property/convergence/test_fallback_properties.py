@@ -32,6 +32,9 @@ def test_several_fallbacks_give_one_node_at_a_time() -> None:
     assert sum(len(world.given) for world in worlds.values()) > 2
 
 
-def test_nodes_of_other_sizes_return_only_if_their_pods_fit() -> None:
-    worlds = {seed: play(seed, ALONE, harm=0.3, sizes=(2, 8)) for seed in range(300, 303)}
+@pytest.mark.parametrize("variant", [ALONE, BESIDE_AN_AUTOSCALER])
+def test_nodes_of_other_sizes_return_in_one_step_per_new_node(variant: str) -> None:
+    worlds = {seed: play(seed, variant, harm=0.3, sizes=(2, 8)) for seed in (302, 305, 306)}
     assert {seed: found for seed, world in worlds.items() if (found := wrong(world))} == {}
+    assert {seed: world.held for seed, world in worlds.items() if any(world.held.values())} == {}
+    assert any(len(world.orders) > len(world.given) > 0 for world in worlds.values())

@@ -130,7 +130,7 @@ def test_a_fallback_bridges_a_shortage_and_gives_its_nodes_back(
     assert max(nodes.values()) >= fallback.start + held  # cluster-autoscaler may remove one itself
     budget = ours.scenario.evenkeel.converge.per_hour
     slowest = recovers + HOUR * (1 + -(-held // budget))  # a backoff of half an hour, and ten minutes until it settles
-    # A node that cluster-autoscaler has removed counts as a held one, so one node more may stay.
+    # cluster-autoscaler ordered one node in the zone that delivers, so this node is not held and may stay.
     most = fallback.start + (name == "machine-type-sold-out" and strategy == "Balanced")
     assert max([count for at, count in nodes.items() if at > slowest] + list(nodes.values())[-1:]) <= most
     quiet = [shot.pods for shot in ours.snapshots if shot.at > recovers]

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from evenkeel.domain.model.convergence import ConvergenceState
-from evenkeel.domain.model.groups import NodeGroup, PoolId
+from evenkeel.domain.model.convergence import ConvergenceState, Deleting, Order
+from evenkeel.domain.model.groups import MachineRef, NodeGroup, PoolId
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
@@ -51,11 +51,15 @@ def seen(pool: str, **requested: int) -> MemberSnapshot:
     return MemberSnapshot(since=NOW, requested={str(key(zone, pool=pool)): count for zone, count in requested.items()})
 
 
+def holds(pool: str, **nodes: int) -> dict[str, int]:
+    return {str(key(zone, pool=pool)): count for zone, count in nodes.items()}
+
+
 def held(before: int, was: int, *, fenced: Sequence[tuple[str, str]]) -> int:
     """The nodes held after a check that finds two in each zone of the fallback, where ``was`` ran in zone a."""
-    state = PoolState(held_nodes=before, seen=seen("spare", a=was, b=2))
+    state = PoolState(held_nodes=holds("spare", a=before), seen=seen("spare", a=was, b=2))
     found = planned(pools("first", "spare", spare="first"), {"spare": state}, fenced)
-    return named(found, "spare").next_state.held_nodes
+    return sum(named(found, "spare").next_state.held_nodes.values())
 
 
 @pytest.mark.parametrize(
@@ -90,7 +94,9 @@ def test_the_record_sets_a_fallback_too() -> None:
 
 
 def test_a_chain_leads_to_each_pool_before_it() -> None:
-    found = planned(pools("a", "b", "c", b="a", c="b"), {"c": PoolState(held_nodes=2, seen=seen("c", a=2, b=2))})
+    found = planned(
+        pools("a", "b", "c", b="a", c="b"), {"c": PoolState(held_nodes=holds("c", a=1, b=1), seen=seen("c", a=2, b=2))}
+    )
     assert reports(found) == {}
     assert "holds 2 nodes for pool b" in sentences(named(found, "c").report.notes)
 
@@ -105,8 +111,8 @@ def test_a_chain_leads_to_each_pool_before_it() -> None:
         (1, 1, [("first", "a")], 2),
         (3, 5, [("first", "a")], 0),  # what goes counts as held first
         (3, 4, [], 1),
-        (4, 2, [], 4),
-        (9, 2, [], 4),  # never more than there are
+        (2, 2, [], 2),
+        (9, 2, [], 2),  # never more than there are
     ],
 )
 def test_a_fallback_holds_what_it_gained_while_the_first_pool_failed(before, was, fenced, expected) -> None:
@@ -118,14 +124,16 @@ def test_a_full_first_pool_and_nodes_for_the_minimum_are_not_held() -> None:
     groups = pools("first", "spare", spare="first")
     least = [replace(each, pool_min=3) if each.identity.pool_label == "spare" else each for each in groups]
     state = {"spare": PoolState(seen=seen("spare", a=0, b=2))}
-    assert named(planned(least, state, failing), "spare").next_state.held_nodes == 1
+    assert named(planned(least, state, failing), "spare").next_state.held_nodes == holds("spare", a=1)
     full = [group(zone, 5, pool="first", bounds=(0, 9), pool_max=9, pool_min=0) for zone in "ab"]
-    assert named(planned([*full, *groups[2:]], state, failing), "spare").next_state.held_nodes == 0
+    assert named(planned([*full, *groups[2:]], state, failing), "spare").next_state.held_nodes == {}
 
 
 def test_without_the_setting_nothing_is_held() -> None:
-    found = planned(pools("first", "spare"), {"spare": PoolState(held_nodes=3, seen=seen("spare", a=2, b=2))})
-    assert named(found, "spare").next_state.held_nodes == 0
+    found = planned(
+        pools("first", "spare"), {"spare": PoolState(held_nodes=holds("spare", a=2, b=1), seen=seen("spare", a=2, b=2))}
+    )
+    assert named(found, "spare").next_state.held_nodes == {}
     assert named(found, "first").next_state.convergence == ConvergenceState()
 
 
@@ -135,3 +143,23 @@ def test_stuck_replicas_are_released_if_a_fallback_takes_their_pods(spare: str |
     groups[0] = group("a", 4, running=2, pool="first", bounds=(0, 9), pool_max=9, pool_min=0)
     found = named(planned(groups, fenced=[("first", "a"), ("first", "b")]), "first")
     assert [each.requested for each in found.groups] == [2 if released else 4, 2]
+
+
+def test_a_node_removed_in_another_zone_is_no_held_one() -> None:
+    state = PoolState(held_nodes=holds("spare", a=2), seen=seen("spare", a=2, b=4))
+    found = planned(pools("first", "spare", spare="first"), {"spare": state})
+    assert named(found, "spare").next_state.held_nodes == holds("spare", a=2)
+
+
+def test_a_step_that_levels_a_fallback_moves_a_held_node() -> None:
+    a, b = (str(key(zone, pool="spare")) for zone in "ab")
+    machine = MachineRef(name="m", uid="m")
+    order = Order(
+        source=a, destination=b, begun_at=NOW, target_replicas=2, source_replicas=3, excused_replicas=3
+    )  # fmt: skip
+    step = Deleting(order=order, draining_group=a, machine=machine, delete_move_id="x")
+    state = PoolState(
+        held_nodes=holds("spare", a=2), seen=seen("spare", a=3, b=2), convergence=ConvergenceState(step=step)
+    )
+    found = planned(pools("first", "spare", spare="first"), {"spare": state})
+    assert named(found, "spare").next_state.held_nodes == holds("spare", a=1, b=1)

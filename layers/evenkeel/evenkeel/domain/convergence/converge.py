@@ -445,7 +445,16 @@ def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, d
     if reason is None:
         candidates, reason = _candidates(order, drafts, is_late=is_late)
     for draft in candidates:
-        choice = _choice(pool, draft)
+        destination = drafts[order.destination]
+        may_order = order.more > 0 and draft is not destination and not is_late
+        choice = _choice(pool, draft, destination if may_order else None)
+        if may_order and choice.machine is not None and choice.nodes:
+            if (reason := _full(pool)) is None:
+                more, replicas = min(choice.nodes, order.more) - 1, destination.requested + 1
+                order = replace(order, begun_at=pool.now, target_replicas=replicas, more=more)
+                _order(pool, order, draft, destination)
+                return replace(report, step=pool.convergence.step)
+            break
         if choice.machine is None or not _may_lose(pool, draft, choice.machine):
             blocked_by = choice.why or Reason.of(Rule.GROUP_AT_ITS_MIN, min=draft.requested)
             reason = reason or Reason.of(Rule.STEP_CANNOT_GIVE, zone=draft.group.identity.zone, why=blocked_by)
@@ -505,25 +514,30 @@ def _start(pool: PoolDraft, source: Draft, destination: Draft) -> None:
         source=source.key,
         destination=destination.key,
         begun_at=pool.now,
-        target_replicas=destination.requested + 1 if choice.needs_node else 0,
+        target_replicas=destination.requested + 1 if choice.nodes else 0,
         source_replicas=source.requested if fallback is None else fallback.requested,
         # Growth of a fallback is no demand that is bound to a zone of this pool.
         excused_replicas=source.requested if fallback is None else LARGEST_COUNT,
         fallback="" if fallback is None else str(fallback.pool.id),
+        more=max(0, choice.nodes - 1),
     )
     if not order.needs_node and choice.machine is not None:
         pool.convergence.step = Deleting(order=order, draining_group=source.key, machine=choice.machine)
         return
+    _order(pool, _excused_if_alone(pool, order, source), source, destination)
+
+
+def _order(pool: PoolDraft, order: Order, source: Draft, destination: Draft) -> None:
     destination.requested += 1
     destination.journal_delta += 1
     destination.protected = True
-    if fallback is None:
-        destination.add_reason(Rule.STEP_ORDERS, zone=source.group.identity.zone)
-    else:
+    if order.fallback:
         destination.add_reason(Rule.RETURN_ORDERS, group=source.key)
+    else:
+        destination.add_reason(Rule.STEP_ORDERS, zone=source.group.identity.zone)
     _cap_zones(pool, source, destination)
     pool.convergence.surge = pool.pool.settings.converge.surge
-    pool.convergence.step = Starting(order=_excused_if_alone(pool, order, source))
+    pool.convergence.step = Starting(order=order)
 
 
 def _start_blocked_by(pool: PoolDraft, source: Draft, destination: Draft) -> Reason | None:
@@ -548,7 +562,15 @@ def _return_blocked_by(pool: PoolDraft, fallback: Fallback, source: Draft, desti
     reason = _awaited(fallback.groups) or choice.why
     if reason is not None:
         return Reason.of(Rule.CONVERGE_STAYS, zone=source.group.identity.zone, why=reason)
-    return _full(pool) if choice.needs_node else None
+    policy, now = pool.pool.settings.converge, pool.now
+    if choice.nodes > policy.per_hour:
+        reason = Reason.of(Rule.RETURN_TOO_LARGE, nodes=choice.nodes, per_hour=policy.per_hour)
+        return Reason.of(Rule.CONVERGE_STAYS, zone=source.group.identity.zone, why=reason)
+    if choice.nodes > 1 and choice.nodes > _left(pool):
+        until = min(pool.convergence.state.spent(now)) + BUDGET
+        pool.check_at.append(until)
+        return Reason.of(Rule.CONVERGE_BUDGET, per_hour=policy.per_hour, until=until)
+    return _full(pool, more=choice.nodes - 1) if choice.nodes else None
 
 
 def _goes_without_order(pool: PoolDraft, source: Draft) -> Reason | None:

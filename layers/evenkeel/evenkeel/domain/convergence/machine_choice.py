@@ -25,6 +25,7 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Node, Pod
 
 NO_RETURNS: Mapping[str, str] = {}
+_MOST_NODES = 4  # a node whose pods need more new nodes of the first pool stays in its fallback
 
 
 def choose(
@@ -37,7 +38,7 @@ def choose(
     """Return, by group key, the machine that may be drained, or the first reason why no machine may be.
 
     The second result is for the nodes that return from fallbacks. The nodes of two pools may differ in size, so the
-    pods of such a node decide whether they need a new node. If they need none, their places are taken for other pods.
+    pods of such a node decide how many new nodes they need. If they need none, their places are taken for other pods.
 
     Args:
         observation: The observation of one check, with pods if the check could read them.
@@ -56,32 +57,34 @@ def choose(
     simulation.schedule_pending()
     budgets = Budgets(workload.budgets)
 
-    def chosen(group: str, coming: str, *, keeps_places: bool = False) -> Choice:
+    def chosen(group: str, coming: str, count: int = 1, *, keeps_places: bool = False) -> Choice:
         # A node that returns is no longer in the snapshot.
         there = simulation.snapshot.node_infos
         nodes = [node for node in workload.nodes if str(node.group) == group and node.name in there]
         fork = simulation.snapshot.fork()
         new = GroupKey.read(coming) if coming else None
-        choice = _choose(simulation, budgets, nodes, new, keeps_places=keeps_places)
+        choice = _choose(simulation, budgets, nodes, [new] * count if new else [], keeps_places=keeps_places)
         if not keeps_places or choice.machine is None:
             simulation.snapshot.revert(fork)
         return choice
 
     returned = {}
     for group, coming in returns.items():
-        choice = chosen(group, "", keeps_places=True)
-        is_enough = choice.machine is not None or not coming
-        returned[group] = replace(choice, needs_node=not coming) if is_enough else chosen(group, coming)
+        choice, count = chosen(group, "", keeps_places=True), 0
+        while coming and choice.machine is None and count < _MOST_NODES:
+            count += 1
+            choice = chosen(group, coming, count)
+        returned[group] = replace(choice, nodes=count)
     return {group: chosen(group, coming) for group, coming in asks.items()}, returned
 
 
 def _choose(
-    simulation: Simulation, budgets: Budgets, nodes: Iterable[Node], coming: GroupKey | None, *, keeps_places: bool
+    simulation: Simulation, budgets: Budgets, nodes: Iterable[Node], coming: Iterable[GroupKey], *, keeps_places: bool
 ) -> Choice:
-    if coming is not None:
-        if coming not in simulation.template_nodes:
+    for group in coming:
+        if group not in simulation.template_nodes:
             return Choice(why=Reason.of(Rule.FRESH_NODE_UNKNOWN))
-        simulation.add_template_node(coming)
+        simulation.add_template_node(group)
     node_infos: Iterable[NodeInfo] = simulation.schedulable_nodes()
     node_infos = [info for info in node_infos if info.name not in simulation.starting]
     if keeps_places:  # no pod of a fallback has to wait for a node that does not run yet

@@ -10,9 +10,10 @@ states are stored with one move id before the patch. Without the patch, no group
     fallback                                      └──► replicas -1, id x
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from evenkeel.domain.model.choices import Level
+from evenkeel.domain.model.convergence import Deleting
 from evenkeel.domain.model.drafts import Draft, Fallback
 from evenkeel.domain.model.groups import PoolId, State
 from evenkeel.domain.model.observations import Check
@@ -78,24 +79,36 @@ def _taker(fallback: Fallback, first_pools: Sequence[tuple[Pool, Sequence[Draft]
     return None
 
 
-def held_nodes(pool: Pool, first_pools: Sequence[tuple[Pool, Sequence[Draft]]]) -> int:
-    """Return how many nodes a fallback holds. The number may be too low, but never counts another node.
+def held_nodes(pool: Pool, first_pools: Sequence[tuple[Pool, Sequence[Draft]]]) -> dict[str, int]:
+    """Return how many nodes each group of a fallback holds. The numbers may be too low, but count no other node.
 
     Added nodes count only if they remain after all removals since the last check, in a zone where no first pool could
-    take them, and if the reason is a failure and not PoolMaximum. Removed nodes are counted as held ones. Nodes for
-    PoolMinimum are never held.
+    take them, and if the reason is a failure and not PoolMaximum. Removed nodes of a group are counted as held ones,
+    but a step that levels the fallback moves a held node. Nodes for PoolMinimum are never held.
     """
-    seen, requested = pool.state.seen, sum(group.requested for group in pool.groups)
-    held = pool.state.held_nodes
-    if seen is not None:
-        added = requested - sum(seen.requested.values())
-        here: dict[str | None, int] = {}
-        for group in pool.groups:
-            zone = group.identity.zone
-            here[zone] = here.get(zone, 0) + max(0, group.requested - seen.requested.get(str(group.key), 0))
-        counted = sum(more for zone, more in here.items() if more and _is_short(first_pools, zone))
-        held += min(added, counted) if added > 0 else added
-    return max(0, min(held, requested - pool.min))
+    requested = {str(group.key): group.requested for group in pool.groups}
+    seen = requested if pool.state.seen is None else pool.state.seen.requested
+    more = {key: requested.get(key, 0) - seen.get(key, 0) for key in {**seen, **requested}}
+    held = {key: pool.state.held_nodes.get(key, 0) for key in requested}
+    added = max(0, sum(more.values()))
+    step = pool.state.convergence.step
+    if isinstance(step, Deleting) and _levels(step, held) and more[step.order.source] < 0:
+        held[step.order.destination] += min(1, held[step.order.source])
+    for group in pool.groups:
+        key = str(group.key)
+        counted = min(added, max(0, more[key])) if _is_short(first_pools, group.identity.zone) else 0
+        added -= counted
+        held[key] = min(max(0, held[key] + min(0, more[key])) + counted, requested[key])
+    over = sum(held.values()) - max(0, sum(requested.values()) - pool.min)
+    for key in sorted(held):
+        less = min(held[key], max(0, over))
+        held[key], over = held[key] - less, over - less
+    return {key: count for key, count in held.items() if count}
+
+
+def _levels(step: Deleting, held: Mapping[str, int]) -> bool:
+    """Return True if the step drains the source, and both of its groups are in the pool whose nodes are counted."""
+    return step.draining_group == step.order.source and step.groups <= held.keys()
 
 
 def _is_short(first_pools: Sequence[tuple[Pool, Sequence[Draft]]], zone: str | None) -> bool:

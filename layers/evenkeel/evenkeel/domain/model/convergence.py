@@ -136,6 +136,8 @@ class Order:
     # The id of the fallback pool that has the source; empty: both groups are in one pool. For a fallback, the field
     # ``source_replicas`` counts the replicas of the whole pool.
     fallback: str = ""
+    # How many more nodes the step orders, one after another, because the pods of the drained node do not fit one node.
+    more: int = 0
 
     @property
     def groups(self) -> frozenset[str]:
@@ -257,7 +259,7 @@ class Choice:
 
     machine: MachineRef | None = None
     why: Reason | None = None
-    needs_node: bool = True  # False: all pods of the machine fit running nodes, so that it needs no new node
+    nodes: int = 1  # how many new nodes the pods of the machine need; 0: they fit running nodes
 
 
 Choices = Mapping[str, Choice]

@@ -272,7 +272,7 @@ class Fallback:
 
     pool: Pool
     groups: Sequence[Draft]
-    held: int  # the nodes that the fallback holds for other pools
+    held: Mapping[str, int]  # key of a group -> the nodes that it holds for other pools
 
     @property
     def requested(self) -> int:
@@ -289,7 +289,7 @@ class Fallback:
         low = max(draft.owner_min, draft.group.annotations.zone_min or 0)
         if self.pool.settings.strategy.publishes_minima and draft.group.bounds is not None:
             low = max(low, draft.group.bounds.min)
-        return min(self.held, self.requested - self.pool.min, draft.requested - low)
+        return min(self.held.get(draft.key, 0), self.requested - self.pool.min, draft.requested - low)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -305,7 +305,8 @@ class ConvergenceDraft:
     # The second key is empty if that node already runs.
     asks: dict[str, str] = field(default_factory=dict)
     fallbacks: Sequence[Fallback] = ()  # the fallbacks from which nodes can return, the farthest first
-    held: int = 0  # the nodes that the pool holds for the pools of which it is a fallback
+    # Key of a group -> the nodes that it holds for the pools of which its pool is a fallback.
+    held: Mapping[str, int] = field(default_factory=dict)
     # The step of another pool that takes a node of this pool, and that pool; None: there is none.
     taken_by: tuple[PoolId, Step] | None = None
     gives_to: PoolId | None = None  # the pool whose step this plan's patch belongs to

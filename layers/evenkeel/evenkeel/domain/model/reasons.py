@@ -114,6 +114,7 @@ class Rule(StrEnum):
     # converge: the return of nodes from a fallback pool
     RETURN_ORDERS = "return-orders", Topic.REQUESTED
     RETURN_GIVES = "return-gives", Topic.REQUESTED
+    RETURN_TOO_LARGE = "return-too-large", Topic.NOTE
     # converge: why no step starts, or why the step in progress waits
     CONVERGE_SETTLES = "converge-settles", Topic.NOTE
     CONVERGE_HELD = "converge-held", Topic.NOTE

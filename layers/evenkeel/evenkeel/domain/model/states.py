@@ -236,7 +236,8 @@ class PoolState(GrowthHistory):
     # The past orders of nodes for pods. The key of an order has the digests of the pods and of the node.
     orders: Mapping[str, PastOrder] = field(default_factory=dict)
     survival: HeldNodes | None = None  # None: the pool keeps no node only to survive the loss of a zone
-    held_nodes: int = 0  # the nodes that the pool holds for the pools of which it is a fallback
+    # Key of a group -> the nodes that it holds for the pools of which its pool is a fallback; no key: none.
+    held_nodes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def members(self) -> frozenset[str]:

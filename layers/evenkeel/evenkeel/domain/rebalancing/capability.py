@@ -19,6 +19,7 @@ from evenkeel.domain.model.survival import SurvivalFacts
 from evenkeel.domain.rebalancing.health.observed import Observer
 
 Step = Callable[[PoolDraft], None]
+NO_HELD_NODES: Mapping[str, int] = {}
 
 
 class Point(Enum):
@@ -39,7 +40,7 @@ class PoolInput(NamedTuple):
     survival: SurvivalFacts | None = None
     fallbacks: tuple[Fallback, ...] = ()
     fallback_takes: bool = False
-    held: int = 0
+    held: Mapping[str, int] = NO_HELD_NODES
     taken_by: tuple[PoolId, ConvergeStep] | None = None
 
 

@@ -201,7 +201,7 @@ def _next_state(draft: PoolDraft) -> PoolState:
         "published": draft.bounds.publication,
         "held_until": draft.bounds.held_until,
         "convergence": draft.convergence.state,
-        "held_nodes": draft.convergence.held,
+        "held_nodes": state.held_nodes if draft.convergence.held == state.held_nodes else draft.convergence.held,
         "release": draft.release.stored,
         "orders": state.orders if draft.demand.facts is None else draft.demand.facts.orders,
     }
@@ -225,7 +225,9 @@ def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
     if survival is not None and survival.possible:
         notes.append(survival.note)
     if draft.convergence.held:
-        notes.append(Reason.of(Rule.HOLDS_NODES, nodes=draft.convergence.held, pool=pool.first_pools[0].name))
+        notes.append(
+            Reason.of(Rule.HOLDS_NODES, nodes=sum(draft.convergence.held.values()), pool=pool.first_pools[0].name)
+        )
     if (uneven := _unevenness(draft)) is not None:
         notes.append(uneven)
     return tuple(notes)
