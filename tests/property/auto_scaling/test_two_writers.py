@@ -172,6 +172,7 @@ def _check(writes: Sequence[str], kinds: Sequence[Play], versions: Sequence[tupl
                 played = _Interleaving(version, calls, at).run(write)
                 where = f"{write}, {version}: {[call.__name__ for call in calls]} before our calls {at}"
                 assert not played.ended_by_us, where
+                assert played.ended_by_others <= alone.ended_by_others, where
                 ends += bool(played.ended_by_others)
     return ends
 
