@@ -3,6 +3,7 @@
 botocore's models of the services say which fields an answer has, so the values read here are as boto3 returns them.
 """
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -85,7 +86,7 @@ class AwsDocuments:
         members, others_skipped = read_groups(chosen, policy, now, activities, self.node_groups)
         unknown = [one.name for one in members if one.group.waiting and one.name not in activities]
         if unknown:
-            reason = Reason.of(Rule.ACTIVITIES_NOT_READ, count=len(unknown), name=unknown[0])
+            reason = Reason.of(Rule.ACTIVITIES_NOT_READ, count=len(unknown), name=shlex.quote(unknown[0]))
             skipped.append(Skipped(namespace="", name="Activities", reason=reason))
         return [member.group for member in members], [*skipped, *others_skipped]
 

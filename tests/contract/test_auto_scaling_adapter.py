@@ -17,6 +17,7 @@ import pytest
 from botocore.session import Session
 
 from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters
+from evenkeel.adapters.auto_scaling.write import GroupWriter
 from evenkeel.application.errors import (
     AccessRefusedError,
     ClusterUnavailableError,
@@ -30,6 +31,7 @@ from evenkeel.domain.model.plans import GroupPlan, Removal
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rebalancing.annotations import write_adopted, write_published
 from evenkeel.domain.rebalancing.writes import Patch
+from evenkeel.texts.english import sentence
 from sandbox.auto_scaling.calls import AwsError
 from sandbox.aws import AwsEndpoints
 from tests.auto_scaling_groups import POOL, REGION, ZONES, Stage, no_workload, over_http, tag
@@ -275,18 +277,23 @@ class TestWriting:
         assert group.frozen_because is not None
         assert group.frozen_because.rule is Rule.REFRESHING
 
-    def test_without_room_for_tags_bounds_are_written_and_moves_are_not(self, stage: Stage) -> None:
+    def test_a_group_without_room_for_tags_is_frozen_and_not_written(self, stage: Stage) -> None:
         stage.pool()
         stage.api.create_or_update_tags(Tags=[tag(NAME, f"team/{number}", "x") for number in range(25)])
         stage.api.create_or_update_tags(Tags=[tag(NAME, f"cost/{number}", "x") for number in range(20)])
-        (note,) = stage.observe()[NAME].unreadable.notes
-        assert str(note).startswith(f"Auto Scaling group {NAME}: Tags is 48: Evenkeel's 3 tags do not fit")
+        frozen = stage.observe()[NAME].frozen_because
+        assert frozen is not None
+        assert sentence(frozen).startswith("it has 48 tags, and AWS accepts 50")
         writes_of(stage)
-        write(stage, Bounds(1, 4))
-        assert "CreateOrUpdateTags" not in writes_of(stage)
-        assert stage.numbers(NAME) == (1, 2, 2, 4)
-        with pytest.raises(RejectedError, match=r"no room for tag evenkeel\.dev/move"):
-            write(stage, Bounds(1, 5), requested=3, move="01J0000000000000000000MOVE")
+        with pytest.raises(RejectedError, match="no room for Evenkeel's tags"):
+            write(stage, Bounds(1, 4))
+        assert writes_of(stage) == []
+
+    def test_too_many_instances_for_the_move_tag_are_refused_in_one_line(self, stage: Stage) -> None:
+        named = tuple(f"i-{number:017x}" for number in range(20))
+        change = SimpleNamespace(named=named, newest={"DesiredCapacity": 20})
+        with pytest.raises(RejectedError, match="20 instances at once do not fit tag"):
+            GroupWriter(None, set())._announced(SimpleNamespace(name=NAME), "01J0000000000000000000MOVE", change)
 
     def test_the_decision_fits_a_tag(self, stage: Stage) -> None:
         stage.pool()

@@ -294,11 +294,13 @@ class TestFrozen:
     def test_not_by_another_process(self, process: str) -> None:
         assert read(described(SuspendedProcesses=[{"ProcessName": process}])).frozen_because is None
 
-    def test_not_by_an_unfinished_write_of_ours(self) -> None:
-        decision = '{"at":"2026-01-01T11:00:00Z","state":"healthy","target":2,"min":0,"max":2,"unfinished":true}'
+    @pytest.mark.parametrize(("minutes", "is_frozen"), [(2, False), (30, True)])
+    def test_not_by_an_unfinished_write_of_ours_of_the_last_minutes(self, minutes: int, is_frozen: bool) -> None:
+        at = (NOW - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        decision = f'{{"at":"{at}","state":"healthy","target":2,"min":0,"max":2,"unfinished":true}}'
         held = {"SuspendedProcesses": [{"ProcessName": "Terminate"}]}
-        assert read(described({"evenkeel.dev/decision": decision}, **held)).frozen_because is None
-        assert read(described({"evenkeel.dev/decision": "{]"}, **held)).frozen_because is not None
+        group = read(described({"evenkeel.dev/decision": decision}, **held))
+        assert (group.frozen_because is not None) is is_frozen
 
 
 class TestTags:
@@ -380,9 +382,10 @@ class TestTags:
         group = read(described({"evenkeel.dev/decision": decision}), [], node_group(scalingConfig=config))
         assert group.unreadable.notes == ()
 
-    @pytest.mark.parametrize(("count", "notes"), [(46, 0), (47, 1), (60, 1)])
-    def test_too_many_tags_are_reported(self, count: int, notes: int) -> None:
-        assert len(read(described({f"t/{number}": "" for number in range(count)})).unreadable.notes) == notes
+    @pytest.mark.parametrize(("count", "is_frozen"), [(46, False), (47, True), (60, True)])
+    def test_a_group_without_room_for_our_tags_is_frozen(self, count: int, is_frozen: bool) -> None:
+        frozen = read(described({f"t/{number}": "" for number in range(count)})).frozen_because
+        assert (frozen is not None and frozen.rule is Rule.NO_ROOM_FOR_TAGS) is is_frozen
 
 
 @pytest.mark.parametrize(

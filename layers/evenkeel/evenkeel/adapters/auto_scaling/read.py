@@ -5,6 +5,7 @@ and Cluster Autoscaler's provider for AWS (cloudprovider/aws).
 """
 
 import re
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -71,6 +72,8 @@ _UNFINISHED = frozenset(
 _CODE = re.compile(r"Could not launch [\w-]+ Instances\. ([\w.]+) - ")
 # An older failure says nothing about the launches that the group attempts now: AWS retries within minutes.
 _FAILURE_KEPT = timedelta(hours=1)
+# By then, a run has ended an unfinished write. Otherwise it may not resume the process.
+_WRITE_ENDS_WITHIN = timedelta(minutes=10)
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
@@ -259,7 +262,6 @@ class _GroupReader:
         machines = self._machines(requested or 0)
         settings, ours, options = read_annotations(tags, reading), self._written_by_us(), self._options()
         template = GroupTemplate(node=self._template())
-        self._note_lack_of_tags()
         self._note_drift(bounds, ours)
         running = sum(machine.has_node and not machine.deleting for machine in machines)
         is_at_rest = len(machines) == running == requested
@@ -337,19 +339,26 @@ class _GroupReader:
             return Reason.of(Rule.REFRESHING, status=refresh)
         if (status := str(node_group.get("status"))) in BUSY_STATUSES:
             return Reason.of(Rule.NODE_GROUP_BUSY, name=str(node_group.get("nodegroupName")), status=status)
+        if lacks_room(self._tags):
+            count = sum(not key.startswith("aws:") for key in self._tags)
+            return Reason.of(Rule.NO_ROOM_FOR_TAGS, count=count, needed=len(OWN_TAGS), limit=TAG_LIMIT)
         suspended = _suspended(item)
         processes = tuple(process for process in _NEEDED_PROCESSES if process in suspended)
-        if processes == ("Terminate",) and is_unfinished(self._tags.get(DECISION)):
-            return None  # Evenkeel has suspended it for a write, and the next run resumes it
-        if not processes:
+        if not processes or (processes == ("Terminate",) and self._is_being_written()):
             return None
         return Reason.of(
             Rule.PROCESSES_SUSPENDED,
             processes=processes,
             because=suspended[processes[0]] or "no reason given",
-            name=self._name,
+            name=shlex.quote(self._name),
             resume=" ".join(processes),
         )
+
+    def _is_being_written(self) -> bool:
+        """Return True if Evenkeel has suspended Terminate for a write, which the next run ends."""
+        decision = self._tags.get(DECISION)
+        published = read_published(decision)
+        return is_unfinished(decision) and published is not None and abs(self._now - published.at) < _WRITE_ENDS_WITHIN
 
     # Instances
 
@@ -474,15 +483,6 @@ class _GroupReader:
         return {**labels, **({_INSTANCE_TYPE: types[0]} if types else {})}
 
     # What is reported
-
-    def _note_lack_of_tags(self) -> None:
-        if lacks_room(self._tags):
-            count = sum(not key.startswith("aws:") for key in self._tags)
-            problem = (
-                f"Evenkeel's {len(OWN_TAGS)} tags do not fit, because AWS accepts {TAG_LIMIT}: its state is in the "
-                "table only, so no replicas move here; remove tags"
-            )
-            self._reading.note("Tags", str(count), problem)
 
     def _note_drift(self, bounds: Bounds | None, ours: WrittenByUs) -> None:
         scaling = (self._node_group or {}).get("scalingConfig") or {}

@@ -34,7 +34,7 @@ from evenkeel.adapters.auto_scaling.read import (
     tags_of,
 )
 from evenkeel.adapters.own_annotations import ADOPTED, DECISION, MOVE, OWN
-from evenkeel.application.errors import ConflictError, RejectedError
+from evenkeel.application.errors import ConflictError, ForbiddenError, RejectedError
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.rebalancing.annotations import is_unfinished, read_published, shortened
 from evenkeel.domain.rebalancing.writes import Patch
@@ -82,6 +82,7 @@ class GroupWriter:
         self._api = api
         self._refreshing = refreshing
         self._written: dict[str, Described] = {}  # the groups as Evenkeel's last writes left them, by name
+        self._not_resumed = ""  # the error of a resume that was refused; empty: there was none
 
     def apply(
         self,
@@ -94,27 +95,37 @@ class GroupWriter:
     ) -> None:
         """Write bounds, desired capacity and tags. ``named``: the instances that the patch removes."""
         change = _change(self._unchanged(member), patch, named)
-        if patch.leaves:
-            self._write_numbers(member.name, change)
-            self._delete_tags(member.name, change.newest)
-            return
-        tags, has_room = tags_of(change.newest), not lacks_room(tags_of(change.newest))
-        if move is not None and not has_room:
-            raise RejectedError(f"{self._place(member)}: no room for tag {MOVE}: remove tags of the group")
-        if change.bounds == change.before and not change.changes_desired:
-            return
-        first = {ADOPTED: adopted} if ADOPTED not in tags and patch.bounds is not None else {}
+        tags, first = tags_of(change.newest), dict[str, str]()
         if change.may_terminate:
             first[DECISION] = shortened(decision, change.before, _VALUE_LENGTH, unfinished=True)
+        if patch.leaves:
+            self._write_tags(member, first)
+            self._write_numbers(member.name, change)
+            self._delete_tags(member.name, {**tags, **first})
+            return
+        if lacks_room(tags):
+            raise RejectedError(f"{self._place(member)}: no room for Evenkeel's tags: remove tags of the group")
+        if change.bounds == change.before and not change.changes_desired:
+            return
+        if ADOPTED not in tags and patch.bounds is not None:
+            first[ADOPTED] = adopted
         if move is not None:
-            first[MOVE] = f"{move} {','.join(change.named) or change.newest['DesiredCapacity']}"
+            first[MOVE] = self._announced(member, move, change)
         last = {DECISION: shortened(decision, change.bounds, _VALUE_LENGTH, unfinished=False)}
         if move is not None:
             last[MOVE] = move
-        self._write_tags(member, first if has_room else {})
+        self._write_tags(member, first)
         written = self._write_numbers(member.name, change)
-        self._write_tags(member, last if has_room else {})
-        self._written[member.name] = _with_tags(written, {**tags, **first, **last} if has_room else tags)
+        self._write_tags(member, last)
+        self._written[member.name] = _with_tags(written, {**tags, **first, **last})
+
+    def _announced(self, member: Member, move: str, change: _Change) -> str:
+        """Return the value of the move tag before the change. Raises RejectedError if the tag is too short for it."""
+        value = f"{move} {','.join(change.named) or change.newest['DesiredCapacity']}"
+        if len(value) > _VALUE_LENGTH:
+            problem = f"{len(change.named)} instances at once do not fit tag {MOVE}: give back fewer nodes"
+            raise RejectedError(f"{self._place(member)}: {problem}")
+        return value
 
     def write_tag(self, member: Member, key: str, value: str) -> None:
         """Write one tag of a group."""
@@ -128,7 +139,7 @@ class GroupWriter:
         published = read_published(decision)
         if decision is None or not is_unfinished(decision):
             return False
-        if published is not None and now - published.at < _UNFINISHED_AFTER:
+        if published is not None and abs(now - published.at) < _UNFINISHED_AFTER:
             return False
         name = str(described["AutoScalingGroupName"])
         self._resume(name)
@@ -168,6 +179,8 @@ class GroupWriter:
         if not change.may_terminate:
             self._send_numbers(name, change)
             return _checked(self._api.group(name), change)
+        if self._not_resumed:  # the process would stay suspended in this group, too
+            raise RejectedError(f"Auto Scaling group {name} is not written: {self._not_resumed}")
         self._api.write("suspend_processes", name, AutoScalingGroupName=name, ScalingProcesses=[_TERMINATE])
         try:
             self._send_numbers(name, change)
@@ -209,7 +222,11 @@ class GroupWriter:
         else:
             raise ConflictError(f"Auto Scaling group {name}: another writer changes its desired capacity")
         if is_suspended(group, _TERMINATE):
-            self._api.write("resume_processes", name, AutoScalingGroupName=name, ScalingProcesses=[_TERMINATE])
+            try:
+                self._api.write("resume_processes", name, AutoScalingGroupName=name, ScalingProcesses=[_TERMINATE])
+            except ForbiddenError as error:
+                self._not_resumed = str(error)
+                raise
         suspended = [each for each in group.get("SuspendedProcesses") or () if each.get("ProcessName") != _TERMINATE]
         return {**group, "SuspendedProcesses": suspended}
 
@@ -231,8 +248,8 @@ class GroupWriter:
         written = [{**_tag(name, key), "Value": value, "PropagateAtLaunch": False} for key, value in tags.items()]
         self._api.write("create_or_update_tags", name, Tags=written)
 
-    def _delete_tags(self, name: str, newest: Described) -> None:
-        own = [key for key in OWN_TAGS if key in tags_of(newest)]
+    def _delete_tags(self, name: str, tags: Mapping[str, str]) -> None:
+        own = [key for key in OWN_TAGS if key in tags]
         if own:
             self._api.write("delete_tags", name, Tags=[_tag(name, key) for key in own])
 
