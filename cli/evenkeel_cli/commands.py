@@ -182,6 +182,47 @@ def simulate(
     simulate_command(file, strategy or [], output, plot)
 
 
+@_command(
+    _TRY,
+    "evenkeel forecast --context prod --zone eu-central-1a",
+    "evenkeel forecast -f objects.yaml --record record.yaml --zone-id euc1-az2 -o json",
+)
+def forecast(  # noqa: PLR0913  one parameter per option
+    zone: Zone = None,
+    zone_id: Annotated[
+        str | None, typer.Option("--zone-id", help="AWS's id of the zone, as the nodes' labels have it.")
+    ] = None,
+    file: Annotated[
+        list[str] | None,
+        typer.Option("-f", "--objects", help="Node groups, machines, nodes and pods; - reads standard input."),
+    ] = None,
+    record: Annotated[str | None, typer.Option("--record", help="The cluster's record, YAML or JSON.")] = None,
+    state: Annotated[str | None, typer.Option("--state", help="The stored state, JSON.")] = None,
+    now: Annotated[str | None, typer.Option("--now", help="The time of the loss, RFC 3339; default: now.")] = None,
+    kubeconfig: Annotated[
+        str | None, typer.Option("--kubeconfig", help="Read the cluster itself, with this kubeconfig.")
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option("--context", help="Read the cluster itself, with this context.")
+    ] = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Play the loss of a zone in virtual time: pods that wait, nodes ordered, limits reached. Read-only."""
+    from evenkeel_cli.forecast import forecast_command
+
+    forecast_command(
+        zone=zone,
+        zone_id=zone_id,
+        file=file or [],
+        record=record,
+        state=state,
+        now=now,
+        kubeconfig=kubeconfig,
+        context=context,
+        output=output,
+    )
+
+
 @_command(_SEE, "evenkeel status --stack evenkeel", "evenkeel status --cluster blue --watch")
 def status(  # noqa: PLR0913  one parameter per option
     stack: StackName,

@@ -266,7 +266,13 @@ def _move_pods(scheduler: Scheduler, node: NodeInfo, moving: Counter[PodGroup]) 
 def _fill(scheduler: Scheduler, kind: PodGroup, nodes: Sequence[NodeInfo], wanted: int) -> int:
     """Place up to ``wanted`` pods on the first nodes where they fit. Return the number of placed pods."""
     put = 0
-    while put < wanted and (node := scheduler.first(kind, nodes)) is not None:
-        node.put(kind)
-        put += 1
+    if kind.spread:  # a placed pod may make room on an earlier node
+        while put < wanted and (node := scheduler.first(kind, nodes)) is not None:
+            node.put(kind)
+            put += 1
+        return put
+    for node in nodes:
+        while put < wanted and scheduler.fits(kind, node):
+            node.put(kind)
+            put += 1
     return put

@@ -112,12 +112,19 @@ class Stage:
     reports: dict[Offering, OfferingState] = field(default_factory=dict)
 
 
-def play(runs: Sequence["Run"], progress: Callable[[int], None] = lambda _: None) -> list[Record]:
-    """Play the runs of one stage from their first second to their last. Return a record of each."""
+def play(
+    runs: Sequence["Run"],
+    progress: Callable[[int], None] = lambda _: None,
+    is_over: Callable[[int], bool] = lambda _: False,
+) -> list[Record]:
+    """Play the runs of one stage from their first second to their last. Return a record of each.
+
+    ``is_over`` is called with each second that has an event. If it returns True, the runs end before this second.
+    """
     agenda, duration = runs[0].agenda, runs[0].scenario.duration
     for run in runs:
         run.fill_agenda()
-    while (second := agenda.next_second()) is not None and second <= duration:
+    while (second := agenda.next_second()) is not None and second <= duration and not is_over(second):
         for run in runs:
             run.world.now = second
         progress(second)
@@ -153,19 +160,25 @@ class Run:
         self.scenario = scenario
         self.variant = variant
         self.agenda = stage.agenda
-        self.world = World(scenario, self.agenda, stage.cloud)
+        self.world = self._new_world(stage)
         self.world.refused = self._refused
         if self.world.pods is not None:
             self.world.pods.refused = self._unschedulable
         self._autoscaler = SimulatedAutoscaler(self.world, scenario.autoscaler)
         self._lies = cluster.lies if cluster else ()
-        name = cluster.name if cluster else CLUSTER
-        record = record_of(
-            scenario, variant.strategy, autoscaler=variant.autoscaler, demand=variant.demand, cluster=name
-        )
-        self.evenkeel = Evenkeel(self.world, record, self._check_in, stage.reports)
+        self.evenkeel = self._new_evenkeel(stage, cluster.name if cluster else CLUSTER)
         self.snapshots: list[Snapshot] = []
         self._version = 0  # the version of the pods at the last snapshot
+
+    def _new_world(self, stage: Stage) -> World:
+        return World(self.scenario, self.agenda, stage.cloud)
+
+    def _new_evenkeel(self, stage: Stage, cluster: str) -> Evenkeel:
+        variant = self.variant
+        record = record_of(
+            self.scenario, variant.strategy, autoscaler=variant.autoscaler, demand=variant.demand, cluster=cluster
+        )
+        return Evenkeel(self.world, record, self._check_in, stage.reports)
 
     def __call__(self, progress: Callable[[int], None] = lambda _: None) -> Record:
         """Play the run; ``progress`` is called with each second that has an event."""

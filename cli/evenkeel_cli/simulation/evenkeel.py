@@ -239,10 +239,15 @@ class Evenkeel(_Port):
         record: ClusterRecord,
         check_again: Callable[[int], None],
         reports: dict[Offering, OfferingState],
+        state: ClusterState | None = None,
     ) -> None:
         self.patches = 0
         self._world = world
         self._table = _Table(record, world, reports)
+        if state is not None:
+            self._table.groups |= state.groups
+            self._table.pools |= state.pools
+            self._table.zones |= state.zones
         self._backoff = record.policy().settings.backoff
         self._groups = {group.key: group for group in world.groups}
         self._check_again = check_again

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import count, groupby
 
 from evenkeel_cli.simulation.agenda import Agenda, Turn
 from evenkeel_cli.simulation.scenario import Scenario
@@ -144,14 +144,16 @@ class Pods:
         self._is_scheduled = False
         is_new = False
         fit_nowhere: set[PodGroup] = set()
-        for pod in self.waiting():
-            node = None if pod.kind in fit_nowhere else self.scheduler.emptiest(pod.kind)
-            if node is not None:
-                self._bind(pod, node)
-            else:
-                fit_nowhere.add(pod.kind)
-                is_new |= pod.refused is None
-                pod.refused = self._clock() if pod.refused is None else pod.refused
+        for kind, pods in groupby(self.waiting(), key=lambda pod: pod.kind):
+            places = iter(()) if kind in fit_nowhere else self.scheduler.emptiest_first(kind)
+            for pod in pods:
+                node = next(places, None)
+                if node is not None:
+                    self._bind(pod, node)
+                else:
+                    fit_nowhere.add(kind)
+                    is_new |= pod.refused is None
+                    pod.refused = self._clock() if pod.refused is None else pod.refused
         if is_new:
             self.version += 1
             self.refused()

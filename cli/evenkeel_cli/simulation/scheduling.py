@@ -7,6 +7,7 @@ tests/property/cli/test_simulated_scheduling.py compares the two. The model of c
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
 from math import ceil
 from typing import Self
 
@@ -29,6 +30,7 @@ class PodGroup:
         self.zones = frozenset(setup.zones)
         skews = {ZONE: setup.spread.zone, HOSTNAME: setup.spread.node}
         self.spread = {key: skew for key, skew in skews.items() if skew is not None}
+        self.per_node: int | None = None  # the most of these pods on one node; None: no limit
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return True if the pods may run on a node with these labels."""
@@ -48,6 +50,7 @@ class NodeInfo:
     kinds: Counter[PodGroup] = field(default_factory=Counter)
     used_cpu: int = 0
     used_memory: int = 0
+    most_pods: int = MAX_PODS
 
     @classmethod
     def of(cls, name: str, pool: str, zone: str, size: NodeSize) -> Self:
@@ -73,7 +76,7 @@ class NodeInfo:
 
     def copy(self) -> "NodeInfo":
         """Return a copy whose pods change independently."""
-        node = NodeInfo(self.name, self.labels, self.cpu, self.memory, self.is_open)
+        node = NodeInfo(self.name, self.labels, self.cpu, self.memory, self.is_open, most_pods=self.most_pods)
         node.kinds, node.used_cpu, node.used_memory = self.kinds.copy(), self.used_cpu, self.used_memory
         return node
 
@@ -100,9 +103,26 @@ class Scheduler:
         """Return the least used node on which a pod fits; None: it fits on no node."""
         return min(
             self._fitting(kind, self.nodes.values()),
-            key=lambda node: (node.used_cpu / node.cpu + node.used_memory / node.memory, node.name),
+            key=_emptiness,
             default=None,
         )
+
+    def emptiest_first(self, kind: PodGroup) -> Iterator[NodeInfo]:
+        """Yield the result of ``emptiest`` for one pod after another. The caller adds each pod to the yielded node."""
+        if kind.spread:
+            while (found := self.emptiest(kind)) is not None:
+                yield found
+            return
+        # Only the yielded nodes change, so that the others keep their order.
+        nodes = [(*_emptiness(node), node) for node in self._fitting(kind, self.nodes.values())]
+        heapify(nodes)
+        while nodes:
+            node = nodes[0][-1]
+            yield node
+            if self.fits(kind, node):
+                heapreplace(nodes, (*_emptiness(node), node))
+            else:
+                heappop(nodes)
 
     def _fitting(self, kind: PodGroup, nodes: Iterable[NodeInfo]) -> Iterator[NodeInfo]:
         """Yield nodes on which one more pod fits.
@@ -114,7 +134,8 @@ class Scheduler:
             if (
                 node.is_open
                 and kind.matches(node.labels)
-                and node.pods < MAX_PODS
+                and node.pods < node.most_pods
+                and (kind.per_node is None or node.kinds[kind] < kind.per_node)
                 and (not kind.cpu or node.used_cpu + kind.cpu <= node.cpu)
                 and (not kind.memory or node.used_memory + kind.memory <= node.memory)
             ):
@@ -133,3 +154,8 @@ class Scheduler:
             if kind.matches(node.labels):
                 counts[node.labels[key]] += node.kinds[kind]
         return counts
+
+
+def _emptiness(node: NodeInfo) -> tuple[float, str]:
+    """Return a sort key, which is smallest for the least used node."""
+    return node.used_cpu / node.cpu + node.used_memory / node.memory, node.name

@@ -7,7 +7,7 @@ remain when the cloud has no more machines in their zone.
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -121,11 +121,18 @@ class World:
         cloud = cloud or Cloud(scenario)
         self._cloud = cloud
         self._numbers = count(1)
-        self.pods = Pods(scenario, agenda, lambda: self.now) if scenario.pods else None  # None: demand is in nodes
+        self.pods = self._first_pods()  # None: demand is in nodes
         self.leaving: dict[str, tuple[Group, Machine]] = {}  # draining nodes by name, with group and machine
-        self.groups = [self._group(pool, i) for pool in scenario.pools for i in range(len(scenario.zones_of(pool)))]
-        self.groups.sort(key=lambda group: group.key)
+        self.groups = sorted(self._first_groups(), key=lambda group: group.key)
         self.of_pool = {pool.name: [g for g in self.groups if g.pool == pool.name] for pool in scenario.pools}
+
+    def _first_pods(self) -> Pods | None:
+        """Return the pods of the start."""
+        return Pods(self.scenario, self.agenda, lambda: self.now) if self.scenario.pods else None
+
+    def _first_groups(self) -> Iterable[Group]:
+        """Return the groups of the start, in any order."""
+        return [self._group(pool, i) for pool in self.scenario.pools for i in range(len(self.scenario.zones_of(pool)))]
 
     def _group(self, pool: PoolSetup, index: int) -> Group:
         """Return a group with its first nodes. Its bounds are a static share of its pool's bounds, as in Gardener."""
@@ -294,10 +301,7 @@ class World:
             bounds=group.readable_bounds,
             frozen_because=Reason.of(Rule.SAID, text="rolling out") if group.frozen else None,
             identity=Identity(kind="MachineDeployment", pool_label=group.pool, zone=group.zone),
-            template=GroupTemplate(
-                offering=Offering("simulated", "simulated", group.zone, group.pool, "on-demand"),
-                node=self._template(group),
-            ),
+            template=self._template(group),
             unreadable=Unreadable(faults=(fault,) if group.bad_bounds else ()),
             ours=WrittenByUs(
                 adopted=None if group.adopted is None else read_adopted(group.adopted),
@@ -308,12 +312,14 @@ class World:
             annotations=Annotations(pool_min=group.pool_min),
         )
 
-    def _template(self, group: Group) -> NodeTemplate | None:
+    def _template(self, group: Group) -> GroupTemplate:
+        offering = Offering("simulated", "simulated", group.zone, group.pool, "on-demand")
         size = self.scenario.pool_named(group.pool).node
         if size is None:
-            return None
+            return GroupTemplate(offering=offering)
         amounts = {"cpu": size.cpu, "memory": size.memory}
-        return NodeTemplate(capacity=amounts, allocatable=amounts, labels=self.new_node(group, "").labels)
+        labels = self.new_node(group, "").labels
+        return GroupTemplate(offering=offering, node=NodeTemplate(capacity=amounts, allocatable=amounts, labels=labels))
 
 
 def limit_at(steps: Sequence[Limit], now: int) -> int | None:
