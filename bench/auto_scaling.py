@@ -97,6 +97,10 @@ def _assumed(request: HttpRequest) -> Response:
     return Response(status=200, body=_CREDENTIALS.format(account=arn.split(":")[4], end=end).encode())
 
 
+def _no_workload(record: ClusterRecord, _remaining: object) -> Any:
+    raise AssertionError(f"{record.id} has no workload")
+
+
 @contextmanager
 def _accounts() -> Iterator[tuple[_Accounts, Callable[[ClusterRecord], Any]]]:
     """Yield accounts, and what opens a cluster for checks."""
@@ -107,7 +111,7 @@ def _accounts() -> Iterator[tuple[_Accounts, Callable[[ClusterRecord], Any]]]:
         own = {"AWS_ACCESS_KEY_ID": _OWN, "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": REGION}
         stack.enter_context(patch.dict(os.environ, {**server.environment(), **own, "AWS_ENDPOINT_URL_STS": sts.url}))
         session = open_session()
-        clusters = AutoScalingClusters(session=lambda: session, clock=accounts, writes=False)
+        clusters = AutoScalingClusters(session=lambda: session, clock=accounts, drainer=_no_workload, writes=False)
         yield accounts, lambda record: clusters.open(record, lambda: 60.0, consistent=False)
 
 
