@@ -150,9 +150,10 @@ _LEAVES = {
 _OF_AWS = {name: options for name, options in _LEAVES.items() if "--stack" in options}
 
 
-def test_five_commands_use_no_stack() -> None:
+def test_six_commands_use_no_stack() -> None:
     assert set(_LEAVES) - set(_OF_AWS) == {
         "simulate",
+        "forecast",
         "objects",
         "discover cluster-api",
         "discover gardener",
