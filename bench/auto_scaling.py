@@ -146,7 +146,7 @@ def auto_scaling_check(groups: tuple[int, ...] = (3, 30, 300), rounds: int = 9) 
 
 
 def auto_scaling_accounts(accounts: int = 1_000, groups: int = 30, minutes: int = 3) -> Rows:
-    """Check a cluster in each of many accounts once a minute, beside cluster-autoscaler on the same token bucket."""
+    """Check a cluster in each of many accounts once a minute, next to cluster-autoscaler on the same token bucket."""
     with _accounts() as (aws, opened):
         records = [_record(number, f"{100_000_000_000 + number}") for number in range(accounts)]
         for number in range(accounts):

@@ -44,7 +44,7 @@ from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.model.values import BadValueError, quote, read_count
 from evenkeel.domain.rebalancing.annotations import is_unfinished, read_adopted, read_published
 from evenkeel.domain.rebalancing.membership.discovery import discovered
-from evenkeel.domain.rebalancing.membership.quantities import read_duration, read_quantity, read_share, read_wait
+from evenkeel.domain.rebalancing.membership.quantities import read_amount, read_duration, read_share, read_wait
 from evenkeel.record import ClusterPolicy
 
 Described = Mapping[str, Any]
@@ -472,7 +472,7 @@ class _GroupReader:
     def _amount(self, key: str, value: str) -> Fraction | None:
         """Return the amount of a resource, or None where the tag is bad. Unlike options, suffixes have a case."""
         try:
-            return _read_amount(value)
+            return read_amount(value)
         except BadValueError as error:
             self._reading.note(key, quote(value), f"{error}; the tag is ignored")
             return None
@@ -504,13 +504,6 @@ _EFFECTS = {
     "NO_EXECUTE": "NoExecute",
     "PREFER_NO_SCHEDULE": "PreferNoSchedule",
 }
-
-
-def _read_amount(text: str) -> Fraction:
-    amount = read_quantity(text)
-    if amount < 0:
-        raise BadValueError("negative: write 0 or more")
-    return amount
 
 
 def _instance_of(launch: Described) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import quote as url_quote
 from evenkeel.adapters.own_annotations import Reading
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.values import BadValueError
-from evenkeel.domain.rebalancing.membership.quantities import read_quantity
+from evenkeel.domain.rebalancing.membership.quantities import read_amount
 
 Path = tuple[str, ...]
 Object = Mapping[str, Any]
@@ -189,14 +189,6 @@ def applied_by_us(item: Object, path: Path) -> list[str]:
 
 def _manages(entry: Object, path: Path) -> bool:
     return get_path(entry, ("fieldsV1", *path)) is not None
-
-
-def read_amount(value: object) -> Fraction:
-    """Return a Kubernetes quantity. Raises BadValueError, also for a negative quantity."""
-    amount = read_quantity(value)
-    if amount < 0:
-        raise BadValueError("negative: write 0 or more")
-    return amount
 
 
 def read_pieces(value: object) -> Fraction:

@@ -25,7 +25,6 @@ from evenkeel.adapters.kubernetes.objects import (
     failure_of,
     get_path,
     moment_of,
-    read_amount,
     read_pieces,
 )
 from evenkeel.adapters.kubernetes.offering_reader import by_provider_spec
@@ -34,6 +33,7 @@ from evenkeel.adapters.kubernetes.owners.openshift import ClusterAutoscaler, Mac
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import quote
+from evenkeel.domain.rebalancing.membership.quantities import read_amount
 
 _MAPI = "machine.openshift.io"
 MACHINE_API, CLUSTER_API = "MachineAPI", "ClusterAPI"

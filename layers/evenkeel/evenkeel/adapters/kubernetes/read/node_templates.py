@@ -21,7 +21,6 @@ from evenkeel.adapters.kubernetes.objects import (
     get_path,
     labels_of,
     name_of,
-    read_amount,
     read_pieces,
     read_resources,
     string_map,
@@ -34,6 +33,7 @@ from evenkeel.domain.model.offerings import Buyer, Offering
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.model.values import Fault, quote
+from evenkeel.domain.rebalancing.membership.quantities import read_amount
 from evenkeel.domain.rebalancing.membership.templates import merged, read_labels, read_taints
 
 # The prefix of annotations by which Cluster Autoscaler reads a group's node template

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from evenkeel.adapters.kubernetes.objects import read_amount
 from evenkeel.domain.model.values import BadValueError, quote
 from evenkeel.domain.model.workload import (
     DEFAULT_SCHEDULER,
@@ -31,7 +30,7 @@ from evenkeel.domain.model.workload import (
     TopologySpreadConstraint,
     Unscheduled,
 )
-from evenkeel.domain.rebalancing.membership.quantities import read_duration
+from evenkeel.domain.rebalancing.membership.quantities import read_amount, read_duration
 
 _NO_MOMENT = datetime(2000, 1, 1, tzinfo=UTC)
 _SAFE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"

@@ -73,6 +73,14 @@ def read_quantity(value: object) -> Fraction:
     return -amount if sign == "-" else amount
 
 
+def read_amount(value: object) -> Fraction:
+    """Return a Kubernetes quantity. Raises BadValueError, also for a negative quantity."""
+    amount = read_quantity(value)
+    if amount < 0:
+        raise BadValueError("negative: write 0 or more")
+    return amount
+
+
 def read_duration(value: object) -> timedelta:
     """Return a duration as Go's ``time.ParseDuration`` reads it, such as 15m or 1h30m; 0 needs no unit.
 
