@@ -103,7 +103,7 @@ class Stage:
         self.eks = ManagedNodeGroups(self.api)
         self.clock = SimulatedClock(self.api)
         self.clusters: Any = InProcess(self.api, self.eks)
-        self.store, self.queue = InMemoryStore(), FakeQueue()
+        self.store, self.queue = InMemoryStore(clock=self.clock), FakeQueue()
         self.record = register(self.store, **fields)
 
     def register(self, **fields: Any) -> None:

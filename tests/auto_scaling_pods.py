@@ -150,14 +150,14 @@ class PodStage(Stage):
     def die_at(self, at: int, how: How) -> list[str]:
         """Run, and come to harm at this call of AWS or of the API server. Return the calls."""
         self.life = life = Life(at=at, how=how)
-        self.clusters.wrap = lambda client: _Mortal(client, life)
+        self.clusters.wrap = lambda client: Mortal(client, life)
         with suppress(KilledError):
             self.run()
         self.life, self.clusters.wrap = Life(), lambda client: client
         return life.steps
 
 
-class _Mortal:
+class Mortal:
     """A client of AWS whose calls are steps of a life."""
 
     def __init__(self, client: Any, life: Life) -> None:

@@ -27,6 +27,7 @@ from evenkeel.application.fleet.ports import DuePage
 from evenkeel.application.ports import (
     CheckResult,
     CheckTimes,
+    Clock,
     Lease,
     Offerings,
     Registered,
@@ -129,7 +130,7 @@ class InMemoryStore:
     Without a clock nothing in it ever expires.
     """
 
-    def __init__(self, journal: Journal | None = None, clock: FakeClock | None = None) -> None:
+    def __init__(self, journal: Journal | None = None, clock: Clock | None = None) -> None:
         self.journal = journal or Journal()
         self.away_from: int | None = None
         self.page = 100  # decisions that one answer holds
@@ -138,6 +139,7 @@ class InMemoryStore:
         self._clock = clock
         self._items: dict[str, dict[str, Stored]] = {}
         self._leases: dict[str, Lease] = {}
+        self._unfinished: dict[str, tuple[str, ...]] = {}
         self._due: dict[str, str] = {}
         self._rests: dict[str, datetime] = {}
         self._names: set[tuple[str, str]] = set()
@@ -162,7 +164,8 @@ class InMemoryStore:
     def _remembered(self, cluster: str) -> StoredCluster:
         lease, now = self._leases.get(cluster), self._time()
         items = dict(self._items.get(cluster, {}))
-        return records.stored_cluster(cluster, items, lease.fencing_token if lease else 0, now)
+        unfinished = self._unfinished.get(cluster, ()) if lease and lease.expires <= now else ()
+        return records.stored_cluster(cluster, items, lease.fencing_token if lease else 0, now, unfinished)
 
     shards: Sequence[str] = ("0", "1")
 
@@ -338,7 +341,15 @@ class InMemoryStore:
             raise StateConflictError(_STALE)
         del self._items[cluster][expired]
 
-    def take_lease(self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime) -> Lease:
+    def take_lease(
+        self,
+        cluster: str,
+        owner: str,
+        seen_token: int,
+        now: datetime,
+        expires: datetime,
+        writes: Collection[str] = (),
+    ) -> Lease:
         self._write("LEASE")
         held = self._leases.get(cluster)
         if held is not None and held.expires > now:
@@ -346,13 +357,13 @@ class InMemoryStore:
         if (held.fencing_token if held else seen_token) != seen_token:
             raise StateConflictError(_STALE)
         lease = Lease(owner=owner, fencing_token=seen_token + 1, expires=expires)
-        self._leases[cluster] = lease
+        self._leases[cluster], self._unfinished[cluster] = lease, tuple(sorted(writes))
         return lease
 
-    def give_back_lease(self, cluster: str, lease: Lease, now: datetime) -> None:
+    def give_back_lease(self, cluster: str, lease: Lease, now: datetime, unfinished: Collection[str] = ()) -> None:
         self._asked("give_back_lease")
         if self._leases.get(cluster) == lease:
-            self._leases[cluster] = replace(lease, expires=now)
+            self._leases[cluster], self._unfinished[cluster] = replace(lease, expires=now), tuple(sorted(unfinished))
 
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
         self._write("DECISION")
@@ -479,6 +490,9 @@ class FakeCluster:
         self.journal.note(what)
         self.change(key, **fields)
         self._seen[key] = self._versions[key]
+
+    def unfinished(self, begun: Collection[str]) -> Collection[str]:
+        return ()
 
     def show_status(self, place: str, text: str) -> bool:
         self.journal.note("show status")

@@ -128,6 +128,9 @@ class Machines(FakeCluster):
                 self.set(group.key, machine.name, marked=False, marked_by_us=False)
         return True
 
+    def unfinished(self, begun: Collection[str]) -> Collection[str]:
+        return ()
+
 
 class Valley:
     """One pool of so many nodes per zone, and apps on it. Further fields are the record's."""

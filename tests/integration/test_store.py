@@ -389,6 +389,20 @@ class TestLease:
         with pytest.raises(LeaseHeldError):
             registered.take_lease("demo", "third", second.fencing_token, NOW + MINUTE, NOW + 3 * MINUTE)
 
+    def test_what_its_owner_did_not_finish_is_stored_with_it(self, kept: Kept) -> None:
+        register(kept.store)
+        now = kept.clock.now()
+        lease = kept.store.take_lease("demo", "first", 0, now, now + MINUTE, ["b", "a"])
+        assert kept.store.load("demo").unfinished == ()  # it may still finish it
+        kept.clock.at += MINUTE
+        assert kept.store.load("demo").unfinished == ("a", "b")
+        kept.store.give_back_lease("demo", lease, kept.clock.now(), ["a"])
+        assert kept.store.load("demo").unfinished == ("a",)
+        token = kept.store.load("demo").fencing_token
+        lease = kept.store.take_lease("demo", "second", token, kept.clock.now(), kept.clock.now() + MINUTE)
+        kept.store.give_back_lease("demo", lease, kept.clock.now())
+        assert kept.store.load("demo").unfinished == ()
+
     def test_one_given_back_is_free_at_once_and_a_conflict_for_a_run_that_read_before(
         self, registered: ActionStore
     ) -> None:

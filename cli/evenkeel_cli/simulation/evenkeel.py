@@ -55,6 +55,7 @@ _NO_EFFECT: Mapping[str, Any] = {
     "shoots": {},
     "shows": False,
     "show_status": False,
+    "unfinished": (),
     "publish": True,
 }
 _PLENTY = 60.0  # the remaining time of a run in seconds, which never falls
@@ -157,7 +158,15 @@ class _Table(_Port):
     def save_offering(self, offering: Offering, state: OfferingState, version: int | None) -> None:
         self.reports[offering] = state
 
-    def take_lease(self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime) -> Lease:
+    def take_lease(
+        self,
+        cluster: str,
+        owner: str,
+        seen_token: int,
+        now: datetime,
+        expires: datetime,
+        writes: Collection[str] = (),
+    ) -> Lease:
         return Lease(owner=owner, fencing_token=seen_token + 1, expires=expires)
 
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:

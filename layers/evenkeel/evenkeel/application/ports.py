@@ -3,7 +3,7 @@
 A port that only one capability needs is in ``application/<capability>/ports.py``.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -167,6 +167,9 @@ class StoredCluster:
     scale_requests: Mapping[str, ScaleRequestRecord]
     versions: Versions
     fencing_token: int  # the fencing token of the last lease
+    # Groups, by key, whose writes a run has begun and not ended. They are ended even in a paused or dry-run cluster,
+    # because a process of the group is suspended until then. Empty while another run has the lease.
+    unfinished: Sequence[str] = ()
     # The reports of all clusters. ``state.offerings`` has only the reports of other clusters.
     offerings: Offerings = field(default_factory=dict)
     expired: Sequence[str] = ()  # the expired items that `RunStore.forget` deletes, by the store's names
@@ -183,8 +186,11 @@ class StoredCluster:
         return self.control.applied_to(self.record.policy())
 
     def is_left_alone(self, now: datetime) -> bool:
-        """Return True if the cluster is paused, and Evenkeel's bounds let autoscalers order nodes in all pools."""
-        return self.control.is_paused(now) and not self.closed_pools
+        """Return True if the cluster is paused, and nothing of Evenkeel must be undone there.
+
+        Evenkeel still ends its unfinished writes, and changes bounds that keep autoscalers from ordering nodes.
+        """
+        return self.control.is_paused(now) and not self.closed_pools and not self.unfinished
 
     @property
     def closed_pools(self) -> Mapping[str, datetime]:
@@ -284,16 +290,32 @@ class Lease:
 class LeaseStore(Protocol):
     """The lease of each cluster."""
 
-    def take_lease(self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime) -> Lease:
-        """Take the lease, and return it. ``seen_token``: the fencing token that the caller has read.
+    def take_lease(
+        self,
+        cluster: str,
+        owner: str,
+        seen_token: int,
+        now: datetime,
+        expires: datetime,
+        writes: Collection[str] = (),
+    ) -> Lease:
+        """Take the lease, and return it.
+
+        Args:
+            cluster: The cluster's id.
+            owner: A name for the new owner.
+            seen_token: The fencing token that the caller has read.
+            now: The time.
+            expires: The end of the lease.
+            writes: The groups that are ``StoredCluster.unfinished`` if the lease ends without being given back.
 
         Raises:
             LeaseHeldError: Another owner has the lease.
             StateConflictError: Another owner has taken the lease since the caller read the fencing token.
         """
 
-    def give_back_lease(self, cluster: str, lease: Lease, now: datetime) -> None:
-        """End the lease now. Do nothing if another owner has already taken the lease."""
+    def give_back_lease(self, cluster: str, lease: Lease, now: datetime, unfinished: Collection[str] = ()) -> None:
+        """End the lease now, and store the unfinished writes. Do nothing if another owner has already taken it."""
 
 
 class PageStore(Protocol):

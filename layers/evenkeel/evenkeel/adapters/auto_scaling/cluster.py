@@ -25,6 +25,7 @@ from evenkeel.application.errors import (
     ClusterUnavailableError,
     ConflictError,
     DrainingError,
+    EvenkeelError,
     RejectedError,
 )
 from evenkeel.application.rebalancing.ports import MachineNode
@@ -109,6 +110,7 @@ class AutoScalingCluster:
         self._writer = GroupWriter(self._api, self._refreshing)
         self._read_at = self._api.now()
         described, self._digest = self._api.groups(tag_filters(self._policy))
+        self._described = {str(item["AutoScalingGroupName"]) for item in described}
         if self._consistent:
             described = [self._resumed(item) for item in described]
         members, skipped = self._read(described, {key.name for key in reads_machines})
@@ -144,7 +146,7 @@ class AutoScalingCluster:
         name = str(described["AutoScalingGroupName"])
         try:
             return self._api.group(name) if self._writer.resume(described, self._api.now()) else described
-        except (RejectedError, ConflictError) as error:  # the next run tries again
+        except (RejectedError, ConflictError, ClusterUnavailableError) as error:  # the next run tries again
             _log.error("unfinished write: %s", error, extra={"cluster": self._api.name, "group": name})
             return described
 
@@ -243,6 +245,21 @@ class AutoScalingCluster:
         key = patch.plan.group.key
         named = self._removals.pop(key, ()) if patch.requested is not None else ()
         self._writer.apply(self._members[key], patch, named, decision, adopted, move)
+
+    def unfinished(self, begun: Collection[str]) -> Collection[str]:
+        """Return the groups whose writes have begun and not ended. First end those of groups that were not read."""
+        unknown = set()
+        for key in map(GroupKey.read, begun):
+            if key.name not in self._described:  # it has lost the tags that select it
+                try:
+                    self._resumed(self._api.group(key.name))
+                except ConflictError:
+                    continue  # it does not exist any more
+                except EvenkeelError as error:
+                    _log.error("unfinished write: %s", error, extra={"cluster": self._api.name, "group": key.name})
+                    unknown.add(str(key))
+        ours = {str(GroupKey(AUTO_SCALING, self._policy.region, name)) for name in self._writer.unfinished}
+        return ours | unknown
 
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
         """Write tag pool-max."""

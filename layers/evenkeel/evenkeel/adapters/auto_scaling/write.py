@@ -82,6 +82,7 @@ class GroupWriter:
         self._api = api
         self._refreshing = refreshing
         self._written: dict[str, Described] = {}  # the groups as Evenkeel's last writes left them, by name
+        self.unfinished: set[str] = set()  # the names of groups whose writes have begun and not ended
         self._not_resumed = ""  # the error of a resume that was refused; empty: there was none
 
     def apply(
@@ -98,10 +99,12 @@ class GroupWriter:
         tags, first = tags_of(change.newest), dict[str, str]()
         if change.may_terminate:
             first[DECISION] = shortened(decision, change.before, _VALUE_LENGTH, unfinished=True)
+            self.unfinished.add(member.name)
         if patch.leaves:
             self._write_tags(member, first)
             self._write_numbers(member.name, change)
             self._delete_tags(member.name, {**tags, **first})
+            self.unfinished.discard(member.name)
             return
         if lacks_room(tags):
             raise RejectedError(f"{self._place(member)}: no room for Evenkeel's tags: remove tags of the group")
@@ -117,6 +120,7 @@ class GroupWriter:
         self._write_tags(member, first)
         written = self._write_numbers(member.name, change)
         self._write_tags(member, last)
+        self.unfinished.discard(member.name)
         self._written[member.name] = _with_tags(written, {**tags, **first, **last})
 
     def _announced(self, member: Member, move: str, change: _Change) -> str:
@@ -135,17 +139,18 @@ class GroupWriter:
 
     def resume(self, described: Described, now: datetime) -> bool:
         """End the unfinished write of a group, and return True; return False where there is none."""
-        decision = tags_of(described).get(DECISION)
+        decision, name = tags_of(described).get(DECISION), str(described["AutoScalingGroupName"])
         published = read_published(decision)
         if decision is None or not is_unfinished(decision):
             return False
+        self.unfinished.add(name)
         if published is not None and abs(now - published.at) < _UNFINISHED_AFTER:
             return False
-        name = str(described["AutoScalingGroupName"])
         self._resume(name)
         bounds = Bounds(described["MinSize"], described["MaxSize"])
         ended = shortened(decision, bounds, _VALUE_LENGTH, unfinished=False)
         self._send_tags(name, {DECISION: ended})
+        self.unfinished.discard(name)
         return True
 
     def _place(self, member: Member) -> str:

@@ -185,7 +185,9 @@ def record_entries(
     return meta, entry(CONTROL, control, versions, now)
 
 
-def stored_cluster(cluster: str, items: Mapping[str, Stored], fencing_token: int, now: datetime) -> StoredCluster:
+def stored_cluster(
+    cluster: str, items: Mapping[str, Stored], fencing_token: int, now: datetime, unfinished: Sequence[str] = ()
+) -> StoredCluster:
     """Return the values of a cluster's items. ``items`` has no lease and no decisions; its keys are the sort keys.
 
     An expired item has no effect, but the next write of this item needs its version.
@@ -228,6 +230,7 @@ def stored_cluster(cluster: str, items: Mapping[str, Stored], fencing_token: int
         versions=versions,
         expired=[key for key in items if key not in live and key in versions and key not in _DELETED_BY_TTL],
         fencing_token=fencing_token,
+        unfinished=unfinished,
     )
 
 

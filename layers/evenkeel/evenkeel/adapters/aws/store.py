@@ -36,7 +36,7 @@ the end of the cluster's rest. Every write of the record or the control record r
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -44,7 +44,7 @@ from typing import Any
 
 from evenkeel.adapters.aws import records
 from evenkeel.adapters.aws.records import CONTROL, HEALTH, LOOKED_AT, META, OFFERING, ROLLOUT, Entry, Stored, StoredPool
-from evenkeel.adapters.aws.table import Item, Table, key, moment, number, seconds, text, unchanged, whole
+from evenkeel.adapters.aws.table import Item, Table, key, moment, number, seconds, text, texts, unchanged, whole
 from evenkeel.adapters.codec import dump_stored
 from evenkeel.application.errors import LeaseHeldError, StateConflictError
 from evenkeel.application.fleet.ports import DuePage
@@ -143,7 +143,9 @@ class DynamoStore:
     def _remembered(self, cluster: str, items: Sequence[Item]) -> StoredCluster:
         lease = next((item for item in items if item["sk"]["S"] == _LEASE and {"fence", "ends"} & item.keys()), None)
         fencing_token = whole(lease, "fence") if lease and seconds(lease, "ends") else 0
-        return records.stored_cluster(cluster, _by_key(items), fencing_token, self._now())
+        has_ended = lease is not None and fencing_token > 0 and seconds(lease, "ends") <= self._now().timestamp()
+        unfinished = texts(lease, "writes") if lease is not None and has_ended else ()
+        return records.stored_cluster(cluster, _by_key(items), fencing_token, self._now(), unfinished)
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
         """Store the state of a pool. Raises StateConflictError if the stored state has changed."""
@@ -388,7 +390,15 @@ class DynamoStore:
 
     # ---------------------------------------------------------------- the lease
 
-    def take_lease(self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime) -> Lease:
+    def take_lease(
+        self,
+        cluster: str,
+        owner: str,
+        seen_token: int,
+        now: datetime,
+        expires: datetime,
+        writes: Collection[str] = (),
+    ) -> Lease:
         """Take the lease if it has ended and no other run took it after this run read ``seen_token``.
 
             seen          another run         now
@@ -396,7 +406,13 @@ class DynamoStore:
         -----*-----------------------[==========*=====> the other run still has the lease
         """
         fencing_token = seen_token + 1
-        lease = {"owner": {"S": owner}, "fence": number(fencing_token), "ends": number(expires.timestamp())}
+        lease: dict[str, Any] = {
+            "owner": {"S": owner},
+            "fence": number(fencing_token),
+            "ends": number(expires.timestamp()),
+        }
+        if writes:
+            lease["writes"] = {"SS": [*writes]}
         try:
             self._table.call(
                 "put_item",
@@ -411,16 +427,18 @@ class DynamoStore:
             raise
         return Lease(owner=owner, fencing_token=fencing_token, expires=expires)
 
-    def give_back_lease(self, cluster: str, lease: Lease, now: datetime) -> None:
+    def give_back_lease(self, cluster: str, lease: Lease, now: datetime, unfinished: Collection[str] = ()) -> None:
         """End the lease now, if this run still has it. The item remains, so that fencing tokens only rise."""
+        left = {":left": {"SS": [*unfinished]}} if unfinished else {}
         with suppress(StateConflictError):
             self._table.call(
                 "update_item",
                 Key=key(_pk(cluster), _LEASE),
-                UpdateExpression="SET ends = :now",
+                UpdateExpression="SET ends = :now, writes = :left" if left else "SET ends = :now REMOVE writes",
                 ConditionExpression="#owner = :owner AND fence = :fence",
                 ExpressionAttributeNames={"#owner": "owner"},
                 ExpressionAttributeValues={
+                    **left,
                     ":now": number(now.timestamp()),
                     ":owner": {"S": lease.owner},
                     ":fence": number(lease.fencing_token),

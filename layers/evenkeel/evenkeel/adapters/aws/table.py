@@ -114,6 +114,16 @@ def text(item: Item, name: str) -> str:
     raise _unreadable(item, name, "a string (S)")
 
 
+def texts(item: Item, name: str) -> tuple[str, ...]:
+    """Return the sorted values of an attribute of type SS; empty if the item has none. Raises ConfigError."""
+    if name not in item:
+        return ()
+    values = item[name].get("SS") if isinstance(item[name], Mapping) else None
+    if isinstance(values, list):
+        return tuple(sorted(map(str, values)))
+    raise _unreadable(item, name, "a set of strings (SS)")
+
+
 def whole(item: Item, name: str) -> int:
     """Return the value of an attribute of type N, as a whole number. Raises ConfigError."""
     value = seconds(item, name)

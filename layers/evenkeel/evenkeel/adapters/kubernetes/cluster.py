@@ -100,6 +100,10 @@ class KubernetesCluster:
         """Write one planned patch to the group's objects."""
         self._patcher.apply(self._objects.members[patch.plan.group.key], patch, decision, adopted, move)
 
+    def unfinished(self, begun: Collection[str]) -> Collection[str]:  # noqa: ARG002  a patch is one request
+        """Return nothing: each patch is written as a whole."""
+        return ()
+
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
         """Write annotation pool-max."""
         self._patcher.write_pool_maximum(self._objects.members[key], maximum)

@@ -78,11 +78,12 @@ def pause(call: Call, fields: PauseFields) -> Answer:
     else:
         closed = [id.name for id, state in stored.state.pools.items() if state.closed_at and is_called(id, [pool])]
         call.change_control(stored, {"paused_pools": {**control.paused_pools, pool: end}})
-    if closed or (pool is None and stored.cluster_health.outbox):
+    if closed or (pool is None and (stored.cluster_health.outbox or stored.unfinished)):
         call.request_run(PAUSED)
     effect = "nothing is read from it or written to it" if pool is None else "it is read and counted, and left alone"
     opened = f", once cluster-autoscaler can order in pool {', '.join(sorted(closed))} again" if closed else ""
-    return {"message": f"{subject} is paused {_length(end)}: {effect}{opened}"}
+    ended = ", once the write that a killed run has begun is ended" if stored.unfinished and pool is None else ""
+    return {"message": f"{subject} is paused {_length(end)}: {effect}{opened}{ended}"}
 
 
 def _longer_pause(control: ControlRecord, pool: str | None, end: datetime | None, now: datetime) -> str | None:

@@ -1,5 +1,6 @@
 """``unregister``: delete a cluster's record."""
 
+import shlex
 from collections.abc import Sequence
 from datetime import timedelta
 from math import ceil
@@ -12,6 +13,7 @@ from evenkeel.application.errors import BadRequestError, StateConflictError, Unk
 from evenkeel.application.fleet.records import digest_of
 from evenkeel.application.incidents.notify import UNREGISTERED
 from evenkeel.application.ports import StoredCluster
+from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.rebalancing.replicas.release import RELEASE_KEPT
 from evenkeel.record import ClusterRecord
 from evenkeel.validation import ConfigError
@@ -34,15 +36,17 @@ def _unregister_touches(call: Call, _fields: UnregisterFields) -> Answer | None:
     registered = call.ports.store.registered(call.cluster)
     before = {"before": digest_of(registered.record if registered else None)}
     try:
-        pools = _pools_with_our_bounds(call.load())
+        stored = call.load()
     except UnknownClusterError:
         if not _was_registered(call):
             raise
         return None
     except ConfigError:
         return {**before, "message": f"{call.cluster}: its record cannot be read"}
+    pools = _pools_with_our_bounds(stored)
+    unfinished = f"; the write of {_names(stored)} has not ended" if stored.unfinished else ""
     held = f": Evenkeel's bounds are still set in pool {', '.join(pools)}" if pools else ""
-    return {**before, "message": f"{call.cluster}{held}"}
+    return {**before, "message": f"{call.cluster}{held}{unfinished}"}
 
 
 @action(UnregisterFields, Right.ADMINISTER, touches=_unregister_touches)
@@ -63,6 +67,8 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
     except ConfigError as error:
         return _unregister_unread(call, fields, error)
     _refuse_changed(call, fields, stored.record)
+    if not fields.force:
+        _refuse_unfinished(call, stored)
     pools = _pools_with_our_bounds(stored)
     if pools and not fields.force:
         raise BadRequestError(
@@ -73,15 +79,17 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
     _request_run_afterwards(call)
     now = call.ports.clock.now()  # a new time, because the queue may have answered late, and the lease is short
     owner = f"unregister-{now.timestamp()}"
-    lease = call.ports.store.take_lease(call.cluster, owner, stored.fencing_token, now, now + _LEASE)
+    lease = call.ports.store.take_lease(call.cluster, owner, stored.fencing_token, now, now + _LEASE, stored.unfinished)
     try:
         call.ports.store.remove_record(call.cluster, stored.versions)
     finally:
-        call.ports.store.give_back_lease(call.cluster, lease, call.ports.clock.now())
+        call.ports.store.give_back_lease(call.cluster, lease, call.ports.clock.now(), stored.unfinished)
     call.request_run(UNREGISTERED)
     left = f"; bounds of ours stay in pool {', '.join(pools)}" if pools else ""
     if closed := sorted(stored.closed_pools):
         left += f"; pool {', '.join(closed)} stays closed to cluster-autoscaler: raise its max by hand"
+    if stored.unfinished:
+        left += f"; process Terminate may stay suspended in {_names(stored)}: {_commands(stored)}"
     if (place := stored.record.status_configmap) is not None:  # this function has no right to write to clusters
         namespace, _, name = place.partition("/")
         left += f"; its status stays: kubectl delete configmap --namespace {namespace} {name}"
@@ -102,6 +110,29 @@ def _unregister_unread(call: Call, fields: UnregisterFields, error: ConfigError)
         call.ports.store.remove_record(call.cluster, registered.versions)
     call.request_run(UNREGISTERED)
     return {"message": f"{call.cluster} is not registered any more; the state of its objects is unknown"}
+
+
+def _refuse_unfinished(call: Call, stored: StoredCluster) -> None:
+    """Raise BadRequestError if a killed run may have left a process of a group suspended."""
+    if stored.unfinished:
+        raise BadRequestError(
+            f"{call.cluster} is not unregistered: a run was killed while it wrote {_names(stored)}, so process Terminate "
+            "may be suspended there: try again in two minutes, by when the next run has resumed it, or use force"
+        )
+
+
+def _names(stored: StoredCluster) -> str:
+    """Return the names of the groups whose writes have not ended."""
+    return ", ".join(GroupKey.read(key).name for key in stored.unfinished)
+
+
+def _commands(stored: StoredCluster) -> str:
+    """Return the commands that end these writes. Only writes to Auto Scaling groups have several requests."""
+    command = "aws autoscaling resume-processes --scaling-processes Terminate"
+    return "; ".join(
+        f"{command} --region {key.namespace} --auto-scaling-group-name {shlex.quote(key.name)}"
+        for key in map(GroupKey.read, stored.unfinished)
+    )
 
 
 def _was_registered(call: Call) -> bool:

@@ -193,7 +193,7 @@ def is_steady(stored: StoredCluster, observation: Observation, plan: Plan) -> bo
     state = stored.state
     relief = any(pool.next_state.relief for pool in plan.pools)
     awaited = any(group.machines is not None or group.requested != group.running for group in observation.groups)
-    has_ends = state.groups or state.zones or state.scale_requests or stored.expired or stored.is_unreachable
+    has_ends = state.groups or state.zones or state.scale_requests or stored.expired or stored.unfinished
     wrong = any(not pool.mode.valid or pool.report.starved or pool.report.overcommitted for pool in plan.pools)
     control = stored.control.model_copy(update={"live": None, "rollout": ""})  # these fields do not expire
     is_free = control == _FREE and not is_affected(stored.record, state.offerings, zones_of(observation))
@@ -203,7 +203,7 @@ def is_steady(stored: StoredCluster, observation: Observation, plan: Plan) -> bo
         not stored.cluster_health.is_empty or evaluate(ClusterHealth(), plan, state.groups, timedelta(0)).incidents
     )
     # A quick check does not read pods, which may change while the node groups do not.
-    awaited = awaited or stored.record.demand_stage is not DemandStage.OFF
+    awaited = awaited or stored.is_unreachable or stored.record.demand_stage is not DemandStage.OFF
     return is_free and not (relief or awaited or has_ends or wrong or incident or plan.check_at or plan.states)
 
 

@@ -205,6 +205,12 @@ class ClusterWriter(Protocol):
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         """Send one merge patch. ``move``: the id of the move that the patch belongs to."""
 
+    def unfinished(self, begun: Collection[str]) -> Collection[str]:
+        """Return the groups, by key, whose writes have begun and not ended. Never raises an error.
+
+        ``observe`` and this method end writes of earlier runs. ``begun``: the groups that such runs may have written.
+        """
+
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
         """Write annotation ``evenkeel.dev/pool-max`` of a group."""
 

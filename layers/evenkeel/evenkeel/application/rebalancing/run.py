@@ -21,6 +21,7 @@ from evenkeel.application.rebalancing.write import FixOutcomes, Writer, marked_a
 from evenkeel.domain.fleet.event_source import after_check
 from evenkeel.domain.incidents.health import evaluate, with_pending_changes
 from evenkeel.domain.model.convergence import ConvergenceState
+from evenkeel.domain.model.flavours import WRITTEN_IN_STEPS
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.outcomes import Outcome, Result
@@ -85,8 +86,8 @@ class Run:
         try:
             live_pools = [pool for pool in self.plan.pools if not self._is_dry(pool)]
             marked = {pool.id: groups for pool in live_pools if (groups := marked_and_staying(pool, self.run_state))}
-            if marked or any(pool.changes or pool.relief for pool in live_pools):
-                self._take_lease()
+            if self.stored.unfinished or marked or any(pool.changes or pool.relief for pool in live_pools):
+                self._take_lease(live_pools)
             for pool in self.plan.pools:
                 self._open_journal(pool)
             if self.lease is not None:
@@ -163,7 +164,9 @@ class Run:
 
     # Lease
 
-    def _take_lease(self) -> None:
+    def _take_lease(self, pools: Sequence[PoolPlan] = ()) -> None:
+        keys = [group.group.key for pool in pools for group in pool.changes]
+        writes = {*self.stored.unfinished, *(str(key) for key in keys if key.flavour in WRITTEN_IN_STEPS)}
         now = self.ports.clock.now()
         self.lease = self.ports.store.take_lease(
             self.summary.cluster,
@@ -171,11 +174,13 @@ class Run:
             self.stored.fencing_token,
             now,
             now + timedelta(seconds=max(1.0, self.remaining())),
+            sorted(writes),
         )
 
     def _give_back_lease(self) -> None:
         if self.lease is not None:
-            self.ports.store.give_back_lease(self.summary.cluster, self.lease, self.ports.clock.now())
+            unfinished = sorted(self.api.unfinished(self.stored.unfinished))
+            self.ports.store.give_back_lease(self.summary.cluster, self.lease, self.ports.clock.now(), unfinished)
 
     def _is_late(self) -> bool:
         expired = self.lease is None or self.ports.clock.now() >= self.lease.expires

@@ -10,5 +10,7 @@ BOUNDS_KEPT = {AUTO_SCALING: timedelta(minutes=1)}
 # Since 1.24, Cluster Autoscaler itself gives up launches that these APIs refuse, at its first refresh afterwards
 # (auto_scaling_groups.go). Evenkeel gives them up only where the autoscaler has not done so within this time.
 GIVEN_UP_WITHIN = {AUTO_SCALING: timedelta(minutes=2)}
+# A write to these APIs is several requests. Until the last one, a process of the group is suspended.
+WRITTEN_IN_STEPS = frozenset({AUTO_SCALING})
 # Gardener removes autoscaling options that another controller writes to a MachineDeployment.
 REMOVES_OPTIONS = frozenset({"gardener"})

@@ -1,0 +1,167 @@
+"""A write to an Auto Scaling group that a run has begun is ended, whatever an operator does before the next run."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+
+import pytest
+
+from evenkeel.adapters.own_annotations import DECISION
+from evenkeel.application.errors import StateUnavailableError
+from evenkeel.domain.model.groups import GroupKey
+from evenkeel.record import ControlRecord
+from sandbox.auto_scaling.calls import AwsError
+from tests.auto_scaling_groups import REGION, ZONES, Stage
+from tests.auto_scaling_pods import Mortal
+from tests.crashing import How, KilledError, Life
+from tests.crashing import Mortal as MortalPort
+from tests.fakes import plenty
+from tests.house import House
+from tests.timed import worker
+
+
+def outage() -> tuple[Stage, list[str]]:
+    """Three zones with two nodes each; two more are requested in a zone that refuses them."""
+    stage = Stage(autoscaler="none", dry_run=False)
+    names = stage.pool()
+    stage.settle()
+    stage.refuse(ZONES[1])
+    stage.api.set_desired_capacity(AutoScalingGroupName=names[1], DesiredCapacity=4)
+    stage.minutes(3)
+    return stage, names
+
+
+def killed(at: int, how: How) -> tuple[Stage, House, Life]:
+    """Kill a run at one call of AWS. From then on, the dead run reaches neither AWS nor the table."""
+    stage, _ = outage()
+    life = Life(at=at, how=how)
+    stage.clusters.wrap = lambda client: Mortal(client, life)
+    table = MortalPort(stage.store, life, "table", StateUnavailableError, only=("give_back_lease",))
+    with suppress(KilledError):
+        worker(table, stage.clusters, stage.clock, stage.queue)("demo", "a test", plenty)
+    stage.clusters.wrap = lambda client: client
+    return stage, House(store=stage.store, clock=stage.clock, clusters=stage.clusters), life  # type: ignore[arg-type]
+
+
+def suspended(stage: Stage) -> list[str]:
+    return [name for name, group in stage.api.groups.by_name.items() if group.suspended]
+
+
+def crashes() -> Iterator[tuple[Stage, House, str]]:
+    """Each way to kill a run so that it leaves a process suspended."""
+    _, _, life = killed(-1, How.BEFORE)
+    for how in (How.BEFORE, How.AFTER):
+        for at in range(len(life.steps)):
+            stage, stack, _ = killed(at, how)
+            if suspended(stage):
+                yield stage, stack, f"{life.steps[at]}, {at}, {how}"
+
+
+def check(stage: Stage, stack: House, minutes: int) -> None:
+    """Check each minute as the schedule does; only what a check requests is run."""
+    for _ in range(minutes):
+        stage.minutes(1)
+        stack.look(["demo"], plenty)
+        stack.carry_out()
+
+
+def pause(_stage: Stage, stack: House) -> None:
+    assert stack.ask("pause")["ok"]
+    stack.queue.requests.clear()  # also if the request for a run is lost
+
+
+def pause_pool(_stage: Stage, stack: House) -> None:
+    assert stack.ask("pause", pool="workers")["ok"]
+    stack.queue.requests.clear()
+
+
+def dry_run(stage: Stage, _stack: House) -> None:
+    stage.register(dry_run=True)
+
+
+def pool_dry_run(stage: Stage, _stack: House) -> None:
+    stage.register(pools=[{"name": "workers", "dry_run": True}])
+
+
+def untag(stage: Stage, stack: House) -> None:
+    """Remove every tag by which the record selects groups."""
+    for group in stage.api.groups.by_name.values():
+        for key in ("evenkeel.dev/pool", "evenkeel.dev/adopted-bounds"):
+            group.tags.pop(key, None)
+    stage.register(discovery=["asg:tag=team"])
+    pause(stage, stack)
+
+
+@pytest.mark.parametrize("change", [pause, pause_pool, dry_run, pool_dry_run, untag])
+def test_it_is_ended_whatever_an_operator_does_next(change: Callable[[Stage, House], None]) -> None:
+    count = 0
+    for stage, stack, place in crashes():
+        (left,) = suspended(stage)
+        change(stage, stack)
+        bounds = stage.numbers(left)[::3]
+        check(stage, stack, 3)
+        assert suspended(stage) == [], place
+        assert '"unfinished"' not in stage.tags(left)[DECISION], place
+        assert stage.numbers(left)[::3] == bounds, place
+        assert stage.store.load("demo").unfinished == (), place
+        count += 1
+    assert count > 4
+
+
+def test_a_paused_cluster_is_left_alone_once_it_is_ended() -> None:
+    stage, stack, _ = next(crashes())
+    pause(stage, stack)
+    check(stage, stack, 3)
+    calls = len(stage.api.calls)
+    check(stage, stack, 3)
+    assert len(stage.api.calls) == calls
+    assert stack.queue.requests == {}
+
+
+def test_it_is_tried_each_minute_until_aws_resumes_the_process() -> None:
+    stage, stack, _ = next(crashes())
+    pause(stage, stack)
+    stage.api.before = partial(_refuse, "ResumeProcesses")
+    check(stage, stack, 4)
+    assert suspended(stage)
+    stage.api.before = lambda _name, _request: None
+    check(stage, stack, 1)
+    assert suspended(stage) == []
+
+
+def _refuse(refused: str, name: str, _request: object) -> None:
+    if name == refused:
+        raise AwsError("Throttling", "Rate exceeded")
+
+
+def test_a_cluster_is_not_unregistered_before_it_is_ended() -> None:
+    stage, stack, _ = next(crashes())
+    (left,) = suspended(stage)
+    stage.minutes(2)
+    message = stack.refused("unregister")
+    assert "a run was killed while it wrote" in message
+    assert left in message
+    check(stage, stack, 1)
+    assert "Evenkeel's bounds are still set" in stack.refused("unregister")
+
+
+def test_a_forced_unregister_names_the_groups_and_a_new_record_ends_the_write() -> None:
+    stage, stack, _ = next(crashes())
+    (left,) = suspended(stage)
+    stage.minutes(2)
+    command = "aws autoscaling resume-processes --scaling-processes Terminate"
+    message = stack.ask("unregister", force=True)["message"]
+    assert f"{command} --region {REGION} --auto-scaling-group-name {left}" in message
+    stage.store.save_record(stage.record, ControlRecord(), None)
+    assert str(GroupKey("auto-scaling", REGION, left)) in stage.store.load("demo").unfinished
+    check(stage, stack, 2)
+    assert suspended(stage) == []
+
+
+def test_a_group_that_was_deleted_meanwhile_ends_the_write_too() -> None:
+    stage, stack, _ = next(crashes())
+    (left,) = suspended(stage)
+    pause(stage, stack)
+    del stage.api.groups.by_name[left]
+    check(stage, stack, 2)
+    assert stage.store.load("demo").unfinished == ()
