@@ -89,9 +89,9 @@ class ScaleRequestRecord(Strict):
     by: str = Field(default="", max_length=2048)  # the unverified caller, or an event's account and source
     done: bool = False
     result: str = ""
-    # The number of nodes that later runs must add. None: max_step has not divided the request.
+    # The number of nodes that later runs must add or remove. None: the request is not divided among runs.
     left: int | None = Field(default=None, ge=0, le=LARGEST_COUNT, strict=True)
-    stepped_at: Moment | None = None  # when a run last added a part of the nodes
+    stepped_at: Moment | None = None  # when a run last added or removed a part of the nodes
     # Id of a request to remove nodes -> number of nodes by which it has reduced this request.
     less: dict[str, int] = Field(default_factory=dict)
     unfound_since: Moment | None = None  # when a check first found no node group for the request
@@ -106,8 +106,8 @@ class ScaleRequestRecord(Strict):
 
     @property
     def added(self) -> int:
-        """Return the number of nodes that runs have added so far; 0 if max_step has not divided the request."""
-        return 0 if self.left is None else self.nodes - self.left - sum(self.less.values())
+        """Return the number of nodes that runs have added or removed so far; 0 if the request is not divided."""
+        return 0 if self.left is None else abs(self.nodes) - self.left - sum(self.less.values())
 
     def asks_the_same(self, other: "ScaleRequestRecord") -> bool:
         """Return True if both records describe one request. Their times and progress are not compared."""
@@ -118,7 +118,7 @@ class ScaleRequestRecord(Strict):
         """Return the domain's request."""
         return ScaleRequest(
             id=self.id,
-            nodes=self.nodes if self.left is None else self.left,
+            nodes=self.nodes if self.left is None else self.left if self.nodes > 0 else -self.left,
             at=self.stepped_at or self.at,
             is_rest=self.left is not None,
             less=self.less,

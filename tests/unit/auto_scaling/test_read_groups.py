@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from evenkeel.adapters.auto_scaling.read import is_move_done, read_groups
+from evenkeel.adapters.auto_scaling.read import read_groups, read_move
 from evenkeel.domain.model.failures import FailureClass, class_of
 from evenkeel.domain.model.groups import Bounds, NodeGroup
 from evenkeel.domain.model.offerings import Bought
@@ -389,15 +389,16 @@ class TestTags:
 
 
 @pytest.mark.parametrize(
-    ("text", "desired", "done"),
+    ("text", "desired", "fields"),
     [
-        ("MOVE", 2, True),
-        ("MOVE 2", 2, False),
-        ("MOVE 2", 3, True),
-        ("MOVE i-1", 2, False),
-        ("MOVE i-1,i-2", 2, False),
-        ("MOVE i-7", 2, True),
+        ("MOVE", 2, {"move": "MOVE"}),
+        ("MOVE 2", 2, {}),
+        ("MOVE 2", 3, {"move": "MOVE"}),
+        ("MOVE i-1", 2, {"move_begun": ("MOVE", 0)}),
+        ("MOVE i-1,i-2", 2, {"move_begun": ("MOVE", 0)}),
+        ("MOVE i-1,i-7", 2, {"move_begun": ("MOVE", 1)}),
+        ("MOVE i-7", 2, {"move": "MOVE"}),
     ],
 )
-def test_a_move_is_done_when_what_it_announces_has_changed(text: str, desired: int, done: bool) -> None:
-    assert is_move_done(text, described(DesiredCapacity=desired)) is done
+def test_a_move_is_done_when_what_it_announces_has_changed(text: str, desired: int, fields: dict[str, object]) -> None:
+    assert read_move(text, described(DesiredCapacity=desired)) == fields

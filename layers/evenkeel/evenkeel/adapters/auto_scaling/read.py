@@ -169,21 +169,19 @@ def is_suspended(described: Described, process: str) -> bool:
     return process in _suspended(described)
 
 
-def is_move_done(text: str, described: Described) -> bool:
-    """Return True if the change of replicas that a move tag announces is done.
+def read_move(text: str, described: Described) -> dict[str, Any]:
+    """Return the fields of ``WrittenByUs`` for a move tag: ``move`` if the change of replicas is done.
 
     The tag is ``<id>``, ``<id> <desired before>`` or ``<id> <ids of instances>``. It is written before the change, and
     without its second part after the change.
     """
-    _, _, announced = text.partition(" ")
-    if not announced:
-        return True
+    id, _, announced = text.partition(" ")
     if announced.startswith("i-"):
-        ids = {
-            instance.get("InstanceId") for instance in described.get("Instances") or () if not is_terminating(instance)
-        }
-        return ids.isdisjoint(announced.split(","))
-    return announced != str(described.get("DesiredCapacity"))
+        named = announced.split(",")
+        stay = {each.get("InstanceId") for each in described.get("Instances") or () if not is_terminating(each)}
+        left = len(stay.intersection(named))
+        return {"move_begun": (id, len(named) - left)} if left else {"move": id}
+    return {"move": id} if announced != str(described.get("DesiredCapacity")) else {}
 
 
 def _counts(instance: Described) -> bool:
@@ -311,7 +309,7 @@ class _GroupReader:
             adopted=adopted[0] if adopted else None,
             has_adopted=adopted is not None,
             published=read_published(tags.get(DECISION)),
-            move=move.partition(" ")[0] if move and is_move_done(move, self._item) else None,
+            **(read_move(move, self._item) if move else {}),
         )
 
     def _options(self) -> AutoscalerOptions:

@@ -116,8 +116,9 @@ def _refuse_unfinished(call: Call, stored: StoredCluster) -> None:
     """Raise BadRequestError if a killed run may have left a process of a group suspended."""
     if stored.unfinished:
         raise BadRequestError(
-            f"{call.cluster} is not unregistered: a run was killed while it wrote {_names(stored)}, so process Terminate "
-            "may be suspended there: try again in two minutes, by when the next run has resumed it, or use force"
+            f"{call.cluster} is not unregistered: a run was killed while it wrote {_names(stored)}, so process "
+            "Terminate may be suspended there: try again in two minutes, by when the next run has resumed it, or use "
+            "force"
         )
 
 

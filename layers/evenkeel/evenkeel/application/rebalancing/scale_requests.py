@@ -69,7 +69,7 @@ class ScaleRequests:
 
         The number is absolute, so it does no harm to store it twice.
         """
-        before = request.nodes if request.left is None else request.left
+        before = abs(request.nodes) if request.left is None else request.left
         if left != before:
             self.run_state.save_scale_request(request.model_copy(update={"left": left, "stepped_at": self.now}))
 
@@ -81,7 +81,8 @@ class ScaleRequests:
             self.run_state.save_scale_request(request.model_copy(update={"unfound_since": unfound_since}))
         if not refusal.waits:
             reason = problem_text(refusal.problem)
-            added = "" if request.left is None else f"{counted(request.added)} added, the rest is "
+            verb = "added" if request.nodes > 0 else "removed"
+            added = "" if request.left is None else f"{counted(request.added)} {verb}, the rest is "
             self.run_state.end_scale_request(request, f"{added}refused: {reason}")
             _log.error("refused: %s", reason, extra={"cluster": self._cluster})
 

@@ -315,6 +315,9 @@ class WrittenByUs:
     has_adopted: bool = False  # True: that annotation is set
     published: PublishedBounds | None = None  # None: Evenkeel has written no bounds, or the annotation is unreadable
     move: str | None = None  # annotation evenkeel.dev/move: the id of the last move that changed this group
+    # Where one move is several requests: the id of a move whose requests have not all been sent, and the replicas that
+    # the group has lost until then. None: there is no such move.
+    move_begun: tuple[str, int] | None = None
     pinned: bool = False  # True: Evenkeel has made the owner of the bounds keep the replicas fixed at max
 
 

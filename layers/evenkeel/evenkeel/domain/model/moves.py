@@ -26,15 +26,21 @@ class Move:
     steps: Mapping[str, int] = field(default_factory=dict)  # group's key -> replicas that it gains (negative: loses)
     request: str = ""  # the id of the scale request; empty: this is a move between zones
     only: frozenset[str] = frozenset()  # keys or names of the groups that the request allows; empty: all groups
-    later: int = 0  # the number of further nodes of the request, which later runs add
+    later: int = 0  # the number of further nodes of the request, which later runs add or remove
 
     def still_unplaced(self, groups: Iterable[NodeGroup]) -> int:
         """Return the number of unplaced replicas, as the annotations of the groups show it.
 
         For a request, this is the number of nodes still to add, or (negative) still to remove.
         """
-        steps_done = sum(self.steps.get(str(group.key), 0) for group in groups if group.ours.move == self.id)
+        steps_done = sum(self._done(group) for group in groups)
         return max(0, self.unplaced - steps_done) if self.unplaced >= 0 else min(0, self.unplaced - steps_done)
+
+    def _done(self, group: NodeGroup) -> int:
+        if group.ours.move == self.id:
+            return self.steps.get(str(group.key), 0)
+        id, lost = group.ours.move_begun or ("", 0)
+        return -lost if id == self.id else 0
 
 
 # How long a request is valid. A requester that still needs the nodes after this time must request them again.
@@ -54,9 +60,11 @@ class ScaleRequest:
     id: str
     nodes: int
     at: datetime  # when the request was made, or when a run last added some of its nodes
-    is_rest: bool = False  # True: max_step divides the request among runs; ``nodes`` are the nodes not added yet
+    # True: the request is divided among runs, and ``nodes`` is what is left. max_step divides requests to add nodes,
+    # and MOST_REMOVED requests to remove nodes.
+    is_rest: bool = False
     # After an interrupted run: ``later`` of the request's move, which is the number of further nodes that later runs
-    # add. Otherwise 0.
+    # add or remove. Otherwise 0.
     later: int = 0
     # Id of a request to remove nodes -> number of nodes of this request that the other request has cancelled.
     less: Mapping[str, int] = field(default_factory=dict)

@@ -42,8 +42,12 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
     move = Move(id=id, unplaced=pool.replicas.unplaced_before, steps=pool.moves)
     request = pool.request.current
     if request is not None:
-        later = 0 if request.is_of_plan or request.nodes < 0 else pool.request.missing + pool.request.later
-        begun = request.nodes + request.later - later
+        if request.nodes < 0:
+            later = pool.request.later
+            begun = request.nodes - request.later + later
+        else:
+            later = 0 if request.is_of_plan else pool.request.missing + pool.request.later
+            begun = request.nodes + request.later - later
         move = replace(move, unplaced=begun, request=request.id, only=request.only, later=later)
     grows = request is not None and any(step > 0 for step in pool.moves.values())
     orders = state.orders

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from evenkeel.domain.model.demand import KeptNodes
 from evenkeel.domain.model.drafts import Draft, PoolDraft
+from evenkeel.domain.model.flavours import MOST_REMOVED
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.plans import Removal
@@ -129,10 +130,13 @@ def _obstacle(draft: Draft, request: ScaleRequest) -> Reason | None:
 def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
     """Remove the nodes from the largest groups, not below a min or PoolMinimum. Return how many nodes must remain.
 
+    This number excludes the nodes that MOST_REMOVED leaves to later runs.
+
     Fenced groups are last, because they could not get a node back. A preserved machine without a node cannot be given
     back, and does not count for a minimum. A node remains if its pods fit on no other node.
     """
     unmet = -request.nodes
+    pool.request.later = request.later
     if pool.request.pods_unread:
         return unmet
     pool.release.asks_waiting = pool.request.kept is None
@@ -149,7 +153,11 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
             )
             for draft in givers
         ]
-        for draft, less in zip(givers, water_fill(buckets, allowed), strict=True):
+        for draft, share in zip(givers, water_fill(buckets, allowed), strict=True):
+            less = min(share, MOST_REMOVED.get(draft.group.key.flavour, share))
+            pool.request.later += share - less
+            allowed -= share - less
+            unmet -= share - less
             if less:
                 draft.requested -= less
                 draft.journal_delta -= less
