@@ -425,7 +425,6 @@ class StackFields(Strict):
 # Fields that only a machine API of Kubernetes gives a meaning, each with what an Auto Scaling group has instead.
 _OF_KUBERNETES = {
     "namespaces": "Auto Scaling groups have no namespace: select groups by discovery",
-    "autoscaler_status": "this ConfigMap is not read for Auto Scaling groups",
     "suspect_provision_time": "this option is not written to Auto Scaling groups",
     "status_configmap": "no ConfigMap is written for Auto Scaling groups",
     "write_topology": "Auto Scaling groups have no topology",
@@ -603,6 +602,8 @@ class ClusterRecord(ClusterPolicy):
             same = '{"access": {"kind": "eks", "name": "NAME", "region": "REGION"}} for a cluster of EKS'
             same = same if is_of_aws else '{"access": {"kind": "same"}} where the same API has them'
             raise ValueError(f"demand is {stage.value}: say where its pods are, {same}")
+        if value is None and is_of_aws and info.data.get("autoscaler_status"):
+            raise ValueError("autoscaler_status is set: say where that ConfigMap is, in workload.access")
         if value is not None and is_of_aws and isinstance(value.access, SameAccess | SecretAccess):
             raise ValueError(
                 f"access.kind is {value.access.kind}, and Auto Scaling groups are in no API server: "

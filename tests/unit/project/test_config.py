@@ -161,7 +161,7 @@ def test_access_to_auto_scaling_groups_names_their_flavour_and_region() -> None:
         ({"namespaces": ["prod"]}, "namespaces is \"['prod']\": Auto Scaling groups have no namespace"),
         ({"discovery": ["mcm:k8s.io/cluster-autoscaler/blue"]}, "discovery is "),
         ({"discovery": ["asg:tag="]}, "discovery.0 is 'asg:tag=': write asg:tag=key,key=value"),
-        ({"autoscaler_status": "kube-system"}, "autoscaler_status is 'kube-system': this ConfigMap is not read"),
+        ({"autoscaler_status": "kube-system"}, "workload is missing: autoscaler_status is set: say where"),
         ({"status_configmap": "evenkeel/status"}, "status_configmap is 'evenkeel/status': no ConfigMap is written"),
         ({"suspect_provision_time": 180}, "suspect_provision_time is '180': this option is not written"),
         ({"write_topology": True}, "write_topology is 'True': Auto Scaling groups have no topology: leave it out"),

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi, Filters
+from evenkeel.adapters.auto_scaling.autoscaler_status import with_autoscaler_bounds
 from evenkeel.adapters.auto_scaling.read import (
     Described,
     Member,
@@ -47,13 +48,19 @@ _log = logging.getLogger("evenkeel.auto_scaling")
 
 
 class Drainer(Protocol):
-    """Drains nodes of the workload cluster (``adapters.kubernetes.write.drainer``)."""
+    """Drains nodes of the workload cluster (``adapters.kubernetes.write.drainer``), and reads its autoscaler's status.
+
+    All methods raise AccessError, ClusterUnavailableError.
+    """
 
     def drain(self, instances: Collection[str], read_at: datetime, now: datetime) -> None:
         """Return if no pod is left on the nodes of these instances, and none can come. Raises DrainingError."""
 
     def release(self, instances: Collection[str]) -> None:
         """Uncordon the nodes of these instances that Evenkeel has cordoned."""
+
+    def autoscaler_status(self, namespace: str) -> tuple[str, datetime | None]:
+        """Return the text of ConfigMap ``cluster-autoscaler-status``, and when the autoscaler has written it."""
 
 
 def tag_filters(policy: ClusterPolicy) -> Filters:
@@ -92,7 +99,7 @@ class AutoScalingCluster:
             policy: The record.
             refreshing: The groups with an instance refresh that writes have found.
             consistent: False for a check.
-            drainer: Opens the workload cluster, to drain nodes; None: the record names none. Raises AccessError.
+            drainer: Opens the workload cluster; None: the record names none. Raises AccessError.
         """
         self._api = api
         self._policy = policy
@@ -116,6 +123,8 @@ class AutoScalingCluster:
         members, skipped = self._read(described, {key.name for key in reads_machines})
         if buyer is not None:
             members = [_offered(member, buyer, reads_machines) for member in members]
+        if self._policy.autoscaler_status is not None and self._drainer is not None:
+            members = with_autoscaler_bounds(members, *self._autoscaler_status(self._policy.autoscaler_status))
         self._members = {member.group.key: member for member in members}
         return Observation(groups=tuple(member.group for member in members), skipped=tuple(skipped))
 
@@ -149,6 +158,14 @@ class AutoScalingCluster:
         except (RejectedError, ConflictError, ClusterUnavailableError) as error:  # the next run tries again
             _log.error("unfinished write: %s", error, extra={"cluster": self._api.name, "group": name})
             return described
+
+    def _autoscaler_status(self, namespace: str) -> tuple[str, datetime | None]:
+        """Return the status, empty where it is unreadable: then it is unknown which bounds the autoscaler uses."""
+        try:
+            return ("", None) if self._drainer is None else self._drainer().autoscaler_status(namespace)
+        except (AccessError, ClusterUnavailableError) as error:
+            _log.warning("cluster-autoscaler-status not read: %s", error, extra={"cluster": self._api.name})
+            return "", None
 
     def seen(self) -> Mapping[str, str]:
         """Return the digest of the groups."""

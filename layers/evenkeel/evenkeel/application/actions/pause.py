@@ -101,7 +101,7 @@ def _length(end: datetime | None) -> str:
 def _resume_touches(call: Call, fields: ResumeFields) -> str | None:
     stored = call.load()
     held = call.still_held(stored.control).removeprefix("; ")
-    contested = sum(group.contested_since is not None for group in stored.state.groups.values())
+    contested = sum(bool(group.contested_since or group.unread_bounds) for group in stored.state.groups.values())
     held = "; ".join(filter(None, (held, f"contested groups: {contested}" if contested else "")))
     if not held:
         return None
@@ -125,7 +125,7 @@ def resume(call: Call, fields: ResumeFields) -> Answer:
     stored = _load(call, pool)
     control = call.change_control(stored, _resumed(call, stored.control, fields))
     for key, group in stored.state.groups.items() if pool is None else ():
-        if group.contested_since is not None or group.bounds_applied_by or group.replicas_applied_by:
+        if group != group.uncontested():
             call.ports.store.save_group(call.cluster, key, group.uncontested(), stored.versions)
     call.request_run("resumed")
     dry = "" if control.is_paused(call.now) else call.in_dry_run(stored.record, control)

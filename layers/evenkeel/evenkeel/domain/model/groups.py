@@ -302,6 +302,9 @@ class GroupStatus:
     never_ready: Mapping[str, datetime] = field(default_factory=dict)
     preserved_failed: int = 0  # the number of failed machines that Gardener preserves, from the scalable's status
     autoscaler_failure: MachineFailure | None = None  # the group's failure in ConfigMap cluster-autoscaler-status
+    # The bounds that the autoscaler of Auto Scaling groups uses, and when it has written so. None: unknown.
+    autoscaler_bounds: Bounds | None = None
+    autoscaler_at: datetime | None = None
     rolling: Rolling | None = None
 
 

@@ -224,6 +224,7 @@ class Rule(StrEnum):
     NODE_GROUP_BUSY = "node-group-busy", Topic.STATE
     MANAGED_BY_OPERATOR = "managed-by-operator", Topic.STATE
     PROCESSES_SUSPENDED = "processes-suspended", Topic.STATE
+    AUTOSCALER_USES_FLAGS = "autoscaler-uses-flags", Topic.STATE
     NO_ROOM_FOR_TAGS = "no-room-for-tags", Topic.STATE
     TOPOLOGY_ENTRY_MISSING = "topology-entry-missing", Topic.STATE
     TOPOLOGY_SETS_REPLICAS = "topology-sets-replicas", Topic.STATE

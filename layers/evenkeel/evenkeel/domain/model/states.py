@@ -63,6 +63,8 @@ class ContestHistory:
     # managers from the objects. Checks use the stored ones.
     bounds_applied_by: str = ""
     replicas_applied_by: str = ""
+    # The bounds that Cluster Autoscaler uses in place of the group's, which it ignores. None: it reads the group's.
+    unread_bounds: Bounds | None = None
     write_refused_at: datetime | None = None  # when the API last refused a write
     write_refused: str = ""  # the message with which the API refused that write
 
@@ -93,7 +95,7 @@ class GroupState(FailureHistory, ArrivalHistory, ContestHistory, Throttle):
         return bool(self.bounds_applied_by) or (self.contested_since is not None and not self.contested_replicas)
 
     def uncontested(self) -> "GroupState":
-        """Return the state without reverts, so that Evenkeel writes the group again."""
+        """Return the state without reverts and unread bounds, so that Evenkeel writes the group again."""
         return replace(
             self,
             contested_since=None,
@@ -102,6 +104,7 @@ class GroupState(FailureHistory, ArrivalHistory, ContestHistory, Throttle):
             reverts=(),
             bounds_applied_by="",
             replicas_applied_by="",
+            unread_bounds=None,
         )
 
     @property

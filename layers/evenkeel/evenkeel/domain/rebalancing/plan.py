@@ -13,7 +13,7 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.rebalancing.bounds.exact_fences import with_exact_fences
-from evenkeel.domain.rebalancing.bounds.owners import with_write_consent, without_foreign
+from evenkeel.domain.rebalancing.bounds.owners import with_write_consent, without_foreign, without_unread
 from evenkeel.domain.rebalancing.capability import Capability, Extension, Inputs, Planned, PoolInput
 from evenkeel.domain.rebalancing.health.never_ready import with_never_ready
 from evenkeel.domain.rebalancing.health.observed import changed_states
@@ -28,7 +28,7 @@ from evenkeel.domain.rebalancing.restore import is_restored, with_left_groups
 
 def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     """Return the plan of a check with these capabilities."""
-    observation = with_write_consent(check.observation, check.policy)
+    observation = without_unread(with_write_consent(check.observation, check.policy), check.state)
     check = check._replace(observation=observation)
     stored, policy, now = check.state, check.policy, check.now
     pools, left_out = find_pools(observation.groups, policy, stored.pools)

@@ -130,6 +130,12 @@ class KubernetesWorkload:
             times.append(get_path(status, ("metadata", "annotations", _LAST_UPDATED)))
         return max((moment for text in times if (moment := _moment(text)) is not None), default=None)
 
+    def autoscaler_status(self, namespace: str) -> tuple[str, datetime | None]:
+        """Return the text of cluster-autoscaler's status, and when it was written; empty and None: there is none."""
+        status = self.api.get(f"/api/v1/namespaces/{namespace}/configmaps/cluster-autoscaler-status", self._remaining)
+        text = get_path(status, ("data", "status"))
+        return str(text or ""), _moment(get_path(status, ("metadata", "annotations", _LAST_UPDATED)))
+
     def pods_on(self, node: str) -> Sequence[tuple[Pod, str]]:
         """Return the pods of a node that have not ended, each with its uid."""
         fields = f"spec.nodeName={node},{_LIVE}"

@@ -104,6 +104,10 @@ class NodeDrainer:
         if waits:
             raise DrainingError(f"{waits[0]}{f', and {len(waits) - 1} more' if len(waits) > 1 else ''}")
 
+    def autoscaler_status(self, namespace: str) -> tuple[str, datetime | None]:
+        """Return the text of ConfigMap ``cluster-autoscaler-status``, and when the autoscaler has written it."""
+        return self._workload.autoscaler_status(namespace)
+
     def release(self, instances: Collection[str]) -> None:
         """Uncordon the nodes of these instances that Evenkeel has cordoned. Raises as ``drain`` does."""
         for _, node in self._nodes(instances):

@@ -1,14 +1,14 @@
-"""Groups that Evenkeel must not write, because the record lacks a consent, or another writer sets replicas."""
+"""Groups that Evenkeel must not write: without consent, with another writer of replicas, or with unread bounds."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from evenkeel.domain.model.groups import NodeGroup, PoolId
+from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.states import PoolState
+from evenkeel.domain.model.states import ClusterState, PoolState
 
 
 def with_write_consent(observation: Observation, policy: Policy) -> Observation:
@@ -17,6 +17,26 @@ def with_write_consent(observation: Observation, policy: Policy) -> Observation:
         return observation
     groups = tuple([_held(group) for group in observation.groups])
     return observation if groups == observation.groups else replace(observation, groups=groups)
+
+
+def without_unread(observation: Observation, state: ClusterState) -> Observation:
+    """Return the observation. A group whose bounds the autoscaler ignores gets its own bounds back, and is frozen.
+
+    Evenkeel's bounds would not stop the autoscaler, but AWS would refuse the nodes that it orders beyond them.
+    """
+    unread = {key: bounds for key, one in state.groups.items() if (bounds := one.unread_bounds) is not None}
+    if not unread:
+        return observation
+    groups = tuple(
+        [_given_up(group, unread[group.key]) if group.key in unread else group for group in observation.groups]
+    )
+    return replace(observation, groups=groups)
+
+
+def _given_up(group: NodeGroup, used: Bounds) -> NodeGroup:
+    if group.has_ours_with_bounds:
+        return replace(group, owner=replace(group.owner, bounds_held=True, allowed_replicas=group.bounds))
+    return group.frozen(Reason.of(Rule.AUTOSCALER_USES_FLAGS, min=used.min, max=used.max))
 
 
 def _held(group: NodeGroup) -> NodeGroup:

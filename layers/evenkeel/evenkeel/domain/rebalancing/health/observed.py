@@ -45,7 +45,7 @@ def changed_states(pools: Iterable[AnyPool], check: Check, observers: Sequence[O
     for pool in pools:
         for group in pool.groups:
             before, of_sets = stored.groups.get(group.key), _of_sets(group, stored)
-            after = observe_appliers(group, before)
+            after = observe_reader(pool, group, observe_appliers(group, before))
             after = observe_health(group, after, now, pool.settings.backoff, pool.timeout_of(group), of_sets)
             if after is not None:
                 after = count_arrivals(pool, group, before, after, now)
@@ -158,6 +158,22 @@ def observe_appliers(group: NodeGroup, state: GroupState | None) -> GroupState |
         replicas_applied_by=before.replicas_applied_by if replicas is None else replicas,
     )
     return state if after == before else after
+
+
+def observe_reader(pool: AnyPool, group: NodeGroup, state: GroupState | None) -> GroupState | None:
+    """Return the state with the bounds that the autoscaler uses, if it does not follow those that Evenkeel has written.
+
+    Its status must be newer than the last write by the time for which it keeps bounds. They count until it uses other
+    bounds, or an operator resumes the group.
+    """
+    used, at, wrote = group.status.autoscaler_bounds, group.status.autoscaler_at, group.ours.published
+    unread = None if state is None else state.unread_bounds
+    if used is None or at is None or used == unread:
+        return state
+    is_late = wrote is not None and wrote.bounds == group.bounds != used and at - wrote.at > pool.autoscaler_reads
+    if not is_late or not pool.settings.autoscaler:
+        return state if state is None or unread is None else replace(state, unread_bounds=None)
+    return replace(state or GroupState(), unread_bounds=used)
 
 
 def _failures(
