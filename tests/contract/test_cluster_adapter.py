@@ -32,7 +32,7 @@ from evenkeel.application.rebalancing.ports import Cluster
 from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.model import reasons
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, State
+from evenkeel.domain.model.groups import UNNAMED, Bounds, GroupKey, NodeGroup, State
 from evenkeel.domain.model.plans import GroupPlan, Removal
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
@@ -1419,7 +1419,7 @@ class TestQuietChecks:
     @staticmethod
     def seen_by_a_run(stage: Stage) -> dict[GroupKey, NodeGroup]:
         groups = stage.open().observe().groups
-        unread: dict[str, Any] = {"bounds_by": "somebody", "replicas_by": "somebody"}
+        unread: dict[str, Any] = {"bounds_by": UNNAMED, "replicas_by": UNNAMED}
         unread |= {"bounds_applied_by": None, "replicas_applied_by": None}
         return {
             group.key: replace(group, **unread, owner=group.owner.numbers and replace(group.owner.numbers, set_by=""))

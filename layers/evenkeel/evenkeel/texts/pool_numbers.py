@@ -4,7 +4,15 @@ import json
 from collections.abc import Sequence
 
 from evenkeel.domain.model.flavours import AUTO_SCALING
-from evenkeel.domain.model.groups import UNNAMED, Bounds, NodeGroup, OwnerNumbers, OwnerRef, shoot_of_namespace
+from evenkeel.domain.model.groups import (
+    UNNAMED,
+    UNNAMED_BY_AWS,
+    Bounds,
+    NodeGroup,
+    OwnerNumbers,
+    OwnerRef,
+    shoot_of_namespace,
+)
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare, Source
 from evenkeel.domain.rebalancing.membership.numbers import Change, Fix, Unfixable
 from evenkeel.texts.english import fill, in_words, texts
@@ -71,7 +79,7 @@ def _own_link(group: NodeGroup, bounds: Bounds) -> str:
         reader = "karpenter-provider-cluster-api reads it, and no min"
     else:
         reader = "cluster-autoscaler reads it" if group.owner.bounds_are_read else "no autoscaler reads it"
-    by = "" if group.managers.bounds_by == UNNAMED else f", last set by {group.managers.bounds_by}"
+    by = "" if group.managers.bounds_by in (UNNAMED, UNNAMED_BY_AWS) else f", last set by {group.managers.bounds_by}"
     return f"{group.owner.bounds_field} is {bounds.max}{by}: {reader}."
 
 

@@ -24,8 +24,10 @@ from evenkeel.adapters.own_annotations import (
 )
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import (
+    UNNAMED_BY_AWS,
     AutoscalerOptions,
     Bounds,
+    FieldManagers,
     GroupKey,
     GroupStatus,
     GroupTemplate,
@@ -279,6 +281,7 @@ class _GroupReader:
             frozen_because=self._frozen(refresh),
             status=GroupStatus(launched=None if is_drained(item, self._policy) else len(instances_of(item))),
             ours=ours,
+            managers=FieldManagers(bounds_by=UNNAMED_BY_AWS, replicas_by=UNNAMED_BY_AWS),
             owner=Ownership(bounds_field=f"MaxSize of Auto Scaling group {self._name}", min_within_running=True),
             options=options,
             template=template,

@@ -45,6 +45,7 @@ class CloudTrailCall(EventPart):
     errorCode: ShortText | None = None  # noqa: N815
     errorMessage: str | None = None  # noqa: N815
     userAgent: str = ""  # noqa: N815
+    userIdentity: dict[str, Any] = {}  # noqa: N815
     requestParameters: dict[str, Any] | None = None  # noqa: N815
     responseElements: dict[str, Any] | None = None  # noqa: N815
 

@@ -60,6 +60,7 @@ class Failure:
     message: str
     occurred_at: datetime
     id: str
+    writer: str = ""  # of a change of bounds: who has made it
     sender: Sender | None = None  # None: the account is not checked, as for manual input
 
     @property

@@ -28,7 +28,7 @@ from evenkeel.domain.model.groups import CLOCKS_AGREE, GroupKey, MachineFailure
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import quote
 from evenkeel.domain.rebalancing.health.backoff import record_failure
-from evenkeel.domain.rebalancing.health.observed import announce_failure
+from evenkeel.domain.rebalancing.health.observed import announce_failure, note_writer
 from evenkeel.state_records import EventCheckRecord
 from evenkeel.validation import ConfigError
 
@@ -137,6 +137,8 @@ class RecordFailure:
                 if groups and failure.reports is Report.FAILURE:
                     failure_class, is_new = self._record(failure, cluster, groups, stored, now)
                     recorded = recorded or failure_class
+                if failure.writer:
+                    self._note_writer(failure, cluster, groups, stored)
                 is_failure = bool(recorded) if groups else is_new and failure.is_of_machines
                 source = after_event(
                     _latest(stored, now).source,
@@ -177,6 +179,15 @@ class RecordFailure:
             # requested a run.
             is_new |= before.last_success is None or at > before.last_success
         return recorded, is_new
+
+    def _note_writer(self, failure: Failure, cluster: str, groups: list[GroupKey], stored: StoredCluster) -> None:
+        """Store who has changed the bounds of groups that Evenkeel writes, because it may revert Evenkeel's bounds."""
+        written = {key for pool in stored.state.pools.values() for key in pool.adopted}
+        for key in groups:
+            before = stored.state.groups.get(key, GroupState())
+            after = note_writer(before, failure.writer, failure.occurred_at)
+            if str(key) in written and after != before:
+                self.store.save_group(cluster, key, after, stored.versions)
 
     def _save_and_request(
         self,

@@ -18,7 +18,9 @@ from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import BadValueError, Fault
 
-UNNAMED = "somebody"  # the text for a writer whose name is unknown
+# The texts for a writer whose name is unknown.
+UNNAMED = "another writer"
+UNNAMED_BY_AWS = "another writer (AWS names it only in CloudTrail)"
 # Smaller differences between two clocks are ignored, because API servers report whole seconds and answers take time.
 CLOCKS_AGREE = timedelta(seconds=30)
 # How long a machine may take to become a node: the default of Cluster Autoscaler (config/flags/flags.go:129).

@@ -59,6 +59,9 @@ class ContestHistory:
     contested_since: datetime | None = None
     contested_by: str = ""
     contested_replicas: bool = False  # True: the replicas are reverted, not the bounds
+    # The last other writer of the bounds that an event has named, and when it wrote them. None: no event has named one.
+    changed_by: str = ""
+    changed_at: datetime | None = None
     # The field managers that would revert a write of bounds, or of replicas. Empty: there is none. Runs read these
     # managers from the objects. Checks use the stored ones.
     bounds_applied_by: str = ""

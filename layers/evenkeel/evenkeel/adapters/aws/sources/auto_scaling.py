@@ -21,7 +21,8 @@ from evenkeel.validation import read_model
 
 _SOURCE = "aws.autoscaling"
 GroupName = Annotated[str, Field(min_length=1, max_length=255)]
-_WRITES = ("SetDesiredCapacity", "UpdateAutoScalingGroup")
+_WRITES_BOUNDS = "UpdateAutoScalingGroup"
+_WRITES = ("SetDesiredCapacity", _WRITES_BOUNDS)
 
 
 class _OfGroup(EventPart):
@@ -81,10 +82,23 @@ def _call(event: Mapping[str, Any]) -> InboundEvent:
     if USER_AGENT in detail.userAgent.lower():
         return ignored("no failure", f"Auto Scaling call: {detail.eventName} is Evenkeel's own")
     parameters = read_model(_Parameters, detail.requestParameters, "Auto Scaling call: detail.requestParameters")
-    return _report(Report.CHANGE, envelope, parameters.autoScalingGroupName, detail.eventID or envelope.id)
+    writer = _writer(detail) if detail.eventName == _WRITES_BOUNDS else ""
+    return _report(Report.CHANGE, envelope, parameters.autoScalingGroupName, detail.eventID or envelope.id, writer)
 
 
-def _report(report: Report, envelope: Envelope, group: str, id: str) -> Failure:
+def _writer(call: CloudTrailCall) -> str:
+    """Return the principal of a call, and its program: ``role terraform (HashiCorp/1.0 Terraform/1.9.5)``.
+
+    A service of AWS calls with a role of its own, such as ``AWSServiceRoleForAmazonEKSNodegroup``.
+    """
+    arn = str(call.userIdentity.get("arn") or "").rpartition(":")[2]
+    kind, _, name = arn.partition("/")
+    role = f"role {name.partition('/')[0]}" if kind == "assumed-role" else ""
+    principal = role or arn or str(call.userIdentity.get("invokedBy") or "") or "an unnamed principal"
+    return one_line(f"{principal} ({call.userAgent[:80] or 'an unnamed program'})", 200)
+
+
+def _report(report: Report, envelope: Envelope, group: str, id: str, writer: str = "") -> Failure:
     return Failure(
         reports=report,
         flavour=AUTO_SCALING,
@@ -94,6 +108,7 @@ def _report(report: Report, envelope: Envelope, group: str, id: str) -> Failure:
         message="",
         occurred_at=envelope.time,
         id=id,
+        writer=writer,
     )
 
 

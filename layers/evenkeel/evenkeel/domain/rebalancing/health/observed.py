@@ -256,9 +256,23 @@ def _put_back(group: NodeGroup, state: GroupState, now: datetime) -> GroupState:
         state,
         reverts=reverts,
         contested_since=now if contested else None,
-        contested_by=(group.managers.replicas_by if replicas else group.managers.bounds_by) if contested else "",
+        contested_by=(group.managers.replicas_by if replicas else _bounds_by(group, state, now)) if contested else "",
         contested_replicas=replicas,
     )
+
+
+def _bounds_by(group: NodeGroup, state: GroupState, now: datetime) -> str:
+    is_recent = state.changed_at is not None and now - state.changed_at < CONTEST_WITHIN
+    return state.changed_by if is_recent else group.managers.bounds_by
+
+
+def note_writer(state: GroupState, writer: str, at: datetime) -> GroupState:
+    """Return the state after an event has named another writer of the bounds. Its event may be minutes late."""
+    if state.changed_at is not None and at <= state.changed_at:
+        return state
+    caused = state.contested_since is not None and not state.contested_replicas and at <= state.contested_since
+    contested_by = writer if caused else state.contested_by
+    return replace(state, changed_by=writer, changed_at=at, contested_by=contested_by)
 
 
 def _time_waited(
