@@ -216,12 +216,17 @@ class TestLaunches:
         assert created["i-1"] < NOW - timedelta(days=365)
 
 
+SHIFT = {"AvailabilityZoneImpairmentPolicy": {"ZonalShiftEnabled": True}}
+
+
 class TestSkipped:
     @pytest.mark.parametrize(
         ("more", "rule", "text"),
         [
             ({"AvailabilityZones": []}, Rule.GROUP_WITHOUT_ZONE, "has no Availability Zone"),
             ({"AvailabilityZones": ["a", "b"]}, Rule.GROUP_SPANS_ZONES, "create one group for each zone"),
+            ({"AvailabilityZones": ["a", "b"]}, Rule.GROUP_SPANS_ZONES, "or enable its zonal shift"),
+            ({"AvailabilityZones": ["a", "b"], **SHIFT}, Rule.GROUP_SPANS_ZONES, "Its zonal shift is enabled"),
             ({"AutoScalingGroupName": "team/workers"}, Rule.GROUP_NAME_UNUSABLE, "contains a slash"),
             ({"AutoScalingGroupName": ""}, Rule.NAMELESS, "AutoScalingGroup without"),
             ({"Instances": [instance(1, WeightedCapacity="4")]}, Rule.GROUP_WEIGHTED, "remove WeightedCapacity"),

@@ -242,11 +242,13 @@ class _GroupReader:
             return Reason.of(Rule.GROUP_WITHOUT_ZONE)
         if len(zones) > 1:
             distribution = (self._item.get("AvailabilityZoneDistribution") or {}).get("CapacityDistributionStrategy")
+            impairment = self._item.get("AvailabilityZoneImpairmentPolicy") or {}
             return Reason.of(
                 Rule.GROUP_SPANS_ZONES,
                 zones=zones,
                 distribution=str(distribution or "balanced-best-effort"),
                 rebalance="suspended" if is_suspended(self._item, "AZRebalance") else "",
+                shift="enabled" if impairment.get("ZonalShiftEnabled") else "",
             )
         weights = {str(each.get("WeightedCapacity") or "1") for each in (*self._overrides(), *self._instances())}
         return None if weights <= {"1"} else Reason.of(Rule.GROUP_WEIGHTED)
