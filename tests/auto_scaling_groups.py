@@ -73,6 +73,7 @@ class InProcess:
         self.clock = SimulatedClock(api)
         self._node_groups: NodeGroups = RotationCache(1000, self.clock.now)
         self.refreshing: set[str] = set()
+        self.stack = "evenkeel"
         self.drainer: Callable[[ClusterRecord, Remaining], Drainer] | None = None
 
     def open(
@@ -88,7 +89,8 @@ class InProcess:
             remaining=remaining,
         )
         drainer = None if self.drainer is None else partial(self.drainer, record, remaining)
-        return AutoScalingCluster(api, record, self.refreshing, consistent=consistent, drainer=drainer)
+        writer = f"{self.stack}/{record.id}"
+        return AutoScalingCluster(api, record, self.refreshing, writer=writer, consistent=consistent, drainer=drainer)
 
     def needs_run(self, _record: ClusterRecord) -> bool:
         return False

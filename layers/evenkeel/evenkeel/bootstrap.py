@@ -199,6 +199,7 @@ class Container:
             clock=self.clock,
             drainer=lambda record, remaining: self._kubernetes_clusters.open_drainer(record, remaining),
             writes=self._writes,
+            stack=self.settings.stack,
         )
 
     @cached_property

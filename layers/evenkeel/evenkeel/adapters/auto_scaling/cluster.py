@@ -89,6 +89,7 @@ class AutoScalingCluster:
         policy: ClusterPolicy,
         refreshing: set[str],
         *,
+        writer: str = "",
         consistent: bool = True,
         drainer: Callable[[], Drainer] | None = None,
     ) -> None:
@@ -98,12 +99,14 @@ class AutoScalingCluster:
             api: The API.
             policy: The record.
             refreshing: The groups with an instance refresh that writes have found.
+            writer: The names of the stack and the cluster, for tags; empty: the caller does not write.
             consistent: False for a check.
             drainer: Opens the workload cluster; None: the record names none. Raises AccessError.
         """
         self._api = api
         self._policy = policy
         self._refreshing = refreshing
+        self._name = writer
         self._consistent = consistent
         self._drainer = drainer
         self._members: dict[GroupKey, Member] = {}
@@ -114,12 +117,12 @@ class AutoScalingCluster:
 
     def observe(self, reads_machines: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
         """Read every group. ``reads_machines``: groups whose launches are read even if none is missing."""
-        self._writer = GroupWriter(self._api, self._refreshing)
+        self._writer = GroupWriter(self._api, self._refreshing, self._name)
         self._read_at = self._api.now()
         described, self._digest = self._api.groups(tag_filters(self._policy))
         self._described = {str(item["AutoScalingGroupName"]) for item in described}
         if self._consistent:
-            described = [self._resumed(item) for item in described]
+            described = self._resumed(described)
         members, skipped = self._read(described, {key.name for key in reads_machines})
         if buyer is not None:
             members = [_offered(member, buyer, reads_machines) for member in members]
@@ -132,32 +135,57 @@ class AutoScalingCluster:
         """Return the groups. Launches and instance refreshes are read only for groups that are not at rest."""
         activities: dict[str, Sequence[Described]] = {}
         refreshes: dict[str, str] = {}
+        present: list[Described] = []
         for item in described:
-            if len(item["AvailabilityZones"]) != 1:
-                continue  # such a group is skipped
-            name, desired, count = str(item["AutoScalingGroupName"]), item["DesiredCapacity"], len(instances_of(item))
-            if desired > count or name in named:
-                activities[name] = self._api.activities(name)
-            is_going = any(map(is_terminating, item.get("Instances") or ()))
-            if desired != count or is_going or name in self._refreshing:
-                if status := self._api.refresh(name):
-                    refreshes[name] = status
-                self._refreshing.discard(name)
-        managed = {names for item in described if (names := node_group_of(item)) is not None}
+            try:
+                if len(item["AvailabilityZones"]) == 1:  # other groups are skipped
+                    self._read_more(item, named, activities, refreshes)
+                present.append(item)
+            except ConflictError as error:  # the group is deleted since it was listed
+                _log.info("%s", error, extra={"cluster": self._api.name})
+        managed = {names for item in present if (names := node_group_of(item)) is not None}
         found = (self._api.node_group(*names, fresh=False) for names in sorted(managed))
         node_groups = [node_group for node_group in found if node_group is not None]
-        return read_groups(described, self._policy, self._api.now(), activities, node_groups, refreshes, named)
+        now = self._api.now()
+        return read_groups(present, self._policy, now, activities, node_groups, refreshes, named, self._name)
 
-    def _resumed(self, described: Described) -> Described:
-        """Return the group, after the write that a former run has not finished is ended."""
-        if not is_unfinished(tags_of(described).get(DECISION)):
-            return described
-        name = str(described["AutoScalingGroupName"])
-        try:
-            return self._api.group(name) if self._writer.resume(described, self._api.now()) else described
-        except (RejectedError, ConflictError, ClusterUnavailableError) as error:  # the next run tries again
-            _log.error("unfinished write: %s", error, extra={"cluster": self._api.name, "group": name})
-            return described
+    def _read_more(
+        self,
+        item: Described,
+        named: Collection[str],
+        activities: dict[str, Sequence[Described]],
+        refreshes: dict[str, str],
+    ) -> None:
+        """Add what is read only of a group that is not at rest."""
+        name, desired, count = str(item["AutoScalingGroupName"]), item["DesiredCapacity"], len(instances_of(item))
+        if desired > count or name in named:
+            activities[name] = self._api.activities(name)
+        is_going = any(map(is_terminating, item.get("Instances") or ()))
+        if desired != count or is_going or name in self._refreshing:
+            if status := self._api.refresh(name):
+                refreshes[name] = status
+            self._refreshing.discard(name)
+
+    def _resumed(self, described: Sequence[Described]) -> list[Described]:
+        """Return the groups, after the writes that former runs have not finished are ended.
+
+        A write that cannot be ended never keeps the cluster from being read. The next run tries again.
+        """
+        groups, answers = list[Described](), True
+        for item in described:
+            name = str(item["AutoScalingGroupName"])
+            try:
+                if not is_unfinished(tags_of(item).get(DECISION)):
+                    pass
+                elif not answers:
+                    self._writer.unfinished.add(name)
+                elif self._writer.resume(item, self._api.now()):
+                    item = self._api.group(name)
+            except (RejectedError, ConflictError, ClusterUnavailableError) as error:
+                _log.error("unfinished write: %s", error, extra={"cluster": self._api.name, "group": name})
+                answers = not isinstance(error, ClusterUnavailableError)  # each such error takes seconds
+            groups.append(item)
+        return groups
 
     def _autoscaler_status(self, namespace: str) -> tuple[str, datetime | None]:
         """Return the status, empty where it is unreadable: then it is unknown which bounds the autoscaler uses."""
@@ -269,7 +297,7 @@ class AutoScalingCluster:
         for key in map(GroupKey.read, begun):
             if key.name not in self._described:  # it has lost the tags that select it
                 try:
-                    self._resumed(self._api.group(key.name))
+                    self._resumed([self._api.group(key.name)])
                 except ConflictError:
                     continue  # it does not exist any more
                 except EvenkeelError as error:

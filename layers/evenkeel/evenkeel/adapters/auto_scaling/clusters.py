@@ -26,6 +26,7 @@ class AutoScalingClusters:
         clock: Used to wait, and to compute the age of answers.
         drainer: Opens the workload cluster of a record that names one. Raises AccessError, ClusterUnavailableError.
         writes: False for checks, whose identity may only read.
+        stack: The stack's name, which tags show.
     """
 
     def __init__(
@@ -35,10 +36,12 @@ class AutoScalingClusters:
         clock: Clock,
         drainer: Callable[[ClusterRecord, Remaining], Drainer],
         writes: bool = True,
+        stack: str = "",
     ) -> None:
         self._clock = clock
         self._drainer = drainer
         self._writes = writes
+        self._stack = stack
         self._identity = AwsIdentity(session, clock.now, most_clients=_MAX_CLIENTS)
         self._node_groups: NodeGroups = RotationCache(_MAX_NODE_GROUPS, clock.now)
         self._refreshing: dict[str, set[str]] = {}  # by cluster, the groups whose instances are being replaced
@@ -72,7 +75,8 @@ class AutoScalingClusters:
         )
         refreshing = self._refreshing.setdefault(record.id, set())
         drainer = None if record.workload is None else partial(self._drainer, record, remaining)
-        return AutoScalingCluster(api, record, refreshing, consistent=consistent, drainer=drainer)
+        writer = f"{self._stack}/{record.id}"
+        return AutoScalingCluster(api, record, refreshing, writer=writer, consistent=consistent, drainer=drainer)
 
     def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:
         """Return the zone names by AWS zone id. Reads the whole cluster."""

@@ -44,7 +44,7 @@ from evenkeel.domain.model.offerings import Bought
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.model.values import BadValueError, quote, read_count
-from evenkeel.domain.rebalancing.annotations import is_unfinished, read_adopted, read_published
+from evenkeel.domain.rebalancing.annotations import is_unfinished, read_adopted, read_published, writer_of
 from evenkeel.domain.rebalancing.membership.discovery import discovered
 from evenkeel.domain.rebalancing.membership.quantities import read_amount, read_duration, read_share, read_wait
 from evenkeel.record import ClusterPolicy
@@ -103,6 +103,7 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
     node_groups: Iterable[Described],
     refreshes: Mapping[str, str] | None = None,
     with_machines: Collection[str] = (),
+    writer: str = "",
 ) -> tuple[list[Member], list[Skipped]]:
     """Return the node groups, and the skipped Auto Scaling groups with the reasons.
 
@@ -115,13 +116,14 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
         node_groups: The values of ``nodegroup`` of EKS's DescribeNodegroup.
         refreshes: The statuses of instance refreshes in progress, by name of the group.
         with_machines: The names of groups whose machines are returned even if all their instances run.
+        writer: The names of the stack and the cluster that read; empty: the reader never writes.
     """
     managed = {name: node_group for node_group in node_groups for name in _groups_of(node_group)}
     members: list[Member] = []
     skipped: list[Skipped] = []
     for item in described:
         name = str(item.get("AutoScalingGroupName") or "")
-        reader = _GroupReader(item, policy, now, activities.get(name, ()), managed.get(name))
+        reader = _GroupReader(item, policy, now, activities.get(name, ()), managed.get(name), writer)
         reason = reader.skipped_because()
         if reason is None:
             members.append(reader.read((refreshes or {}).get(name), with_machines=name in with_machines))
@@ -211,6 +213,7 @@ class _GroupReader:
         now: datetime,
         activities: Sequence[Described],
         node_group: Described | None,
+        writer: str,
     ) -> None:
         self._item = item
         self._policy = policy
@@ -223,6 +226,8 @@ class _GroupReader:
         region = arn[3] if len(arn) > 3 and arn[3] else policy.region
         self.key = GroupKey(AUTO_SCALING, region, self._name)
         self._reading = Reading(name=f"Auto Scaling group {self._name}")
+        named = writer_of(self._tags.get(DECISION))
+        self._other_writer = named if writer and named != writer else ""
         owned = (key.removeprefix(_CLUSTER) for key in sorted(self._tags) if key.startswith(_CLUSTER))
         self._cluster = self._tags.get(_EKS_CLUSTER) or next(owned, "")
 
@@ -275,6 +280,7 @@ class _GroupReader:
                 pool_label=tags.get(POOL_LABEL) or None,
                 labels=tags,
                 zone=str(item["AvailabilityZones"][0]),
+                created_at=_moment(item.get("CreatedTime")),
             ),
             requested=requested or 0,
             running=running,
@@ -308,6 +314,8 @@ class _GroupReader:
 
     def _written_by_us(self) -> WrittenByUs:
         tags = self._tags
+        if self._other_writer:
+            return WrittenByUs()
         adopted = self._reading.read(ADOPTED, tags.get(ADOPTED), lambda text: (read_adopted(str(text)),))
         move = tags.get(MOVE)
         return WrittenByUs(
@@ -340,6 +348,9 @@ class _GroupReader:
             return Reason.of(Rule.MANAGED_BY_OPERATOR, operator=str(operator))
         if refresh is not None:
             return Reason.of(Rule.REFRESHING, status=refresh)
+        if self._other_writer:
+            stack, _, cluster = self._other_writer.partition("/")
+            return Reason.of(Rule.WRITTEN_BY_OTHER_CLUSTER, stack=stack, cluster=cluster)
         if (status := str(node_group.get("status"))) in BUSY_STATUSES:
             return Reason.of(Rule.NODE_GROUP_BUSY, name=str(node_group.get("nodegroupName")), status=status)
         if lacks_room(self._tags):
@@ -515,7 +526,10 @@ def _instance_of(launch: Described) -> str:
 
 
 def _start(launch: Described) -> datetime | None:
-    at = launch.get("StartTime")
+    return _moment(launch.get("StartTime"))
+
+
+def _moment(at: object) -> datetime | None:
     if isinstance(at, str):
         try:
             at = datetime.fromisoformat(at)

@@ -33,10 +33,10 @@ from evenkeel.adapters.auto_scaling.read import (
     node_group_of,
     tags_of,
 )
-from evenkeel.adapters.own_annotations import ADOPTED, DECISION, MOVE, OWN
-from evenkeel.application.errors import ConflictError, ForbiddenError, RejectedError
+from evenkeel.adapters.own_annotations import ADOPTED, DECISION, MOVE
+from evenkeel.application.errors import ClusterUnavailableError, ConflictError, ForbiddenError, RejectedError
 from evenkeel.domain.model.groups import Bounds
-from evenkeel.domain.rebalancing.annotations import is_unfinished, read_published, shortened
+from evenkeel.domain.rebalancing.annotations import is_unfinished, read_published, shortened, writer_of
 from evenkeel.domain.rebalancing.writes import Patch
 
 _VALUE_LENGTH = 256  # of a tag
@@ -59,7 +59,7 @@ class _Change:
     @property
     def before(self) -> Bounds:
         """Return the bounds before the write."""
-        return Bounds(self.newest["MinSize"], self.newest["MaxSize"])
+        return _bounds(self.newest)
 
     @property
     def changes_desired(self) -> bool:
@@ -76,14 +76,19 @@ class _Change:
 
 
 class GroupWriter:
-    """Writes to the groups that one check has read. ``refreshing`` gets the groups whose instances are replaced."""
+    """Writes to the groups that one check has read.
 
-    def __init__(self, api: AutoScalingApi, refreshing: set[str]) -> None:
+    ``refreshing`` gets the groups whose instances are replaced. ``writer`` names the stack and the cluster in each tag.
+    """
+
+    def __init__(self, api: AutoScalingApi, refreshing: set[str], writer: str = "") -> None:
         self._api = api
+        self._writer = writer
         self._refreshing = refreshing
         self._written: dict[str, Described] = {}  # the groups as Evenkeel's last writes left them, by name
         self.unfinished: set[str] = set()  # the names of groups whose writes have begun and not ended
-        self._not_resumed = ""  # the error of a resume that was refused; empty: there was none
+        # The error of a resume that was refused or not answered. Then the process would stay suspended in other groups.
+        self._not_resumed: ForbiddenError | ClusterUnavailableError | None = None
 
     def apply(
         self,
@@ -98,7 +103,7 @@ class GroupWriter:
         change = _change(self._unchanged(member), patch, named)
         tags, first = tags_of(change.newest), dict[str, str]()
         if change.may_terminate:
-            first[DECISION] = shortened(decision, change.before, _VALUE_LENGTH, unfinished=True)
+            first[DECISION] = self._decision(decision, change.before, unfinished=True)
             self.unfinished.add(member.name)
         if patch.leaves:
             self._write_tags(member, first)
@@ -114,7 +119,7 @@ class GroupWriter:
             first[ADOPTED] = adopted
         if move is not None:
             first[MOVE] = self._announced(member, move, change)
-        last = {DECISION: shortened(decision, change.bounds, _VALUE_LENGTH, unfinished=False)}
+        last = {DECISION: self._decision(decision, change.bounds)}
         if move is not None:
             last[MOVE] = move
         self._write_tags(member, first)
@@ -141,17 +146,18 @@ class GroupWriter:
         """End the unfinished write of a group, and return True; return False where there is none."""
         decision, name = tags_of(described).get(DECISION), str(described["AutoScalingGroupName"])
         published = read_published(decision)
-        if decision is None or not is_unfinished(decision):
+        if decision is None or not is_unfinished(decision) or writer_of(decision) not in ("", self._writer):
             return False
         self.unfinished.add(name)
         if published is not None and abs(now - published.at) < _UNFINISHED_AFTER:
             return False
-        self._resume(name)
-        bounds = Bounds(described["MinSize"], described["MaxSize"])
-        ended = shortened(decision, bounds, _VALUE_LENGTH, unfinished=False)
+        ended = self._decision(decision, _bounds(self._resume(name)))
         self._send_tags(name, {DECISION: ended})
         self.unfinished.discard(name)
         return True
+
+    def _decision(self, text: str, bounds: Bounds, *, unfinished: bool = False) -> str:
+        return shortened(text, bounds, _VALUE_LENGTH, writer=self._writer, unfinished=unfinished)
 
     def _place(self, member: Member) -> str:
         return f"Auto Scaling group {member.name}"
@@ -181,16 +187,20 @@ class GroupWriter:
         """Write what differs, and return the group as it is then. Raises ConflictError if others write, too."""
         if change.bounds == change.before and not change.changes_desired:
             return change.newest
-        if not change.may_terminate:
-            self._send_numbers(name, change)
-            return _checked(self._api.group(name), change)
-        if self._not_resumed:  # the process would stay suspended in this group, too
-            raise RejectedError(f"Auto Scaling group {name} is not written: {self._not_resumed}")
-        self._api.write("suspend_processes", name, AutoScalingGroupName=name, ScalingProcesses=[_TERMINATE])
+        if self._not_resumed is not None and change.may_terminate:
+            raise type(self._not_resumed)(f"Auto Scaling group {name} is not written: {self._not_resumed}")
+        if change.may_terminate:
+            self._api.write("suspend_processes", name, AutoScalingGroupName=name, ScalingProcesses=[_TERMINATE])
+        refused: RejectedError | None = None
         try:
             self._send_numbers(name, change)
+        except RejectedError as error:
+            refused = error
         finally:
-            written = self._resume(name)
+            written = self._resume(name) if change.may_terminate else self._api.group(name)
+        # AWS refuses numbers that do not fit the bounds which others have written meanwhile. That is a conflict.
+        if refused is not None and _bounds(written) in (change.before, change.bounds):
+            raise refused
         return _checked(written, change)
 
     def _send_numbers(self, name: str, change: _Change) -> None:
@@ -229,8 +239,8 @@ class GroupWriter:
         if is_suspended(group, _TERMINATE):
             try:
                 self._api.write("resume_processes", name, AutoScalingGroupName=name, ScalingProcesses=[_TERMINATE])
-            except ForbiddenError as error:
-                self._not_resumed = str(error)
+            except (ForbiddenError, ClusterUnavailableError) as error:
+                self._not_resumed = error
                 raise
         suspended = [each for each in group.get("SuspendedProcesses") or () if each.get("ProcessName") != _TERMINATE]
         return {**group, "SuspendedProcesses": suspended}
@@ -261,10 +271,14 @@ class GroupWriter:
 
 def _checked(written: Described, change: _Change) -> Described:
     """Return the group after a write. Raises ConflictError if it has not the bounds that were written."""
-    if (written["MinSize"], written["MaxSize"]) != (change.bounds.min, change.bounds.max):
+    if _bounds(written) != change.bounds:
         name = written["AutoScalingGroupName"]
         raise ConflictError(f"Auto Scaling group {name}: another writer has changed its bounds")
     return written
+
+
+def _bounds(described: Described) -> Bounds:
+    return Bounds(described["MinSize"], described["MaxSize"])
 
 
 def _tag(name: str, key: str) -> dict[str, Any]:
@@ -277,9 +291,10 @@ def _with_tags(described: Described, tags: Mapping[str, str]) -> Described:
 
 def _state(described: Described) -> dict[str, object]:
     """Return the parts of a group on which a plan depends, by field."""
+    fields = ("AutoScalingGroupARN", "AvailabilityZones", "MinSize", "MaxSize", "DesiredCapacity", "Status", "Operator")
     return {
-        **{field: described.get(field) for field in ("MinSize", "MaxSize", "DesiredCapacity", "Status", "Operator")},
-        "Tags": {key: value for key, value in tags_of(described).items() if key.startswith(OWN)},
+        **{field: described.get(field) for field in fields},
+        "Tags": tags_of(described),  # also those by which the record selects the group
         "SuspendedProcesses": [is_suspended(described, process) for process in ("Launch", _TERMINATE)],
         "Instances": {
             instance["InstanceId"]: (is_running(instance), is_terminating(instance))
@@ -303,7 +318,7 @@ def _change(newest: Described, patch: Patch, named: Collection[str]) -> _Change:
             f"Auto Scaling group {newest['AutoScalingGroupName']}: DesiredCapacity {desired} would terminate some of "
             f"its {len(instances)} instances: give back fewer nodes"
         )
-    bounds = patch.bounds or Bounds(newest["MinSize"], newest["MaxSize"])
+    bounds = patch.bounds or _bounds(newest)
     # A max below the desired capacity terminates instances, and a min above the running ones keeps Cluster Autoscaler
     # from removing launches that failed (kubernetes/autoscaler#9043). A restore writes the user's own min.
     running = sum(map(is_running, instances))

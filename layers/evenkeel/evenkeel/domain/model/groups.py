@@ -292,6 +292,7 @@ class Identity:
     zone: str | None = None
     zone_of_machines: bool = False  # True: only the machines of the group show its zone
     zone_index: int | None = None  # N-1 if the name ends in -z<N>, else None
+    created_at: datetime | None = None  # None: not read
 
 
 @dataclass(frozen=True, kw_only=True)

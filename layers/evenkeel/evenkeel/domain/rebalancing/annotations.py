@@ -91,7 +91,20 @@ def is_unfinished(text: str | None) -> bool:
     return isinstance(value, dict) and value.get("unfinished") is True
 
 
-def shortened(text: str, bounds: Bounds, length: int, *, unfinished: bool) -> str:
+def writer_of(text: str | None) -> str:
+    """Return the stack and the cluster that wrote the annotation of an Auto Scaling group; empty: it names none.
+
+    Two clusters or stacks may select one group. The annotation of one would look to the other like its own.
+    """
+    try:
+        value = json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return ""
+    writer = value.get("by") if isinstance(value, dict) else None
+    return writer if isinstance(writer, str) else ""
+
+
+def shortened(text: str, bounds: Bounds, length: int, *, writer: str, unfinished: bool) -> str:
     """Return the annotation with these bounds, cut to a length that a tag can have. Only the reasons are cut.
 
     The text of an unfinished write says nothing about replicas, because they have not changed yet.
@@ -101,6 +114,7 @@ def shortened(text: str, bounds: Bounds, length: int, *, unfinished: bool) -> st
     for name in ("unfinished", *(("requested", "before") if unfinished else ())):
         value.pop(name, None)
     value |= {"min": bounds.min, "max": bounds.max, **({"unfinished": True} if unfinished else {})}
+    value |= {"by": writer} if writer else {}
     while len(cut := json.dumps({**value, "why": reasons}, ensure_ascii=False, separators=(",", ":"))) > length:
         if not reasons:
             break

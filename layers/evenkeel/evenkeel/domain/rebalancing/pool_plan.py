@@ -18,7 +18,7 @@ from evenkeel.domain.model.drafts import (
     RequestDraft,
     SurvivalDraft,
 )
-from evenkeel.domain.model.groups import PoolId, State
+from evenkeel.domain.model.groups import Bounds, PoolId, State
 from evenkeel.domain.model.moves import FOR_PODS
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.past_orders import PastOrder
@@ -38,7 +38,7 @@ from evenkeel.domain.model.states import MemberSnapshot, PoolState
 from evenkeel.domain.rebalancing.bounds.safety import stays_closed
 from evenkeel.domain.rebalancing.capability import Capability, PlannedPool, PoolInput
 from evenkeel.domain.rebalancing.health.states import assess
-from evenkeel.domain.rebalancing.membership.members import FoundMembers
+from evenkeel.domain.rebalancing.membership.members import FoundMembers, created_again
 from evenkeel.domain.rebalancing.replicas.release import not_reordered
 from evenkeel.domain.rebalancing.restore import restore
 from evenkeel.domain.rebalancing.steps import opening_steps, steps_of
@@ -197,6 +197,7 @@ def _release(draft: PoolDraft) -> ReleasePlan:
 def _next_state(draft: PoolDraft) -> PoolState:
     state = draft.pool.state
     after: dict[str, Any] = {
+        "adopted": _adopted(draft),
         "seen": draft.snapshot,
         "published": draft.bounds.publication,
         "held_until": draft.bounds.held_until,
@@ -210,6 +211,12 @@ def _next_state(draft: PoolDraft) -> PoolState:
         after["survival"] = None if facts is None else facts.held
     changed: dict[str, Any] = {name: value for name, value in after.items() if value is not getattr(state, name)}
     return replace(state, **changed) if changed else state
+
+
+def _adopted(draft: PoolDraft) -> Mapping[str, Bounds | None]:
+    """Return the adopted bounds. A group that was created again has bounds of its own."""
+    adopted, anew = draft.pool.state.adopted, created_again(draft.pool)
+    return {key: bounds for key, bounds in adopted.items() if key not in anew} if anew else adopted
 
 
 def _notes(draft: PoolDraft) -> tuple[Reason, ...]:

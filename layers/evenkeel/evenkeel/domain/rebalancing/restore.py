@@ -135,7 +135,10 @@ def _restored(planned: GroupPlan, pool: PoolState) -> GroupPlan:
     if adopted is None:
         return replace(as_it_is, bounds=None, reasons=(Reason.of(Rule.RESTORED_TO_NONE),))
     bounds, cuts = safe_bounds(adopted.min, adopted.max, group, group.requested)
-    restored = Reason.of(Rule.RESTORED, min=adopted.min, max=adopted.max)
+    published, over = group.ours.published, ""
+    if published is not None and group.bounds not in (None, published.bounds, bounds):
+        over = f"{group.bounds.min} to {group.bounds.max}"
+    restored = Reason.of(Rule.RESTORED, min=adopted.min, max=adopted.max, over=over)
     return replace(as_it_is, bounds=bounds, reasons=(restored, *cuts))
 
 

@@ -99,6 +99,19 @@ def _owners(groups: Iterable[NodeGroup]) -> tuple[str, ...]:
     return tuple(sorted({group.owner.numbers.ref.id for group in groups if group.owner.numbers is not None}))
 
 
+def created_again(pool: Pool) -> frozenset[str]:
+    """Return the keys of the groups that were created after the last check in which the pool changed.
+
+    A former group with such a name had other bounds.
+    """
+    seen = pool.state.seen
+    return frozenset(
+        str(group.key)
+        for group in pool.groups
+        if seen is not None and group.identity.created_at is not None and group.identity.created_at > seen.since
+    )
+
+
 def _compare(pool: Pool, now: datetime) -> Comparison:
     requested = {str(group.key): group.requested for group in pool.groups}
     before, owners = pool.state.seen, _owners(pool.groups)
@@ -106,6 +119,9 @@ def _compare(pool: Pool, now: datetime) -> Comparison:
         anew = MemberSnapshot(since=now, requested=requested, owners=owners)
         return Comparison(anew, others_changed=False, grower="")
     expected = {**before.requested, **before.planned}
+    if created_again(pool):
+        anew = MemberSnapshot(since=now, requested=requested, owners=owners)
+        return Comparison(anew, others_changed=True, grower="")
     if (requested, owners) == (before.requested, before.owners) and before.members_missing_since is None:
         return Comparison(before, others_changed=False, grower="")
     if requested in (before.requested, expected):

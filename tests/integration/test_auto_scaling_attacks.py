@@ -1,0 +1,279 @@
+"""AWS and its neighbors against runs on Auto Scaling groups: they throttle, refuse, delete, and write in between."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from evenkeel.application.rebalancing.run_state import RunSummary
+from evenkeel.domain.model.reasons import Rule
+from evenkeel.record import ControlRecord, Registration
+from evenkeel.texts.english import sentences
+from sandbox.auto_scaling.calls import AwsError
+from tests.auto_scaling_groups import POOL, REGION, ZONES, Stage, tag
+from tests.fakes import plenty
+from tests.integration.test_auto_scaling_groups import desired, outage
+from tests.timed import worker
+
+WRITES = ("CreateOrUpdateTags", "SuspendProcesses", "UpdateAutoScalingGroup", "SetDesiredCapacity", "ResumeProcesses")
+READS = ("DescribeScalingActivities", "DescribeInstanceRefreshes")
+
+
+def refuse(stage: Stage, operations: tuple[str, ...], code: str = "Throttling", group: str = "") -> None:
+    """Refuse these operations from now on; with a group, only those that name it. No operation: none is refused."""
+
+    def before(operation: str, request: object) -> None:
+        if operation in operations and group in str(request):
+            raise AwsError(code, "Rate exceeded")
+
+    stage.api.before = before
+
+
+def runs(stage: Stage, minutes: int) -> RunSummary:
+    for _ in range(minutes):
+        summary = stage.run()
+        stage.minutes(1)
+    return summary
+
+
+def once(stage: Stage, operation: str, change: Callable[[str], Any]) -> None:
+    """Call ``change`` with the group's name before the first call of an operation."""
+
+    def before(name: str, request: Any) -> None:
+        group = request.get("AutoScalingGroupName") or request.get("Tags", [{}])[0].get("ResourceId")
+        if name == operation and group:
+            stage.api.before = lambda _name, _request: None
+            change(group)
+
+    stage.api.before = before
+
+
+def before_the_second_read(stage: Stage, change: Callable[[], Any]) -> None:
+    """Change something once, before a run reads the first group again in order to write it."""
+
+    def before(name: str, request: Any) -> None:
+        if name == "DescribeAutoScalingGroups" and "AutoScalingGroupNames" in request:
+            stage.api.before = lambda _name, _request: None
+            change()
+
+    stage.api.before = before
+
+
+def instances(stage: Stage, names: list[str]) -> set[str]:
+    return {one for name in names for one in stage.group(name).instances}
+
+
+def reasons(summary: RunSummary) -> dict[str, str]:
+    assert summary.plan is not None
+    plans = [plan for pool in summary.plan.pools for plan in pool.groups]
+    return {plan.group.key.name: "; ".join(sentences(plan.reasons, plan.group.key.flavour)) for plan in plans}
+
+
+def check_whole(stage: Stage, names: list[str], running: set[str]) -> None:
+    """Check that the outage is over, that nothing is half written, and that each instance still exists."""
+    assert sum(desired(stage, names)) == 8
+    assert desired(stage, names)[1] == 2
+    assert running <= instances(stage, names)
+    assert not any(stage.group(name).suspended for name in names)
+    assert not any('"unfinished"' in stage.tags(name).get("evenkeel.dev/decision", "") for name in names)
+
+
+@pytest.mark.parametrize("only", ["", "workers-b"], ids=["all groups", "one group"])
+@pytest.mark.parametrize("operation", [*WRITES, *READS])
+def test_ten_minutes_of_throttling_are_harmless_and_end_without_a_person(operation: str, only: str) -> None:
+    stage, names = outage()
+    running = instances(stage, names)
+    refuse(stage, (operation,), group=only)
+    for _ in range(10):
+        runs(stage, 1)
+        assert sum(desired(stage, names)) in (6, 8)  # some replicas may wait for their new zone
+        assert sum(bool(stage.group(name).suspended) for name in names) <= 1
+    stored = stage.store.load("demo")
+    if operation in READS:
+        assert stored.is_unreachable
+    else:
+        assert not stored.is_unreachable
+    refuse(stage, ())
+    runs(stage, 4)
+    check_whole(stage, names, running)
+    assert not stage.store.load("demo").cluster_health.incidents
+
+
+@pytest.mark.parametrize("code", ["ScalingActivityInProgress", "ResourceContention"])
+@pytest.mark.parametrize("operation", WRITES)
+def test_a_busy_group_is_written_once_it_is_not_busy(operation: str, code: str) -> None:
+    stage, names = outage()
+    running = instances(stage, names)
+    refuse(stage, (operation,), code, "workers-b")
+    runs(stage, 4)
+    refuse(stage, ())
+    runs(stage, 4)
+    check_whole(stage, names, running)
+
+
+@pytest.mark.parametrize("bounds", [(5, 12), (0, 2), (0, 3), (3, 3), (8, 20)])
+@pytest.mark.parametrize("operation", WRITES)
+def test_bounds_that_others_write_in_the_middle_of_a_write_are_a_conflict_and_no_refusal(
+    operation: str, bounds: tuple[int, int]
+) -> None:
+    stage, names = outage()
+    running = instances(stage, names)
+    minimum, maximum = bounds
+
+    def write(group: str) -> None:
+        stage.api.update_auto_scaling_group(AutoScalingGroupName=group, MinSize=minimum, MaxSize=maximum)
+
+    once(stage, operation, write)
+    runs(stage, 4)
+    assert not any(state.write_refused for state in stage.store.load("demo").state.groups.values())
+    assert running <= instances(stage, names)
+    assert not any(stage.group(name).suspended for name in names)
+    assert desired(stage, names)[1] == 2
+    assert sum(stage.numbers(name)[3] for name in names) <= max(12, sum(desired(stage, names)))
+
+
+@pytest.mark.parametrize("operation", READS)
+def test_a_group_that_is_deleted_while_the_groups_are_read_does_not_hide_the_others(operation: str) -> None:
+    stage, _ = outage()
+    once(stage, operation, lambda group: stage.api.groups.by_name.pop(group))
+    assert not stage.run().unreachable
+
+
+def delete_now(stage: Stage, name: str) -> None:
+    del stage.api.groups.by_name[name]
+
+
+def delete_slowly(stage: Stage, name: str) -> None:
+    stage.api.delete_auto_scaling_group(AutoScalingGroupName=name, ForceDelete=True)
+    stage.minutes(0.25)
+    assert "frozen: the object is being deleted" in reasons(stage.run())[name]
+    stage.minutes(3)
+
+
+@pytest.mark.parametrize("delete", [delete_now, delete_slowly])
+@pytest.mark.parametrize("runs_without", [0, 4])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_group_that_is_created_again_gets_its_own_bounds_back(
+    delete: Callable[[Stage, str], None], runs_without: int, count: int
+) -> None:
+    stage = Stage(autoscaler="none")
+    names = stage.pool()
+    stage.settle()
+    stage.minutes(1)
+    for name in names[:count]:
+        delete(stage, name)
+    if runs_without:
+        runs(stage, runs_without)
+    for name, zone in list(zip(names, ZONES, strict=True))[:count]:
+        stage.put(name, zone, 1, 2, 20)
+    stage.minutes(2)
+    stage.settle()
+    assert {stage.numbers(name)[3] for name in names} == {4}
+    stage.restore()
+    assert [stage.numbers(name)[::3] for name in names] == [(1, 20)] * count + [(0, 9)] * (3 - count)
+    assert all(stage.tags(name) == POOL for name in names)
+
+
+def test_a_group_that_is_created_again_between_read_and_write_is_read_again() -> None:
+    stage = Stage(autoscaler="none")
+    names = stage.pool(desired=0)
+
+    def recreate() -> None:
+        delete_now(stage, names[0])
+        stage.put(names[0], ZONES[0], 0, 0, 9)
+
+    before_the_second_read(stage, recreate)
+    assert stage.run().conflicts == 1
+
+
+def test_a_group_that_gets_another_zone_between_read_and_write_is_not_written() -> None:
+    stage = Stage(autoscaler="none")
+    names = stage.pool()
+    before_the_second_read(stage, lambda: setattr(stage.group(names[0]), "zones", [*ZONES[:2]]))
+    assert stage.run().conflicts == 1
+    assert stage.numbers(names[0])[3] == 9
+
+
+@pytest.mark.parametrize("pool", ["others", ""])
+def test_a_pool_tag_that_changes_between_read_and_write_is_read_again(pool: str) -> None:
+    stage, names = outage()
+    change = [tag(names[1], "evenkeel.dev/pool", pool)]
+    writes = stage.api.create_or_update_tags if pool else stage.api.delete_tags
+    before_the_second_read(stage, lambda: writes(Tags=change))
+    stage.run()
+    runs(stage, 4)
+    assert stage.numbers(names[1])[1:3] == (4, 2)  # a pool of one zone keeps what is requested
+    assert sum(desired(stage, names)) == 8
+
+
+class TestTwoWriters:
+    """Two records, of one stack or of two, select the same groups."""
+
+    def run_other(self, stage: Stage) -> RunSummary:
+        return worker(stage.store, stage.clusters, stage.clock, stage.queue)("other", "a test", plenty)
+
+    def stage(self) -> tuple[Stage, list[str]]:
+        stage = Stage(autoscaler="none", pools=[{"name": "workers", "min": 0, "max": 12}])
+        names = stage.pool()
+        for name in names:
+            stage.api.delete_tags(Tags=[tag(name, f"evenkeel.dev/pool-{bound}", "") for bound in ("min", "max")])
+        fields = {"id": "other", "autoscaler": "none", "pools": [{"name": "workers", "min": 0, "max": 30}]}
+        access = {"kind": "auto-scaling", "region": REGION}
+        record = Registration.model_validate({"access": access, **fields}).record
+        stage.store.save_record(record, ControlRecord(), None)
+        return stage, names
+
+    def test_the_first_one_writes_and_the_other_reports_it(self) -> None:
+        stage, names = self.stage()
+        for _ in range(4):
+            stage.run()
+            summary = self.run_other(stage)
+            assert not summary.written
+            stage.minutes(1)
+        assert {stage.numbers(name)[3] for name in names} == {4}
+        assert "cluster demo of stack evenkeel writes the group" in reasons(summary)[names[0]]
+
+    def test_a_stack_of_another_name_is_another_writer_with_the_same_cluster(self) -> None:
+        stage, names = self.stage()
+        stage.settle()
+        stage.clusters.stack = "second"
+        frozen = stage.observe()[names[0]].frozen_because
+        assert frozen is not None
+        assert frozen.rule is Rule.WRITTEN_BY_OTHER_CLUSTER
+
+    def test_after_a_restore_the_other_one_takes_over_and_finds_the_former_bounds(self) -> None:
+        stage, names = self.stage()
+        stage.settle()
+        self.run_other(stage)
+        stage.restore()
+        for _ in range(3):
+            self.run_other(stage)
+            stage.minutes(1)
+        assert {stage.numbers(name)[3] for name in names} == {10}
+        assert {stage.tags(name)["evenkeel.dev/adopted-bounds"] for name in names} == {"0,9"}
+
+    def test_the_other_one_does_not_end_an_unfinished_write(self) -> None:
+        stage, names = self.stage()
+        refuse(stage, ("ResumeProcesses",))
+        stage.run()
+        refuse(stage, ())
+        stage.minutes(5)
+        assert sum(bool(stage.group(name).suspended) for name in names) == 1
+        self.run_other(stage)
+        assert sum(bool(stage.group(name).suspended) for name in names) == 1
+        stage.run()
+        assert not any(stage.group(name).suspended for name in names)
+
+
+def test_a_restore_over_bounds_that_others_have_changed_says_so() -> None:
+    stage = Stage(autoscaler="none")
+    names = stage.pool()
+    stage.settle()
+    stage.api.update_auto_scaling_group(AutoScalingGroupName=names[0], MinSize=1, MaxSize=20)
+    stored = stage.store.load("demo")
+    stage.store.save_record(stored.record, ControlRecord(restoring=True), stored.versions)
+    texts = reasons(stage.run())
+    assert texts[names[0]] == (
+        "restored: bounds 0 to 9, as before Evenkeel, in place of 1 to 20, which another writer has set"
+    )
+    assert texts[names[1]] == "restored: bounds 0 to 9, as before Evenkeel"
