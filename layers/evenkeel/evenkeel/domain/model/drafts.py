@@ -28,6 +28,7 @@ from evenkeel.domain.model.values import LARGEST_COUNT
 # - WORKER_SHARE: the largest number of replicas that the owner accepts
 # - ZONE_MAX: ``evenkeel.dev/zone-max``
 _CAP_RULES = (Rule.CAUTIOUS_MAX, Rule.SLOW_START_MAX, Rule.STEP_MAX, Rule.WORKER_SHARE, Rule.ZONE_MAX)
+LASTING_CAPS = (Rule.WORKER_SHARE, Rule.ZONE_MAX)  # the caps that do not depend on the group's health
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
