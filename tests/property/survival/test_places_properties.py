@@ -1,10 +1,14 @@
 """A pool with survive-zones and pods with every kind of need, judged by places that the test itself finds."""
 
-from hypothesis import assume, event, given
+from collections import Counter
 
-from evenkeel.domain.model.choices import DemandStage
+from hypothesis import assume, event, given
+from hypothesis import strategies as st
+
+from evenkeel.domain.model.choices import DemandStage, Level
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import PoolPlan
+from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
 from tests.builders import NOW, group, numbers, requested
@@ -19,13 +23,13 @@ def zones_of(world: World) -> str:
     return "".join(sorted({place.zone for place in world} | {"a", "b"}))
 
 
-def planned(world: World) -> PoolPlan:
+def planned(world: World, policy: Policy = POLICY) -> PoolPlan:
     zones = zones_of(world)
     groups = [
         group(zone, sum(place.zone == zone for place in world), template=template_of(zone, world)) for zone in zones
     ]
     observation = Observation(groups=tuple(groups), workload=workload_of(world))
-    (pool,) = plan(observation, ClusterState(), POLICY, NOW).pools
+    (pool,) = plan(observation, ClusterState(), policy, NOW).pools
     return pool
 
 
@@ -59,6 +63,17 @@ def with_ordered(world: World, pool: PoolPlan) -> World:
         new = [place for place in new_places(world, zones, "", count) if place.zone == zone]
         more += [replace(place, name=f"{zone}{i}") for i, place in enumerate(new) if i >= there]
     return tuple(more)
+
+
+@given(worlds(), st.sampled_from(Level))
+def test_no_autoscaler_may_remove_more_nodes_than_are_unneeded(world: World, level: Level) -> None:
+    policy = replace(POLICY, settings=replace(POLICY.settings, level=level))
+    pool = planned(world, policy)
+    assert pool.demand.advice is not None
+    unneeded = Counter(node.group for node in pool.demand.advice.nodes if node.needed is None)
+    for planned_group in pool.groups:
+        assert planned_group.bounds is not None
+        assert planned_group.bounds.min >= planned_group.requested - unneeded[planned_group.group.key]
 
 
 # A new node changes which zones and nodes are even. So more nodes may be needed once it runs.

@@ -749,7 +749,7 @@ def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choic
     # of a pool whose pods must survive the loss of a zone.
     survives = pool.survival is not None and pool.survival.facts is not None
     if not pool.pool.settings.converge.blind or survives or _holder(pool, draft) is not None:
-        return Choice(why=Reason.of(Rule.CONVERGE_NO_VIEW))
+        return Choice(why=pool.observation.workload_unread or Reason.of(Rule.CONVERGE_NO_VIEW))
     if coming is not None:
         return Choice()  # checks list machines only during a step
     may_go = [
