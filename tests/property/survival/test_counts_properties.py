@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.application.rebalancing.decisions import pool_json
-from evenkeel.domain.model.choices import Strategy, SurviveZones
+from evenkeel.domain.model.choices import Level, Strategy, SurviveZones
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
@@ -89,14 +89,16 @@ def arrive(play: Played) -> None:
     st.integers(0, 9),
     st.sampled_from(list(STRATEGIES)),
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6)), max_size=8),
+    st.sampled_from(Level),
 )
 def test_an_autoscaler_within_the_mins_takes_no_node_that_survival_needs(
-    world: tuple[list[int], list[int]], minimum: int, strategy: Strategy, takes: list[tuple[int, int]]
+    world: tuple[list[int], list[int]], minimum: int, strategy: Strategy, takes: list[tuple[int, int]], level: Level
 ) -> None:
     """So what it takes is never ordered again: the pool comes to rest."""
     start, weights = world
     groups = [replace(group, weight=weight) for group, weight in zip(zones(start), weights, strict=True)]
-    play = Played(groups, surviving(numbers(minimum, 1000, strategy)))
+    policy = surviving(numbers(minimum, 1000, strategy))
+    play = Played(groups, replace(policy, settings=replace(policy.settings, level=level)))
     for _ in range(6):
         play.look(60)
         arrive(play)

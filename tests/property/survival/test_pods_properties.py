@@ -1,8 +1,9 @@
 """A pool with survive-zones whose pods are read: every pod that may run elsewhere finds a place, and nothing fights."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from evenkeel.domain.model.choices import DemandStage
@@ -10,6 +11,7 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import ZONE, Workload
 from evenkeel.domain.plan import plan
+from evenkeel.state_records import ScaleRequestRecord
 from tests.builders import NOW, Played, group, key, numbers, requested
 from tests.parts import replace
 from tests.property.survival.test_counts_properties import arrive, surviving
@@ -109,30 +111,67 @@ def test_what_is_ordered_suffices(nodes: Sizes) -> None:
     assert pool.survival.survives
 
 
-@st.composite
-def valleys(draw: st.DrawFn) -> Valley:
-    apps = [
-        App(name=f"app{i}", pods=draw(st.integers(0, 4)), milli=1000 * draw(st.integers(1, 2)))
-        for i in range(draw(st.integers(1, 2)))
-    ]
-    nodes = draw(st.lists(st.integers(0, 3), min_size=2, max_size=3))
-    return Valley(apps, nodes=nodes, survive_zones="1")
-
-
-@settings(max_examples=10)
-@given(valleys())
-def test_scale_down_and_survival_come_to_rest(valley: Valley) -> None:
-    valley.live(150)
-    ordered, removed = valley.ordered, list(valley.removed)
-    valley.live(60)
-    assert (valley.ordered, valley.removed) == (ordered, removed)
-    assert valley.faults == []
-    sizes = {
+def sizes_in(valley: Valley) -> Sizes:
+    return {
         zone: [
             [valley.apps[valley.pods[each].labels["app"]].milli // 1000 for each in valley.on(name)]
             for name in valley.node_names()
             if valley.zone_of(name) == zone
         ]
-        for zone in "abc"[: len(valley.requested())]
+        for zone in valley.requested()
     }
-    assert survives(sizes)
+
+
+@st.composite
+def valleys(draw: st.DrawFn, **fields: Any) -> Valley:
+    apps = [
+        App(name=f"app{i}", pods=draw(st.integers(0, 4)), milli=1000 * draw(st.integers(1, 2)))
+        for i in range(draw(st.integers(1, 2)))
+    ]
+    nodes = draw(st.lists(st.integers(0, 3), min_size=2, max_size=3))
+    return Valley(apps, nodes=nodes, survive_zones="1", **fields)
+
+
+def rest(valley: Valley, looks: int = 150) -> None:
+    """Until nothing has changed for 25 checks. Then no pod waits, and the loss of any zone leaves every pod a place."""
+    quiet, before = 0, None
+    for _ in range(looks):
+        valley.live(1)
+        now = valley.ordered, tuple(valley.removed), tuple(valley.requested().items())
+        quiet, before = (quiet + 1 if now == before else 0), now
+        if quiet == 25:
+            break
+    assert quiet == 25
+    assert all(each.node for each in valley.pods.values())
+    assert survives(sizes_in(valley))
+
+
+@settings(max_examples=10)
+@given(valleys())
+def test_scale_down_and_survival_come_to_rest(valley: Valley) -> None:
+    rest(valley)
+    assert valley.faults == []
+
+
+@settings(max_examples=10)
+@given(valleys(demand="scale-up", level="converge", converge={"per_hour": 60}))
+def test_convergence_and_survival_come_to_rest(valley: Valley) -> None:
+    valley.live(8)
+    ordered = valley.ordered
+    rest(valley)
+    assert valley.faults == []
+    assert valley.ordered - ordered == len(valley.removed)  # one node goes for each that a step orders
+
+
+@settings(max_examples=20)
+@given(valleys(demand="scale-up"), st.integers(1, 4))
+def test_a_request_gives_back_no_node_that_survival_needs(valley: Valley, nodes: int) -> None:
+    valley.live(8)
+    ordered = valley.ordered
+    record = ScaleRequestRecord(id="r", nodes=-nodes, pool="workers", at=valley.clock.now())
+    valley.store.save_scale_request("demo", record, None)
+    rest(valley)
+    assert valley.store.load("demo").scale_requests["r"].done
+    assert len(valley.lost) <= nodes
+    assert valley.ordered == ordered  # none has to be ordered again
+    event(f"{len(valley.lost)} of {nodes}")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from evenkeel.domain.model.convergence import ConvergenceState, Deleting, Order
-from evenkeel.domain.model.groups import MachineRef, NodeGroup, PoolId
+from evenkeel.domain.model.groups import Bounds, MachineRef, NodeGroup, PoolId
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
@@ -117,6 +117,27 @@ def test_a_chain_leads_to_each_pool_before_it() -> None:
 )
 def test_a_fallback_holds_what_it_gained_while_the_first_pool_failed(before, was, fenced, expected) -> None:
     assert held(before, was, fenced=fenced) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"bounds": Bounds(0, 2)}, 2),  # closed while Evenkeel orders its released replicas, or during a step
+        ({"bounds": Bounds(0, 3)}, 0),
+        ({"bounds": Bounds(0, 2), "zone_max": 2}, 0),  # the user's own limit
+        ({"bounds": Bounds(0, 2), "pool_max": 4}, 0),
+        ({"bounds": None}, 0),
+    ],
+)
+def test_nodes_that_an_autoscaler_could_not_order_in_a_closed_first_pool_are_held(fields, expected) -> None:
+    groups = [
+        replace(each, **fields) if each.identity.pool_label == "first" else each
+        for each in pools("first", "spare", spare="first")
+    ]
+    state = {"spare": PoolState(seen=seen("spare", a=0, b=2))}
+    assert sum(named(planned(groups, state), "spare").next_state.held_nodes.values()) == expected
+    alone = planned(groups, state, autoscaler=False)
+    assert named(alone, "spare").next_state.held_nodes == {}  # Evenkeel's own orders are not limited by bounds
 
 
 def test_a_full_first_pool_and_nodes_for_the_minimum_are_not_held() -> None:

@@ -187,3 +187,40 @@ def test_no_step_begins_where_every_pod_holds_its_node(fields: dict[str, Any], w
     assert home.requested == (2, 2, 5)
     assert home.why.startswith("no machine of c may be drained: ")
     assert why in home.why
+
+
+@pytest.mark.parametrize("coming", ["", "b", "c"])
+def test_a_node_that_survival_needs_stays(coming: str) -> None:
+    """Only the empty node of zone a has room for the pod of zone b. A new node of zone c would have it, too."""
+    running = (pod("far", cpu="3", node="n2"), pod("bound", cpu="3", node="n3", node_selector={ZONE: "c"}))
+    workload = Workload(nodes=(ours("n1"), ours("n2", "b"), ours("n3", "c")), pods=running, whole=True)
+    asks = {str(group_key("a")): str(group_key(coming)) if coming else ""}
+
+    def found(*, survives: bool) -> Choice:
+        offers = (replace(pool_offer(requested=3), survives=survives),)
+        (choice,) = choose(Observation(groups=(), workload=workload), offers, asks, NOW)[0].values()
+        return choice
+
+    assert str(found(survives=False).machine) == "m-n1"
+    if coming == "c":
+        assert str(found(survives=True).machine) == "m-n1"
+    else:
+        needed = "without the node, pods of b would have no place after the loss of that zone"
+        assert said(found(survives=True).why) == needed
+
+
+def returned(size: str, *running: Pod) -> str:
+    """Why a large node of a fallback stays, or how many new nodes of the first pool it needs."""
+    large = {"cpu": size, "memory": "160Gi", "pods": "110"}
+    there = node("n1", group=group_key(pool="spare"), machine=machine("m-n1"), size=large)
+    workload = Workload(nodes=(there,), pods=running, whole=True)
+    offers = (pool_offer(), pool_offer("spare"))
+    returns = {str(group_key(pool="spare")): str(group_key())}
+    (choice,) = choose(Observation(groups=(), workload=workload), offers, {}, NOW, returns)[1].values()
+    return said(choice.why) if choice.why is not None else str(choice.nodes)
+
+
+def test_a_node_whose_pods_need_more_than_four_nodes_stays_for_that_reason() -> None:
+    assert returned("40", *pods(4, node="n1", cpu="3")) == "4"
+    assert returned("40", *pods(5, node="n1", cpu="3")) == "its pods need more than 4 new nodes; drain it yourself"
+    assert returned("40", pod(node="n1", cpu="7")) == "pod default/p fits no other node"

@@ -8,12 +8,14 @@ from rich.console import Console
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
 from evenkeel.application.rebalancing.decisions import pool_json
+from evenkeel.domain.demand.scale_down import SCALE_DOWN_DISABLED
 from evenkeel.domain.model.choices import DemandStage, Level, SurviveZones
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.survival import HeldNodes
+from evenkeel.domain.model.workload import ZONE, Owner, Pod, Workload
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.gep24 import LAX_GREEDY
 from evenkeel.record import ClusterRecord
@@ -33,11 +35,13 @@ from tests.builders import (
     stated,
     zones,
 )
+from tests.convergence import Home, convergence
 from tests.house import House
 from tests.parts import replace
 from tests.property.survival.test_counts_properties import arrive, surviving
 from tests.unit.kubernetes.test_read_groups import only
 from tests.unit.page.test_page import Seen
+from tests.workloads import node, pod
 
 
 def notes(pool: PoolPlan) -> list[str]:
@@ -183,3 +187,64 @@ def test_while_pods_are_not_read_the_mins_stay() -> None:
     assert minima(unread.pools[0]) == (3, 3, 3)
     assert unread.asks
     assert notes(unread.pools[0]) == []
+
+
+# With converge, and with requests to give nodes back
+
+
+def view(home: Home, *pods: Pod, **annotations: str) -> Workload:
+    """Every node has a DaemonSet's pod of three cores, and so room for one more core. Annotations are of zone c."""
+    nodes = tuple(
+        node(
+            machine.name,
+            zone,
+            group=group.key,
+            machine=machine,
+            annotations=annotations if zone == "c" else {},
+        )
+        for zone, group in home.groups.items()
+        for machine in home.machines(zone)
+        if machine.has_node and not machine.deleting
+    )
+    agents = (
+        replace(pod(f"agent-{each.name}", node=each.name, cpu="3"), owner=Owner("DaemonSet", "agent")) for each in nodes
+    )
+    return Workload(nodes=nodes, pods=(*agents, *pods), whole=True)
+
+
+def converging(**fields: Any) -> Policy:
+    return surviving(convergence(demand=DemandStage.ADVISE, **fields))
+
+
+@pytest.mark.parametrize("autoscaler", [True, False])
+def test_a_pool_that_survives_is_leveled(autoscaler: bool) -> None:
+    home = Home((2, 2, 5), converging(blind=False, autoscaler=autoscaler), workload=view)
+    home.until_quiet()
+    assert home.requested == (3, 3, 3)
+
+
+def test_without_pods_nothing_is_drained_in_a_pool_whose_pods_must_survive() -> None:
+    """Also with ``blind``: no check can tell which node survival needs."""
+    home = Home((2, 2, 5), converging(blind=True))
+    home.look()
+    home.look(601)
+    assert home.requested == (2, 2, 5)
+    assert home.why.startswith("no machine of c may be drained: the pods on the nodes are unknown")
+
+
+def test_a_late_step_ends_if_survival_needs_its_new_node() -> None:
+    home = Home((1, 1, 3), converging(blind=False, autoscaler=False), workload=view)
+    home.look()
+    home.look(601)
+    assert sum(home.requested) == 6
+    home.boot()
+    kept = [machine.name for zone in "ac" for machine in home.machines(zone)[: 3 if zone == "c" else 1]]
+    bound = [pod(f"bound-{name}", node=name, node_selector={ZONE: name[0]}) for name in kept]
+    far = pod("far", node=home.machines("b")[0].name)
+    disabled = {SCALE_DOWN_DISABLED: "true"}
+    home.workload = lambda home: view(home, far, *bound, **disabled)
+    for _ in range(20):
+        home.look(60)
+    assert home.memory.step is None
+    assert home.memory.held_until is not None
+    assert sum(home.requested) == 6

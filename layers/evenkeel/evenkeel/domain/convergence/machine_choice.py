@@ -17,6 +17,7 @@ from evenkeel.domain.demand.offers import with_coming
 from evenkeel.domain.demand.scale_down import SCALE_DOWN_DISABLED, find_places
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.demand.taints import is_being_deleted
+from evenkeel.domain.demand.zone_loss import zone_losses
 from evenkeel.domain.model.convergence import Choice
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer
 from evenkeel.domain.model.groups import GroupKey, MachineRef
@@ -74,6 +75,10 @@ def choose(
         while coming and choice.machine is None and count < _MOST_NODES:
             count += 1
             choice = chosen(group, coming, count)
+        if choice.why is not None and choice.why.rule is Rule.NO_PLACE_ELSEWHERE and count == _MOST_NODES:
+            pods = [simulation.pods_on[node.name] for node in workload.nodes if str(node.group) == group]
+            if chosen(group, coming, max(map(len, pods), default=0)).machine is not None:
+                choice = Choice(why=Reason.of(Rule.RETURN_PAST_MOST, most=_MOST_NODES))
         returned[group] = replace(choice, nodes=count)
     return {group: chosen(group, coming) for group, coming in asks.items()}, returned
 
@@ -89,8 +94,10 @@ def _choose(
     node_infos = [info for info in node_infos if info.name not in simulation.starting]
     if keeps_places:  # no pod of a fallback has to wait for a node that does not run yet
         node_infos = [info for info in node_infos if info.name in simulation.started]
-    places = Places(simulation.snapshot, node_infos)
-    candidates: list[tuple[tuple[bool, bool, int, int, str], MachineRef]] = []
+    places, losses = Places(simulation.snapshot, node_infos), zone_losses(simulation)
+    if losses is not None:
+        losses.begin()
+    candidates: list[tuple[bool, bool, int, int, str, MachineRef]] = []
     moved: dict[str, list[Pod]] = {}
     reason: Reason | None = None
     for node in sorted(nodes, key=lambda node: node.name):
@@ -99,15 +106,19 @@ def _choose(
             reason = reason or moving
         elif node.machine is not None:
             cost = sum(simulation.pod_groups.of(pod).cpu for pod in moving)
-            turn = (node.drained_since is None, node.ready, len(moving), cost, node.name)
-            candidates.append((turn, node.machine.ref))
+            is_new = node.drained_since is None
+            candidates.append((is_new, node.ready, len(moving), cost, node.name, node.machine.ref))
             moved[node.name] = moving
-    if not candidates:
-        return Choice(why=reason or Reason.of(Rule.CONVERGE_NO_MACHINE))
-    (*_, name), machine = min(candidates)
-    if keeps_places:
-        find_places(simulation, simulation.snapshot.node_infos[name], moved[name], places)
-    return Choice(machine=machine)
+    for *_, name, machine in sorted(candidates):
+        fork, info = simulation.snapshot.fork(), simulation.snapshot.node_infos[name]
+        find_places(simulation, info, moved[name], places)
+        needed = None if losses is None else losses.needed(info)
+        if needed is None:
+            return Choice(machine=machine)
+        simulation.snapshot.revert(fork)
+        places.revert()
+        reason = reason or needed
+    return Choice(why=reason or Reason.of(Rule.CONVERGE_NO_MACHINE))
 
 
 def _moving(simulation: Simulation, budgets: Budgets, node: Node, places: Places) -> list[Pod] | Reason:

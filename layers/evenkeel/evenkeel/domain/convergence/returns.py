@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.convergence import Deleting
-from evenkeel.domain.model.drafts import Draft, Fallback
+from evenkeel.domain.model.drafts import LASTING_CAPS, Draft, Fallback
 from evenkeel.domain.model.groups import PoolId, State
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.pools import AnyPool, Pool
@@ -83,8 +83,8 @@ def held_nodes(pool: Pool, first_pools: Sequence[tuple[Pool, Sequence[Draft]]]) 
     """Return how many nodes each group of a fallback holds. The numbers may be too low, but count no other node.
 
     Added nodes count only if they remain after all removals since the last check, in a zone where no first pool could
-    take them, and if the reason is a failure and not PoolMaximum. Removed nodes of a group are counted as held ones,
-    but a step that levels the fallback moves a held node. Nodes for PoolMinimum are never held.
+    take them, and if the reason is no limit of the user (``_is_short``). Removed nodes of a group are counted as held
+    ones, but a step that levels the fallback moves a held node. Nodes for PoolMinimum are never held.
     """
     requested = {str(group.key): group.requested for group in pool.groups}
     seen = requested if pool.state.seen is None else pool.state.seen.requested
@@ -112,7 +112,7 @@ def _levels(step: Deleting, held: Mapping[str, int]) -> bool:
 
 
 def _is_short(first_pools: Sequence[tuple[Pool, Sequence[Draft]]], zone: str | None) -> bool:
-    """Return True if no first pool can take a node in a zone, and one of them cannot because of a failure.
+    """Return True if no first pool can take a node in a zone, and one of them cannot although its limits allow it.
 
     A pool without a group in the zone is compared by all of its zones.
     """
@@ -120,11 +120,21 @@ def _is_short(first_pools: Sequence[tuple[Pool, Sequence[Draft]]], zone: str | N
     for pool, drafts in first_pools:
         is_full = sum(draft.group.requested for draft in drafts) >= pool.max
         in_zone = [draft for draft in drafts if draft.group.identity.zone == zone] or drafts
-        is_failing = all(draft.state in _FAILING for draft in in_zone)
+        is_failing = all(draft.state in _FAILING or _is_closed(pool, draft) for draft in in_zone)
         if not (is_full or is_failing):
             return False
         fails.append(is_failing and not is_full)
     return any(fails)
+
+
+def _is_closed(pool: Pool, draft: Draft) -> bool:
+    """Return True if Evenkeel's max keeps an autoscaler from ordering in a group below the user's limits.
+
+    Such a max holds while Evenkeel itself orders in the pool, or lends the free nodes to other zones.
+    """
+    bounds, requested = draft.group.bounds, draft.group.requested
+    is_limited = any(draft.limits.get(rule, requested + 1) <= requested for rule in LASTING_CAPS)
+    return pool.settings.autoscaler and bounds is not None and bounds.max <= requested and not is_limited
 
 
 def with_steps(planned: Planned, inputs: Inputs) -> Inputs:

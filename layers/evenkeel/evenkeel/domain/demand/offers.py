@@ -57,7 +57,7 @@ def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> 
         ordered=max(0, draft.requested - group.requested),
         room=min(room, limit),
         before=group.requested,
-        min=pool.kept_of(draft) if facts is None else pool.least_of(draft),
+        min=pool.kept_of(draft),
         held_nodes=0 if facts is None or facts.held is None else facts.held.nodes.get(draft.key, 0),
         template=group.template.node,
         closed=None if limit and draft.state is State.PROBING else unhealthy or unknown,

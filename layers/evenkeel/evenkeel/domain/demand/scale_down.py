@@ -25,7 +25,7 @@ from evenkeel.domain.demand.pods import old_enough_at
 from evenkeel.domain.demand.requests import is_gpu
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.demand.taints import TO_BE_DELETED, is_being_deleted
-from evenkeel.domain.demand.zone_loss import ZoneLosses
+from evenkeel.domain.demand.zone_loss import zone_losses
 from evenkeel.domain.model.demand import (
     GroupOffer,
     HangingDrain,
@@ -116,8 +116,7 @@ class _ScaleDown:
         self._pods_on: dict[str, list[Pod]] = defaultdict(list)  # including pods of nodes being deleted
         for pod in workload.pods:
             self._pods_on[pod.node].append(pod)
-        pools = simulation.pools
-        self._losses = ZoneLosses(simulation, pools) if any(pool.survives for pool in pools) else None
+        self._losses = zone_losses(simulation)
         self._destinations: list[NodeInfo] = []  # started nodes, in the order in which they are tried
         self._needed: dict[str, Reason] = {}
         self._waits: dict[str, Reason] = {}
@@ -248,9 +247,8 @@ class _ScaleDown:
             return Reason.of(Rule.NODE_AWAITED)
         fork = self._snapshot.fork()
         found = find_places(self._simulation, candidate.node_info, moving, places)
-        zone = None if self._losses is None or isinstance(found, Reason) else self._losses.breaks(candidate.node_info)
-        if zone is not None:
-            found = Reason.of(Rule.NEEDED_TO_SURVIVE, zone=zone)
+        if self._losses is not None and not isinstance(found, Reason):
+            found = self._losses.needed(candidate.node_info) or found
         if isinstance(found, Reason):
             self._snapshot.revert(fork)
             places.revert()

@@ -79,7 +79,10 @@ class Simulation:
             info = self._template_infos[group] = self.snapshot.node_info(
                 template.named(str(group)), pod_groups, NOTHING
             )
-        return self.snapshot.add_copy(info, f"{info.name} (new {len(self.snapshot.node_infos)})")
+        number = len(self.snapshot.node_infos)
+        while (name := f"{info.name} (new {number})") in self.snapshot.node_infos:
+            number += 1  # nodes have been removed since the last one was added
+        return self.snapshot.add_copy(info, name)
 
     def schedulable_nodes(self) -> list[NodeInfo]:
         """Return all schedulable nodes, including upcoming nodes."""

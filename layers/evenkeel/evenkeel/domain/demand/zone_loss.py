@@ -13,11 +13,12 @@ from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.pods import not_rescheduled_because
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.model.demand import PoolOffer
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import ZONE
 
 PlaceMore = Callable[[str, Mapping[PodGroup, int]], dict[PodGroup, int]]
 
-# A check plays the losses for at most so many nodes of its scale-down. A further node whose removal might break
+# At most so many removals are played in one search for nodes to remove. A further node whose removal might break
 # survival counts as needed. More nodes are not removed at once anyway. With 1,000 nodes, each takes 25 ms.
 _MOST_PLAYED = 30
 
@@ -90,19 +91,25 @@ class ZoneLosses:
             key=lambda info: (info.name not in started, self.is_empty(info), info.name),
         )
 
-    # ---------------------------------------------------------------- scale-down
+    # ---------------------------------------------------------------- nodes that survival needs
 
     def begin(self) -> None:
         """Store how many pods of each zone have no place elsewhere, before any node is removed."""
         losses = {zone: self.lose(zone) for zone in self.zones}
         self._allowed = {zone: sum(loss.unplaced.values()) for zone, loss in losses.items()}
         self._used = frozenset().union(*(loss.used for loss in losses.values()))
+        self._played = 0
 
-    def breaks(self, removed: NodeInfo) -> str | None:
-        """Return a zone whose loss would leave more pods without a place, now that a node is removed; None: no zone.
+    def needed(self, removed: NodeInfo) -> Reason | None:
+        """Return why survival needs a node that is removed from the snapshot; None: it does not need the node.
 
-        An empty node that no loss has used makes no difference.
+        The node is needed if the loss of a zone would leave more pods without a place than before. An empty node that
+        no loss has used makes no difference. Scale-down, convergence and requests remove no needed node.
         """
+        zone = self._broken(removed)
+        return None if zone is None else Reason.of(Rule.NEEDED_TO_SURVIVE, zone=zone)
+
+    def _broken(self, removed: NodeInfo) -> str | None:
         if self.is_empty(removed) and removed.name not in self._used:
             return None
         if self._played >= _MOST_PLAYED:
@@ -116,3 +123,9 @@ class ZoneLosses:
             used |= loss.used
         self._used = frozenset(used)
         return None
+
+
+def zone_losses(simulation: Simulation) -> ZoneLosses | None:
+    """Return the losses to play before nodes are removed; None: no pool has to survive."""
+    is_needed = any(pool.survives for pool in simulation.pools)
+    return ZoneLosses(simulation, simulation.pools) if is_needed else None

@@ -1,5 +1,6 @@
 """The input, the result and the limits of scale-up and scale-down."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -106,10 +107,19 @@ class ScaleDownState:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptNodes:
-    """Nodes that no request removes, because each node has a pod for which Evenkeel finds no other node."""
+    """Nodes that no request for a number of nodes removes."""
 
     machines: frozenset[MachineRef]
-    by_group: Mapping[GroupKey, int]
+    by_group: Mapping[GroupKey, int]  # nodes with a pod for which Evenkeel finds no other node
+    to_survive: Mapping[GroupKey, int] = field(default_factory=dict)  # other nodes, which survival needs
+
+    def __or__(self, other: "KeptNodes") -> "KeptNodes":
+        """Return the nodes of both. No node is in both."""
+        return KeptNodes(
+            machines=self.machines | other.machines,
+            by_group=Counter(self.by_group) + Counter(other.by_group),
+            to_survive=Counter(self.to_survive) + Counter(other.to_survive),
+        )
 
 
 # ---------------------------------------------------------------- result of scale-up

@@ -28,6 +28,7 @@ from evenkeel.domain.model.values import LARGEST_COUNT
 # - WORKER_SHARE: the largest number of replicas that the owner accepts
 # - ZONE_MAX: ``evenkeel.dev/zone-max``
 _CAP_RULES = (Rule.CAUTIOUS_MAX, Rule.SLOW_START_MAX, Rule.STEP_MAX, Rule.WORKER_SHARE, Rule.ZONE_MAX)
+LASTING_CAPS = (Rule.WORKER_SHARE, Rule.ZONE_MAX)  # the caps that do not depend on the group's health
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +62,7 @@ class Draft(GroupPlan):
     stuck_kept: int = 0  # stuck replicas of a fenced group that this plan neither releases nor moves
     closes: bool = False  # True: max is below the strategy's max, so that no autoscaler orders here
     survival_min: int = 0  # the replicas that the group keeps, so that the pool survives the loss of another zone
+    survival_bound: int = 0  # the same for autoscalers only: Evenkeel itself evaluates the pods of each node
     key: str = field(init=False)  # the key under which the pool's state stores this group
 
     def __post_init__(self) -> None:
@@ -135,7 +137,8 @@ class Draft(GroupPlan):
     @property
     def survival_share(self) -> int:
         """Return the replicas that ``survive-zones`` keeps."""
-        return self._kept(self.survival_min) if self.survival_min else 0
+        least = max(self.survival_min, self.survival_bound)
+        return self._kept(least) if least else 0
 
     def _kept(self, least: int) -> int:
         """Return as many of these replicas as the group requests. In a fenced group, only running ones are kept."""

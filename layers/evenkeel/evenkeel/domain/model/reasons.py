@@ -69,6 +69,7 @@ class Rule(StrEnum):
     REQUEST_NO_SHARE = "request-no-share", Topic.REQUESTED
     GIVES_BACK = "gives-back", Topic.REQUESTED
     KEPT_FOR_PODS = "kept-for-pods", Topic.NOTE
+    KEPT_TO_SURVIVE = "kept-to-survive", Topic.NOTE
     REMOVES = "removes", Topic.REQUESTED
     PRESERVED = "preserved", Topic.REQUESTED
     STEP_ORDERS = "step-orders", Topic.REQUESTED
@@ -115,6 +116,7 @@ class Rule(StrEnum):
     RETURN_ORDERS = "return-orders", Topic.REQUESTED
     RETURN_GIVES = "return-gives", Topic.REQUESTED
     RETURN_TOO_LARGE = "return-too-large", Topic.NOTE
+    RETURN_PAST_MOST = "return-past-most", Topic.NOTE
     # converge: why no step starts, or why the step in progress waits
     CONVERGE_SETTLES = "converge-settles", Topic.NOTE
     CONVERGE_HELD = "converge-held", Topic.NOTE

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from evenkeel.domain.model.demand import KeptNodes
 from evenkeel.domain.model.reasons import Reason, Rule
 
 
@@ -65,3 +66,4 @@ class SurvivalFacts(NamedTuple):
     minima: Mapping[str, int] = {}  # the nodes that an autoscaler must not remove
     missing: Mapping[str, int] = {}  # the nodes to order
     result: Survival | None = None  # None: not all pods were read
+    kept: KeptNodes | None = None  # the nodes that a request to remove nodes must keep; None: there is no such request

@@ -8,17 +8,19 @@ from collections.abc import Mapping, Sequence
 
 from evenkeel.domain.demand.advice import unread
 from evenkeel.domain.demand.capability import offers_of
+from evenkeel.domain.demand.drainability import kept_nodes
 from evenkeel.domain.demand.offers import with_coming, with_deleting
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.model.choices import DemandStage, SurviveZones
-from evenkeel.domain.model.demand import DemandPolicy, PoolOffer
+from evenkeel.domain.model.demand import DemandPolicy, KeptNodes, PoolOffer
+from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.survival import HeldNodes, Survival, SurvivalFacts
 from evenkeel.domain.rebalancing.capability import Capability, Extension, Inputs, Planned, Point, PoolInput
 from evenkeel.domain.survival.minimum import order_to_survive, report_survival, set_survival_minima
-from evenkeel.domain.survival.pods import PodNeeds, needs_of
+from evenkeel.domain.survival.pods import PodNeeds, needs_of, nodes_to_keep
 
 
 def _assume(check: Check, pools: Sequence[AnyPool], inputs: Inputs) -> Inputs:
@@ -47,11 +49,22 @@ def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Ext
     workload = with_deleting(workload, offers)
     offers = list(with_coming(offers, workload))
     needs = needs_of(Simulation(workload, tuple(offers), DemandPolicy(), check.now), offers)
-    surviving = [offer for offer in offers if offer.survives]
-    return {
-        offer.pool: inputs[offer.pool]._replace(survival=_facts(check, offer, needs[offer.pool], inputs[offer.pool]))
-        for offer in surviving
-    }, _unchanged
+    advised = {}
+    for offer in offers:
+        if offer.survives:
+            given = inputs[offer.pool]
+            facts = _facts(check, offer, needs[offer.pool], given)
+            if given.request is not None and given.request.gives_number:
+                simulation = Simulation(workload, tuple(offers), DemandPolicy(), check.now)
+                facts = facts._replace(kept=_kept(check, simulation, offers, offer.pool))
+            advised[offer.pool] = given._replace(survival=facts)
+    return advised, _unchanged
+
+
+def _kept(check: Check, simulation: Simulation, offers: Sequence[PoolOffer], pool: PoolId) -> KeptNodes | None:
+    """Return the nodes that a request to remove nodes of a pool must leave so that pools survive."""
+    kept = kept_nodes(check.observation, check.now)
+    return None if kept is None else nodes_to_keep(simulation, offers, pool, kept)
 
 
 def _unchanged(plan: Plan) -> Plan:

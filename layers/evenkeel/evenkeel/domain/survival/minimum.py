@@ -11,7 +11,7 @@ zones, with which that holds. Every rule that keeps nodes for ``evenkeel.dev/zon
 
 from collections.abc import Sequence
 
-from evenkeel.domain.model.drafts import Draft, PoolDraft, SurvivalDraft
+from evenkeel.domain.model.drafts import LASTING_CAPS, Draft, PoolDraft, SurvivalDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Rule
@@ -19,9 +19,6 @@ from evenkeel.domain.model.survival import Survival, SurvivalFacts
 from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.domain.rebalancing.replicas.raising import raise_together
 from evenkeel.domain.survival.counts import Share, levelled, rest
-
-# The caps of a zone that do not depend on its health.
-_LASTING_CAPS = (Rule.ZONE_MAX, Rule.WORKER_SHARE)
 
 
 def set_survival_minima(pool: PoolDraft) -> None:
@@ -46,9 +43,12 @@ def set_survival_minima(pool: PoolDraft) -> None:
 
 
 def _set_minima_for_pods(pool: PoolDraft, survival: SurvivalDraft, facts: SurvivalFacts) -> None:
-    """Set the min of each zone as the pods need it. Without an autoscaler, scale-down itself keeps these nodes."""
+    """Set the min of each zone as the pods need it, and the nodes that a request to remove nodes must keep."""
     needs = pool.requested + sum(facts.missing.values())
     survival.result = facts.result
+    pool.request.pods_unread |= facts.result is None
+    if facts.kept is not None and pool.request.kept is not None:
+        pool.request.kept |= facts.kept
     if pool.pool.zones < 2:
         pool.problem(ProblemKind.SURVIVES_NO_ZONE)
         survival.result = Survival(possible=False)
@@ -58,7 +58,7 @@ def _set_minima_for_pods(pool: PoolDraft, survival: SurvivalDraft, facts: Surviv
     for draft in pool.groups if pool.pool.settings.autoscaler else ():
         published = 0 if draft.group.bounds is None else draft.group.bounds.min
         # While pods are not read, the published mins stay, so that no autoscaler removes a needed node meanwhile.
-        draft.survival_min = published if facts.result is None else facts.minima.get(draft.key, 0)
+        draft.survival_bound = published if facts.result is None else facts.minima.get(draft.key, 0)
 
 
 def _is_possible(pool: PoolDraft, level: Sequence[int] | None) -> bool:
@@ -152,7 +152,7 @@ def _is_fixed(draft: Draft) -> bool:
 
 
 def _cap(draft: Draft) -> int:
-    caps = [draft.limits[rule] for rule in _LASTING_CAPS if rule in draft.limits]
+    caps = [draft.limits[rule] for rule in LASTING_CAPS if rule in draft.limits]
     if draft.group.owner.bounds_held and draft.group.bounds is not None:
         caps.append(draft.group.bounds.max)
     return min(caps, default=LARGEST_COUNT)

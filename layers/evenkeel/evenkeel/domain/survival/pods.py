@@ -6,17 +6,21 @@ that fit no new node of another zone are bound to their zone, and get none.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from evenkeel.domain.demand.cluster_snapshot import Places
+from evenkeel.domain.demand.drainability import ends_with_node
 from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.pods import comes_with_node, unplaceable
+from evenkeel.domain.demand.scale_down import find_places
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.demand.zone_loss import ZoneLosses
-from evenkeel.domain.model.demand import GroupOffer, PoolOffer
+from evenkeel.domain.model.demand import GroupOffer, KeptNodes, PoolOffer
 from evenkeel.domain.model.groups import GroupKey, PoolId
-from evenkeel.domain.model.workload import Pod
+from evenkeel.domain.model.reasons import Reason
+from evenkeel.domain.model.workload import Node, Pod
 
 # The most nodes that one check orders so that pools survive. Further nodes follow at later checks.
 _MOST_NODES = 100
@@ -31,6 +35,70 @@ class PodNeeds:
     idle: Counter[GroupKey] = field(default_factory=Counter)  # needed nodes that have no pods of their own
     bound: Counter[str] = field(default_factory=Counter)  # number of pods that fit in no other zone, by their zone
     busy: Counter[GroupKey] = field(default_factory=Counter)  # nodes with pods that need a place elsewhere
+
+
+def nodes_to_keep(simulation: Simulation, pools: Sequence[PoolOffer], pool: PoolId, kept: KeptNodes) -> KeptNodes:
+    """Return the nodes of a pool that no request may remove, so that the pods of any lost zone still find a place.
+
+    Nodes are tried in the order in which a request removes them: first the newest of the group with the most nodes. The
+    pods of each removed node take their places first. A node without a place for them remains, too.
+
+    Args:
+        simulation: A new simulation of the check.
+        pools: The offers of all pools.
+        pool: The pool of the request.
+        kept: The nodes that remain anyway. They are not part of the result.
+    """
+    simulation.schedule_pending()
+    losses = ZoneLosses(simulation, pools)
+    losses.begin()
+    groups = {offer.group for each in pools if each.pool == pool for offer in each.groups}
+    left = _nodes_to_try(simulation, groups, kept)
+    tried = {info.name: info for infos in left.values() for info in infos}
+    started = simulation.started - tried.keys()
+    others = [info for info in simulation.schedulable_nodes() if info.name in started]
+    places = Places(simulation.snapshot, [*others, *(info for info in tried.values() if info.is_schedulable)])
+    to_survive: Counter[GroupKey] = Counter()
+    machines = set()
+    while left:
+        group = max(left, key=lambda group: (len(left[group]), group))
+        info = left[group].pop()
+        if not left[group]:
+            del left[group]
+        if not _is_removed(simulation, info, places, losses):
+            to_survive[group] += 1
+            machines |= {info.node.machine.ref} if info.node.machine is not None else set()
+    return KeptNodes(machines=frozenset(machines), by_group={}, to_survive=to_survive)
+
+
+def _nodes_to_try(
+    simulation: Simulation, groups: Container[GroupKey], kept: KeptNodes
+) -> dict[GroupKey, list[NodeInfo]]:
+    """Return the nodes of each group that a request might remove. The last node of a group is removed first."""
+    found: dict[GroupKey, list[NodeInfo]] = {}
+    for node in sorted(simulation.workload.nodes, key=lambda node: (not node.ready, _created(node), node.name)):
+        is_kept = node.machine is not None and node.machine.ref in kept.machines
+        if node.group is not None and node.group in groups and not (node.deleting or is_kept):
+            found.setdefault(node.group, []).append(simulation.snapshot.node_infos[node.name])
+    return found
+
+
+def _created(node: Node) -> float:
+    created_at = node.created_at if node.machine is None else node.machine.created_at
+    return 0.0 if created_at is None else created_at.timestamp()
+
+
+def _is_removed(simulation: Simulation, info: NodeInfo, places: Places, losses: ZoneLosses) -> bool:
+    """Remove a node, and place its pods on other nodes. False: it must remain, and the snapshot is unchanged."""
+    pods, fork = simulation.pods_on[info.name], simulation.snapshot.fork()
+    if sum(info.pod_groups.values()) > len(pods):
+        return False  # pods of a removed node are placed here
+    found = find_places(simulation, info, [pod for pod in pods if not ends_with_node(pod, simulation.now)], places)
+    if not isinstance(found, Reason) and losses.needed(info) is None:
+        return True
+    simulation.snapshot.revert(fork)
+    places.revert()
+    return False
 
 
 def needs_of(simulation: Simulation, pools: Sequence[PoolOffer]) -> dict[PoolId, PodNeeds]:

@@ -133,7 +133,8 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
     This number excludes the nodes that MOST_REMOVED leaves to later runs.
 
     Fenced groups are last, because they could not get a node back. A preserved machine without a node cannot be given
-    back, and does not count for a minimum. A node remains if its pods fit on no other node.
+    back, and does not count for a minimum. A node remains if its pods fit on no other node, or if the pool would not
+    survive the loss of a zone without it.
     """
     unmet = -request.nodes
     pool.request.later = request.later
@@ -148,7 +149,7 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
         buckets = [
             Bucket(
                 level=draft.group.preserved - draft.requested,
-                room=_spare(draft, max(minima[draft.key], draft.survival_min), pool.request.kept),
+                room=_spare(draft, minima[draft.key], pool.request.kept),
                 tie=draft.tie,
             )
             for draft in givers
@@ -170,12 +171,18 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
 
 
 def _minima(pool: PoolDraft) -> dict[str, int]:
-    """Return each group's published min, or the strategy's min while level shrink has raised the published min."""
+    """Return each group's published min, or the strategy's min if the published min is only for autoscalers.
+
+    Level shrink raises it, and so do the pods of a pool that must survive: ``pool.request.kept`` is more exact.
+    """
     until = pool.pool.state.held_until
-    if until is not None and pool.now < until:
+    is_raised = until is not None and pool.now < until
+    if is_raised or (pool.survival is not None and pool.survival.facts is not None):
         sizes = pool.pool.settings.strategy.size(pool)
-        return {draft.key: size.min for draft, size in zip(pool.groups, sizes, strict=True)}
-    return {draft.key: 0 if draft.group.bounds is None else draft.group.bounds.min for draft in pool.groups}
+        least = {draft.key: max(size.min, draft.zone_share) for draft, size in zip(pool.groups, sizes, strict=True)}
+    else:
+        least = {draft.key: 0 if draft.group.bounds is None else draft.group.bounds.min for draft in pool.groups}
+    return {draft.key: max(least[draft.key], draft.survival_min) for draft in pool.groups}
 
 
 def _spare(draft: Draft, minimum: int, kept_nodes: KeptNodes | None) -> int:
@@ -186,9 +193,12 @@ def _spare(draft: Draft, minimum: int, kept_nodes: KeptNodes | None) -> int:
     # Preserved nodes are deleted last. If at least as many nodes remain as are preserved, this request deletes no
     # preserved node.
     kept = sum(machine.preserved and machine.has_node and not machine.deleting for machine in group.machines or ())
-    stay = 0 if kept_nodes is None else kept_nodes.by_group.get(group.key, 0)
-    if stay:
-        draft.add_reason(Rule.KEPT_FOR_PODS, count=stay)
-        if group.status.launched is not None:
-            return 0  # the API cannot name the machine to delete
+    unplaceable = 0 if kept_nodes is None else kept_nodes.by_group.get(group.key, 0)
+    to_survive = 0 if kept_nodes is None else kept_nodes.to_survive.get(group.key, 0)
+    if unplaceable:
+        draft.add_reason(Rule.KEPT_FOR_PODS, count=unplaceable)
+    if to_survive:
+        draft.add_reason(Rule.KEPT_TO_SURVIVE, count=to_survive)
+    if (stay := unplaceable + to_survive) and group.status.launched is not None:
+        return 0  # the API cannot name the machine to delete
     return max(0, min(nodes - max(minimum, kept + stay), draft.requested - draft.owner_min))
