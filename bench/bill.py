@@ -17,7 +17,6 @@ from statistics import mean
 from typing import Any
 
 from bench.rows import Rows
-from evenkeel.adapters.aws.metrics import HEARTBEAT
 from evenkeel.domain.fleet.check_times import AUTO, SECOND_CHECKS, check_interval, is_full_check
 from sandbox.template import Template
 
@@ -241,10 +240,9 @@ def hanging(figures: Mapping[str, Any]) -> float:
 def own() -> Mapping[str, float]:
     """Return the stack's own costs in a month without clusters and scans, as the template has them."""
     read = [metric for metrics in alarms().values() for metric in metrics]
-    incident = {metric["MetricName"] for metric in read if metric["Namespace"] == "Evenkeel"} - {HEARTBEAT}
+    incident = {metric["MetricName"] for metric in read if metric["Namespace"] == "Evenkeel"}
     share = f"in {INCIDENT_HOURS:.0%} of all hours"
     return {
-        f"the metric `{HEARTBEAT}`": METRIC,
         f"{' and '.join(f'`{name}`' for name in sorted(incident))}, {share}": len(incident) * METRIC * INCIDENT_HOURS,
         f"{len(alarms())} alarms with {len(read)} metrics": len(read) * ALARM,
         **{

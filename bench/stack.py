@@ -437,7 +437,7 @@ def _outage(stage: Fleet, clusters: Sequence[str], number: int, stuck: int) -> R
         runs = rebalance(_runs(stage))
         wall = time.monotonic() - began
         used, seen = stage.aws(), stage.clusters()
-        rechecks = stage.aws(take="recheck")["messages"]
+        rechecks = stage.aws(take="checks")["messages"]
         following = rebalance([delivered([message], "rebalance.fifo") for message in rechecks])
     _verify_outage(clusters, groups, seen)
     patched = {cluster: moments[0] for cluster, moments in seen["patched"].items()}
