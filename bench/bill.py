@@ -17,7 +17,6 @@ from statistics import mean
 from typing import Any
 
 from bench.rows import Rows
-from evenkeel.adapters.aws.metrics import HEARTBEAT
 from evenkeel.domain.fleet.check_times import AUTO, SECOND_CHECKS, check_interval, is_full_check
 from sandbox.template import Template
 
@@ -47,8 +46,8 @@ HANGING_LOG = 1_000  # bytes of our line about a check, or a run, of a cluster t
 RUNS = 300  # a month with patches, of each cluster: ten a day
 BUSY = 4 / 60  # hours from a run with patches until its cluster is steady
 RUN_EVENTS, RUN_FIFO_REQUESTS = 2, 6
+FOLLOWING = len(SECOND_CHECKS)  # runs after each of them that change nothing
 ID_BYTES = 20  # of a cluster's id, with quotes and comma, in the item of the clusters that a chunk has checked
-FOLLOWING = len(SECOND_CHECKS) + 1  # runs after it that write nothing
 POLLS = 129_600  # of one poller of an idle queue in a month, every twenty seconds
 # Lambda polls an idle standard queue with two, but not where MaximumConcurrency is set. FIFO is not documented.
 POLLERS, QUIET_POLLERS = 5, 2
@@ -153,8 +152,9 @@ class Stack:
         wait = WAITS * self.memory("RebalanceFunction")
         after = (outage["following_cpu_ms"] / 1000 * GB_PER_PROCESSOR + wait) * GB_SECOND + INVOCATION
         after += self.figures[f"traffic full {self.way}", self.groups]["half_read_units"] * READ
-        after += 3 * (FIFO + SQS) + outage["following_log_bytes"] * LOGS
-        run += RUN_EVENTS * EVENT + outage["log_bytes"] * LOGS + FOLLOWING * after
+        after += 3 * FIFO + outage["following_log_bytes"] * LOGS + outage["following_write_units"] * WRITE
+        forward = 3 * SQS + INVOCATION + outage["forward_cpu_ms"] / 1000 * GB_PER_PROCESSOR * GB_SECOND
+        run += RUN_EVENTS * EVENT + outage["log_bytes"] * LOGS + FOLLOWING * (forward + after)
         # Its steady state begins, and its rest ends and begins. The measured units have the end of its steady state.
         run += (3 if self.rests else 1) * WRITE
         event = EVENT + outage["event_cpu_ms"] / 1000 * GB_PER_PROCESSOR * GB_SECOND + INVOCATION + WRITE + 2 * READ
@@ -241,10 +241,9 @@ def hanging(figures: Mapping[str, Any]) -> float:
 def own() -> Mapping[str, float]:
     """Return the stack's own costs in a month without clusters and scans, as the template has them."""
     read = [metric for metrics in alarms().values() for metric in metrics]
-    incident = {metric["MetricName"] for metric in read if metric["Namespace"] == "Evenkeel"} - {HEARTBEAT}
+    incident = {metric["MetricName"] for metric in read if metric["Namespace"] == "Evenkeel"}
     share = f"in {INCIDENT_HOURS:.0%} of all hours"
     return {
-        f"the metric `{HEARTBEAT}`": METRIC,
         f"{' and '.join(f'`{name}`' for name in sorted(incident))}, {share}": len(incident) * METRIC * INCIDENT_HOURS,
         f"{len(alarms())} alarms with {len(read)} metrics": len(read) * ALARM,
         **{
@@ -312,7 +311,7 @@ def bill(measured: str = str(Path(__file__).with_name("figures.json"))) -> Rows:
     prices["**sum**"] = sum(prices.values())
     names = dashboard_metrics()
     dashboard = f"*`WithDashboard=true`, in addition: the dashboard and all {len(names)} metrics, at most*"
-    prices[dashboard] = DASHBOARD + (len(names) - 1) * METRIC
+    prices[dashboard] = DASHBOARD + len(names) * METRIC
     for title, price in prices.items():
         yield title, {"$ per month": f"{price:.3f}"}
     yield "a check a minute with [demand](../guides/demand.md), $ per cluster and month in addition"

@@ -210,8 +210,7 @@ class Fleet:
     def function(self, name: str, folder: Path | None = None, *, bare: bool = False) -> Iterator[Function]:
         """Start a process of ``functions/<name>`` or of another folder; a bare one has no layers."""
         build = host_build()
-        queues = {"REBALANCE_QUEUE": "rebalance.fifo", "REBALANCE_DLQ": "dlq.fifo"}
-        queues |= {"RECHECK_QUEUE": "recheck", "CHECKS_QUEUE": "checks"}
+        queues = {"REBALANCE_QUEUE": "rebalance.fifo", "CHECKS_QUEUE": "checks", "DEAD_LETTERS": "dead-letters"}
         environment = {
             "AWS_ENDPOINT_URL": self._url,
             "AWS_ACCESS_KEY_ID": "bench",

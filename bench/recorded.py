@@ -178,7 +178,10 @@ class Kubernetes:
         return 200, b"<html>" + b"garbage " * 1000, ""
 
     def control(self, command: Object) -> Object:
-        """Give clusters an incident (``"none"`` ends it), and return the counts since the last call."""
+        """Give clusters an incident (``"none"`` ends it), and return the counts since the last call.
+
+        ``ahead``: let the controllers of all clusters with an incident work at so many seconds from now.
+        """
         for cluster in command.get("clusters", ()):
             match command["incident"]:
                 case "none":
@@ -190,6 +193,9 @@ class Kubernetes:
                 case incident:
                     self._incident[cluster] = incident
         sandboxes = {cluster: one for cluster, one in self._incident.items() if isinstance(one, Cluster)}
+        if "ahead" in command:
+            for sandbox in sandboxes.values():
+                sandbox.controllers.step(datetime.now(UTC) + timedelta(seconds=command["ahead"]))
         counts = {
             "requests": dict(self.requests),
             "methods": dict(self.methods),

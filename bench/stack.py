@@ -23,7 +23,7 @@ from pathlib import Path
 from bench.fleet import Fleet, Function, Sample, chunk, delivered, failure, fleet
 from bench.recorded import Object, name_of
 from bench.rows import Rows, Samples
-from evenkeel.domain.fleet.check_times import is_full_check
+from evenkeel.domain.fleet.check_times import SECOND_CHECKS, is_full_check
 from sandbox.template import ROOT
 
 _MIB = 2**20
@@ -437,8 +437,7 @@ def _outage(stage: Fleet, clusters: Sequence[str], number: int, stuck: int) -> R
         runs = rebalance(_runs(stage))
         wall = time.monotonic() - began
         used, seen = stage.aws(), stage.clusters()
-        rechecks = stage.aws(take="recheck")["messages"]
-        following = rebalance([delivered([message], "rebalance.fifo") for message in rechecks])
+    following = _following(stage)
     _verify_outage(clusters, groups, seen)
     patched = {cluster: moments[0] for cluster, moments in seen["patched"].items()}
     event_wall = {sample.event["id"]: sample.wall for sample in received}
@@ -452,13 +451,11 @@ def _outage(stage: Fleet, clusters: Sequence[str], number: int, stuck: int) -> R
             "events": len(received),
             "runs": len(runs),
             "patches": sum(map(len, seen["patched"].values())),
-            "rechecks": len(rechecks),
             "event_cpu_ms": 1000 * statistics.mean(sample.cpu for sample in received),
             "run_cpu_ms": 1000 * statistics.mean(sample.cpu for sample in runs),
-            "following_cpu_ms": 1000 * statistics.mean(sample.cpu for sample in following),
+            **following,
             "write_units": used["write units"] / len(clusters),
             "half_read_units": used["half read units"] / len(clusters),
-            "following_log_bytes": statistics.mean(sample.log for sample in following),
             "log_bytes": statistics.mean(run.log + receipt.log for receipt, run in zip(received, runs, strict=True)),
             "first_patch_alone_ms": alone,
             "first_patch_alone_p99_ms": alone[int(0.99 * (len(alone) - 1))],
@@ -467,6 +464,47 @@ def _outage(stage: Fleet, clusters: Sequence[str], number: int, stuck: int) -> R
             "wall_s": wall,
         },
     )
+
+
+def _following(stage: Fleet) -> dict[str, float]:
+    """Let runs follow on a clock that runs ahead, and return the means of those without patches.
+
+    After the first patches come two follow-up runs, further patches when machines have joined, and three more.
+    """
+    forwards: list[Sample] = []
+    runs: list[Sample] = []
+    now, units = 0, 0.0
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        check, rebalance = (stack.enter_context(_workers_ahead(stage, name, folder)) for name in ("check", "rebalance"))
+        for _ in range(2 * len(SECOND_CHECKS)):
+            messages = stage.aws(take="checks")["messages"]
+            now += messages[0]["delay"]
+            stage.clusters(ahead=now)
+            forwards += check([{**delivered([message]), "later": now} for message in messages])
+            stage.aws()
+            samples = rebalance([{**event, "later": now} for event in _runs(stage)])
+            used = stage.aws()
+            if not stage.clusters()["patched"]:
+                runs += samples
+                units += used["write units"]
+    return {
+        "following_cpu_ms": 1000 * statistics.mean(sample.cpu for sample in runs),
+        "following_log_bytes": statistics.mean(sample.log for sample in runs),
+        "following_write_units": units / len(runs),
+        "forward_cpu_ms": 1000 * statistics.median(sample.cpu for sample in forwards),
+    }
+
+
+@contextmanager
+def _workers_ahead(stage: Fleet, name: str, folder: Path, number: int = 1) -> Iterator[Workers]:
+    """Start processes of a function whose clock is ahead by the seconds that each event names."""
+    place = folder / name
+    place.mkdir()
+    (place / "real.py").write_text((ROOT / "functions" / name / "app.py").read_text())
+    (place / "app.py").write_text(_LATER)
+    with _workers(stage, name, number, place) as workers:
+        yield workers
 
 
 def _verify_outage(clusters: Sequence[str], before: Object, seen: Object) -> None:
@@ -516,13 +554,10 @@ def _hang(stage: Fleet, messages: Sequence[Object], hanging: int, number: int) -
     slow: list[int] = []
     runs = 0
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        pools = {}
-        for name, size in (("check", number), ("rebalance", 2)):
-            place = Path(folder) / name
-            place.mkdir()
-            (place / "real.py").write_text((ROOT / "functions" / name / "app.py").read_text())
-            (place / "app.py").write_text(_LATER)
-            pools[name] = stack.enter_context(_workers(stage, name, size, place))
+        pools = {
+            name: stack.enter_context(_workers_ahead(stage, name, Path(folder), size))
+            for name, size in (("check", number), ("rebalance", 2))
+        }
         for now in range(0, 60 * _MINUTES + 1, 60):
             due = [message for at, message in waiting if at <= now]
             waiting = [(at, message) for at, message in waiting if at > now]

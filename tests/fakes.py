@@ -23,7 +23,7 @@ from evenkeel.adapters.aws.records import (
 from evenkeel.adapters.codec import dump_stored
 from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import ConflictError, LeaseHeldError, StateConflictError, StateUnavailableError
-from evenkeel.application.fleet.ports import DuePage
+from evenkeel.application.fleet.ports import Shard
 from evenkeel.application.ports import (
     CheckResult,
     CheckTimes,
@@ -169,15 +169,12 @@ class InMemoryStore:
 
     shards: Sequence[str] = ("0", "1")
 
-    def due(self, shard: str, after: str | None = None) -> DuePage:
+    def due(self, shard: str) -> Shard:
         self._asked("due")
         listed = [cluster for cluster in sorted(self._due) if self.shards[len(cluster) % 2] == shard]
-        rest = [cluster for cluster in listed if after is None or cluster > after]
-        page = rest[: self.page]
-        return DuePage(
-            resting={cluster: self._rests[cluster] for cluster in page if cluster in self._rests},
-            registrations=[(cluster, self._registration(cluster, self._due[cluster])) for cluster in page],
-            after=page[-1] if len(rest) > len(page) else None,
+        return Shard(
+            resting={cluster: self._rests[cluster] for cluster in listed if cluster in self._rests},
+            registrations=[(cluster, self._registration(cluster, self._due[cluster])) for cluster in listed],
         )
 
     def called(self, name: str) -> Sequence[str]:
@@ -601,7 +598,6 @@ class FakeQueue:
     steady: dict[str, SteadyState | None] = field(default_factory=dict)  # and that it saw, nothing to be done
     second_looks: list[tuple[str, str, int]] = field(default_factory=list)
     looks: list[Chunk] = field(default_factory=list)
-    scans: list[tuple[str, str, datetime]] = field(default_factory=list)
     rollouts: list[str] = field(default_factory=list)
     broken: Exception | None = None
 
@@ -627,9 +623,6 @@ class FakeQueue:
         if self.broken is not None:
             raise self.broken
         self.looks += chunks
-
-    def scan_on(self, shard: str, after: str, at: datetime) -> None:
-        self.scans.append((shard, after, at))
 
     def advance_rollouts(self, rollout: str, at: datetime) -> None:
         self.rollouts.append(rollout)

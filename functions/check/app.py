@@ -13,7 +13,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 import evenkeel.application.rebalancing.check  # noqa: F401  imported at the function's start, not in its first call
 from evenkeel.adapters.aws.batches import SqsRecord, answer_batch, records_of
 from evenkeel.adapters.aws.metrics import write_metrics_of
-from evenkeel.adapters.aws.queues import CheckRequest, read_message
+from evenkeel.adapters.aws.queues import Request, read_check
 
 import_cluster_access()
 logger = make_logger()
@@ -21,22 +21,25 @@ metrics = make_metrics()
 
 
 def check(record: SqsRecord, context: Any) -> None:
-    """Check the clusters of one message. If SQS delivers a chunk a third time, request its clusters separately."""
+    """Check a chunk, or request a run that is due now. A chunk's third delivery requests its clusters separately."""
 
     def work(body: str) -> None:
-        check = container(writes=False).check
-        request = read_message(CheckRequest, body)
-        clusters = request.clusters
-        if len(clusters) > 1 and record.receives > 2:  # the second delivery may be Lambda's own retry
-            check.split(clusters)
+        request = read_check(body)
+        if isinstance(request, Request):
+            inbox.queue.request(request.cluster, request.reason, f"again-{record.message_id}")
             return
-        summary = check(clusters, remaining_of(context), request.rests)
+        check = container(writes=False).check
+        if len(request.clusters) > 1 and record.receives > 2:  # the second delivery may be Lambda's own retry
+            check.split(request.clusters)
+            return
+        summary = check(request.clusters, remaining_of(context), request.rests)
         for name, value in summary.metrics().items():
             metrics.add_metric(name, MetricUnit.Count, value)
         for cluster, counts in summary.metrics_of_clusters().items():
             write_metrics_of(cluster, counts)
 
-    container(writes=False).inbox.handle(record, work, logger, metrics)
+    inbox = container(writes=False).inbox
+    inbox.handle(record, work, logger, metrics)
 
 
 @metrics.log_metrics

@@ -25,7 +25,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
             alert = read_alert(record.body)
         except BadRequestError as error:
             logger.error("message sent to the dead letters: %s", error)
-            container(writes=False).inbox.queue.dead_letter(str(record.body), str(error), record.message_id)
+            container(writes=False).inbox.queue.dead_letter(str(record.body), str(error))
             metrics.add_metric("PoisonMessages", MetricUnit.Count, 1)
         else:
             received.append(Received(message=record.message_id, receives=record.receives, alert=alert))

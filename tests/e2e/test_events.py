@@ -79,7 +79,7 @@ def test_the_events_lead_from_registration_over_a_scan_to_patches_and_a_status(s
     assert all(view.name in html for view in stage.cluster.groups())
     stage.looks()
     assert stage.send("scan-by-hand")["ok"]
-    assert stage.send("scan-recheck") == {"batchItemFailures": []}
+    assert stage.send("check-run") == {"batchItemFailures": []}
     assert stage.looks() == ["demo-cluster-api"] * 2
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from bench import bill
-from evenkeel.adapters.aws.metrics import ALARMED, HEARTBEAT
-from evenkeel.adapters.aws.queues import LONGEST_WAIT_SECONDS, SOURCE
+from evenkeel.adapters.aws.metrics import ALARMED
+from evenkeel.adapters.aws.queues import LONGEST_WAIT_SECONDS, SOURCE, TRIES
 from evenkeel.application.incidents.alerting import CLAIMED_FOR
 from evenkeel.application.ports import DetailType
 from evenkeel.domain.model.policy import BackoffPolicy
@@ -68,18 +68,17 @@ ALLOWED: dict[str, dict[str, Set[str]]] = {
     "ScanRole": {
         "Table": {QUERY, PUT},  # both under conditions
         "Table/index/due": {QUERY},
-        **dict.fromkeys(("ChecksQueue", "RebalanceQueue", "RebalanceDeadLetters", "EventDeadLetters"), SENDS),
-        "RecheckQueue": {SEND, *TAKE},
+        **dict.fromkeys(("ChecksQueue", "RebalanceQueue", "DeadLetters"), SENDS),
         "ScanLogGroup": LOGS,
     },
     "ScheduleRole": {
         **{name: {"lambda:InvokeFunction"} for name in ("ScanFunction", "StatusPageFunction")},
-        "EventDeadLetters": {SEND},
+        "DeadLetters": {SEND},
     },
     "CheckRole": {
         "Table": {QUERY, "dynamodb:BatchGetItem", PUT},  # puts when it has checked, and nothing else: under a condition
         "ChecksQueue": {SEND, *TAKE},
-        **dict.fromkeys(("RebalanceQueue", "RebalanceDeadLetters"), SENDS),
+        **dict.fromkeys(("RebalanceQueue", "DeadLetters"), SENDS),
         **OPEN_CLUSTERS,
         "CheckLogGroup": LOGS,
     },
@@ -87,13 +86,13 @@ ALLOWED: dict[str, dict[str, Set[str]]] = {
         # All but Query under a condition: tests/integration/test_least_privilege.py judges requests by them.
         "Table": {*STATE, DELETE},
         "Table/index/due": {QUERY},
-        **dict.fromkeys(("RebalanceQueue", "RecheckQueue", "EventDeadLetters"), SENDS),
+        **dict.fromkeys(("RebalanceQueue", "ChecksQueue", "DeadLetters"), SENDS),
         "ProvisioningFailureLogGroup": LOGS,
     },
     "RebalanceRole": {
         "Table": {*STATE, DELETE},  # DeleteItem under a condition, as above
         "RebalanceQueue": {*TAKE, "sqs:ChangeMessageVisibility"},
-        **dict.fromkeys(("RecheckQueue", "ChecksQueue", "RebalanceDeadLetters"), SENDS),
+        **dict.fromkeys(("ChecksQueue", "DeadLetters"), SENDS),
         **OPEN_CLUSTERS,
         **WRITE_GROUPS,
         "EventBus": {"events:PutEvents"},
@@ -102,7 +101,7 @@ ALLOWED: dict[str, dict[str, Set[str]]] = {
     "NotifyRole": {
         "Table": {GET, PUT},  # both under a condition
         "AlertsQueue": TAKE,
-        "RebalanceDeadLetters": {SEND},
+        "DeadLetters": {SEND},
         TOPIC: {"sns:Publish"},
         **{f"{name}-??????": {SECRET} for key, name in ALERTS.items() if key.endswith("Secret")},
         "NotifyLogGroup": LOGS,
@@ -110,7 +109,7 @@ ALLOWED: dict[str, dict[str, Set[str]]] = {
     "OperatorRole": {
         "Table": {*STATE, DELETE},
         "Table/index/due": {QUERY},
-        **dict.fromkeys(("RebalanceQueue", "RecheckQueue"), SENDS),
+        **dict.fromkeys(("RebalanceQueue", "ChecksQueue"), SENDS),
         **OPEN_CLUSTERS,
         "AdminLogGroup": LOGS,
     },
@@ -119,7 +118,7 @@ ALLOWED: dict[str, dict[str, Set[str]]] = {
         "Table": {QUERY},  # of health and offerings, under a condition
         "Table/index/due": {QUERY},
         "arn:AWS::Partition:s3:::pages/AWS::StackName/index.html": {"s3:PutObject"},
-        "EventDeadLetters": {SEND},
+        "DeadLetters": {SEND},
         "StatusPageLogGroup": LOGS,
     },
 }
@@ -180,24 +179,27 @@ def test_every_function_has_a_role_of_its_own_and_no_managed_policy_beyond_the_v
     assert all("Policies" not in properties for properties in functions.values())
 
 
-def test_every_queue_that_a_function_reads_has_dead_letters_of_its_kind() -> None:
+def test_every_queue_that_a_function_reads_has_dead_letters() -> None:
     read = {
         event["Properties"]["Queue"]["Fn::GetAtt"][0]
         for function in FUNCTIONS.values()
         for event in function.events.values()
         if event["Type"] == "SQS"
     }
-    assert read == {"AlertsQueue", "ChecksQueue", "RebalanceQueue", "RecheckQueue"}
-    targets = []
+    assert read == {"AlertsQueue", "ChecksQueue", "RebalanceQueue"}
+    assert set(QUEUES) - read == {"DeadLetters"}
+    assert "FifoQueue" not in QUEUES["DeadLetters"], "EventBridge and Lambda send to standard queues only"
+    tries = {"AlertsQueue": 40, "ChecksQueue": 5}
     for name in read:
-        redrive = QUEUES[name]["RedrivePolicy"]
-        dead = redrive["deadLetterTargetArn"]["Fn::GetAtt"][0]
-        targets.append(dead)
-        assert QUEUES[dead].get("FifoQueue") == QUEUES[name].get("FifoQueue")
-        assert QUEUES[dead]["MessageRetentionPeriod"] > QUEUES[name]["MessageRetentionPeriod"]
-        assert redrive["maxReceiveCount"] == (40 if name == "AlertsQueue" else 5)
-    assert len(set(targets)) == 2
-    assert set(QUEUES) - read - set(targets) == {"EventDeadLetters"}
+        assert QUEUES["DeadLetters"]["MessageRetentionPeriod"] > QUEUES[name]["MessageRetentionPeriod"]
+        # A FIFO queue cannot redrive to a standard queue; Inbox counts the tries of its messages.
+        redrive = {"deadLetterTargetArn": {"Fn::GetAtt": ["DeadLetters", "Arn"]}, "maxReceiveCount": tries.get(name)}
+        assert QUEUES[name].get("RedrivePolicy") == (redrive if name in tries else None)
+        assert QUEUES[name].get("FifoQueue", False) is (name not in tries)
+
+
+def test_a_message_with_the_longest_delay_is_kept_long_enough_to_be_received() -> None:
+    assert QUEUES["ChecksQueue"]["MessageRetentionPeriod"] >= 2 * 900
 
 
 def test_every_asynchronous_way_in_ends_in_the_dead_letters_too() -> None:
@@ -207,7 +209,7 @@ def test_every_asynchronous_way_in_ends_in_the_dead_letters_too() -> None:
     for function in FUNCTIONS.values():
         for event in function.events.values():
             if event["Type"] in ("ScheduleV2", "EventBridgeRule"):
-                assert event["Properties"]["DeadLetterConfig"]["Arn"] == {"Fn::GetAtt": ["EventDeadLetters", "Arn"]}
+                assert event["Properties"]["DeadLetterConfig"]["Arn"] == {"Fn::GetAtt": ["DeadLetters", "Arn"]}
                 assert event["Properties"]["RetryPolicy"]["MaximumRetryAttempts"] >= 1
                 assert function.invoke_config["DestinationConfig"]["OnFailure"]["Type"] == "SQS"
 
@@ -356,9 +358,9 @@ ALARMS = TEMPLATE.of_type("AWS::CloudWatch::Alarm")
 def test_only_the_schedule_raises_an_alarm_by_missing_data() -> None:
     breaching = {name for name, alarm in ALARMS.items() if alarm["TreatMissingData"] == "breaching"}
     assert breaching == {"ScansStoppedAlarm"}
-    # Each tick gives one sample, also with zero clusters: samples are counted, not clusters.
-    assert ALARMS["ScansStoppedAlarm"]["Statistic"] == "SampleCount"
-    assert ALARMS["ScansStoppedAlarm"]["MetricName"] == HEARTBEAT
+    assert listened_to("AWS/Lambda", "Invocations") == {"ScanFunction"}
+    assert ALARMS["ScansStoppedAlarm"]["Statistic"] == "Sum"
+    assert list(FUNCTIONS["ScanFunction"].events) == ["Tick"], "no queue hides that the schedule has stopped"
     assert all(alarm["AlarmActions"] == alarm["OKActions"] for alarm in ALARMS.values())
 
 
@@ -382,14 +384,13 @@ def listened_to(namespace: str, name: str) -> set[str]:
 
 def test_what_a_function_fails_to_handle_ends_where_an_alarm_reads() -> None:
     dead = listened_to("AWS/SQS", "ApproximateNumberOfMessagesVisible")
-    assert dead == {name for name in QUEUES if name.endswith("DeadLetters")}
+    assert dead == {"DeadLetters"}
     by_hand = set()
     for name, function in FUNCTIONS.items():
         ends = set()
         for event in function.events.values():
             if event["Type"] == "SQS":
-                queue = QUEUES[event["Properties"]["Queue"]["Fn::GetAtt"][0]]
-                ends.add(queue["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"][0])
+                ends.add("DeadLetters")  # test_every_queue_that_a_function_reads_has_dead_letters
             else:
                 ends.add(event["Properties"]["DeadLetterConfig"]["Arn"]["Fn::GetAtt"][0])
                 ends.add(function.invoke_config["DestinationConfig"]["OnFailure"]["Destination"]["Fn::GetAtt"][0])
@@ -428,10 +429,9 @@ def test_an_alarm_counts_checks_that_are_five_minutes_apart() -> None:
 
 def test_a_stalled_queue_raises_its_alarm_before_its_messages_are_dead_letters() -> None:
     alarm, queue = ALARMS["QueueAgeAlarm"], QUEUES["RebalanceQueue"]
-    attempts = queue["RedrivePolicy"]["maxReceiveCount"]
     needed = alarm["DatapointsToAlarm"] * alarm["Period"]
-    assert alarm["Threshold"] + needed <= attempts * queue["VisibilityTimeout"]
-    tries = sum(min(5 * 4**tried, LONGEST_WAIT_SECONDS) for tried in range(attempts - 1))
+    assert alarm["Threshold"] + needed <= TRIES * queue["VisibilityTimeout"]
+    tries = sum(min(5 * 4**tried, LONGEST_WAIT_SECONDS) for tried in range(TRIES - 1))
     assert alarm["Threshold"] > tries, "a message that fails five times is no queue that stands"
 
 
@@ -675,7 +675,7 @@ def test_incident_events_go_to_the_queue_and_what_it_refuses_to_the_dead_letters
     }
     (target,) = rule["Targets"]
     assert target["Arn"] == {"Fn::GetAtt": ["AlertsQueue", "Arn"]}
-    assert target["DeadLetterConfig"]["Arn"] == {"Fn::GetAtt": ["EventDeadLetters", "Arn"]}
+    assert target["DeadLetterConfig"]["Arn"] == {"Fn::GetAtt": ["DeadLetters", "Arn"]}
 
 
 def test_a_claim_outlasts_the_function_and_ends_before_the_message_comes_back() -> None:

@@ -185,7 +185,6 @@ class Queues:
 
     def __init__(self, clock: FakeClock) -> None:
         self.rebalance: list[Message] = []
-        self.recheck: list[Message] = []
         self.looks: list[Message] = []
         self.dead: list[tuple[str, str]] = []
         self.away = False
@@ -218,7 +217,7 @@ class Queues:
         self._answers()
         self.asked_again[cluster] += 1
         body, due = {"cluster": cluster, "reason": reason}, self._clock.now() + timedelta(seconds=seconds)
-        self.recheck.append(self._message(cluster, body, due))
+        self.looks.append(self._message(cluster, body, due))
 
     def request_checks(self, chunks: Sequence[Chunk]) -> None:
         self._answers()
@@ -718,7 +717,7 @@ class ChaosHarness:
         """Hand a message to a worker; `again` leaves it in the queue although it was handled. Whether it was."""
         message.receives += 1
         message.visible_at = self.clock.now() + _VISIBILITY
-        queue = {"scan": self.queues.recheck, "check": self.queues.looks}.get(function, self.queues.rebalance)
+        queue = self.queues.looks if function == "check" else self.queues.rebalance
         event = {"Records": [_record(message)]}
         cluster = self.clusters[message.cluster]
         rewritten, asked_again = cluster.rewritten, self.queues.asked_again[message.cluster]
@@ -749,13 +748,9 @@ class ChaosHarness:
             return
         for _ in range(100):
             now = self.clock.now()
-            due = [message for message in self.queues.recheck if message.visible_at <= now]
+            due = [message for message in self.queues.looks if message.visible_at <= now]
             for message in due:
-                self.deliver(message, function="scan")
-            looks = [message for message in self.queues.looks if message.visible_at <= now]
-            for message in looks:
                 self.deliver(message, function="check")
-            due += looks
             heads: dict[str, Message] = {}
             for message in self.queues.rebalance:
                 heads.setdefault(message.cluster, message)

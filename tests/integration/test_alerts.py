@@ -259,7 +259,7 @@ def test_the_function_notifies_within_its_role_and_logs_no_secret(notified: tupl
     (message,) = sqs.receive_message(QueueUrl=queue, WaitTimeSeconds=20)["Messages"]  # a topic hands over when it likes
     notification = json.loads(json.loads(message["Body"])["Message"])
     assert (notification["source"], notification["metadata"]["threadId"]) == ("custom", alert().key)
-    (dead,) = sqs.receive_message(QueueUrl=deployment.physical("RebalanceDeadLetters"))["Messages"]
+    (dead,) = sqs.receive_message(QueueUrl=deployment.physical("DeadLetters"))["Messages"]
     assert dead["Body"] == poison
     assert "alerts/slack" in log.getvalue() or "https" in log.getvalue()
     assert SECRET not in log.getvalue()

@@ -16,6 +16,7 @@ import pytest
 from botocore import xform_name
 from botocore.exceptions import EndpointConnectionError
 
+from evenkeel.adapters.aws.queues import TRIES
 from evenkeel.bootstrap import SystemClock, container, use_clock
 from evenkeel.state_records import ScaleRequestRecord
 from sandbox.aws import Deployment
@@ -65,7 +66,7 @@ class Held:
 class Stage(staging.Stage):
     def __init__(self, deployment: Deployment, functions: InProcess) -> None:
         super().__init__(deployment, functions)
-        self.dead = deployment.physical("EventDeadLetters")
+        self.dead = deployment.physical("DeadLetters")
         answer = functions("AdminFunction", {**EVENTS["operator-register"], "cluster": "blue"})
         assert answer["ok"], answer
 
@@ -139,10 +140,27 @@ def test_undelivered_events_are_sent_again_and_twice_does_no_harm(
     for _ in range(2):
         stage.sqs.send_message(QueueUrl=stage.dead, MessageBody=json.dumps(stage.ask_for_nodes("r2")))
     tick = {"requestPayload": {"source": "evenkeel.schedule", "time": "2026-01-15T12:00:00Z"}}
-    stage.sqs.send_message(QueueUrl=stage.dead, MessageBody=json.dumps(tick))
+    others = (json.dumps(tick), '{"clusters": ["blue"]}', "garbage", "[]")
+    for other in others:
+        stage.sqs.send_message(QueueUrl=stage.dead, MessageBody=other)
     assert stage.send_again(monkeypatch, capsys).count("Scale-Up Requested") == 2
     assert list(stage.scale_requests) == ["r2"]
-    assert stage.waiting() == 0
+    assert stage.waiting() == len(others)
+
+
+def test_a_tick_that_cannot_be_read_is_a_dead_letter(stage: Stage) -> None:
+    stage.triggers._invoke_asynchronously("ScanFunction", {"source": "evenkeel.schedule", "time": "soon"})
+    assert stage.waiting() == 1
+
+
+def test_a_run_that_has_used_its_tries_is_a_dead_letter_with_a_reason(stage: Stage) -> None:
+    record = EVENTS["rebalance"]["Records"][0]
+    attributes = {**record["attributes"], "ApproximateReceiveCount": str(TRIES + 1)}
+    answer = stage.call("RebalanceFunction", {"Records": [{**record, "attributes": attributes}]})
+    assert answer == {"batchItemFailures": []}
+    (dead,) = stage.sqs.receive_message(QueueUrl=stage.dead, MessageAttributeNames=["All"])["Messages"]
+    assert dead["Body"] == record["body"]
+    assert dead["MessageAttributes"]["reason"]["StringValue"] == "not handled in 5 tries"
 
 
 def test_poison_is_read_with_its_reason_by_the_command_of_the_page(stage: Stage) -> None:
@@ -154,7 +172,7 @@ def test_poison_is_read_with_its_reason_by_the_command_of_the_page(stage: Stage)
     )
     stage.triggers.drain()
     operation, given = called(block("operate/runbooks.md", "sh", "read"))
-    given["QueueUrl"] = stage.deployment.physical("RebalanceDeadLetters")
+    given["QueueUrl"] = stage.deployment.physical("DeadLetters")
     (message,) = getattr(stage.sqs, operation)(**given)["Messages"]
     assert message["Body"] == '{"cluster": "blue"}'
     assert "reason is missing" in message["MessageAttributes"]["reason"]["StringValue"]
@@ -167,7 +185,7 @@ def test_commands_and_queues_of_the_page_exist(stage: Stage) -> None:
         called(text)
     table = PAGE.read_text(encoding="utf-8").partition("## What lands where")[2].partition("##")[0]
     queues = {name for name in stage.deployment.template.of_type("AWS::SQS::Queue") if "Dead" in name}
-    assert set(re.findall(r"`(\w+DeadLetters)`", table)) == queues
+    assert set(re.findall(r"`(\w*DeadLetters)`", table)) == queues
 
 
 def called(command: str) -> tuple[str, dict[str, Any]]:

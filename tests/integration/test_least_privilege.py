@@ -171,7 +171,7 @@ def test_every_action_and_every_kind_of_event_needs_nothing_beyond_the_roles(sta
     stage.functions("WidgetFunction", {"widgetContext": {}})
     assert stage.functions("StatusPageFunction", EVENTS["page-schedule"])["ok"]
     stage.functions("ScanFunction", {"clusters": [cluster]})
-    stage.functions("ScanFunction", EVENTS["scan-recheck"])
+    stage.functions("CheckFunction", EVENTS["check-run"])
     account = stage.deployment.aws.account
     for name, event in EVENTS.items():
         if name.startswith(("failure-", "provisioning-")):

@@ -167,7 +167,7 @@ def test_our_own_template_can_be_made_on_the_endpoints(deployment: Deployment) -
     sqs = deployment.aws.client("sqs")
     environments = {name: deployment.environment(name) for name in deployment.template.functions()}
     for environment in environments.values():
-        for queue in ("EVENKEEL_REBALANCE_QUEUE_URL", "EVENKEEL_REBALANCE_DLQ_URL", "EVENKEEL_RECHECK_QUEUE_URL"):
+        for queue in ("EVENKEEL_REBALANCE_QUEUE_URL", "EVENKEEL_CHECKS_QUEUE_URL", "EVENKEEL_DEAD_LETTERS_URL"):
             sqs.get_queue_attributes(QueueUrl=environment[queue], AttributeNames=["QueueArn"])
         assert environment["EVENKEEL_DRY_RUN"] == "false"
     table = deployment.aws.client("dynamodb").describe_table(TableName=deployment.table)["Table"]
@@ -176,5 +176,5 @@ def test_our_own_template_can_be_made_on_the_endpoints(deployment: Deployment) -
     assert ttl["TimeToLiveDescription"]["AttributeName"] == "expires_at"
     mapped = {m.function: m for m in deployment.event_source_mappings()}
     assert mapped["RebalanceFunction"].batch_size == 1
-    assert mapped["ScanFunction"].queue_url == deployment.physical("RecheckQueue")
+    assert mapped["CheckFunction"].queue_url == deployment.physical("ChecksQueue")
     assert len(deployment.subscriptions) >= 1

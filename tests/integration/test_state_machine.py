@@ -188,14 +188,14 @@ class EveryoneActs(RuleBasedStateMachine):
         else:
             self.harness.run_undisturbed(message, again=what == "twice")
 
-    @precondition(lambda self: self.harness.queues.recheck)
+    @precondition(lambda self: self.harness.queues.looks)
     @rule(which=ANY, lost=st.booleans())
-    def a_second_look_comes_early_or_never(self, which: int, lost: bool) -> None:
-        message = self.harness.queues.recheck[which % len(self.harness.queues.recheck)]
+    def a_look_comes_early_or_never(self, which: int, lost: bool) -> None:
+        message = self.harness.queues.looks[which % len(self.harness.queues.looks)]
         if lost:
-            self.harness.queues.recheck.remove(message)
+            self.harness.queues.looks.remove(message)
         else:
-            self.harness.deliver(message, function="scan")
+            self.harness.deliver(message, function="check")
 
     @rule(moving=CLUSTER, incidents=INCIDENTS, zone=ZONE, nodes=st.integers(1, 3), fresh=st.booleans())
     def a_run_is_disturbed(self, moving: bool, incidents: Incidents, zone: str, nodes: int, fresh: bool) -> None:

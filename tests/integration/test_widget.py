@@ -53,7 +53,7 @@ def waiting(deployment: Deployment) -> int:
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesDelayed"]
     found = [
         deployment.aws.client("sqs").get_queue_attributes(QueueUrl=deployment.physical(queue), AttributeNames=names)
-        for queue in ("RebalanceQueue", "RecheckQueue")
+        for queue in ("RebalanceQueue", "ChecksQueue")
     ]
     return sum(int(number) for one in found for number in one["Attributes"].values())
 

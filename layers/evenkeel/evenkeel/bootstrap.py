@@ -28,7 +28,7 @@ from aws_lambda_powertools.logging.utils import copy_config_to_registered_logger
 from botocore.config import Config
 from botocore.session import Session
 
-from evenkeel.adapters.aws.queues import EventBridgeBus, QueueUrls, SqsQueue
+from evenkeel.adapters.aws.queues import TRIES, EventBridgeBus, QueueUrls, SqsQueue
 from evenkeel.adapters.aws.secrets import Secrets
 from evenkeel.adapters.aws.session import open_session
 from evenkeel.adapters.aws.store import DynamoStore
@@ -175,9 +175,8 @@ class Container:
             _WhenUsed(lambda: self._client("sqs")),
             QueueUrls(
                 rebalance=self.settings.rebalance_queue_url,
-                recheck=self.settings.recheck_queue_url,
                 checks=self.settings.checks_queue_url,
-                dead_letters=self.settings.rebalance_dlq_url,
+                dead_letters=self.settings.dead_letters_url,
             ),
         )
 
@@ -238,10 +237,13 @@ class Container:
 
     @cached_property
     def rebalance_inbox(self) -> "Inbox":
-        """Return the inbox of the rebalance queue. It retries failed messages earlier than other queues."""
+        """Return the inbox of the rebalance queue.
+
+        SQS moves the dead letters of a FIFO queue only to another FIFO queue, which would need an alarm of its own.
+        """
         from evenkeel.adapters.aws.batches import Inbox
 
-        return Inbox(queue=self._queue, tries_soon=True)
+        return Inbox(queue=self._queue, tries=TRIES)
 
     @cached_property
     def _bus(self) -> EventBridgeBus:

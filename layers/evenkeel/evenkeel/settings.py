@@ -31,9 +31,8 @@ class Settings(_Environment):
 
     table: str = Field(min_length=1)
     rebalance_queue_url: str = Field(min_length=1)
-    rebalance_dlq_url: str = Field(min_length=1)
-    recheck_queue_url: str = Field(min_length=1)
     checks_queue_url: str = Field(min_length=1)
+    dead_letters_url: str = Field(min_length=1)
     bus: str = Field(min_length=1)
     dry_run: bool
     stack: str = "NAME"  # the stack's name, for commands in error texts

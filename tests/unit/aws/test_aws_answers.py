@@ -40,7 +40,7 @@ SECRET = "swordfish"
 #: bodies of a 200 that are no answer of that service; some make botocore's parsers stumble, some lack what is asked for
 BODIES = [b"<html>swordfish", b"[]", b"7", b"null", b"", b"{}", b"\xff", b"<swordfish/>", b'{"Items": "swordfish"}']
 TOKEN = SealedToken(sealed="c2VhbA==", seed="s", issued=NOW, expires=NOW)
-URLS = QueueUrls(rebalance="https://q/r", recheck="https://q/c", checks="https://q/l", dead_letters="https://q/d")
+URLS = QueueUrls(rebalance="https://q/r", checks="https://q/l", dead_letters="https://q/d")
 CHUNK = Chunk(clusters=("a",), delay=0)
 LEASE = Lease(owner="x", fencing_token=1, expires=NOW)
 ACCESS = EksAccess(kind="eks", name="demo", region="eu-central-1")

@@ -21,14 +21,14 @@ from evenkeel.application.errors import (
 class Desk:
     """Queue, logger and metrics of a function, as far as a message meets them."""
 
-    def __init__(self, buries: Exception | None = None, *, tries_soon: bool = False) -> None:
-        self._buries, self._tries_soon = buries, tries_soon
+    def __init__(self, buries: Exception | None = None, *, tries: int | None = None) -> None:
+        self._buries, self._tries = buries, tries
         self.tried_soon: list[tuple[str, int]] = []
         self.buried: list[tuple[str, str]] = []
         self.lines: list[str] = []
         self.counts: list[str] = []
 
-    def dead_letter(self, body: str, reason: str, message_id: str) -> None:
+    def dead_letter(self, body: str, reason: str) -> None:
         if self._buries is not None:
             raise self._buries
         self.buried.append((body, reason))
@@ -46,7 +46,7 @@ class Desk:
         received = {"ApproximateReceiveCount": "2"}
         record = SqsRecord.read({"body": body, "messageId": "m-1", "receiptHandle": "r-1", "attributes": received})
         me: Any = self
-        Inbox(queue=me, tries_soon=self._tries_soon).handle(record, work, me, me)
+        Inbox(queue=me, tries=self._tries).handle(record, work, me, me)
 
 
 def asks(cluster: str) -> str:
@@ -78,13 +78,20 @@ def test_poison_is_buried_with_its_reason_and_acknowledged(body: str) -> None:
 
 
 @pytest.mark.parametrize("error", [StateUnavailableError("table: no answer"), ValueError("a bug")])
-@pytest.mark.parametrize(("tries_soon", "tried"), [(True, [("r-1", 2)]), (False, [])], ids=["rebalance queue", "other"])
-def test_a_failed_message_is_retried(error: Exception, tries_soon: bool, tried: list[tuple[str, int]]) -> None:
-    desk = Desk(tries_soon=tries_soon)
+@pytest.mark.parametrize(("tries", "tried"), [(2, [("r-1", 2)]), (None, [])], ids=["rebalance queue", "other"])
+def test_a_failed_message_is_retried(error: Exception, tries: int | None, tried: list[tuple[str, int]]) -> None:
+    desk = Desk(tries=tries)
     with pytest.raises(type(error)):
         desk.handle(asks("demo"), fails(error))
     assert (desk.buried, desk.counts, desk.tried_soon) == ([], ["RunsFailed"], tried)
     assert str(error) in desk.lines[0]
+
+
+def test_a_message_that_has_used_its_tries_is_buried_without_another_one() -> None:
+    desk = Desk(tries=1)
+    desk.handle(asks("demo"), fails(AssertionError("work that kills its worker")))
+    assert desk.buried == [(asks("demo"), "not handled in 1 tries")]
+    assert (desk.counts, desk.tried_soon) == (["PoisonMessages"], [])
 
 
 def test_poison_that_cannot_be_buried_comes_back_and_is_counted() -> None:

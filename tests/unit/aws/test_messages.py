@@ -18,10 +18,9 @@ from evenkeel.adapters.aws.queues import (
     QueueUrls,
     Request,
     RolloutRequest,
-    ScanRequest,
     SqsQueue,
+    read_check,
     read_message,
-    read_recheck,
     read_request,
     read_scan,
 )
@@ -71,7 +70,7 @@ def client() -> Client:
 
 
 def queue(client: Client) -> SqsQueue:
-    return SqsQueue(client, QueueUrls(rebalance="r.fifo", recheck="c", checks="l", dead_letters="d.fifo"))
+    return SqsQueue(client, QueueUrls(rebalance="r.fifo", checks="l", dead_letters="d"))
 
 
 class TestReading:
@@ -113,12 +112,10 @@ class TestReading:
         with pytest.raises(BadRequestError, match="message: clusters"):
             read_message(CheckRequest, body)
 
-    def test_a_delayed_message_is_a_run_or_the_rest_of_a_shard(self, client: Client) -> None:
-        queue(client).scan_on("7", "cluster-9", NOW)
+    def test_a_message_of_the_checks_is_a_run_or_a_chunk(self, client: Client) -> None:
         queue(client).check_again("demo", "a check is due", 5)
-        rest, run = [read_recheck(sent["MessageBody"]) for sent in client.sent]
-        assert rest == ScanRequest(shard="7", after="cluster-9", at=NOW)
-        assert run == Request(cluster="demo", reason="a check is due")
+        assert read_check(client.sent[0]["MessageBody"]) == Request(cluster="demo", reason="a check is due")
+        assert read_check('{"clusters": ["demo"]}') == CheckRequest(clusters=("demo",))
 
     def test_a_message_of_the_worker_is_a_run_or_a_rollout(self, client: Client) -> None:
         queue(client).advance_rollouts("01", NOW)
@@ -134,12 +131,10 @@ class TestReading:
         first, again, next_tick = [sent["MessageDeduplicationId"] for sent in client.sent]
         assert first == again != next_tick
 
-    @pytest.mark.parametrize(
-        "body", ['{"shard": "7"}', '{"shard": 7, "after": "a", "at": "now"}', '{"reason": "x"}', None]
-    )
-    def test_another_delayed_message_is_refused(self, body: object) -> None:
+    @pytest.mark.parametrize("body", ['{"cluster": "7"}', '{"cluster": ["a"], "reason": "x"}', '{"reason": "x"}', None])
+    def test_another_message_of_the_checks_is_refused(self, body: object) -> None:
         with pytest.raises(BadRequestError, match="message: "):
-            read_recheck(body)
+            read_check(body)
 
     @given(st.text() | st.binary().map(repr))
     def test_other_text_is_no_request(self, body: str) -> None:
@@ -198,7 +193,7 @@ class TestSending:
     @pytest.mark.parametrize(("seconds", "delay"), [(-5, 0), (0, 0), (15, 15), (900, 900), (3600, 900)])
     def test_a_second_check_is_delayed_within_the_limit_of_sqs(self, client: Client, seconds: int, delay: int) -> None:
         queue(client).check_again("demo", "second look", seconds)
-        assert (client.sent[0]["QueueUrl"], client.sent[0]["DelaySeconds"]) == ("c", delay)
+        assert (client.sent[0]["QueueUrl"], client.sent[0]["DelaySeconds"]) == ("l", delay)
 
     def test_chunks_go_in_batches_of_ten_each_with_its_own_delay(self) -> None:
         client = Batches()
@@ -233,9 +228,9 @@ class TestSending:
 
     @pytest.mark.parametrize("body", ["", "x", "x" * 300_000])
     def test_a_dead_letter_has_a_shortened_body_and_a_reason(self, client: Client, body: str) -> None:
-        queue(client).dead_letter(body, "not JSON" * 500, "m-1")
+        queue(client).dead_letter(body, "not JSON" * 500)
         (sent,) = client.sent
-        assert sent["QueueUrl"] == "d.fifo"
+        assert sent["QueueUrl"] == "d"
         assert sent["MessageBody"] == (body[:200_000] or "(empty)")
         assert sent["MessageAttributes"]["reason"]["StringValue"] == ("not JSON" * 500)[:1000]
 
@@ -250,9 +245,8 @@ class TestSending:
         calls = (
             lambda q: q.request("demo", "scan", "1"),
             lambda q: q.check_again("demo", "scan", 1),
-            lambda q: q.dead_letter("x", "y", "1"),
+            lambda q: q.dead_letter("x", "y"),
             lambda q: q.request_checks([Chunk(clusters=("demo",))]),
-            lambda q: q.scan_on("7", "demo", NOW),
             lambda q: q.advance_rollouts("01", NOW),
         )
         for call in calls:

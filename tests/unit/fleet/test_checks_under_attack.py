@@ -11,7 +11,7 @@ import trustme
 
 from evenkeel.access_config import ServiceAccountAccess
 from evenkeel.adapters.aws import records
-from evenkeel.adapters.aws.queues import Request, read_recheck
+from evenkeel.adapters.aws.queues import Request, read_check
 from evenkeel.adapters.aws.records import META, Stored, StoredPool
 from evenkeel.adapters.aws_identity import AwsIdentity
 from evenkeel.adapters.kubernetes.access import clusters as access
@@ -145,9 +145,9 @@ def test_a_check_reads_the_offering_of_a_machine_class_as_a_run_does() -> None:
     assert by_machine_class(of_check) == by_machine_class(of_run)
 
 
-def test_a_cluster_may_have_the_name_shard() -> None:
-    body = json.dumps({"cluster": "shard", "reason": "second check after a write"})
-    assert read_recheck(body) == Request(cluster="shard", reason="second check after a write")
+def test_a_cluster_may_have_the_name_clusters() -> None:
+    body = json.dumps({"cluster": "clusters", "reason": "second check after a write"})
+    assert read_check(body) == Request(cluster="clusters", reason="second check after a write")
 
 
 def test_a_failed_write_keeps_fields_of_a_newer_release() -> None:

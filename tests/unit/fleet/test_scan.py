@@ -148,21 +148,6 @@ class TestTicks:
             stage.scan.tick(NOW)
 
 
-class TestLargeShards:
-    def test_a_shard_with_more_pages_is_continued_by_a_message(self) -> None:
-        stage = Stage()
-        names = {f"cluster-{number:03}" for number in range(1, 301)}
-        for name in names:
-            register(stage.store, name)
-        stage.store.page = 100  # of the one shard that has names of this length
-        stage.scan.tick(NOW)
-        assert sum(stage.looks().values()) == 100
-        ((shard, after, at),) = stage.queue.scans
-        assert at == NOW
-        stage.scan.rest_of(shard, after, at)
-        assert stage.looks() == Counter(names), "each once"
-
-
 class TestByHand:
     def test_named_clusters_get_a_run_and_without_names_all_a_check(self, stage: Stage) -> None:
         assert stage.scan.by_hand(["hourly"]).requested == ("hourly",)
@@ -179,9 +164,3 @@ class TestByHand:
         stage.clock.at += timedelta(seconds=1)
         stage.scan.by_hand(["minute"])
         assert stage.queue.clusters == ["minute", "minute"]
-
-
-def test_a_due_run_is_one_message_for_its_cluster(stage: Stage) -> None:
-    stage.scan.check_again("minute", "second check after a write", "m-1")
-    stage.scan.check_again("minute", "second check after a write", "m-1")
-    assert stage.queue.requests == {"again-m-1": ("minute", "second check after a write")}

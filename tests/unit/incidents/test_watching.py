@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evenkeel.adapters.aws.metrics import ALARMED, HEARTBEAT
+from evenkeel.adapters.aws.metrics import ALARMED
 from evenkeel.application.rebalancing.check import CheckSummary
 from evenkeel.application.rebalancing.run_state import RunSummary
 from sandbox.template import ROOT, Template
@@ -59,7 +59,7 @@ def test_every_variable_is_defined_and_used() -> None:
     for query in (variables["stack"]["query"], variables["cluster"]["query"]):
         (_, namespace, metric, dimension) = re.fullmatch(r"dimension_values\((.*)\)", query)[1].split(",")  # type: ignore[index]
         assert namespace == "Evenkeel"
-        assert (metric in OF_CLUSTERS) if dimension == "cluster" else (metric == HEARTBEAT), "it is always sent"
+        assert (metric in OF_CLUSTERS) if dimension == "cluster" else (metric == "ClustersScanned"), "each minute"
 
 
 def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:

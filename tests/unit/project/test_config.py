@@ -40,9 +40,8 @@ from tests.house import House
 ENVIRONMENT = {
     "EVENKEEL_TABLE": "t",
     "EVENKEEL_REBALANCE_QUEUE_URL": "https://sqs/r.fifo",
-    "EVENKEEL_REBALANCE_DLQ_URL": "https://sqs/d.fifo",
-    "EVENKEEL_RECHECK_QUEUE_URL": "https://sqs/c",
     "EVENKEEL_CHECKS_QUEUE_URL": "https://sqs/l",
+    "EVENKEEL_DEAD_LETTERS_URL": "https://sqs/d",
     "EVENKEEL_BUS": "b",
     "EVENKEEL_DRY_RUN": "true",
 }

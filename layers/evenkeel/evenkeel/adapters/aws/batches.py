@@ -70,26 +70,36 @@ def answer_batch(records: Sequence[Mapping[str, Any]], handle: Callable[[SqsReco
 
 @dataclass(frozen=True, kw_only=True)
 class Inbox:
-    """Handles the messages of one queue. ``tries_soon``: failed messages are retried earlier."""
+    """Handles the messages of one queue.
+
+    Args:
+        queue: The queues.
+        tries: The deliveries after which a message becomes a dead letter. Failed messages are retried soon.
+            None: the queue's redrive policy and visibility timeout decide.
+    """
 
     queue: SqsQueue
-    tries_soon: bool = False
+    tries: int | None = None
 
     def handle(self, record: SqsRecord, work: Callable[[str], None], logger: Logger, metrics: StackMetrics) -> None:
         """Do the work that a message requests. If the work raises BadRequestError, the message is dead-lettered.
+
+        So is a message that has used its tries, also if no worker survived them.
 
         Any other error is logged, counted and raised again, so that SQS retries the message.
         """
         try:
             try:
+                if self.tries is not None and record.receives > self.tries:
+                    raise BadRequestError(f"not handled in {self.tries} tries")
                 work(record.body)
             except BadRequestError as error:
                 logger.error("message sent to the dead letters: %s", error)
-                self.queue.dead_letter(record.body, str(error), record.message_id)
+                self.queue.dead_letter(record.body, str(error))
                 metrics.add_metric("PoisonMessages", MetricUnit.Count, 1)
         except Exception as error:
             logger.error("message not handled, it is tried again: %s: %s", type(error).__name__, error)
             metrics.add_metric("RunsFailed", MetricUnit.Count, 1)
-            if self.tries_soon:
+            if self.tries is not None:
                 self.queue.try_soon(record.receipt_handle, record.receives)
             raise

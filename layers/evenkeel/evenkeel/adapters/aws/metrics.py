@@ -9,10 +9,8 @@ from collections.abc import Callable, Mapping
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
 
-# This metric is sent even if it is 0, because its alarm fires on missing data.
-HEARTBEAT = "ClustersScanned"
 # The template has alarms on these metrics.
-ALARMED = frozenset({HEARTBEAT, "Incidents", "RunsFailed"})
+ALARMED = frozenset({"Incidents", "RunsFailed"})
 
 
 class StackMetrics(AmazonCloudWatchEMFProvider):
@@ -25,8 +23,6 @@ class StackMetrics(AmazonCloudWatchEMFProvider):
     def flush_metrics(self, raise_on_empty_metrics: bool = False) -> None:
         """Send the metrics of an invocation. ``log_metrics`` calls it at the end."""
         for name, metric in list(self.metric_set.items()):
-            if name == HEARTBEAT:
-                continue
             if not any(metric["Value"]):
                 del self.metric_set[name]
             elif name not in ALARMED and not self._everything():

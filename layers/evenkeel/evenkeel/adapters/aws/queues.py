@@ -28,6 +28,8 @@ SOURCE = "evenkeel"
 # backoff of a group has not.
 _TRY_AGAIN_SECONDS = 5
 LONGEST_WAIT_SECONDS = 80
+# The deliveries of a message of the rebalance queue before it becomes a dead letter.
+TRIES = 5
 # The most messages of an SQS batch.
 _BATCH = 10
 
@@ -67,14 +69,6 @@ class RolloutRequest(Message):
     rollout: str = Field(min_length=1, max_length=100)
 
 
-class ScanRequest(Message):
-    """A request to continue the scheduled scan of the time ``at``, with the shard's clusters after the id ``after``."""
-
-    shard: str = Field(min_length=1, max_length=16)
-    after: ClusterId
-    at: Moment
-
-
 class _ScanEvent(BaseModel):
     """The input of a scan. The schedule sends source and time. An operator sends clusters, or no field."""
 
@@ -107,9 +101,9 @@ def read_message(model: type[_Message], body: object) -> _Message:
         raise BadRequestError(str(error)[:500]) from None
 
 
-def read_recheck(body: object) -> Request | ScanRequest:
-    """Return a message of the recheck queue. Raises BadRequestError."""
-    return read_message(ScanRequest, body) if _begins_with("shard", body) else read_message(Request, body)
+def read_check(body: object) -> CheckRequest | Request:
+    """Return a message of the checks queue. Raises BadRequestError."""
+    return read_message(Request, body) if _begins_with("cluster", body) else read_message(CheckRequest, body)
 
 
 def read_request(body: object) -> Request | RolloutRequest:
@@ -118,7 +112,7 @@ def read_request(body: object) -> Request | RolloutRequest:
 
 
 def _begins_with(name: str, body: object) -> bool:
-    """Return True if the first field of a body is ``name``. ``scan_on`` and ``advance_rollouts`` write such bodies."""
+    """Return True if the first field of a body is ``name``: ``check_again`` and ``advance_rollouts`` write such."""
     return isinstance(body, str) and body.startswith(f'{{"{name}":')
 
 
@@ -127,7 +121,6 @@ class QueueUrls:
     """The URLs of a stack's queues."""
 
     rebalance: str
-    recheck: str
     checks: str
     dead_letters: str
 
@@ -162,14 +155,9 @@ class SqsQueue:
         )
 
     def check_again(self, cluster: str, reason: str, seconds: int) -> None:
-        """Send the request to the recheck queue, a standard queue, where each message can have its own delay."""
+        """Send the request to the checks queue, a standard queue, where each message can have its own delay."""
         body = json.dumps({"cluster": cluster, "reason": reason[:200]})
-        self._call("send_message", self._urls.recheck, MessageBody=body, DelaySeconds=max(0, min(900, seconds)))
-
-    def scan_on(self, shard: str, after: str, at: datetime) -> None:
-        """Send the request to the recheck queue, whose messages ``scan`` receives."""
-        body = ScanRequest(shard=shard, after=after, at=at).model_dump_json()
-        self._call("send_message", self._urls.recheck, MessageBody=body)
+        self._call("send_message", self._urls.checks, MessageBody=body, DelaySeconds=max(0, min(900, seconds)))
 
     def advance_rollouts(self, rollout: str, at: datetime) -> None:
         """Send the request in the message group of rollouts. No cluster can have the name of this group as its id."""
@@ -215,14 +203,12 @@ class SqsQueue:
         except QueueUnavailableError as error:
             _log.warning("message is retried after its visibility timeout: %s", error)
 
-    def dead_letter(self, body: str, reason: str, message_id: str) -> None:
+    def dead_letter(self, body: str, reason: str) -> None:
         """Send a message that can never succeed to the queue of dead letters at once, with the reason."""
         self._call(
             "send_message",
             self._urls.dead_letters,
             MessageBody=body[:200_000] or "(empty)",
-            MessageGroupId="poison",
-            MessageDeduplicationId=_deduplication(message_id),
             MessageAttributes={"reason": {"DataType": "String", "StringValue": reason[:1000] or "unknown"}},
         )
 

@@ -47,7 +47,7 @@ from evenkeel.adapters.aws.records import CONTROL, HEALTH, LOOKED_AT, META, OFFE
 from evenkeel.adapters.aws.table import Item, Table, key, moment, number, seconds, text, texts, unchanged, whole
 from evenkeel.adapters.codec import dump_stored
 from evenkeel.application.errors import LeaseHeldError, StateConflictError
-from evenkeel.application.fleet.ports import DuePage
+from evenkeel.application.fleet.ports import Shard
 from evenkeel.application.ports import CheckTimes, Lease, Offerings, Registered, SharedOffering, StoredCluster, Versions
 from evenkeel.application.rebalancing.ports import SteadyCluster
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
@@ -68,8 +68,6 @@ _DECISION = "DECISION#"
 _LEASE = "LEASE"
 _VERDICTS = "VERDICTS"
 SHARDS = tuple("0123456789abcdef")
-# Clusters per page. One invocation reads the first page of every shard, in parallel.
-_DUE_PAGE = 1000
 # The largest number of keys in a BatchGetItem.
 _KEYS_AT_ONCE = 100
 # The longest stored name of a cluster, in bytes. DynamoDB allows keys of 2,048 bytes. Real names, also in tags, are
@@ -247,17 +245,12 @@ class DynamoStore:
         items = self._table.query("due = :due", {":due": _DUE}, IndexName="due")
         return [self._registration(_cluster_of(item["pk"]), item) for item in items]
 
-    def due(self, shard: str, after: str | None = None) -> DuePage:
-        """Return one page of a shard's registrations. A record with a fault becomes an error text."""
-        pk = f"DUE#{shard}"
-        start = {} if after is None else {"ExclusiveStartKey": key(pk, _pk(after))}
-        answer = self._table.page(_OF_PK, {":pk": pk}, Limit=_DUE_PAGE, **start)
-        listed = [item for item in answer["Items"] if "record" in item]
-        last = answer.get("LastEvaluatedKey")
-        return DuePage(
+    def due(self, shard: str) -> Shard:
+        """Return a shard's registrations. A record with a fault becomes an error text."""
+        listed = [item for item in self._table.query(_OF_PK, {":pk": f"DUE#{shard}"}) if "record" in item]
+        return Shard(
             registrations=[self._registration(_cluster_of(item["sk"]), item) for item in listed],
             resting=_resting(listed),
-            after=_cluster_of(last["sk"]) if last else None,
         )
 
     def called(self, name: str) -> Sequence[str]:

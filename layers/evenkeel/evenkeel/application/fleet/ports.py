@@ -11,12 +11,11 @@ from evenkeel.record import Registration
 
 
 @dataclass(frozen=True, kw_only=True)
-class DuePage:
-    """One page of a shard's clusters, by id. A record that cannot be read is replaced by its fault, a string."""
+class Shard:
+    """The clusters of a shard, by id. A record that cannot be read is replaced by its fault, a string."""
 
     registrations: Sequence[tuple[str, Registration | str]]
-    resting: Mapping[str, datetime]  # the resting clusters of the page, by id, with the ends of their rests
-    after: str | None = None  # the id after which the next page starts; None: this is the last page
+    resting: Mapping[str, datetime]  # the resting clusters, by id, with the ends of their rests
 
 
 class DueStore(Protocol):
@@ -24,8 +23,8 @@ class DueStore(Protocol):
 
     shards: Sequence[str]
 
-    def due(self, shard: str, after: str | None = None) -> DuePage:
-        """Return the page of a shard that starts after the id ``after``; None: the first page."""
+    def due(self, shard: str) -> Shard:
+        """Return a shard."""
 
     def registrations(self) -> Sequence[tuple[str, Registration | str]]:
         """Return all registrations by cluster id."""
@@ -35,10 +34,7 @@ class DueStore(Protocol):
 
 
 class ScanQueue(Queue, Protocol):
-    """The queues of the function ``scan``, whose work may need more than one invocation."""
-
-    def scan_on(self, shard: str, after: str, at: datetime) -> None:
-        """Request a scan of the clusters whose ids follow ``after`` in a shard, for the tick at time ``at``."""
+    """The queues of the function ``scan``."""
 
     def advance_rollouts(self, rollout: str, at: datetime) -> None:
         """Request the next step of a rollout, for the tick at time ``at``."""

@@ -1,11 +1,10 @@
-"""Scan: at each tick of the schedule, request checks of the clusters that are due. A delayed message requests a run.
+"""Scan: at each tick of the schedule, request checks of the clusters that are due.
 
 A scan stores nothing. The tick's time, the cluster's interval, rest and id determine if it is due, and at which second
 of the minute. A tick that arrives twice requests the same checks twice, which is harmless.
 
     tick ──► one message for a rollout in progress
-      ├────► first page of each shard, in parallel ──► chunks of clusters for `checks`, spread over the minute
-      └────► one message for each shard with more pages
+      └────► shards, in parallel ──► chunks of clusters for `checks`, spread over the minute
 """
 
 import logging
@@ -16,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from evenkeel.application.errors import EvenkeelError
-from evenkeel.application.fleet.ports import DuePage, DueStore, ScanQueue
+from evenkeel.application.fleet.ports import DueStore, ScanQueue, Shard
 from evenkeel.application.ports import Clock, Executor
 from evenkeel.domain.fleet.check_times import CHUNK, check_interval, chunks_of, chunks_of_minute, is_due, is_resting
 from evenkeel.record import Registration
@@ -51,18 +50,15 @@ class Scan:
 
     def tick(self, at: datetime) -> ScanResult:
         """Request the checks of the minute that starts at ``at``."""
-        pages: dict[str, DuePage] = {}
+        shards: list[Shard] = []
 
         def read(shard: str) -> None:
-            pages[shard] = self.store.due(shard)
+            shards.append(self.store.due(shard))
 
         self.together([partial(read, shard) for shard in self.store.shards])
-        for shard, page in pages.items():
-            if page.after is not None:
-                self.queue.scan_on(shard, page.after, at)
         self._advance_rollout(at)
-        registered = dict(entry for page in pages.values() for entry in page.registrations)
-        resting = {cluster: until for page in pages.values() for cluster, until in page.resting.items()}
+        registered = dict(entry for shard in shards for entry in shard.registrations)
+        resting = {cluster: until for shard in shards for cluster, until in shard.resting.items()}
         return self._check(registered, resting, at)
 
     def _advance_rollout(self, at: datetime) -> None:
@@ -73,18 +69,6 @@ class Scan:
                 self.queue.advance_rollouts(rollout.id, at)
         except (EvenkeelError, ConfigError) as error:
             _log.error("rollout: not advanced: %s", error)
-
-    def rest_of(self, shard: str, after: str, at: datetime) -> ScanResult:
-        """Request checks of the clusters whose ids follow ``after`` in a shard, for the tick at time ``at``."""
-        listed: dict[str, Registration | str] = {}
-        resting: dict[str, datetime] = {}
-        position: str | None = after
-        while position is not None:
-            page = self.store.due(shard, position)
-            listed |= dict(page.registrations)
-            resting |= page.resting
-            position = page.after
-        return self._check(listed, resting, at)
 
     def _check(
         self, registered: dict[str, Registration | str], resting: Mapping[str, datetime], at: datetime
@@ -128,7 +112,3 @@ class Scan:
         if not names:
             self.queue.request_checks(chunks_of(requested))
         return ScanResult(requested=tuple(requested), broken=tuple(broken))
-
-    def check_again(self, cluster: str, reason: str, message_id: str) -> None:
-        """Request the run that a delayed message asks for."""
-        self.queue.request(cluster, reason, f"again-{message_id}")
