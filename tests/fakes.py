@@ -50,6 +50,7 @@ from evenkeel.domain.rebalancing.annotations import read_adopted, read_published
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, no_surplus
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.domain.rollout.waves import Rollout
+from evenkeel.domain.survival.drill import Drill
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
 from tests.parts import replace
@@ -228,6 +229,9 @@ class InMemoryStore:
 
     def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, versions: Versions | None) -> None:
         self._save(cluster, f"ZONE#{region}/{zone}", record, versions)
+
+    def save_drill(self, cluster: str, drill: Drill, versions: Versions | None) -> None:
+        self._save(cluster, records.DRILL, drill, versions)
 
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
         self._save(cluster, f"GROWTH#{record.id}", record, versions)

@@ -575,6 +575,53 @@ def fence_zone(  # noqa: PLR0913  one parameter per option
     perform("fence-zone", stack, cluster, output, fields, everything=everything, yes=yes)
 
 
+@_command(
+    _OPERATE,
+    "evenkeel drill --cluster blue --zone eu-central-1a --for 30m --reason 'quarterly rehearsal' --context blue",
+    "evenkeel drill --cluster blue",
+    "evenkeel drill --cluster blue --abort",
+)
+def drill(  # noqa: PLR0913  one parameter per option
+    stack: StackName,
+    cluster: ClusterId,
+    _region: Region = None,
+    zone: Zone = None,
+    zone_id: Annotated[
+        str | None,
+        typer.Option("--zone-id", help="AWS's id of the zone, which is the same in every account; such as euc1-az2."),
+    ] = None,
+    lasting: Annotated[str | None, typer.Option("--for", help="How long: 30m (default); 5m to 4h.")] = None,
+    abort: Annotated[bool, typer.Option("--abort", help="End the drill now.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show only the forecast; fence nothing.")] = False,
+    kubeconfig: Annotated[
+        str | None, typer.Option("--kubeconfig", help="Forecast from the cluster itself, with this kubeconfig.")
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option("--context", help="Forecast from the cluster itself, with this context.")
+    ] = None,
+    yes: Yes = False,
+    reason: Reason = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Fence one zone for a limited time, and report the forecast next to the effect. Running nodes stay."""
+    from evenkeel_cli.drill import drill_command
+
+    drill_command(
+        stack,
+        cluster,
+        zone=zone,
+        zone_id=zone_id,
+        lasting=lasting,
+        abort=abort,
+        dry_run=dry_run,
+        yes=yes,
+        reason=reason,
+        kubeconfig=kubeconfig,
+        context=context,
+        output=output,
+    )
+
+
 @_command(_OPERATE, "evenkeel scale-up --cluster blue --pool workers --nodes 6", name="scale-up")
 def scale_up(  # noqa: PLR0913  one parameter per option
     stack: StackName,

@@ -187,6 +187,28 @@ def test_every_action_and_every_kind_of_event_needs_nothing_beyond_the_roles(sta
     assert stage.functions.refused() == []
 
 
+def test_drills_need_nothing_beyond_the_roles(stage: Stage) -> None:
+    cluster, who = "cluster-api", {"by": "jane", "reason": "a rehearsal"}
+    drill = {"action": "drill", "cluster": cluster}
+    stage.pass_minutes(1)
+    for how in ("aborted", "time"):
+        for more in ({"dry_run": True}, {"for": "5m"}):
+            answer = stage.functions("OperatorFunction", {**drill, "zone": ZONE, **who, **more})
+            assert answer["ok"], answer
+        stage.pass_minutes(2)
+        assert stage.functions("WidgetFunction", drill)["drill"]["state"] == "open"
+        if how == "aborted":
+            assert stage.functions("OperatorFunction", {**drill, "abort": True, "by": "bob"})["ok"]
+        stage.pass_minutes(5)
+        report = stage.functions("WidgetFunction", drill)["drill"]
+        assert (report["state"], report["ended"]["why"]) == ("ended", how)
+    _, *actions = stage.functions("WidgetFunction", {"action": "history", "cluster": cluster})["actions"]
+    assert [entry["cause"] for entry in actions] == ["drill", "drill", "drill-ended", "drill", "drill-ended"]
+    assert stage.watches[cluster].refused == []
+    assert stage.triggers.failures == []
+    assert stage.functions.refused() == []
+
+
 def test_a_rollout_in_waves_and_its_halt_need_nothing_beyond_the_roles(stage: Stage) -> None:
     clusters = sorted(stage.world.clusters)
     for name in clusters:
@@ -217,6 +239,7 @@ def test_a_rollout_in_waves_and_its_halt_need_nothing_beyond_the_roles(stage: St
 # ------------------------------------------------------------ the function that hears events
 META = {"pk": {"S": "CLUSTER#blue"}, "sk": {"S": "META"}}
 CONTROL = {"pk": {"S": "CLUSTER#blue"}, "sk": {"S": "META#CONTROL"}}
+DRILL = {"pk": {"S": "CLUSTER#blue"}, "sk": {"S": "ZONE-DRILL"}}
 GROUP = {"pk": {"S": "CLUSTER#blue"}, "sk": {"S": "GROUP#cluster-api/ns/a"}}
 ONCE = {"pk": {"S": "IDEMPOTENCY#provisioning_failure"}, "sk": {"S": "f#1"}}
 FORGED: dict[str, tuple[str, dict[str, Any]]] = {
@@ -234,6 +257,8 @@ FORGED: dict[str, tuple[str, dict[str, Any]]] = {
         "UpdateItem",
         {"Key": META, "UpdateExpression": "SET #a = :r", "ExpressionAttributeNames": {"#a": "record"}},
     ),
+    "a drill": ("UpdateItem", {"Key": DRILL, "UpdateExpression": "SET record = :r"}),
+    "a drill, whole": ("PutItem", {"Item": {**DRILL, "record": {"S": "{}"}}}),
     "a control": ("UpdateItem", {"Key": CONTROL, "UpdateExpression": "SET record = :r"}),
     "a control, whole": ("PutItem", {"Item": {**CONTROL, "record": {"S": "{}"}}}),
     "a condition on a record": (

@@ -742,6 +742,7 @@ class TestAuthor:
         writing = {name for name, action in ACTIONS.items() if action.right is not Right.READ or action.rights_with}
         of_fleets = {"apply", "unregister"}  # test_fleet.py
         of_fleets |= {"live", "dry-run", "rollout"}  # test_going_live.py
+        of_fleets |= {"drill"}  # survival/test_drill.py
         assert writing - of_fleets == {name for name, _ in self.WRITING}
 
     def test_reading_is_not_recorded_and_takes_no_name(self, house: House) -> None:
@@ -804,6 +805,7 @@ class TestCommands:
         if name == "rollout":  # which one begins by going live
             options |= {"members"} | {parameter.name for parameter in commands.commands["live"].params}
         paged = {"after", "records", "before"}  # the command asks for page after page, and part after part, by itself
+        paged |= {"forecast"}  # the command makes it
         assert set(ACTIONS[name].fields.model_fields) - paged <= options
 
     def test_an_option_that_is_not_given_is_left_to_the_function(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -839,7 +841,7 @@ class TestReadingOnly:
         assert house.operate.read(event, plenty) == house.operate(event, plenty)
 
     #: what may be asked by who is on duty; all else that writes is for administrators
-    READS = ("plan", "status", "explain", "validate", "export", "readiness", "rollout", "history", "record")
+    READS = ("plan", "status", "explain", "validate", "export", "readiness", "rollout", "history", "record", "drill")
     ON_DUTY = ("pause", "resume", "dry-run", "fence-zone", "scale-up", "scale-down", "level")
 
     @pytest.mark.parametrize("name", ACTIONS)
@@ -865,6 +867,10 @@ class TestReadingOnly:
             ({"action": "rollout", "abort": True}, Right.WRITE),
             ({"action": "rollout", "clusters": ["a"]}, Right.ADMINISTER),
             ({"action": "rollout", "abort": True, "clusters": []}, Right.ADMINISTER),
+            ({"action": "drill"}, Right.READ),
+            ({"action": "drill", "zone": "a"}, Right.WRITE),
+            ({"action": "drill", "zone_id": ""}, Right.WRITE),
+            ({"action": "drill", "abort": True}, Right.WRITE),
             ({"action": "apply", "list": True}, Right.ADMINISTER),
             ({"action": "none of them"}, Right.READ),
             ({"action": ["register"]}, Right.READ),

@@ -171,7 +171,7 @@ def test_commands_without_credentials_are_exit_one(name: str, tmp_path: Path, mo
     known |= {"--record": str(record), "--file": str(fleet), "--tag": "a=b", "--out": str(tmp_path / "out")}
     known |= {"--output": "json"} if name not in ("record", "report") else {}
     given = [word for option, value in known.items() if option in _OF_AWS[name] for word in (option, value)]
-    given += ["--yes"] if name == "restore" else []
+    given += ["--yes"] if name == "restore" else ["--reason", "a test"] if name == "drill" else []
     if name == "plan":
         given = ["--stack", "s", "--cluster", "blue", "-o", "json"]
     for variable in [each for each in os.environ if each.startswith("AWS_")]:

@@ -26,13 +26,16 @@ from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.pools import rule_of
 from evenkeel.domain.model.states import ClusterState, GroupState
+from evenkeel.domain.survival.drill import Drill
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
-from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
+from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord, ZoneStatement
 
 # A placeholder for the stack's name in proposed commands. It is used if no setting names the stack.
 NAMELESS = "NAME"
 # The runbooks, if no setting names a copy of them.
 RUNBOOKS = "https://github.com/evenkeel-dev/evenkeel/blob/main/docs/operate/runbooks.md"
+# The source of a drill's fence.
+DRILL = "drill"
 # The cause of an entry that replaces an unreadable decision. Its `what` is the fault.
 UNREADABLE = "unreadable"
 
@@ -161,7 +164,8 @@ class StoredCluster:
     record: ClusterRecord
     control: ControlRecord
     state: ClusterState
-    # The statements about each zone, with their sources. Plans use only ``state.zones``.
+    # The stored statements about each zone, with their sources. ``all_zones`` adds the drill's. Plans use only
+    # ``state.zones``.
     zones: Mapping[str, ZoneRecord]
     # All requests for nodes by id, including completed requests. Plans use only ``state.scale_requests``.
     scale_requests: Mapping[str, ScaleRequestRecord]
@@ -179,6 +183,12 @@ class StoredCluster:
     unreachable: Unreachable | None = None
     cluster_health: ClusterHealth = field(default_factory=ClusterHealth)
     steady: SteadyState | None = None  # set if the last full check found nothing to do
+    drill: Drill | None = None  # the last drill, open or ended
+
+    @property
+    def all_zones(self) -> Mapping[str, ZoneRecord]:
+        """Return the statements about each zone, including the drill's."""
+        return zones_with_drill(self.zones, self.drill)
 
     @property
     def policy(self) -> Policy:
@@ -191,6 +201,10 @@ class StoredCluster:
         Evenkeel still ends its unfinished writes, and changes bounds that keep autoscalers from ordering nodes.
         """
         return self.control.is_paused(now) and not self.closed_pools and not self.unfinished
+
+    def fences_of_others(self, now: datetime) -> Sequence[str]:
+        """Return the zones that are fenced now by another source than the drill."""
+        return [zone for zone, record in self.zones.items() if record.holding(now)]
 
     @property
     def closed_pools(self) -> Mapping[str, datetime]:
@@ -231,6 +245,15 @@ class StoredCluster:
         pool = next((id for id, state in pools if name in state.adopted or name in state.members), None)
         rule = None if pool is None else rule_of(pool, policy)
         return (rule.backoff if rule else None) or policy.settings.backoff
+
+
+def zones_with_drill(zones: Mapping[str, ZoneRecord], drill: Drill | None) -> Mapping[str, ZoneRecord]:
+    """Return the statements about zones, and that of a drill whose report is not recorded yet."""
+    if drill is None or drill.is_recorded:
+        return zones
+    statement = ZoneStatement(until=drill.fenced_until, stated_at=drill.at)
+    words = zones[drill.zone].words if drill.zone in zones else {}
+    return {**zones, drill.zone: ZoneRecord(words={**words, DRILL: statement})}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,15 @@ from typing import Any, TypeVar
 
 from evenkeel.adapters.codec import dump_stored, keep_unknown, read_stored
 from evenkeel.application.errors import UnknownClusterError
-from evenkeel.application.ports import UNREADABLE, CheckTimes, Registered, SharedOffering, StoredCluster, Versions
+from evenkeel.application.ports import (
+    UNREADABLE,
+    CheckTimes,
+    Registered,
+    SharedOffering,
+    StoredCluster,
+    Versions,
+    zones_with_drill,
+)
 from evenkeel.application.rebalancing.ports import SteadyCluster
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.groups import GroupKey, PoolId
@@ -24,6 +32,7 @@ from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.rollout.waves import Rollout
+from evenkeel.domain.survival.drill import Drill
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
 from evenkeel.texts.english import rfc3339
@@ -34,8 +43,8 @@ OFFERING, ROLLOUT, LOOKED_AT = "OFFERING", "ROLLOUT", "LOOKED"
 # Sort keys of items that a cluster has at most once. All sort after "G", so that one query reads them with the other
 # items of the cluster.
 META, CONTROL, EVENT_CHECK, TIMER, SILENCE = "META", "META#CONTROL", "HEARD", "LOOK", "SILENCE"
-HEALTH = "HEALTH"
-_DELETED_BY_TTL = (TIMER, SILENCE, HEALTH)
+HEALTH, DRILL = "HEALTH", "ZONE-DRILL"
+_DELETED_BY_TTL = (TIMER, SILENCE, HEALTH, DRILL)
 # How long an item is kept after its effect has ended. During this time, people can read the item, and a report that
 # arrives late is recognized as late. The day never starts in the past, because DynamoDB does not delete items that
 # expired more than five years ago.
@@ -46,6 +55,8 @@ _REPEATS = timedelta(hours=1)
 _CONTESTED_KEPT = timedelta(days=365)
 # A capacity report has an effect for three hours after the failure. The fourth hour allows for clock differences.
 _OFFERING_KEPT = timedelta(hours=4)
+# How long a drill is kept after its end, with its report. It is as long as for decisions.
+_DRILL_KEPT = timedelta(days=30)
 # How long the time of a check is kept. Every cluster is checked at least once an hour.
 _LOOKED_AT_KEPT = timedelta(hours=2)
 _log = logging.getLogger("evenkeel.store")
@@ -147,6 +158,8 @@ def _expires(value: Any, now: datetime) -> datetime | None:
             return max([now, *times, value.delivered_at or now]) + _OFFERING_KEPT
         case CheckedAt():
             return value.at + _LOOKED_AT_KEPT
+        case Drill():
+            return max(now, value.fenced_until) + _DRILL_KEPT
     return None
 
 
@@ -209,6 +222,7 @@ def stored_cluster(
     groups = {_group_key(cluster, key): state for key, state in read(GroupState, "GROUP#").items()}
     scale_requests = {record.id: record for record in read(ScaleRequestRecord, "GROWTH#").values()}
     zones = _by_zone(read(ZoneRecord, "ZONE#"))
+    drill = _drill(cluster, live.get(DRILL))
     registration = _read(Registration, items[META], _name(cluster, META))
     versions = _TextVersions(items)
     return StoredCluster(
@@ -217,7 +231,7 @@ def stored_cluster(
         state=ClusterState(
             groups={key: state for key, state in groups.items() if state != GroupState()},
             pools={pool.id: pool.state for pool in read(StoredPool, "POOL#").values()},
-            zones={zone: record.impaired_until for zone, record in zones.items()},
+            zones={zone: record.impaired_until for zone, record in zones_with_drill(zones, drill).items()},
             scale_requests=tuple(request.scale_request() for request in scale_requests.values() if not request.done),
         ),
         zones=zones,
@@ -227,11 +241,20 @@ def stored_cluster(
         unreachable=read(Unreachable, SILENCE).get(SILENCE),
         cluster_health=cluster_health_of(cluster, items.get(HEALTH))[0],
         steady=_steady(items[META].steady),
+        drill=drill,
         versions=versions,
         expired=[key for key in items if key not in live and key in versions and key not in _DELETED_BY_TTL],
         fencing_token=fencing_token,
         unfinished=unfinished,
     )
+
+
+def _drill(cluster: str, item: Stored | None) -> Drill | None:
+    """Return the last drill. One that cannot be read fences no zone, and the next drill replaces it."""
+    if item is not None:
+        with _dropped():
+            return _read(Drill, item, _name(cluster, DRILL))
+    return None
 
 
 def registration_of(cluster: str, item: Stored) -> Registration | str:

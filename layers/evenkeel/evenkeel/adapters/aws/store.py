@@ -12,6 +12,7 @@
                        META#CONTROL                    pauses, restores, and fixes that the next run writes
                        POOL#<flavour>/<ns>/<name>      adopted bounds, digest of the last change
                        SILENCE                         since when the cluster is unreachable, and its next check
+                       ZONE-DRILL                      the last drill, which fences its zone while it is open
                        ZONE#<region>/<zone>            until when the zone is impaired, for each source
     DUE#<shard>        CLUSTER#<id>                    a copy of META, for `scan`; until when the cluster rests
     NAME#<name>        CLUSTER#<id>                    clusters whose record lists, or listed, this name
@@ -58,6 +59,7 @@ from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.rollout.waves import Rollout
+from evenkeel.domain.survival.drill import Drill
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
 from evenkeel.validation import ConfigError
@@ -156,6 +158,10 @@ class DynamoStore:
     def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, versions: Versions | None) -> None:
         """Store the statements about a zone. Raises StateConflictError if the stored item has changed."""
         self._save(cluster, f"ZONE#{region}/{zone}", record, versions)
+
+    def save_drill(self, cluster: str, drill: Drill, versions: Versions | None) -> None:
+        """Store the last drill. Raises StateConflictError if the stored drill has changed."""
+        self._save(cluster, records.DRILL, drill, versions)
 
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
         """Store a request for nodes. Raises StateConflictError if the stored request has changed."""

@@ -22,7 +22,7 @@ from evenkeel.application.plan_documents import (
     or_named,
     read_decisions,
 )
-from evenkeel.application.ports import UNREADABLE
+from evenkeel.application.ports import UNREADABLE, StoredCluster
 from evenkeel.application.rebalancing.decisions import pool_json
 from evenkeel.application.rebalancing.preview import Preview, find_group, find_pool
 from evenkeel.domain.incidents.health import unreadable
@@ -33,6 +33,7 @@ from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.pools import AnyPool, rule_of
 from evenkeel.domain.model.reasons import KEEPING, Reason, Rule, Topic
+from evenkeel.texts.drill import drill_text
 from evenkeel.texts.english import ago, in_words, problem_text, rfc3339, sentence, without_request_ids
 from evenkeel.texts.incidents import command_line, explains, incident_text, runbook, todo
 from evenkeel.texts.pool_numbers import chain_text, origin_text, some_names
@@ -142,6 +143,7 @@ def explain(call: Call, fields: ExplainFields) -> Answer:
         sentences=[
             *(line for each in incidents for line in _what_to_do(call, each)),
             *_mode(call, preview),
+            *_open_drill(call, preview.stored),
             *explain_pool(preview, pool),
         ],
         groups=groups,
@@ -170,6 +172,7 @@ def _explain_incidents(call: Call) -> Answer:
     about += [line for each in incidents if each.key not in titles for line in _what_to_do(call, each)]
     keys = {key for incident in explained for key in (incident.pool, *incident.groups)}
     about = about or [f"{call.cluster} has no incident."]
+    about += _open_drill(call, evaluated.stored)
     groups: dict[str, list[str]] = {}
     if (preview := evaluated.preview) is not None:
         about += [line for pool in preview.plan.pools if str(pool.id) in keys for line in explain_pool(preview, pool)]
@@ -214,6 +217,11 @@ def _mode(call: Call, preview: Preview) -> list[str]:
         except_for = f", but of pool {', '.join(live)}" if live else ", and numbers stay as they are"
         return [f"Cluster {call.cluster} is in dry run: nothing of this is written{except_for}."]
     return []
+
+
+def _open_drill(call: Call, stored: StoredCluster) -> list[str]:
+    drill = stored.drill
+    return [f"{drill_text(drill, call.now)}."] if drill is not None and drill.is_open(call.now) else []
 
 
 def _history(call: Call, names: Iterable[str], now: datetime) -> list[str]:

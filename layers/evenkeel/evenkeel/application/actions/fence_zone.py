@@ -9,27 +9,22 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from evenkeel.application.actions.call import Answer, Call, Ending, Right, action, length
-from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, EvenkeelError, contained
+from evenkeel.application.actions.zones import ZoneFields, one_zone
+from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.events import ZoneShift
 from evenkeel.application.rebalancing.observe import observe_cluster
 from evenkeel.application.rebalancing.preview import preview_of
 from evenkeel.application.rebalancing.zones import OPERATOR, RecordZoneShift, check_zone
 from evenkeel.domain.model.plans import PoolPlan
-from evenkeel.domain.model.values import quote
 from evenkeel.texts.english import rfc3339
 
 _SECONDS_TO_READ = 3
-_ZoneName = Annotated[str | None, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
 
-class FenceZoneFields(Ending):
+class FenceZoneFields(ZoneFields, Ending):
     """A zone and an end are required, because operators would forget a fence without an end."""
 
-    zone: Annotated[_ZoneName, Field(description="The zone's name or id, as the cluster has it.")] = None
-    zone_id: Annotated[
-        _ZoneName, Field(description="AWS's id of the zone, which is the same in every account; such as euc1-az2.")
-    ] = None
     lasting: Annotated[
         timedelta | None,
         BeforeValidator(partial(length, or_none=True)),
@@ -131,42 +126,8 @@ def _pools_in(call: Call, zone: str, stored: StoredCluster) -> list[PoolPlan]:
 
 def _zone(call: Call, fields: FenceZoneFields, stored: StoredCluster) -> tuple[str, str]:
     """Return the zone's name, and a note if it is unknown whether the zone exists. Raises BadRequestError."""
-    if (fields.zone is None) == (fields.zone_id is None):
-        raise BadRequestError("fence-zone needs a zone or a zone_id: name one of them")
-    if fields.zone is not None:
-        observe = lambda: observe_cluster(call.ports.clusters, stored.record, call.remaining)[1]  # noqa: E731
-        return fields.zone, check_zone(stored, fields.zone, observe)
-    return _zone_of_id(call, str(fields.zone_id), stored), ""
-
-
-def _zone_of_id(call: Call, id: str, stored: StoredCluster) -> str:
-    """Return the name that the cluster uses for the zone with this id.
-
-    The name is from the record, from AWS if the stack's account buys the machines, or from nodes. Evenkeel never
-    guesses the name, because two accounts may use one name for different zones.
-    """
-    record = stored.record
-    if id in record.zone_ids:
-        return record.zone_ids[id]
-    problems = []
-    if record.is_of_this_account:
-        try:
-            if (name := call.ports.zone_names(record.region).get(id)) is not None:
-                return name
-        except EvenkeelError as error:
-            problems.append(str(error))
-    try:
-        ask = partial(call.ports.clusters.zone_ids, record, call.remaining)
-        if (name := contained(record.id, "it was read", ask).get(id)) is not None:
-            return name
-    except EvenkeelError as error:
-        problems.append(str(error))
-    if problems:
-        raise ClusterUnavailableError(
-            f"zone_id is {quote(id)}: the name of that zone in {record.id} could not be read ({'; '.join(problems)}): "
-            "name it in its zone_ids, or fence it by its zone's name"
-        )
-    raise BadRequestError(
-        f"zone_id is {quote(id)}: neither the record of {record.id} nor its nodes name that zone: "
-        "name it in its zone_ids, or fence it by its zone's name"
-    )
+    zone = one_zone(call, "fence-zone", fields, stored)
+    if fields.zone is None:
+        return zone, ""
+    observe = lambda: observe_cluster(call.ports.clusters, stored.record, call.remaining)[1]  # noqa: E731
+    return zone, check_zone(stored, zone, observe)

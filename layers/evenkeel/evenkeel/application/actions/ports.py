@@ -9,10 +9,11 @@ from evenkeel.application.offerings.ports import OfferingStore
 from evenkeel.application.ports import NAMELESS, RUNBOOKS, Clock, LeaseStore, Queue, Remaining, Versions
 from evenkeel.application.rebalancing.ports import Clusters, EventStore
 from evenkeel.application.rollout.ports import RolloutStore
+from evenkeel.application.survival.ports import DrillStore
 from evenkeel.record import ClusterRecord
 
 
-class ActionStore(RolloutStore, EventStore, OfferingStore, LeaseStore, Protocol):
+class ActionStore(RolloutStore, DrillStore, EventStore, OfferingStore, LeaseStore, Protocol):
     """The methods of the DynamoDB table that operator actions need."""
 
     def remove_record(self, cluster: str, versions: Versions) -> None:

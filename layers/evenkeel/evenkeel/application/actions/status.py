@@ -28,6 +28,7 @@ from evenkeel.application.plan_documents import (
 from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.decisions import pool_json
 from evenkeel.application.rebalancing.preview import Preview, find_pool
+from evenkeel.application.survival.drill import drill_json
 from evenkeel.domain.fleet.check_times import AUTO
 from evenkeel.domain.fleet.event_source import EventSource
 from evenkeel.domain.model.groups import State
@@ -38,6 +39,7 @@ from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.health.backoff import state_at
 from evenkeel.record import ControlRecord
 from evenkeel.state_records import ScaleRequestRecord, ZoneRecord
+from evenkeel.texts.drill import drill_text
 from evenkeel.texts.english import ago, clock_text, counted, rfc3339, sentences
 from evenkeel.texts.incidents import incident_headline
 
@@ -147,6 +149,7 @@ class StatusDocument(ModeStatus):
     incident: bool
     causes: Annotated[list[CauseSummary], ONLY_WHEN_SET] = field(default_factory=list)  # of several pools
     incidents: list[dict[str, Any]]
+    drill: Annotated[dict[str, Any] | None, ONLY_WHEN_KNOWN] = None  # only while it is open
     unread: Annotated[str | None, ONLY_WHEN_KNOWN] = None
     clock_skew_seconds: Annotated[int, ONLY_WHEN_SET] = 0
     demand: Annotated[ClusterDemandDocument | None, ONLY_WHEN_KNOWN] = None
@@ -182,13 +185,14 @@ def status(call: Call, fields: StatusFields) -> Answer:
         paused_pools=control.pools_paused(call.now),
         leaving_pools=control.restoring_pools,
         groups={str(key): document for key, document in _groups(evaluated, call.now).items()},
-        zones={zone: _zone(record, call.now) for zone, record in stored.zones.items()},
+        zones={zone: _zone(record, call.now) for zone, record in stored.all_zones.items()},
         requests=_requests(stored.scale_requests),
         pools=pools,
         healthy=healthy,
         incident=bool(incidents),
         causes=[cause_summary(cause, call) for cause in causes],
         incidents=[call.incident_json(each, evaluated.now, titles.get(each.key, "")) for each in incidents],
+        drill=drill_json(stored.drill, call.now) if stored.drill and stored.drill.is_open(call.now) else None,
         unread=evaluated.unread,
         clock_skew_seconds=int(skew.total_seconds()),
         demand=cluster_demand(preview.plan.demand) if preview else None,
@@ -223,6 +227,7 @@ def _headline(call: Call, evaluated: Evaluated, decisions: Sequence[Mapping[str,
             _unusual_states(evaluated, call.now),
             _last_decision(decisions, call.now),
             _interval(evaluated.stored, call.now),
+            _open_drill(evaluated.stored, call.now),
             f"; being restored: pool {', '.join(restoring)}" if restoring else "",
             _pending_pods(preview),
             f"; its API server's clock {clock_text(skew)}" if skew else "",
@@ -240,6 +245,10 @@ def _interval(stored: StoredCluster, now: datetime) -> str:
     if source.missed_at is not None and source.is_doubted(now):
         return f"; checked every minute: no event in time for a failure {ago(now - source.missed_at)}"
     return ""
+
+
+def _open_drill(stored: StoredCluster, now: datetime) -> str:
+    return f"; {drill_text(stored.drill, now)}" if stored.drill is not None and stored.drill.is_open(now) else ""
 
 
 def _worst_incident(evaluated: Evaluated) -> str:

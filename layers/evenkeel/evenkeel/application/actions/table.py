@@ -21,6 +21,7 @@ _ROWS = (
     (("rollout",), "rollout"),
     (("restore",), "pause"),
     (("fence-zone",), "fence_zone"),
+    (("drill",), "drill"),
     (("scale-up", "scale-down", "level"), "scale"),
     (("history", "record"), "history"),
 )

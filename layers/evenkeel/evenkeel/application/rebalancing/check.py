@@ -301,6 +301,7 @@ class CheckClusters:
             reason="",
             remaining=lambda: 0.0,
             refused=dict(planned.refused),
+            workload=planned.observation.workload,
         )
         try:
             rehearsal.carry_out()

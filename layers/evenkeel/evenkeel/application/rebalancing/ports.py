@@ -9,7 +9,6 @@ from evenkeel.application.incidents.ports import HealthPorts, HealthStore
 from evenkeel.application.offerings.ports import OfferingStore
 from evenkeel.application.ports import (
     Clock,
-    ClusterStore,
     Executor,
     LeaseStore,
     RegistrationStore,
@@ -18,6 +17,7 @@ from evenkeel.application.ports import (
     Versions,
     sequentially,
 )
+from evenkeel.application.survival.ports import DrillStore
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable, check_interval, is_resting
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, PoolId, Shoot
 from evenkeel.domain.model.observations import Observation
@@ -39,7 +39,7 @@ class CheckStamps(Protocol):
         """Write the time at which these clusters, and the resting clusters beside them, were read, in one write."""
 
 
-class RunStore(ClusterStore, LeaseStore, HealthStore, OfferingStore, CheckStamps, Protocol):
+class RunStore(DrillStore, LeaseStore, HealthStore, OfferingStore, CheckStamps, Protocol):
     """The operations of the table that a run needs."""
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:

@@ -62,7 +62,7 @@ class Preview:
 
     def span(self, pool: PoolPlan, plan: GroupPlan) -> tuple[datetime | None, datetime | None]:
         """Return when a group's state began (None: unknown), and when it ends (None: it has no end)."""
-        state, zone = self.state_of(plan.group.key), self.stored.zones.get(plan.group.identity.zone or "")
+        state, zone = self.state_of(plan.group.key), self.stored.all_zones.get(plan.group.identity.zone or "")
         since: list[datetime] = []
         until: list[datetime] = []
         if plan.state is State.FENCED:

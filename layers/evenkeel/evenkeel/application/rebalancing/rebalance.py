@@ -35,10 +35,12 @@ from evenkeel.application.rebalancing.plan import ClusterObserver, PlannedObserv
 from evenkeel.application.rebalancing.ports import Clusters, RunPorts
 from evenkeel.application.rebalancing.run import Run
 from evenkeel.application.rebalancing.run_state import RunSummary
+from evenkeel.application.survival.drill import follow
 from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Unreachable, after_no_answer, next_timer
 from evenkeel.domain.incidents.health import evaluate_unread
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.incidents import TROUBLE_AFTER, ClusterHealth, IncidentKind
+from evenkeel.domain.survival.drill import Facts
 from evenkeel.texts.english import rfc3339
 from evenkeel.validation import ConfigError
 
@@ -150,6 +152,7 @@ class _Rounds:
                 reason=self.reason,
                 remaining=self.remaining,
                 refused=planned.refused,
+                workload=planned.observation.workload,
             )
             if run.due_fixes:
                 if not self._fix(run):
@@ -317,7 +320,18 @@ class _Rounds:
         known = unreachable or stored.unreachable
         since, after = now if known is None else known.since, stored.record.opens_trouble_after
         after_this = evaluate_unread(health, kind, reason, since, self.ports.clock.now(), after)
+        self._follow_drill(stored, after_this)
         self._store_health(health, after_this, stored.versions)
+
+    def _follow_drill(self, stored: StoredCluster, health: ClusterHealth) -> None:
+        """End the drill if the cluster cannot be read for too long."""
+        now = self.ports.clock.now()
+        incidents = tuple(incident for incident in health.incidents if incident.kind.of_cluster)
+        facts = Facts(incidents=incidents, fences=frozenset(stored.fences_of_others(now)))
+        try:
+            follow(self.ports.store, stored, facts, now)
+        except StateConflictError as error:
+            _log.info("drill not stored: %s", error, extra={"cluster": self._cluster})
 
     def _save_unreachable(self, stored: StoredCluster, unreachable: Unreachable) -> bool:
         """Store whether the cluster answers. Return False if another run has just changed this item."""

@@ -18,6 +18,7 @@ from evenkeel.application.rebalancing.run_state import RunState, RunSummary
 from evenkeel.application.rebalancing.scale_requests import ScaleRequests
 from evenkeel.application.rebalancing.status_configmap import is_to_be_shown, status_document, status_text
 from evenkeel.application.rebalancing.write import FixOutcomes, Writer, marked_and_staying
+from evenkeel.application.survival.drill import follow
 from evenkeel.domain.fleet.event_source import after_check
 from evenkeel.domain.incidents.health import evaluate, with_pending_changes
 from evenkeel.domain.model.convergence import ConvergenceState
@@ -28,7 +29,9 @@ from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.owner_intent import desired_bounds_of
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.states import DesiredBounds, GroupState, PoolState
+from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.rebalancing.journal import closed, opened
+from evenkeel.domain.survival.drill import facts_of
 from evenkeel.record import ClusterRecord, FixEntry
 
 _log = logging.getLogger("evenkeel.rebalance")
@@ -55,6 +58,7 @@ class Run:
     reason: str
     remaining: Remaining
     refused: dict[GroupKey, str]
+    workload: Workload | None = None  # the pods that this run has read; only a drill uses them
     lease: Lease | None = None
     cluster_health: ClusterHealth = field(init=False, default_factory=ClusterHealth)  # the health that this run stores
     has_restored: bool = field(init=False, default=False)  # True: the whole cluster is restored and now paused
@@ -106,7 +110,11 @@ class Run:
             if not self._is_paused:
                 # The health is stored first, because ``_end_restore`` may pause the cluster, and then no health is
                 # evaluated.
-                self._store_health()
+                health = self._evaluate()
+                # The drill is ended before the health is stored. Otherwise the incident that ends the drill could close
+                # before the next run, if this run is killed in between.
+                conflict |= self._follow_drill(health)
+                self._store_health(health)
                 self._end_restore()
             self._delete_expired()
         finally:
@@ -317,16 +325,29 @@ class Run:
 
     # Health, restores and expired items, after the writes
 
-    def _store_health(self) -> None:
+    @property
+    def _dry_pools(self) -> set[PoolId]:
+        return {pool.id for pool in self.plan.pools if self._is_dry(pool)}
+
+    def _evaluate(self) -> ClusterHealth:
+        before, after = self.stored.cluster_health, self._record.opens_trouble_after
+        return with_pending_changes(evaluate(before, self.plan, self.run_state.groups, after, self._dry_pools))
+
+    def _follow_drill(self, health: ClusterHealth) -> bool:
+        """Measure the drill. Return True if it has ended early, so that the next plan must lift its fence."""
+        drill, now = self.stored.drill, self.ports.clock.now()
+        if drill is None or drill.is_recorded:
+            return False
+        facts = facts_of(self.plan, self.workload, health.incidents, self.stored.fences_of_others(now))
+        return follow(self.ports.store, self.stored, facts, now)
+
+    def _store_health(self, health: ClusterHealth) -> None:
         """Store and notify the cluster's health, and write it into the status ConfigMap if its content has changed."""
         before, place, cluster = self.stored.cluster_health, self._record.status_configmap, self.summary.cluster
-        dry = {pool.id for pool in self.plan.pools if self._is_dry(pool)}
-        after = self._record.opens_trouble_after
-        health = with_pending_changes(evaluate(before, self.plan, self.run_state.groups, after, dry))
         now, status = self.ports.clock.now(), None
         document: dict[str, Any] = {}
         if place is not None:
-            document = status_document(cluster, self.plan, self.outcomes, health, dry)
+            document = status_document(cluster, self.plan, self.outcomes, health, self._dry_pools)
             status = is_to_be_shown(before.published_status, document, place, now)
         versions = self.stored.versions
         health = store_cluster_health(self.ports, cluster, before, replace(health, published_status=status), versions)

@@ -100,7 +100,7 @@ class RecordZoneShift:
     def still_impaired(self, cluster: str, zone: str) -> tuple[str, ...]:
         """Return the sources that still report the zone as impaired after an operator's own fence is lifted."""
         stored = self.store.load(cluster)
-        record = stored.zones.get(stored.record.zone_ids.get(zone, zone))
+        record = stored.all_zones.get(stored.record.zone_ids.get(zone, zone))
         return tuple(sorted(record.holding(self.clock.now()))) if record else ()
 
 

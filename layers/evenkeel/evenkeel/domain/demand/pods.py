@@ -13,12 +13,11 @@ from evenkeel.domain.demand.taints import is_being_deleted
 from evenkeel.domain.demand.volumes import ANYWHERE, OF_CLAIMS
 from evenkeel.domain.model.demand import DemandPolicy, NotCounted
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.workload import SCHEDULERS, Needs, Pod, Workload
+from evenkeel.domain.model.workload import SCHEDULERS, UNSCHEDULABLE, Needs, Pod, Workload
 
 _DAEMON_SET_POD = "cluster-autoscaler.kubernetes.io/daemonset-pod"
 _MIRROR = "kubernetes.io/config.mirror"
 _GRACE = timedelta(seconds=30)
-_UNSCHEDULABLE = "Unschedulable"
 
 # ---------------------------------------------------------------- pods that come with a node
 
@@ -150,7 +149,7 @@ def not_demand_because(pod: Pod, policy: DemandPolicy, now: datetime) -> Reason 
         return reason
     if pod.unscheduled is None or not pod.unscheduled.reason:
         return Reason.of(Rule.POD_NOT_TRIED_YET)
-    if pod.unscheduled.reason != _UNSCHEDULABLE:
+    if pod.unscheduled.reason != UNSCHEDULABLE:
         return Reason.of(Rule.POD_HELD_BACK, state=pod.unscheduled.reason)
     until = pod.created_at + pod.scale_up_delay
     return Reason.of(Rule.POD_YOUNG, until=until) if pod.scale_up_delay and now <= until else None

@@ -157,6 +157,10 @@ class Unscheduled:
     since: datetime | None = None
 
 
+# The reason of a pod for which the scheduler finds no node.
+UNSCHEDULABLE = "Unschedulable"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pod:
     """A pod, running or not."""

@@ -1,0 +1,209 @@
+"""Every function may die at each of its requests: the fence of a drill ends, and its report exists."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from evenkeel.application.errors import EvenkeelError
+from evenkeel.application.operate import Operate
+from evenkeel.application.ports import sequentially
+from evenkeel.application.rebalancing.check import CheckClusters
+from evenkeel.domain.survival.drill import End
+from evenkeel.record import ClusterRecord
+from tests.crashing import BUSY, FROZEN, IDLE, How, KilledError, Life, Mortal, Scene, WirelessClusters
+from tests.fakes import FakeBus, FakeQueue, plenty
+from tests.timed import worker
+
+MINUTE = timedelta(minutes=1)
+BEGIN = {"action": "drill", "cluster": "demo", "zone": IDLE, "for": "30m", "by": "jane", "reason": "a rehearsal"}
+ABORT = {"action": "drill", "cluster": "demo", "abort": True, "by": "jane"}
+
+
+@dataclass(frozen=True)
+class Openers(WirelessClusters):
+    def needs_run(self, record: ClusterRecord) -> bool:
+        return False
+
+
+class DrillScene(Scene):
+    """A quiet cluster, and a stack of three functions: operator, check and rebalance."""
+
+    def __init__(self, owner: str) -> None:
+        super().__init__(owner, incident=False, on_failure="hold", trouble_after=60)
+        self.before = self.sizes()
+        self.queue = FakeQueue()
+
+    def _ports(self, life: Life) -> dict[str, Any]:
+        return {
+            "store": Mortal(self.memory, life, "table"),
+            "clusters": Openers(self.api, life, self.clock),
+            "queue": Mortal(self.queue, life, "queue"),
+            "clock": self.clock,
+        }
+
+    def ask(self, life: Life, event: dict[str, Any]) -> None:
+        Operate(**self._ports(life), random_bytes=self.chance.randbytes, dry_run=False)(event, plenty)
+
+    def check(self, life: Life) -> None:
+        CheckClusters(**self._ports(life), dry_run=False, together=sequentially)(("demo",), plenty)
+
+    def work(self, life: Life) -> None:
+        """The runs that are requested now. The queue delivers a message again if its run has failed."""
+        for id, (cluster, reason) in list(self.queue.requests.items()):
+            worker(
+                **cast("Any", self._ports(life)), random_bytes=self.chance.randbytes, bus=Mortal(FakeBus(), life, "bus")
+            )(cluster, reason, plenty, self.queue.found.get(id), self.queue.steady.get(id))
+            for messages in (self.queue.requests, self.queue.found, self.queue.steady):
+                cast("dict[str, Any]", messages).pop(id, None)
+
+    @property
+    def is_fenced(self) -> bool:
+        replicas, _, maximum = self.sizes()[IDLE]
+        return maximum == replicas
+
+    def fail_elsewhere(self) -> None:
+        self.cloud.exhaust_zone(BUSY)
+        self.scale(BUSY, 3)
+
+    def reports(self) -> list[Any]:
+        entries = self.memory.decisions("demo", 1000)
+        return [entry["drill"] for entry in entries if entry["cause"] == "drill-ended"]
+
+
+Phase = Callable[[DrillScene, Life], None]
+
+
+def tick(scene: DrillScene, life: Life) -> None:
+    scene.check(life)
+    scene.work(life)
+
+
+def begin(scene: DrillScene, life: Life) -> None:
+    scene.ask(life, BEGIN)
+
+
+def abort(scene: DrillScene, life: Life) -> None:
+    scene.ask(life, ABORT)
+
+
+def wait(scene: DrillScene, life: Life) -> None:
+    scene.clock.at += 28 * MINUTE
+
+
+def fail(scene: DrillScene, life: Life) -> None:
+    scene.fail_elsewhere()
+
+
+SCRIPTS: dict[str, tuple[Phase, ...]] = {
+    End.TIME: (begin, tick, tick, wait, tick, tick),
+    End.ABORTED: (begin, tick, abort, tick),
+    End.INCIDENT: (begin, tick, fail, tick, tick, tick, tick),
+}
+
+
+def play(scene: DrillScene, script: tuple[Phase, ...], dying: int = -1, life: Life | None = None) -> None:
+    """Play the phases; the one with number ``dying`` has this life. Then let the cluster be checked each minute."""
+    for number, phase in enumerate(script):
+        with contextlib.suppress(KilledError, EvenkeelError):
+            phase(scene, life if number == dying and life is not None else Life())
+        scene._pass(timedelta(seconds=75))
+    drill = scene.memory.load("demo").drill
+    if drill is not None:
+        scene.clock.at = max(scene.clock.at, drill.until)
+    for _ in range(4):
+        tick(scene, Life())
+        scene._pass(timedelta(seconds=75))
+
+
+def steps(scene: DrillScene, script: tuple[Phase, ...]) -> Iterator[tuple[int, int, str]]:
+    """Yield each request of an undisturbed play: the number of its phase, its number in it, and its name."""
+    lives = [Life() for _ in script]
+    played = scene.again()
+    for number, phase in enumerate(script):
+        phase(played, lives[number])
+        played._pass(timedelta(seconds=75))
+    for number, life in enumerate(lives):
+        for at, step in enumerate(life.steps):
+            yield number, at, step
+
+
+def wrong(scene: DrillScene) -> list[str]:
+    """What is not as it must be after the end of the drill."""
+    stored, reports = scene.memory.load("demo"), scene.reports()
+    found = list(scene.faults)
+    if scene.is_fenced:
+        found.append("the zone is still fenced")
+    if IDLE in stored.state.zones:
+        found.append(f"the fence is still stored: {stored.state.zones}")
+    if stored.drill is None:
+        return [*found, *(["a report without a drill"] if reports else [])]
+    if not stored.drill.is_recorded or stored.drill.ended is None:
+        found.append(f"the drill has no end: {stored.drill}")
+    if [report["id"] for report in reports] != [stored.drill.id]:
+        found.append(f"reports: {reports}")
+    if stored.drill.ended is not None and stored.drill.ended.at > stored.drill.until:
+        found.append(f"it has ended too late: {stored.drill.ended}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def scene(request: pytest.FixtureRequest) -> DrillScene:
+    return DrillScene(request.param)
+
+
+SCENES = pytest.mark.parametrize("scene", ["gardener", "cluster-api"], indirect=True)
+
+
+@SCENES
+@pytest.mark.parametrize("end", SCRIPTS)
+def test_an_undisturbed_drill_fences_its_zone_and_ends(scene: DrillScene, end: End) -> None:
+    played, script = scene.again(), SCRIPTS[end]
+    for number, phase in enumerate(script):
+        phase(played, Life())
+        assert number != 1 or played.is_fenced
+        played._pass(timedelta(seconds=75))
+    assert not played.is_fenced
+    played = scene.again()
+    play(played, script)
+    assert wrong(played) == []
+    drill = played.memory.load("demo").drill
+    assert drill is not None
+    assert drill.ended is not None
+    assert drill.ended.why == end
+    assert played.sizes()[FROZEN] == scene.sizes()[FROZEN]
+
+
+@SCENES
+@pytest.mark.parametrize("how", [How.AFTER, How.LOST])
+@pytest.mark.parametrize("end", SCRIPTS)
+def test_a_death_or_a_lost_answer_at_any_request_of_any_function_does_no_harm(
+    scene: DrillScene, end: End, how: How
+) -> None:
+    script, found = SCRIPTS[end], {}
+    for number, at, step in steps(scene, script):
+        played = scene.again()
+        play(played, script, number, Life(at=at, how=how))
+        if problems := wrong(played):
+            found[f"{number} {at} {step}"] = problems
+    assert found == {}
+
+
+@SCENES
+def test_the_fence_ends_by_its_time_alone(scene: DrillScene) -> None:
+    """Every function stays away from the first run on until long after the end: the next run lifts the fence."""
+    played = scene.again()
+    begin(played, Life())
+    played.work(Life())
+    assert played.is_fenced
+    played.clock.at += timedelta(hours=5)
+    tick(played, Life())
+    assert not played.is_fenced
+    assert wrong(played) == []
+    (report,) = played.reports()
+    assert report["ended"]["why"] == End.TIME

@@ -1,0 +1,342 @@
+"""A drill from its begin to its report, with every port in memory."""
+
+from typing import Any
+
+import pytest
+
+from evenkeel.application.errors import BadRequestError, ClusterUnavailableError
+from evenkeel.domain.model.workload import Pod, Unscheduled, Workload
+from evenkeel.domain.survival.drill import End
+from tests.builders import MINUTE, NOW, group, key, zones
+from tests.fakes import plenty
+from tests.house import House
+
+WHO = {"by": "arn:aws:sts::123456789012:assumed-role/platform/jane", "reason": "quarterly rehearsal"}
+FORECAST = {
+    "lostNodes": 2,
+    "pods": 9,
+    "bound": 1,
+    "withoutPlace": 0,
+    "longestWait": 390,
+    "ordered": {"b": 1, "c": 1},
+    "readyAfter": 390,
+    "atMaximum": [],
+}
+
+
+class Drilled(House):
+    """A house that has settled, so that each later write is one of the drill."""
+
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        super().__init__(*args, **fields)
+        self.settle()
+        self.bounds = self.maxima()
+
+    def begin(self, zone: str = "a", **fields: Any) -> dict[str, Any]:
+        answer = self.ask("drill", zone=zone, **{"for": "30m", **WHO, **fields})
+        self.carry_out()
+        return answer
+
+    def maxima(self) -> dict[str, int]:
+        return {group.identity.zone: group.bounds.max for group in self.cluster.groups.values()}
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether zone a may not grow."""
+        found = self.cluster.groups[key("a")]
+        return found.bounds.max == found.requested
+
+    @property
+    def drill(self) -> Any:
+        return self.store.load("demo").drill
+
+    @property
+    def report(self) -> dict[str, Any]:
+        report = self.ask("drill")["drill"]
+        assert isinstance(report, dict)
+        return report
+
+
+def test_a_drill_fences_its_zone_until_its_time_and_the_report_is_kept() -> None:
+    house = Drilled()
+    answer = house.begin(forecast=FORECAST)
+    assert answer["message"] == (
+        "zone a of demo is fenced until 2026-01-15T12:34:00Z: its groups get no growth, its nodes stay. "
+        "Report: evenkeel drill --stack NAME --cluster demo. "
+        "To end it now: evenkeel drill --stack NAME --cluster demo --abort"
+    )
+    assert house.is_fenced
+    for _ in range(28):
+        house.run()
+        assert house.is_fenced
+        assert house.report["state"] == "open"
+    house.runs(3)
+    assert not house.is_fenced
+    assert house.maxima() == house.bounds
+    report = house.report
+    assert report["state"] == "ended"
+    assert report["ended"] == {"at": "2026-01-15T12:34:00Z", "why": "time"}
+    assert report["forecast"] == FORECAST
+    assert report["start"]["a"] == {"requested": 2, "running": 2}
+    assert (report["by"], report["reason"]) == (WHO["by"], WHO["reason"])
+    assert house.drill.is_recorded
+    began, ended = house.ask("history")["actions"]
+    assert (began["cause"], began["by"], began["reason"]) == ("drill", WHO["by"], WHO["reason"])
+    assert (ended["cause"], ended["drill"]) == ("drill-ended", report)
+    assert ended["what"].endswith("quarterly rehearsal; its time was over")
+    assert all(group.running == 2 for group in house.cluster.groups.values()), "no node has gone"
+
+
+def test_a_cluster_without_a_drill_and_after_one_is_steady() -> None:
+    house = Drilled()
+    house.begin(**{"for": "5m"})
+    house.runs(9)
+    house.queue.requests.clear()
+    for _ in range(20):
+        house.looks()
+        house.carry_out()
+    house.queue.requests.clear()
+    house.looks()
+    assert house.queue.clusters == []
+    assert house.store.load("demo").steady is not None
+
+
+def test_abort_ends_it_and_says_who() -> None:
+    house = Drilled()
+    house.begin()
+    house.run()
+    answer = house.ask("drill", abort=True, by="bob", reason="pods wait")
+    assert answer["drill"]["ended"] == {
+        "at": "2026-01-15T12:05:00Z",
+        "why": "aborted",
+        "by": "bob",
+        "reason": "pods wait",
+    }
+    house.carry_out()
+    assert house.maxima() == house.bounds
+    assert house.drill.is_recorded
+    assert "no drill is open" in house.refused("drill", abort=True)
+
+
+def test_a_repeated_begin_is_refused_but_requests_the_run_again() -> None:
+    house = Drilled()
+    house.ask("drill", zone="a", **WHO)
+    house.queue.requests.clear()
+    refused = house.refused("drill", zone="b", **WHO)
+    assert refused.startswith("demo has an open drill: a fenced until 2026-01-15T12:34:00Z by arn:")
+    house.carry_out()
+    assert house.is_fenced
+
+
+def test_a_failure_in_another_zone_ends_it() -> None:
+    house = Drilled()
+    house.begin()
+    house.scale("b", 2)
+    house.cluster.change(key("b"), requested=3)
+    house.fail("b")
+    for _ in range(7):
+        house.run()
+    ended = house.report["ended"]
+    assert (ended["why"], ended["incident"]) == ("incident", "missing")
+    assert ended["pool"].endswith("/workers")
+    assert "ended by incident missing of pool workers, which it did not cause" in house.ask("drill")["message"]
+    assert house.store.load("demo").state.zones == {}
+    assert not house.is_fenced
+
+
+def test_nodes_that_are_missing_only_in_its_zone_do_not_end_it() -> None:
+    house = Drilled([group("a", 2, bounds=(1, 9))], pools=[{"name": "workers", "min": 1, "max": 9}])
+    house.begin()
+    house.cluster.change(key("a"), requested=2, running=1)
+    house.runs(12)
+    (incident,) = house.store.load("demo").cluster_health.incidents
+    assert (incident.kind, incident.failure_class) == ("missing", None)
+    assert house.report["state"] == "open"
+    assert house.report["measured"]["incidents"] == ["cluster-api/default/workers/missing"]
+
+
+def test_another_fence_ends_it() -> None:
+    house = Drilled()
+    house.begin()
+    house.ask("fence-zone", zone="b", **{"for": "2h"})
+    house.run()
+    assert (house.drill.ended.why, house.drill.ended.zone) == (End.OTHER_FENCE, "b")
+    assert not house.is_fenced
+
+
+def test_an_unreachable_cluster_ends_it() -> None:
+    house = Drilled()
+    house.begin()
+    house.cluster.unreadable = ClusterUnavailableError("no answer")
+    for _ in range(9):
+        house.clock.at += MINUTE
+        house.looks()
+        house.carry_out()
+    assert house.drill.ended is not None
+    assert (house.drill.ended.why, house.drill.ended.incident) == (End.INCIDENT, "unreachable")
+
+
+def test_orders_and_missing_nodes_are_measured() -> None:
+    house = Drilled()
+    house.begin()
+    house.run()
+    house.cluster.change(key("b"), requested=4)
+    house.runs(3)
+    assert house.report["measured"]["notAtSize"] == ["cluster-api/default/workers"]
+    house.cluster.change(key("b"), running=4)
+    house.runs(2)
+    measured = house.report["measured"]
+    assert measured["ordered"] == {"b": 2}
+    assert measured["readyAfter"] == 180
+    assert measured["notAtSize"] == []
+    assert measured["waitingPods"] is None, "the record has no workload"
+
+
+def test_status_and_explain_show_it_while_it_is_open() -> None:
+    house = Drilled()
+    house.begin()
+    text = f"drill: a fenced until 2026-01-15T12:34:00Z by {WHO['by']}: quarterly rehearsal"
+    status = house.ask("status")
+    assert text in status["headline"]
+    assert status["drill"]["zone"] == "a"
+    assert status["zones"]["a"]["by"] == "drill"
+    assert f"{text}." in house.ask("explain")["sentences"]
+    assert f"{text}." in house.ask("explain", pool="workers")["sentences"]
+    house.runs(32)
+    assert "drill" not in house.ask("status")
+    assert "drill" not in house.ask("status")["headline"]
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("fields", "text"),
+        [
+            ({"zone": "d"}, "zone is 'd': no pool of demo is there; its zones are a, b, c"),
+            ({"zone": "a", "for": "1m"}, "for is 1 min: choose 5 min to 4 h"),
+            ({"zone": "a", "for": "5h"}, "for is 5 h: choose 5 min to 4 h"),
+            ({"zone": "a", "for": "0m"}, "for is 0 s: choose 5 min to 4 h"),
+            ({"zone": "a", "for": "soon"}, "for is 'soon': no length of time: write 2h, 90m or 1d"),
+            ({"zone": "a", "zone_id": "euc1-az1"}, "drill needs a zone or a zone_id: name one of them"),
+            ({"zone": "a", "abort": True}, "drill: abort and a zone are there: name one of the two"),
+            ({"zone": "a", "reason": None}, "reason is missing: a drill stores who begins it, and why"),
+            ({"zone": "a", "by": None}, "by is missing: a drill stores who begins it, and why"),
+            ({"abort": True}, "demo: no drill is open: nothing is to be ended"),
+        ],
+    )
+    def test_a_bad_value_is_one_line(self, fields: dict[str, Any], text: str) -> None:
+        house = Drilled()
+        assert house.refused("drill", **{**WHO, **fields}).startswith(text)
+        assert house.drill is None
+
+    def test_a_length_without_a_zone(self) -> None:
+        refused = Drilled().refused("drill", **{"for": "30m"})
+        assert refused == "drill: the zone is missing: name it by zone or zone_id"
+
+    @pytest.mark.parametrize(
+        ("before", "text"),
+        [
+            ("pause", "demo is paused, so no zone would be fenced: resume it first"),
+            ("restore", "demo is being restored, so no zone would be fenced: resume it first"),
+        ],
+    )
+    def test_a_cluster_that_is_not_written(self, before: str, text: str) -> None:
+        house = Drilled()
+        house.ask(before)
+        assert house.refused("drill", zone="a", **WHO) == text
+
+    def test_a_pool_that_is_paused(self) -> None:
+        house = Drilled()
+        house.ask("pause", pool="workers")
+        refused = house.refused("drill", zone="a", **WHO)
+        assert refused == "no pool of zone a in demo is written: all are paused or invalid"
+
+    def test_an_open_incident(self) -> None:
+        house = Drilled()
+        house.cluster.change(key("b"), requested=3)
+        house.fail("b")
+        house.runs(7)
+        refused = house.refused("drill", zone="a", **WHO)
+        assert refused.startswith("demo has an open incident: workers: ")
+        assert refused.endswith(": begin a drill once it is closed")
+
+    def test_a_zone_that_is_fenced_already(self) -> None:
+        house = Drilled()
+        house.ask("fence-zone", zone="b", **{"for": "2h"})
+        refused = house.refused("drill", zone="a", **WHO)
+        assert refused == "zone b of demo is fenced already: begin a drill once that fence ends"
+
+    def test_a_cluster_that_does_not_answer(self) -> None:
+        house = Drilled()
+        house.cluster.unreadable = ClusterUnavailableError("no answer")
+        with pytest.raises(ClusterUnavailableError, match=r"demo cannot be read, so no drill begins: .*no answer"):
+            house.ask("drill", zone="a", **WHO)
+        assert house.drill is None
+
+    @pytest.mark.parametrize("forecast", [{}, {**FORECAST, "pods": -1}, {**FORECAST, "ordered": {"b": "x"}}, 7])
+    def test_a_forecast_that_is_none(self, forecast: object) -> None:
+        house = Drilled()
+        with pytest.raises(Exception, match="forecast"):
+            house.ask("drill", zone="a", forecast=forecast, **WHO)
+        assert house.drill is None
+
+    def test_only_reading_needs_no_right(self) -> None:
+        house = Drilled()
+        assert house.operate.read({"action": "drill", "cluster": "demo"}, plenty)["drill"] is None
+        for fields in ({"zone": "a"}, {"zone_id": "x"}, {"abort": True}):
+            with pytest.raises(BadRequestError, match="ask the operator function"):
+                house.operate.read({"action": "drill", "cluster": "demo", **WHO, **fields}, plenty)
+
+
+class TestDryRun:
+    def test_a_drill_in_dry_run_fences_nothing(self) -> None:
+        house = Drilled(stack_dry_run=True)
+        answer = house.begin()
+        assert answer["message"] == (
+            "planned only: dry run: zone a of demo is not fenced: a drill in dry run is only a forecast"
+        )
+        assert (answer["dryRun"], answer["plannedOnly"], answer["drill"]) == (True, ["workers"], None)
+        assert house.drill is None
+        assert house.ask("history")["actions"] == []
+
+    def test_with_dry_run_a_live_cluster_is_checked_but_not_fenced(self) -> None:
+        house = Drilled()
+        answer = house.ask("drill", zone="a", dry_run=True)
+        assert answer["message"] == "zone a of demo would be fenced for 30 min; nothing is fenced"
+        assert (house.drill, house.queue.clusters) == (None, [])
+
+    def test_pools_in_dry_run_are_named(self) -> None:
+        groups = [
+            *zones((2, 2, 2), bounds=[(1, 9)] * 3),
+            *(group(zone, 2, pool="other", bounds=(1, 9)) for zone in "abc"),
+        ]
+        pools = [{"name": name, "min": 3, "max": 12, "dry_run": name == "other"} for name in ("workers", "other")]
+        house = House(groups, pools=pools)
+        answer = house.ask("drill", zone="a", **WHO)
+        assert "; not fenced, because in dry run: pool other. " in answer["message"]
+
+
+def test_pods_that_begin_to_wait_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting: list[int] = []
+
+    class Pods:
+        def read(self, *_: object, **__: object) -> Workload:
+            pods = [
+                Pod(
+                    namespace="default",
+                    name=f"web-{at}",
+                    created_at=NOW,
+                    unscheduled=Unscheduled("Unschedulable", NOW + at * MINUTE),
+                )
+                for at in waiting
+            ]
+            return Workload(pods=tuple(pods))
+
+    house = Drilled(workload={"access": {"kind": "same"}})
+    monkeypatch.setattr(house.clusters, "open_workload", lambda *_, **__: Pods(), raising=False)
+    house.begin()
+    waiting += [1, 5, 6]  # the first waited before the drill
+    house.runs(4)
+    waiting.clear()
+    house.runs(2)
+    measured = house.report["measured"]
+    assert (measured["waitingPods"], measured["longestWait"]) == (2, 4 * 60)
