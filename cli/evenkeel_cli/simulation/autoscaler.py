@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from evenkeel.domain.model.groups import GroupKey
 from evenkeel_cli.simulation.autoscaler_model import (
     Action,
     ClusterAutoscaler,
@@ -25,7 +26,7 @@ from evenkeel_cli.simulation.autoscaler_model import (
 )
 from evenkeel_cli.simulation.pods import Pods
 from evenkeel_cli.simulation.scenario import AutoscalerSetup
-from evenkeel_cli.simulation.scheduling import NodeInfo, PodGroup, Scheduler
+from evenkeel_cli.simulation.scheduling import Counts, NodeInfo, PodGroup, Scheduler, counts_with, fill, places
 from evenkeel_cli.simulation.world import Group, SimulatedMachine, World
 
 _TOO_NEW = 2  # seconds; while all pending pods are younger, the autoscaler adds and removes no nodes
@@ -91,6 +92,7 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         self._pods = pods
         self._clocks: dict[str, float] = {}  # by node name: the second since which the node is unneeded
         self._removable_nodes: tuple[object, list[_Removable]] = (None, [])
+        self._hosts: dict[PodGroup, list[Group]] = {}  # the groups whose empty nodes have room for a kind
 
     def _is_too_new(self, now: float) -> bool:
         waiting = self._pods.waiting()
@@ -110,12 +112,15 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         scheduler = self._pods.scheduler.copy()
         for group in visible:
             for number in range(self._upcoming(group, now)):
-                self._add(scheduler, group, f"upcoming {number}")
+                node = self._world.new_node(group, f"{group.key} upcoming {number}")
+                scheduler.nodes[node.name] = node
         left = self._unplaced(scheduler)
         if not left:
             return []
         able = [group for group in visible if self._may_grow(group, now)]
-        options = [option for group in able if (option := self._option(scheduler, group, able, left)) is not None]
+        counts = {kind: scheduler.counts(kind) for kind in left}
+        fitting = self._fitting(able, left, counts)
+        options = [option for group in able if (option := self._option(group, able, fitting, left, counts)) is not None]
         if not options:
             return []
         keys = [(-self._rank.get(option.group.pool, 0), option.waste) for option in options]
@@ -125,56 +130,75 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
 
     def _unplaced(self, scheduler: Scheduler) -> Counter[PodGroup]:
         """Place pending pods on existing and upcoming nodes. Return the pods that fit on none of them."""
-        pending = Counter(pod.kind for pod in self._pods.waiting())
+        waiting = self._pods.waiting()
+        pending = Counter(pod.kind for pod in waiting)
+        untried = {pod.kind for pod in waiting if pod.refused is None}
         for node in scheduler.nodes.values():
             if not node.is_open:
                 pending.update(node.kinds)  # pods of a node that is being drained
+                untried.update(node.kinds)
         nodes = list(scheduler.nodes.values())
-        return Counter(
-            {kind: more for kind, count in pending.items() if (more := count - _fill(scheduler, kind, nodes, count))}
-        )
+        # The scheduler has tried the existing nodes before. A pod that spreads may fit them once others are placed.
+        upcoming = [node for node in nodes if node.name not in self._pods.scheduler.nodes]
+        left: Counter[PodGroup] = Counter()
+        for kind, count in pending.items():
+            open_to = nodes if kind.spread or kind in untried else upcoming
+            if more := count - fill(kind, open_to, count, scheduler.counts(kind)):
+                left[kind] = more
+        return left
 
-    def _add(self, scheduler: Scheduler, group: Group, name: str) -> NodeInfo:
-        node = self._world.new_node(group, f"{group.key} {name}")
-        scheduler.nodes[node.name] = node
-        return node
-
-    def _fitting(self, scheduler: Scheduler, group: Group, kinds: Iterable[PodGroup]) -> set[PodGroup]:
-        """Return the kinds whose pods fit on a new node of the group."""
-        node = self._add(scheduler, group, "sample")
-        fitting = {kind for kind in kinds if scheduler.fits(kind, node)}
-        del scheduler.nodes[node.name]
+    def _fitting(
+        self, able: Sequence[Group], kinds: Iterable[PodGroup], counts: Mapping[PodGroup, Counts]
+    ) -> dict[GroupKey, set[PodGroup]]:
+        """Return the kinds whose pods fit on a new node of each group."""
+        fitting: dict[GroupKey, set[PodGroup]] = {group.key: set() for group in able}
+        for kind in kinds:
+            if kind not in self._hosts:
+                samples = [(group, self._world.new_node(group, "")) for group in self._world.groups]
+                self._hosts[kind] = [group for group, sample in samples if sample.room(kind)]
+            for group in self._hosts[kind]:
+                if group.key in fitting and (not kind.spread or self._fits_new(kind, group, counts[kind])):
+                    fitting[group.key].add(kind)
         return fitting
 
+    def _fits_new(self, kind: PodGroup, group: Group, counts: Counts) -> bool:
+        new = [self._world.new_node(group, f"{group.key} sample")]
+        return next(places(kind, new, counts_with(kind, counts, new)), None) is not None
+
     def _option(
-        self, scheduler: Scheduler, group: Group, able: Sequence[Group], left: Counter[PodGroup]
+        self,
+        group: Group,
+        able: Sequence[Group],
+        fitting: Mapping[GroupKey, set[PodGroup]],
+        left: Counter[PodGroup],
+        counts: Mapping[PodGroup, Counts],
     ) -> _Option | None:
-        kinds = self._fitting(scheduler, group, left)
+        kinds = fitting[group.key]
         if not kinds:
             return None
-        similar = [
-            other
-            for other in able
-            if other.pool == group.pool and (other is group or kinds <= self._fitting(scheduler, other, kinds))
-        ]
+        similar = [other for other in able if other.pool == group.pool and kinds <= fitting[other.key]]
         counted = similar if self._flags.balance else [group]
         most = sum(other.bounds.max - other.requested for other in counted)
-        return self._estimate(scheduler.copy(), group, similar, {kind: left[kind] for kind in kinds}, most)
+        return self._estimate(group, similar, {kind: left[kind] for kind in kinds}, most, counts)
 
     def _estimate(
-        self, scheduler: Scheduler, group: Group, similar: list[Group], pods: Mapping[PodGroup, int], most: int
+        self,
+        group: Group,
+        similar: list[Group],
+        pods: Mapping[PodGroup, int],
+        most: int,
+        counts: Mapping[PodGroup, Counts],
     ) -> _Option | None:
         """Pack pods onto new nodes of one group, first-fit, with the largest pods first. Return None if no pod fits."""
         size = self._world.new_node(group, "")
         new: list[NodeInfo] = []
         placed: Counter[PodGroup] = Counter()
         for kind in sorted(pods, key=lambda kind: (-(kind.cpu / size.cpu + kind.memory / size.memory), kind.name)):
-            placed[kind] = _fill(scheduler, kind, new, pods[kind])
+            placed[kind] = fill(kind, new, pods[kind], counts_with(kind, counts[kind], new))
             while placed[kind] < pods[kind] and len(new) < most:
-                node = self._add(scheduler, group, f"new {len(new)}")
-                more = _fill(scheduler, kind, [node], pods[kind] - placed[kind])
-                if not more:
-                    del scheduler.nodes[node.name]
+                node = self._world.new_node(group, f"{group.key} new {len(new)}")
+                known = counts_with(kind, counts[kind], [*new, node])
+                if not (more := fill(kind, [node], pods[kind] - placed[kind], known)):
                     break
                 new.append(node)
                 placed[kind] += more
@@ -261,18 +285,3 @@ def _move_pods(scheduler: Scheduler, node: NodeInfo, moving: Counter[PodGroup]) 
             place.put(kind)
             done.append((kind, place))
     return True
-
-
-def _fill(scheduler: Scheduler, kind: PodGroup, nodes: Sequence[NodeInfo], wanted: int) -> int:
-    """Place up to ``wanted`` pods on the first nodes where they fit. Return the number of placed pods."""
-    put = 0
-    if kind.spread:  # a placed pod may make room on an earlier node
-        while put < wanted and (node := scheduler.first(kind, nodes)) is not None:
-            node.put(kind)
-            put += 1
-        return put
-    for node in nodes:
-        while put < wanted and scheduler.fits(kind, node):
-            node.put(kind)
-            put += 1
-    return put

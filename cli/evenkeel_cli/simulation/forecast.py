@@ -102,6 +102,9 @@ class Loss:
         self.templates = {key: self._simulation.template_nodes[key] for key in templates}
         self.infos = {name: info for name, info in self._simulation.snapshot.node_infos.items() if name in self.nodes}
         self.new_infos: Mapping[GroupKey, RealNodeInfo] = templates
+        self._places = [info for name, info in self.infos.items() if name not in self.lost_nodes]
+        self._places += [info for info in templates.values() if info.labels.get(ZONE) != zone]
+        self._samples = list({info.shape: info for info in self._places}.values())  # one of each shape
         self._sort_pods()
         self.scenario = Scenario.model_construct(
             name=f"loss of {zone}",
@@ -165,11 +168,8 @@ class Loss:
 
     def _shapes(self, pods: RealPodGroup) -> Iterable[str]:
         """Yield the shapes of nodes outside the lost zone on which pods may run."""
-        for name, info in self.infos.items():
-            if name not in self.lost_nodes and _accepts(pods, info):
-                yield shape_name(info)
-        for info in self.new_infos.values():
-            if info.labels.get(ZONE) != self.zone and _accepts(pods, info):
+        for info in self._samples if not pods.by_node else self._places:
+            if _accepts(pods, info):
                 yield shape_name(info)
 
 

@@ -52,6 +52,8 @@ class Pods:
         self.refused: Callable[[], None] = lambda: None
         self.version = 0  # increases with each change that can affect scheduling
         self._alive: dict[PodGroup, list[SimulatedPod]] = {kind: [] for kind in self.kinds}  # oldest first
+        self._waiting: tuple[int, list[SimulatedPod]] = (-1, [])  # the version, and its pending pods
+        self._roomier: dict[str, NodeInfo] = {}  # the nodes that joined or lost pods since the scheduler last ran
         self._wanted: Counter[PodGroup] = Counter()  # the replicas of deployments
         self._numbers = count(1)
         self._is_scheduled = False
@@ -67,7 +69,10 @@ class Pods:
 
     def waiting(self) -> list[SimulatedPod]:
         """Return pending pods, oldest first."""
-        return sorted((pod for pod in self.all() if pod.node is None), key=lambda pod: pod.created)
+        if self._waiting[0] != self.version:
+            pending = sorted((pod for pod in self.all() if pod.node is None), key=lambda pod: pod.created)
+            self._waiting = self.version, pending
+        return self._waiting[1]
 
     def counts(self) -> PodCounts:
         """Return the numbers of pods by kind, and the numbers of evictions so far."""
@@ -129,6 +134,7 @@ class Pods:
         pod.gone = True
         if pod.node is not None:
             pod.node.put(pod.kind, -1)
+            self._roomier[pod.node.name] = pod.node
         self._changed()
 
     # The scheduler
@@ -143,9 +149,13 @@ class Pods:
     def _schedule(self) -> None:
         self._is_scheduled = False
         is_new = False
+        roomier, self._roomier = list(self._roomier.values()), {}
         fit_nowhere: set[PodGroup] = set()
-        for kind, pods in groupby(self.waiting(), key=lambda pod: pod.kind):
-            places = iter(()) if kind in fit_nowhere else self.scheduler.emptiest_first(kind)
+        for kind, group in groupby(self.waiting(), key=lambda pod: pod.kind):
+            pods = list(group)
+            # A pod that fitted nowhere before can fit only on a node with more room than then.
+            nodes = roomier if not kind.spread and all(pod.refused is not None for pod in pods) else None
+            places = iter(()) if kind in fit_nowhere else self.scheduler.emptiest_first(kind, nodes)
             for pod in pods:
                 node = next(places, None)
                 if node is not None:
@@ -180,7 +190,7 @@ class Pods:
 
     def join(self, node: NodeInfo) -> None:
         """Add a node."""
-        self.scheduler.nodes[node.name] = node
+        self.scheduler.nodes[node.name] = self._roomier[node.name] = node
         self._changed()
 
     def drain(self, node: NodeInfo, done: Callable[[], None]) -> None:
