@@ -39,7 +39,7 @@ def _needs(number: int, pool: str) -> Needs:
 
 @cache
 def _daemon(number: int) -> Needs:
-    return pod(cpu="50m", memory="64Mi", tolerations=EVERYTHING).needs
+    return pod(cpu=f"{50 + number}m", memory="64Mi", tolerations=EVERYTHING).needs
 
 
 def _app(number: int, pool: str) -> str:

@@ -11,8 +11,8 @@ time and on candidates. Eviction is not modelled either, because machine control
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from evenkeel.domain.model.groups import GroupKey
 from evenkeel_cli.simulation.autoscaler_model import (
     Action,
     ClusterAutoscaler,
@@ -31,6 +31,7 @@ from evenkeel_cli.simulation.world import Group, SimulatedMachine, World
 
 _TOO_NEW = 2  # seconds; while all pending pods are younger, the autoscaler adds and removes no nodes
 _THRESHOLD = 0.5  # --scale-down-utilization-threshold
+_NO_NODES: Mapping[Group, Sequence[NodeInfo]] = {}
 _MOST_EMPTY = 10  # --max-scale-down-parallelism, for empty nodes; nodes with pods are removed one at a time
 
 
@@ -110,17 +111,30 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         if not self._pods.waiting() or self._is_too_new(now):
             return []
         scheduler = self._pods.scheduler.copy()
-        for group in visible:
-            for number in range(self._upcoming(group, now)):
-                node = self._world.new_node(group, f"{group.key} upcoming {number}")
-                scheduler.nodes[node.name] = node
-        left = self._unplaced(scheduler)
+        upcoming = {
+            group: [
+                self._world.new_node(group, f"{group.key} upcoming {number}")
+                for number in range(self._upcoming(group, now))
+            ]
+            for group in visible
+        }
+        for nodes in upcoming.values():
+            for node in nodes:
+                scheduler.add(node)
+        left = self._unplaced(scheduler, upcoming)
         if not left:
             return []
         able = [group for group in visible if self._may_grow(group, now)]
         counts = {kind: scheduler.counts(kind) for kind in left}
         fitting = self._fitting(able, left, counts)
-        options = [option for group in able if (option := self._option(group, able, fitting, left, counts)) is not None]
+        of_pool: dict[str, list[Group]] = {}
+        for group in able:
+            of_pool.setdefault(group.pool, []).append(group)
+        options = [
+            option
+            for group in able
+            if (option := self._option(group, of_pool[group.pool], fitting, left, counts)) is not None
+        ]
         if not options:
             return []
         keys = [(-self._rank.get(option.group.pool, 0), option.waste) for option in options]
@@ -128,7 +142,9 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         best = self._expander.choice([option for option, key in zip(options, keys, strict=True) if key == least])
         return balance(best.similar if self._flags.balance else [best.group], best.nodes)
 
-    def _unplaced(self, scheduler: Scheduler) -> Counter[PodGroup]:
+    def _unplaced(
+        self, scheduler: Scheduler, upcoming: Mapping[Group, Sequence[NodeInfo]] = _NO_NODES
+    ) -> Counter[PodGroup]:
         """Place pending pods on existing and upcoming nodes. Return the pods that fit on none of them."""
         waiting = self._pods.waiting()
         pending = Counter(pod.kind for pod in waiting)
@@ -137,28 +153,33 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
             if not node.is_open:
                 pending.update(node.kinds)  # pods of a node that is being drained
                 untried.update(node.kinds)
-        nodes = list(scheduler.nodes.values())
-        # The scheduler has tried the existing nodes before. A pod that spreads may fit them once others are placed.
-        upcoming = [node for node in nodes if node.name not in self._pods.scheduler.nodes]
         left: Counter[PodGroup] = Counter()
         for kind, count in pending.items():
-            open_to = nodes if kind.spread or kind in untried else upcoming
-            if more := count - fill(kind, open_to, count, scheduler.counts(kind)):
+            # The scheduler has tried the existing nodes. A pod that spreads may fit them once an upcoming node counts.
+            nodes: Iterable[NodeInfo] = [node for group in self._hosts_of(kind) for node in upcoming.get(group, ())]
+            if kind in untried or (kind.spread and nodes):
+                nodes = scheduler.nodes.values()
+            put = partial(scheduler.put, kind)
+            if more := count - fill(kind, nodes, count, scheduler.counts(kind), put):
                 left[kind] = more
         return left
 
+    def _hosts_of(self, kind: PodGroup) -> list[Group]:
+        """Return the groups whose empty nodes have room for a kind."""
+        if kind not in self._hosts:
+            samples = [(group, self._world.new_node(group, "")) for group in self._world.groups]
+            self._hosts[kind] = [group for group, sample in samples if sample.room(kind)]
+        return self._hosts[kind]
+
     def _fitting(
         self, able: Sequence[Group], kinds: Iterable[PodGroup], counts: Mapping[PodGroup, Counts]
-    ) -> dict[GroupKey, set[PodGroup]]:
+    ) -> dict[Group, set[PodGroup]]:
         """Return the kinds whose pods fit on a new node of each group."""
-        fitting: dict[GroupKey, set[PodGroup]] = {group.key: set() for group in able}
+        fitting: dict[Group, set[PodGroup]] = {group: set() for group in able}
         for kind in kinds:
-            if kind not in self._hosts:
-                samples = [(group, self._world.new_node(group, "")) for group in self._world.groups]
-                self._hosts[kind] = [group for group, sample in samples if sample.room(kind)]
-            for group in self._hosts[kind]:
-                if group.key in fitting and (not kind.spread or self._fits_new(kind, group, counts[kind])):
-                    fitting[group.key].add(kind)
+            for group in self._hosts_of(kind):
+                if group in fitting and (not kind.spread or self._fits_new(kind, group, counts[kind])):
+                    fitting[group].add(kind)
         return fitting
 
     def _fits_new(self, kind: PodGroup, group: Group, counts: Counts) -> bool:
@@ -168,15 +189,15 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
     def _option(
         self,
         group: Group,
-        able: Sequence[Group],
-        fitting: Mapping[GroupKey, set[PodGroup]],
+        of_pool: Sequence[Group],
+        fitting: Mapping[Group, set[PodGroup]],
         left: Counter[PodGroup],
         counts: Mapping[PodGroup, Counts],
     ) -> _Option | None:
-        kinds = fitting[group.key]
+        kinds = fitting[group]
         if not kinds:
             return None
-        similar = [other for other in able if other.pool == group.pool and kinds <= fitting[other.key]]
+        similar = [other for other in of_pool if kinds <= fitting[other]]
         counted = similar if self._flags.balance else [group]
         most = sum(other.bounds.max - other.requested for other in counted)
         return self._estimate(group, similar, {kind: left[kind] for kind in kinds}, most, counts)
@@ -194,11 +215,12 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         new: list[NodeInfo] = []
         placed: Counter[PodGroup] = Counter()
         for kind in sorted(pods, key=lambda kind: (-(kind.cpu / size.cpu + kind.memory / size.memory), kind.name)):
-            placed[kind] = fill(kind, new, pods[kind], counts_with(kind, counts[kind], new))
+            put = partial(_put, kind)
+            placed[kind] = fill(kind, new, pods[kind], counts_with(kind, counts[kind], new), put)
             while placed[kind] < pods[kind] and len(new) < most:
                 node = self._world.new_node(group, f"{group.key} new {len(new)}")
                 known = counts_with(kind, counts[kind], [*new, node])
-                if not (more := fill(kind, [node], pods[kind] - placed[kind], known)):
+                if not (more := fill(kind, [node], pods[kind] - placed[kind], known, put)):
                     break
                 new.append(node)
                 placed[kind] += more
@@ -273,15 +295,19 @@ def _move_pods(scheduler: Scheduler, node: NodeInfo, moving: Counter[PodGroup]) 
     done: list[tuple[PodGroup, NodeInfo]] = []
     for kind in sorted(moving, key=lambda kind: (-kind.cpu, -kind.memory, kind.name)):
         for _ in range(moving[kind]):
-            node.put(kind, -1)
+            scheduler.put(kind, node, -1)
             place = scheduler.first(kind, scheduler.nodes.values())
             if place is None:
-                node.put(kind)
+                scheduler.put(kind, node)
                 for other, taken in done:
-                    taken.put(other, -1)
-                    node.put(other)
+                    scheduler.put(other, taken, -1)
+                    scheduler.put(other, node)
                 node.is_open = True
                 return False
-            place.put(kind)
+            scheduler.put(kind, place)
             done.append((kind, place))
     return True
+
+
+def _put(kind: PodGroup, node: NodeInfo, count: int) -> None:
+    node.put(kind, count)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from itertools import count as numbers
+from itertools import islice
 from math import ceil
 from typing import Self
 
@@ -98,14 +99,35 @@ class NodeInfo:
 
 
 class Scheduler:
-    """A scheduler with its nodes, in the order of their creation."""
+    """A scheduler with its nodes, in the order of their creation. Pods are added with ``put``."""
 
     def __init__(self, nodes: Iterable[NodeInfo] = ()) -> None:
         self.nodes = {node.name: node for node in nodes}
+        self._counts: dict[PodGroup, dict[str, Counter[str]]] = {}  # of kinds that spread
 
     def copy(self) -> "Scheduler":
         """Return a copy with a copy of each node."""
-        return Scheduler(node.copy() for node in self.nodes.values())
+        scheduler = Scheduler(node.copy() for node in self.nodes.values())
+        scheduler._counts = {kind: _copied(counts) for kind, counts in self._counts.items()}
+        return scheduler
+
+    def add(self, node: NodeInfo) -> None:
+        """Add a node."""
+        self.nodes[node.name] = node
+        for kind, counts in self._counts.items():
+            _count(kind, counts, node)
+
+    def remove(self, node: NodeInfo) -> None:
+        """Remove a node."""
+        del self.nodes[node.name]
+        self._counts.clear()
+
+    def put(self, kind: PodGroup, node: NodeInfo, count: int = 1) -> None:
+        """Add pods to a node; a negative count removes them."""
+        node.put(kind, count)
+        if kind in self._counts and kind.matches(node.labels):
+            for key, of_key in self._counts[kind].items():
+                of_key[node.labels[key]] += count
 
     def fits(self, kind: PodGroup, node: NodeInfo) -> bool:
         """Return True if one more pod fits on a node."""
@@ -123,17 +145,32 @@ class Scheduler:
 
     def counts(self, kind: PodGroup) -> Counts:
         """Return the number of a kind's pods by topology domain, on nodes whose labels match, cordoned or not."""
-        nodes = (node for node in self.nodes.values() if kind.matches(node.labels)) if kind.spread else ()
-        return counts_with(kind, {key: Counter() for key in kind.spread}, nodes)
+        if not kind.spread:
+            return {}
+        if kind not in self._counts:
+            counts = self._counts[kind] = {key: Counter() for key in kind.spread}
+            for node in self.nodes.values():
+                _count(kind, counts, node)
+        return _copied(self._counts[kind])
 
 
 def counts_with(kind: PodGroup, counts: Counts, nodes: Iterable[NodeInfo]) -> Counts:
     """Return the counts with the pods on more nodes."""
-    more = {key: of_key.copy() for key, of_key in counts.items()}
+    more = _copied(counts)
     for node in nodes if more else ():
-        for key, of_key in more.items():
-            of_key[node.labels[key]] += node.kinds[kind]
+        _count(kind, more, node)
     return more
+
+
+def _copied(counts: Counts) -> dict[str, Counter[str]]:
+    return {key: of_key.copy() for key, of_key in counts.items()}
+
+
+def _count(kind: PodGroup, counts: Counts, node: NodeInfo) -> None:
+    """Add a node's pods of a kind to the counts."""
+    if kind.matches(node.labels):
+        for key, of_key in counts.items():
+            of_key[node.labels[key]] += node.kinds[kind]
 
 
 def places(
@@ -176,23 +213,23 @@ def places(
             del heaps[domains]
 
 
-def fill(kind: PodGroup, nodes: Iterable[NodeInfo], wanted: int, counts: Counts) -> int:
-    """Place up to ``wanted`` pods on the first nodes where they fit. Return the number of placed pods."""
-    put = 0
+def fill(
+    kind: PodGroup, nodes: Iterable[NodeInfo], wanted: int, counts: Counts, put: Callable[[NodeInfo, int], None]
+) -> int:
+    """Place up to ``wanted`` pods on the first nodes where they fit, with ``put``. Return the number of placed pods."""
+    placed = 0
     if kind.spread:  # a placed pod may make room on an earlier node
-        for node in places(kind, nodes, counts) if wanted else ():
-            node.put(kind)
-            put += 1
-            if put == wanted:
-                break
-        return put
+        for node in islice(places(kind, nodes, counts), wanted):
+            put(node, 1)
+            placed += 1
+        return placed
     for node in nodes:
-        if more := min(node.room(kind), wanted - put):
-            node.put(kind, more)
-            put += more
-            if put == wanted:
-                break
-    return put
+        if placed == wanted:
+            break
+        if more := min(node.room(kind), wanted - placed):
+            put(node, more)
+            placed += more
+    return placed
 
 
 def _emptiness(node: NodeInfo) -> _Rank:

@@ -1,6 +1,7 @@
 """Two who were written apart: where a scenario's pod fits, by the simulation's scheduler and by what Evenkeel plans."""
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from hypothesis import event, given
@@ -91,7 +92,7 @@ def test_pods_are_placed_one_after_another_on_the_emptiest_node_that_they_fit(
             assert next(places, None) is expected
             if expected is None:
                 break
-            expected.put(kind)
+            scheduler.put(kind, expected)
 
 
 @given(boards(), st.integers(1, 8))
@@ -100,10 +101,10 @@ def test_pods_fill_the_first_nodes_that_they_fit(drawn: tuple[Scheduler, list[Po
     nodes = list(scheduler.nodes.values())
     for kind in found:
         alone = scheduler.copy()
-        put = fill(kind, nodes, pods, scheduler.counts(kind))
+        put = fill(kind, nodes, pods, scheduler.counts(kind), partial(scheduler.put, kind))
         singly = 0
         while singly < pods and (node := alone.first(kind, alone.nodes.values())) is not None:
-            node.put(kind)
+            alone.put(kind, node)
             singly += 1
         assert put == singly
         assert [node.kinds[kind] for node in nodes] == [node.kinds[kind] for node in alone.nodes.values()]
