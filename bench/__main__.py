@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench import auto_scaling, bill, pages, planning, rows, simulated, stack, stored, workload_view, worlds
+from bench import auto_scaling, bill, forecast, pages, planning, rows, simulated, stack, stored, workload_view, worlds
 
 BENCHES: dict[str, Callable[..., rows.Rows]] = {
     bench.__name__: bench
@@ -20,6 +20,7 @@ BENCHES: dict[str, Callable[..., rows.Rows]] = {
         planning.plan_growth,
         planning.growth_split,
         planning.demand,
+        forecast.forecast,
         worlds.ineffective_orders,
         simulated.peak_and_valley,
         simulated.recovery,

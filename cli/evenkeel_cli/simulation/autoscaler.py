@@ -11,6 +11,7 @@ time and on candidates. Eviction is not modelled either, because machine control
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from evenkeel_cli.simulation.autoscaler_model import (
     Action,
@@ -25,11 +26,12 @@ from evenkeel_cli.simulation.autoscaler_model import (
 )
 from evenkeel_cli.simulation.pods import Pods
 from evenkeel_cli.simulation.scenario import AutoscalerSetup
-from evenkeel_cli.simulation.scheduling import NodeInfo, PodGroup, Scheduler
+from evenkeel_cli.simulation.scheduling import Counts, NodeInfo, PodGroup, Scheduler, counts_with, fill, places
 from evenkeel_cli.simulation.world import Group, SimulatedMachine, World
 
 _TOO_NEW = 2  # seconds; while all pending pods are younger, the autoscaler adds and removes no nodes
 _THRESHOLD = 0.5  # --scale-down-utilization-threshold
+_NO_NODES: Mapping[Group, Sequence[NodeInfo]] = {}
 _MOST_EMPTY = 10  # --max-scale-down-parallelism, for empty nodes; nodes with pods are removed one at a time
 
 
@@ -91,6 +93,7 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         self._pods = pods
         self._clocks: dict[str, float] = {}  # by node name: the second since which the node is unneeded
         self._removable_nodes: tuple[object, list[_Removable]] = (None, [])
+        self._hosts: dict[PodGroup, list[Group]] = {}  # the groups whose empty nodes have room for a kind
 
     def _is_too_new(self, now: float) -> bool:
         waiting = self._pods.waiting()
@@ -108,14 +111,30 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         if not self._pods.waiting() or self._is_too_new(now):
             return []
         scheduler = self._pods.scheduler.copy()
-        for group in visible:
-            for number in range(self._upcoming(group, now)):
-                self._add(scheduler, group, f"upcoming {number}")
-        left = self._unplaced(scheduler)
+        upcoming = {
+            group: [
+                self._world.new_node(group, f"{group.key} upcoming {number}")
+                for number in range(self._upcoming(group, now))
+            ]
+            for group in visible
+        }
+        for nodes in upcoming.values():
+            for node in nodes:
+                scheduler.add(node)
+        left = self._unplaced(scheduler, upcoming)
         if not left:
             return []
         able = [group for group in visible if self._may_grow(group, now)]
-        options = [option for group in able if (option := self._option(scheduler, group, able, left)) is not None]
+        counts = {kind: scheduler.counts(kind) for kind in left}
+        fitting = self._fitting(able, left, counts)
+        of_pool: dict[str, list[Group]] = {}
+        for group in able:
+            of_pool.setdefault(group.pool, []).append(group)
+        options = [
+            option
+            for group in able
+            if (option := self._option(group, of_pool[group.pool], fitting, left, counts)) is not None
+        ]
         if not options:
             return []
         keys = [(-self._rank.get(option.group.pool, 0), option.waste) for option in options]
@@ -123,58 +142,85 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         best = self._expander.choice([option for option, key in zip(options, keys, strict=True) if key == least])
         return balance(best.similar if self._flags.balance else [best.group], best.nodes)
 
-    def _unplaced(self, scheduler: Scheduler) -> Counter[PodGroup]:
+    def _unplaced(
+        self, scheduler: Scheduler, upcoming: Mapping[Group, Sequence[NodeInfo]] = _NO_NODES
+    ) -> Counter[PodGroup]:
         """Place pending pods on existing and upcoming nodes. Return the pods that fit on none of them."""
-        pending = Counter(pod.kind for pod in self._pods.waiting())
+        waiting = self._pods.waiting()
+        pending = Counter(pod.kind for pod in waiting)
+        untried = {pod.kind for pod in waiting if pod.refused is None}
         for node in scheduler.nodes.values():
             if not node.is_open:
                 pending.update(node.kinds)  # pods of a node that is being drained
-        nodes = list(scheduler.nodes.values())
-        return Counter(
-            {kind: more for kind, count in pending.items() if (more := count - _fill(scheduler, kind, nodes, count))}
-        )
+                untried.update(node.kinds)
+        left: Counter[PodGroup] = Counter()
+        for kind, count in pending.items():
+            # The scheduler has tried the existing nodes. A pod that spreads may fit them once an upcoming node counts.
+            nodes: Iterable[NodeInfo] = [node for group in self._hosts_of(kind) for node in upcoming.get(group, ())]
+            if kind in untried or (kind.spread and nodes):
+                nodes = scheduler.nodes.values()
+            put = partial(scheduler.put, kind)
+            if more := count - fill(kind, nodes, count, scheduler.counts(kind), put):
+                left[kind] = more
+        return left
 
-    def _add(self, scheduler: Scheduler, group: Group, name: str) -> NodeInfo:
-        node = self._world.new_node(group, f"{group.key} {name}")
-        scheduler.nodes[node.name] = node
-        return node
+    def _hosts_of(self, kind: PodGroup) -> list[Group]:
+        """Return the groups whose empty nodes have room for a kind."""
+        if kind not in self._hosts:
+            samples = [(group, self._world.new_node(group, "")) for group in self._world.groups]
+            self._hosts[kind] = [group for group, sample in samples if sample.room(kind)]
+        return self._hosts[kind]
 
-    def _fitting(self, scheduler: Scheduler, group: Group, kinds: Iterable[PodGroup]) -> set[PodGroup]:
-        """Return the kinds whose pods fit on a new node of the group."""
-        node = self._add(scheduler, group, "sample")
-        fitting = {kind for kind in kinds if scheduler.fits(kind, node)}
-        del scheduler.nodes[node.name]
+    def _fitting(
+        self, able: Sequence[Group], kinds: Iterable[PodGroup], counts: Mapping[PodGroup, Counts]
+    ) -> dict[Group, set[PodGroup]]:
+        """Return the kinds whose pods fit on a new node of each group."""
+        fitting: dict[Group, set[PodGroup]] = {group: set() for group in able}
+        for kind in kinds:
+            for group in self._hosts_of(kind):
+                if group in fitting and (not kind.spread or self._fits_new(kind, group, counts[kind])):
+                    fitting[group].add(kind)
         return fitting
 
+    def _fits_new(self, kind: PodGroup, group: Group, counts: Counts) -> bool:
+        new = [self._world.new_node(group, f"{group.key} sample")]
+        return next(places(kind, new, counts_with(kind, counts, new)), None) is not None
+
     def _option(
-        self, scheduler: Scheduler, group: Group, able: Sequence[Group], left: Counter[PodGroup]
+        self,
+        group: Group,
+        of_pool: Sequence[Group],
+        fitting: Mapping[Group, set[PodGroup]],
+        left: Counter[PodGroup],
+        counts: Mapping[PodGroup, Counts],
     ) -> _Option | None:
-        kinds = self._fitting(scheduler, group, left)
+        kinds = fitting[group]
         if not kinds:
             return None
-        similar = [
-            other
-            for other in able
-            if other.pool == group.pool and (other is group or kinds <= self._fitting(scheduler, other, kinds))
-        ]
+        similar = [other for other in of_pool if kinds <= fitting[other]]
         counted = similar if self._flags.balance else [group]
         most = sum(other.bounds.max - other.requested for other in counted)
-        return self._estimate(scheduler.copy(), group, similar, {kind: left[kind] for kind in kinds}, most)
+        return self._estimate(group, similar, {kind: left[kind] for kind in kinds}, most, counts)
 
     def _estimate(
-        self, scheduler: Scheduler, group: Group, similar: list[Group], pods: Mapping[PodGroup, int], most: int
+        self,
+        group: Group,
+        similar: list[Group],
+        pods: Mapping[PodGroup, int],
+        most: int,
+        counts: Mapping[PodGroup, Counts],
     ) -> _Option | None:
         """Pack pods onto new nodes of one group, first-fit, with the largest pods first. Return None if no pod fits."""
         size = self._world.new_node(group, "")
         new: list[NodeInfo] = []
         placed: Counter[PodGroup] = Counter()
         for kind in sorted(pods, key=lambda kind: (-(kind.cpu / size.cpu + kind.memory / size.memory), kind.name)):
-            placed[kind] = _fill(scheduler, kind, new, pods[kind])
+            put = partial(_put, kind)
+            placed[kind] = fill(kind, new, pods[kind], counts_with(kind, counts[kind], new), put)
             while placed[kind] < pods[kind] and len(new) < most:
-                node = self._add(scheduler, group, f"new {len(new)}")
-                more = _fill(scheduler, kind, [node], pods[kind] - placed[kind])
-                if not more:
-                    del scheduler.nodes[node.name]
+                node = self._world.new_node(group, f"{group.key} new {len(new)}")
+                known = counts_with(kind, counts[kind], [*new, node])
+                if not (more := fill(kind, [node], pods[kind] - placed[kind], known, put)):
                     break
                 new.append(node)
                 placed[kind] += more
@@ -249,30 +295,19 @@ def _move_pods(scheduler: Scheduler, node: NodeInfo, moving: Counter[PodGroup]) 
     done: list[tuple[PodGroup, NodeInfo]] = []
     for kind in sorted(moving, key=lambda kind: (-kind.cpu, -kind.memory, kind.name)):
         for _ in range(moving[kind]):
-            node.put(kind, -1)
+            scheduler.put(kind, node, -1)
             place = scheduler.first(kind, scheduler.nodes.values())
             if place is None:
-                node.put(kind)
+                scheduler.put(kind, node)
                 for other, taken in done:
-                    taken.put(other, -1)
-                    node.put(other)
+                    scheduler.put(other, taken, -1)
+                    scheduler.put(other, node)
                 node.is_open = True
                 return False
-            place.put(kind)
+            scheduler.put(kind, place)
             done.append((kind, place))
     return True
 
 
-def _fill(scheduler: Scheduler, kind: PodGroup, nodes: Sequence[NodeInfo], wanted: int) -> int:
-    """Place up to ``wanted`` pods on the first nodes where they fit. Return the number of placed pods."""
-    put = 0
-    if kind.spread:  # a placed pod may make room on an earlier node
-        while put < wanted and (node := scheduler.first(kind, nodes)) is not None:
-            node.put(kind)
-            put += 1
-        return put
-    for node in nodes:
-        while put < wanted and scheduler.fits(kind, node):
-            node.put(kind)
-            put += 1
-    return put
+def _put(kind: PodGroup, node: NodeInfo, count: int) -> None:
+    node.put(kind, count)

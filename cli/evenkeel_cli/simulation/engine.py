@@ -168,6 +168,7 @@ class Run:
         self._lies = cluster.lies if cluster else ()
         self.evenkeel = self._new_evenkeel(stage, cluster.name if cluster else CLUSTER)
         self.snapshots: list[Snapshot] = []
+        self._checks: set[int] = set()  # the seconds of requested checks; one check answers all requests
         self._version = 0  # the version of the pods at the last snapshot
 
     def _new_world(self, stage: Stage) -> World:
@@ -252,7 +253,14 @@ class Run:
         self.agenda.enter(self.world.now + self.scenario.evenkeel.scan_interval, Turn.EVENKEEL, self._scan)
 
     def _check_in(self, seconds: int) -> None:
-        self.agenda.enter(self.world.now + seconds, Turn.EVENKEEL, self.check)
+        at = self.world.now + seconds
+        if at not in self._checks:
+            self._checks.add(at)
+            self.agenda.enter(at, Turn.EVENKEEL, self._requested_check)
+
+    def _requested_check(self) -> None:
+        self._checks.discard(self.world.now)
+        self.check()
 
     def _fence(self, zone: str, until: int) -> None:
         self.evenkeel.fence_zone(zone, until)

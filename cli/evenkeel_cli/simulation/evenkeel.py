@@ -187,9 +187,9 @@ class _Cluster(_Port):
     groups: dict[GroupKey, Group]
 
     def observe(self, reads_machines: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
-        groups = self.world.groups
+        groups, chosen = self.world.groups, frozenset(reads_machines)
         return Observation(
-            groups=tuple(self.world.observe(group, reads_machines=group.key in reads_machines) for group in groups)
+            groups=tuple(self.world.observe(group, reads_machines=group.key in chosen) for group in groups)
         )
 
     def nodes(self) -> Mapping[str, MachineNode]:

@@ -22,7 +22,7 @@ from evenkeel.domain.demand.pods import daemon_sets_of, not_rescheduled_because
 from evenkeel.domain.demand.selectors import matches
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, PoolOffer
-from evenkeel.domain.model.groups import Bounds, GroupKey, GroupTemplate, NodeGroup, PoolId
+from evenkeel.domain.model.groups import Bounds, GroupKey, GroupTemplate, NodeGroup, PoolId, State
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.states import ClusterState
@@ -102,6 +102,9 @@ class Loss:
         self.templates = {key: self._simulation.template_nodes[key] for key in templates}
         self.infos = {name: info for name, info in self._simulation.snapshot.node_infos.items() if name in self.nodes}
         self.new_infos: Mapping[GroupKey, RealNodeInfo] = templates
+        self._places = [info for name, info in self.infos.items() if name not in self.lost_nodes]
+        self._places += [info for info in templates.values() if info.labels.get(ZONE) != zone]
+        self._samples = list({info.shape: info for info in self._places}.values())  # one of each shape
         self._sort_pods()
         self.scenario = Scenario.model_construct(
             name=f"loss of {zone}",
@@ -165,11 +168,8 @@ class Loss:
 
     def _shapes(self, pods: RealPodGroup) -> Iterable[str]:
         """Yield the shapes of nodes outside the lost zone on which pods may run."""
-        for name, info in self.infos.items():
-            if name not in self.lost_nodes and _accepts(pods, info):
-                yield shape_name(info)
-        for info in self.new_infos.values():
-            if info.labels.get(ZONE) != self.zone and _accepts(pods, info):
+        for info in self._samples if not pods.by_node else self._places:
+            if _accepts(pods, info):
                 yield shape_name(info)
 
 
@@ -229,7 +229,7 @@ class _Pods(Pods):
         self._alive[kind].append(
             SimulatedPod(name=f"{kind.name}-{next(self._numbers)}", kind=kind, created=-1, node=node, ready=True)
         )
-        node.put(kind)
+        self.scheduler.put(kind, node)
 
     def _bind(self, pod: SimulatedPod, node: NodeInfo) -> None:
         super()._bind(pod, node)
@@ -245,6 +245,7 @@ class _World(World):
     def __init__(self, loss: Loss, agenda: Agenda) -> None:
         self.loss = loss
         self._originals = {group.key: group for group in loss.observation.groups}
+        self._quiet: dict[GroupKey, tuple[object, NodeGroup]] = {}  # the numbers of quiet groups, and these groups
         super().__init__(loss.scenario, agenda)
         for name, stays in loss.stays.items():
             info = loss.infos[name]
@@ -253,7 +254,7 @@ class _World(World):
             request = self._request_of(loss.fillers[name])
             node.used_cpu, node.used_memory = request[0], request[1]
             node.most_pods -= request[2]
-            self.pods.scheduler.nodes[name] = node
+            self.pods.scheduler.add(node)
             for kind, count in stays.items():
                 for _ in range(count):
                     self.pods.start(kind, node)
@@ -319,6 +320,10 @@ class _World(World):
 
     def observe(self, group: Group, *, reads_machines: bool = False) -> NodeGroup:
         """Return the group as read before the loss, with its numbers of now."""
+        is_quiet = group.requested == group.running and group.state is State.HEALTHY and not reads_machines
+        numbers = (group.requested, group.bounds, group.decision, group.adopted, group.move)
+        if is_quiet and group.key in self._quiet and self._quiet[group.key][0] == numbers:
+            return self._quiet[group.key][1]
         seen = super().observe(group, reads_machines=reads_machines)
         original = self._originals[group.key]
         ours = original.ours
@@ -331,7 +336,7 @@ class _World(World):
                 published=seen.ours.published or ours.published,
                 move=group.move or ours.move,
             )
-        return replace(
+        observed = replace(
             original,
             requested=seen.requested,
             running=seen.running,
@@ -339,6 +344,9 @@ class _World(World):
             bounds=seen.bounds,
             ours=ours,
         )
+        if is_quiet:
+            self._quiet[group.key] = numbers, observed
+        return observed
 
 
 class _Workload:
@@ -402,6 +410,7 @@ class Forecast(Run):
 
     def __init__(self, loss: Loss, policy: ClusterFile, state: ClusterState) -> None:
         self.loss, self._policy, self._state = loss, policy, state
+        self._checked_at = -1
         super().__init__(
             loss.scenario,
             Variant(name="forecast", autoscaler=policy.autoscaler != "none", demand=policy.demand_stage),
@@ -418,6 +427,19 @@ class Forecast(Run):
         evenkeel = _Evenkeel(self.world, record, self._check_in, stage.reports, self._state)
         evenkeel.world = self.world
         return evenkeel
+
+    def check(self) -> None:
+        """Perform one run of Evenkeel."""
+        self._checked_at = self.world.now
+        super().check()
+
+    def _scan(self) -> None:
+        # Without a change since the last check, the next one would repeat it: that check has requested any other.
+        if self.snapshots and self.snapshots[-1].at < self._checked_at:
+            self._checked_at = self.world.now
+            self.agenda.enter(self.world.now + self.scenario.evenkeel.scan_interval, Turn.EVENKEEL, self._scan)
+        else:
+            super()._scan()
 
     def is_over(self, second: int) -> bool:
         """Return True once no pod waits and no node is coming, or nothing has changed for a long time."""

@@ -52,6 +52,9 @@ class Pods:
         self.refused: Callable[[], None] = lambda: None
         self.version = 0  # increases with each change that can affect scheduling
         self._alive: dict[PodGroup, list[SimulatedPod]] = {kind: [] for kind in self.kinds}  # oldest first
+        self._waiting: tuple[int, list[SimulatedPod]] = (-1, [])  # the version, and its pending pods
+        # The nodes that joined or lost pods since the scheduler last ran; None: a node was removed.
+        self._roomier: dict[str, NodeInfo] | None = {}
         self._wanted: Counter[PodGroup] = Counter()  # the replicas of deployments
         self._numbers = count(1)
         self._is_scheduled = False
@@ -67,13 +70,17 @@ class Pods:
 
     def waiting(self) -> list[SimulatedPod]:
         """Return pending pods, oldest first."""
-        return sorted((pod for pod in self.all() if pod.node is None), key=lambda pod: pod.created)
+        if self._waiting[0] != self.version:
+            pending = sorted((pod for pod in self.all() if pod.node is None), key=lambda pod: pod.created)
+            self._waiting = self.version, pending
+        return self._waiting[1]
 
     def counts(self) -> PodCounts:
         """Return the numbers of pods by kind, and the numbers of evictions so far."""
+        waiting = Counter(pod.kind.name for pod in self.waiting())
         return PodCounts(
             wanted={kind.name: self._expected(kind) for kind in self.kinds},
-            waiting={kind.name: sum(pod.node is None for pod in pods) for kind, pods in self._alive.items()},
+            waiting={kind.name: waiting[kind.name] for kind in self.kinds},
             evicted=self._evicted,
             against_budget=self._against_budget,
             held=self._held,
@@ -128,7 +135,8 @@ class Pods:
         self._alive[pod.kind].remove(pod)
         pod.gone = True
         if pod.node is not None:
-            pod.node.put(pod.kind, -1)
+            self.scheduler.put(pod.kind, pod.node, -1)
+            self._has_room(pod.node)
         self._changed()
 
     # The scheduler
@@ -143,9 +151,17 @@ class Pods:
     def _schedule(self) -> None:
         self._is_scheduled = False
         is_new = False
+        roomier, self._roomier = self._roomier, {}
         fit_nowhere: set[PodGroup] = set()
-        for kind, pods in groupby(self.waiting(), key=lambda pod: pod.kind):
-            places = iter(()) if kind in fit_nowhere else self.scheduler.emptiest_first(kind)
+        for kind, group in groupby(self.waiting(), key=lambda pod: pod.kind):
+            pods = list(group)
+            nodes = None
+            if roomier is not None and all(pod.refused is not None for pod in pods):
+                # These pods fitted nowhere before. They can fit only on a node that has more room than then. A pod that
+                # spreads may fit other nodes, too, once such a node counts.
+                nodes = [node for node in roomier.values() if kind.matches(node.labels)]
+                nodes = None if nodes and kind.spread else nodes
+            places = iter(()) if kind in fit_nowhere else self.scheduler.emptiest_first(kind, nodes)
             for pod in pods:
                 node = next(places, None)
                 if node is not None:
@@ -160,7 +176,7 @@ class Pods:
 
     def _bind(self, pod: SimulatedPod, node: NodeInfo) -> None:
         pod.node, pod.refused = node, None
-        node.put(pod.kind)
+        self.scheduler.put(pod.kind, node)
         self.version += 1
         setup, now = pod.kind.setup, self._clock()
         self._agenda.enter(now + setup.ready, Turn.MACHINE, partial(self._serve, pod))
@@ -180,8 +196,13 @@ class Pods:
 
     def join(self, node: NodeInfo) -> None:
         """Add a node."""
-        self.scheduler.nodes[node.name] = node
+        self.scheduler.add(node)
+        self._has_room(node)
         self._changed()
+
+    def _has_room(self, node: NodeInfo) -> None:
+        if self._roomier is not None:
+            self._roomier[node.name] = node
 
     def drain(self, node: NodeInfo, done: Callable[[], None]) -> None:
         """Cordon a node and evict its pods as budgets allow; call ``done`` when the node is empty."""
@@ -198,7 +219,8 @@ class Pods:
         if node.pods:
             self._agenda.enter(self._clock() + _DRAIN_AGAIN, Turn.MACHINE, partial(self._evict, node, done))
             return
-        del self.scheduler.nodes[node.name]
+        self.scheduler.remove(node)
+        self._roomier = None  # without the node's domain, pods that spread may fit other nodes
         self._changed()
         done()
 

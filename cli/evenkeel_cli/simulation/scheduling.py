@@ -5,14 +5,20 @@ tests/property/cli/test_simulated_scheduling.py compares the two. The model of c
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
+from itertools import count as numbers
+from itertools import islice
 from math import ceil
 from typing import Self
 
 from evenkeel.domain.model.workload import HOSTNAME, ZONE
 from evenkeel_cli.simulation.scenario import NodeSize, PodsSetup
+
+Counts = Mapping[str, Counter[str]]
+"""The number of a kind's pods by topology key and domain."""
+_Rank = tuple[float, str | int]
 
 POOL = "simulated/pool"
 MAX_PODS = 110  # per node, the default of the kubelet
@@ -51,6 +57,7 @@ class NodeInfo:
     used_cpu: int = 0
     used_memory: int = 0
     most_pods: int = MAX_PODS
+    pods: int = 0
 
     @classmethod
     def of(cls, name: str, pool: str, zone: str, size: NodeSize) -> Self:
@@ -61,13 +68,22 @@ class NodeInfo:
     def put(self, kind: PodGroup, count: int = 1) -> None:
         """Add pods; a negative count removes them."""
         self.kinds[kind] += count
+        self.pods += count
         self.used_cpu += kind.cpu * count
         self.used_memory += kind.memory * count
 
-    @property
-    def pods(self) -> int:
-        """Return the number of pods on the node."""
-        return self.kinds.total()
+    def room(self, kind: PodGroup) -> int:
+        """Return how many more pods of a kind fit on this node, by all rules that read no other node."""
+        if not self.is_open or not kind.matches(self.labels):
+            return 0
+        most = self.most_pods - self.pods
+        if kind.per_node is not None:
+            most = min(most, kind.per_node - self.kinds[kind])
+        if kind.cpu:
+            most = min(most, (self.cpu - self.used_cpu) // kind.cpu)
+        if kind.memory:
+            most = min(most, (self.memory - self.used_memory) // kind.memory)
+        return max(0, most)
 
     @property
     def used(self) -> float:
@@ -78,84 +94,144 @@ class NodeInfo:
         """Return a copy whose pods change independently."""
         node = NodeInfo(self.name, self.labels, self.cpu, self.memory, self.is_open, most_pods=self.most_pods)
         node.kinds, node.used_cpu, node.used_memory = self.kinds.copy(), self.used_cpu, self.used_memory
+        node.pods = self.pods
         return node
 
 
 class Scheduler:
-    """A scheduler with its nodes, in the order of their creation."""
+    """A scheduler with its nodes, in the order of their creation. Pods are added with ``put``."""
 
     def __init__(self, nodes: Iterable[NodeInfo] = ()) -> None:
         self.nodes = {node.name: node for node in nodes}
+        self._counts: dict[PodGroup, dict[str, Counter[str]]] = {}  # of kinds that spread
 
     def copy(self) -> "Scheduler":
         """Return a copy with a copy of each node."""
-        return Scheduler(node.copy() for node in self.nodes.values())
+        scheduler = Scheduler(node.copy() for node in self.nodes.values())
+        scheduler._counts = {kind: _copied(counts) for kind, counts in self._counts.items()}
+        return scheduler
+
+    def add(self, node: NodeInfo) -> None:
+        """Add a node."""
+        self.nodes[node.name] = node
+        for kind, counts in self._counts.items():
+            _count(kind, counts, node)
+
+    def remove(self, node: NodeInfo) -> None:
+        """Remove a node."""
+        del self.nodes[node.name]
+        self._counts.clear()
+
+    def put(self, kind: PodGroup, node: NodeInfo, count: int = 1) -> None:
+        """Add pods to a node; a negative count removes them."""
+        node.put(kind, count)
+        if kind in self._counts and kind.matches(node.labels):
+            for key, of_key in self._counts[kind].items():
+                of_key[node.labels[key]] += count
 
     def fits(self, kind: PodGroup, node: NodeInfo) -> bool:
         """Return True if one more pod fits on a node."""
-        return next(self._fitting(kind, (node,)), None) is not None
+        return self.first(kind, (node,)) is not None
 
     def first(self, kind: PodGroup, nodes: Iterable[NodeInfo]) -> NodeInfo | None:
         """Return the first node on which a pod fits."""
-        return next(self._fitting(kind, nodes), None)
-
-    def emptiest(self, kind: PodGroup) -> NodeInfo | None:
-        """Return the least used node on which a pod fits; None: it fits on no node."""
-        return min(
-            self._fitting(kind, self.nodes.values()),
-            key=_emptiness,
-            default=None,
-        )
-
-    def emptiest_first(self, kind: PodGroup) -> Iterator[NodeInfo]:
-        """Yield the result of ``emptiest`` for one pod after another. The caller adds each pod to the yielded node."""
         if kind.spread:
-            while (found := self.emptiest(kind)) is not None:
-                yield found
-            return
-        # Only the yielded nodes change, so that the others keep their order.
-        nodes = [(*_emptiness(node), node) for node in self._fitting(kind, self.nodes.values())]
-        heapify(nodes)
-        while nodes:
-            node = nodes[0][-1]
-            yield node
-            if self.fits(kind, node):
-                heapreplace(nodes, (*_emptiness(node), node))
-            else:
-                heappop(nodes)
+            return next(places(kind, nodes, self.counts(kind)), None)
+        return next((node for node in nodes if node.room(kind)), None)
 
-    def _fitting(self, kind: PodGroup, nodes: Iterable[NodeInfo]) -> Iterator[NodeInfo]:
-        """Yield nodes on which one more pod fits.
+    def emptiest_first(self, kind: PodGroup, nodes: Iterable[NodeInfo] | None = None) -> Iterator[NodeInfo]:
+        """Yield the least used node on which a pod fits, for one pod after another, as ``places`` does."""
+        return places(kind, self.nodes.values() if nodes is None else nodes, self.counts(kind), _emptiness)
 
-        Pods per topology domain are counted once, when the first node passes all other rules.
-        """
-        counts: dict[str, Counter[str]] = {}
-        for node in nodes:
-            if (
-                node.is_open
-                and kind.matches(node.labels)
-                and node.pods < node.most_pods
-                and (kind.per_node is None or node.kinds[kind] < kind.per_node)
-                and (not kind.cpu or node.used_cpu + kind.cpu <= node.cpu)
-                and (not kind.memory or node.used_memory + kind.memory <= node.memory)
-            ):
-                if kind.spread and not counts:
-                    counts = {key: self._count(kind, key) for key in kind.spread}
-                if all(
-                    counts[key][node.labels[key]] + 1 - min(counts[key].values()) <= skew
-                    for key, skew in kind.spread.items()
-                ):
-                    yield node
-
-    def _count(self, kind: PodGroup, key: str) -> Counter[str]:
+    def counts(self, kind: PodGroup) -> Counts:
         """Return the number of a kind's pods by topology domain, on nodes whose labels match, cordoned or not."""
-        counts: Counter[str] = Counter()
-        for node in self.nodes.values():
-            if kind.matches(node.labels):
-                counts[node.labels[key]] += node.kinds[kind]
-        return counts
+        if not kind.spread:
+            return {}
+        if kind not in self._counts:
+            counts = self._counts[kind] = {key: Counter() for key in kind.spread}
+            for node in self.nodes.values():
+                _count(kind, counts, node)
+        return _copied(self._counts[kind])
 
 
-def _emptiness(node: NodeInfo) -> tuple[float, str]:
+def counts_with(kind: PodGroup, counts: Counts, nodes: Iterable[NodeInfo]) -> Counts:
+    """Return the counts with the pods on more nodes."""
+    more = _copied(counts)
+    for node in nodes if more else ():
+        _count(kind, more, node)
+    return more
+
+
+def _copied(counts: Counts) -> dict[str, Counter[str]]:
+    return {key: of_key.copy() for key, of_key in counts.items()}
+
+
+def _count(kind: PodGroup, counts: Counts, node: NodeInfo) -> None:
+    """Add a node's pods of a kind to the counts."""
+    if kind.matches(node.labels):
+        for key, of_key in counts.items():
+            of_key[node.labels[key]] += node.kinds[kind]
+
+
+def places(
+    kind: PodGroup, nodes: Iterable[NodeInfo], counts: Counts, rank: Callable[[NodeInfo], _Rank] | None = None
+) -> Iterator[NodeInfo]:
+    """Yield the node of lowest rank on which a pod fits, for one pod after another. Without ``rank``, take the first.
+
+    The caller adds each pod to the yielded node. This function adds it to ``counts``, which has each node's domains.
+    """
+    # Only the yielded nodes change, so that the others keep their order. Pods that spread fit all nodes with room of a
+    # domain, or none.
+    order = numbers()
+    heaps: dict[tuple[str, ...], list[tuple[_Rank, NodeInfo]]] = {}
+    for node in nodes:
+        if node.room(kind):
+            ranked = (0, next(order)) if rank is None else rank(node)
+            heaps.setdefault(tuple([node.labels[key] for key in kind.spread]), []).append((ranked, node))
+    for heap in heaps.values():
+        heapify(heap)
+    while heaps:
+        most = {key: min(counts[key].values()) + skew - 1 for key, skew in kind.spread.items()}
+        allowed = [
+            domains
+            for domains in heaps
+            if all(counts[key][domain] <= most[key] for key, domain in zip(most, domains, strict=True))
+        ]
+        if not allowed:
+            return
+        domains = min(allowed, key=lambda domains: heaps[domains][0][0])
+        heap = heaps[domains]
+        ranked, node = heap[0]
+        yield node
+        for key, domain in zip(kind.spread, domains, strict=True):
+            counts[key][domain] += 1
+        if node.room(kind):
+            heapreplace(heap, (ranked if rank is None else rank(node), node))
+        elif len(heap) > 1:
+            heappop(heap)
+        else:
+            del heaps[domains]
+
+
+def fill(
+    kind: PodGroup, nodes: Iterable[NodeInfo], wanted: int, counts: Counts, put: Callable[[NodeInfo, int], None]
+) -> int:
+    """Place up to ``wanted`` pods on the first nodes where they fit, with ``put``. Return the number of placed pods."""
+    placed = 0
+    if kind.spread:  # a placed pod may make room on an earlier node
+        for node in islice(places(kind, nodes, counts), wanted):
+            put(node, 1)
+            placed += 1
+        return placed
+    for node in nodes:
+        if placed == wanted:
+            break
+        if more := min(node.room(kind), wanted - placed):
+            put(node, more)
+            placed += more
+    return placed
+
+
+def _emptiness(node: NodeInfo) -> _Rank:
     """Return a sort key, which is smallest for the least used node."""
     return node.used_cpu / node.cpu + node.used_memory / node.memory, node.name

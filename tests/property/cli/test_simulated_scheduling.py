@@ -1,6 +1,7 @@
 """Two who were written apart: where a scenario's pod fits, by the simulation's scheduler and by what Evenkeel plans."""
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from hypothesis import event, given
@@ -13,7 +14,7 @@ from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.workload import Pod, Workload
 from evenkeel_cli.simulation.scenario import NodeSize, PodsSetup
-from evenkeel_cli.simulation.scheduling import NodeInfo, PodGroup, Scheduler
+from evenkeel_cli.simulation.scheduling import NodeInfo, PodGroup, Scheduler, fill
 from evenkeel_cli.simulation.workload_view import needs_of, node_of
 from tests.builders import NOW
 
@@ -78,9 +79,36 @@ def test_simulated_pods_are_bound_exactly_where_they_fit(
             assert scheduler.fits(kind, node) is (reason is None), (name, reason)
 
 
-@given(boards())
-def test_a_pod_that_fits_anywhere_is_placed(drawn: tuple[Scheduler, list[PodGroup]]) -> None:
+@given(boards(), st.integers(1, 8))
+def test_pods_are_placed_one_after_another_on_the_emptiest_node_that_they_fit(
+    drawn: tuple[Scheduler, list[PodGroup]], pods: int
+) -> None:
     scheduler, found = drawn
     for kind in found:
-        fitting = [node for node in scheduler.nodes.values() if scheduler.fits(kind, node)]
-        assert (scheduler.emptiest(kind) in fitting) if fitting else scheduler.emptiest(kind) is None
+        places = scheduler.emptiest_first(kind)
+        for _ in range(pods):
+            fitting = [node for node in scheduler.nodes.values() if scheduler.fits(kind, node)]
+            expected = min(fitting, key=emptiness, default=None)
+            assert next(places, None) is expected
+            if expected is None:
+                break
+            scheduler.put(kind, expected)
+
+
+@given(boards(), st.integers(1, 8))
+def test_pods_fill_the_first_nodes_that_they_fit(drawn: tuple[Scheduler, list[PodGroup]], pods: int) -> None:
+    scheduler, found = drawn
+    nodes = list(scheduler.nodes.values())
+    for kind in found:
+        alone = scheduler.copy()
+        put = fill(kind, nodes, pods, scheduler.counts(kind), partial(scheduler.put, kind))
+        singly = 0
+        while singly < pods and (node := alone.first(kind, alone.nodes.values())) is not None:
+            alone.put(kind, node)
+            singly += 1
+        assert put == singly
+        assert [node.kinds[kind] for node in nodes] == [node.kinds[kind] for node in alone.nodes.values()]
+
+
+def emptiness(node: NodeInfo) -> tuple[float, str]:
+    return node.used_cpu / node.cpu + node.used_memory / node.memory, node.name
