@@ -22,7 +22,7 @@ from evenkeel.adapters.own_annotations import (
     Reading,
     read_annotations,
 )
-from evenkeel.domain.model.flavours import AUTO_SCALING
+from evenkeel.domain.model.flavours import AUTO_SCALING, PLACEHOLDER
 from evenkeel.domain.model.groups import (
     UNNAMED_BY_AWS,
     AutoscalerOptions,
@@ -396,7 +396,7 @@ class _GroupReader:
         if failure is not None:
             placeholders += [(failure.at or self._now, failure)] * (missing - len(launching))
         machines += [
-            Machine(name=f"i-placeholder-{self._name}-{number}", has_node=False, created_at=at, failure=failure)
+            Machine(name=f"{PLACEHOLDER}{self._name}-{number}", has_node=False, created_at=at, failure=failure)
             for number, (at, failure) in enumerate(placeholders)
         ]
         return tuple(machines)
