@@ -9,6 +9,7 @@ import yaml
 from evenkeel.texts.english import sentences
 from tests.auto_scaling_groups import POOL, ZONES
 from tests.auto_scaling_pods import PodStage
+from tests.fakes import plenty
 from tests.house import House
 
 HEADER = "Cluster-autoscaler status at 2026-01-01 00:00:00.000000000 +0000 UTC:\nCluster-wide:\n"
@@ -111,4 +112,16 @@ def test_resume_writes_the_group_again() -> None:
     stack = House(store=scene.stage.store, clock=scene.stage.clock, clusters=scene.stage.clusters)  # type: ignore[arg-type]
     assert stack.ask("resume")["ok"]
     scene.minutes(5)
+    assert scene.bounds() == [(0, 4)] * 3
+
+
+def test_a_missing_right_to_read_the_status_is_named() -> None:
+    scene = Scene({})
+    workload = scene.stage.open_workload(scene.stage.record, plenty)
+    assert workload.refused_status("kube-system") == []
+    scene.stage.kube._rules["evenkeel"] = []
+    (missing,) = workload.refused_status("kube-system")
+    assert missing == "it may not get configmaps in namespace kube-system"
+    scene.stage.run()
+    scene.minutes(6)  # what the autoscaler uses is unknown, so the groups are managed
     assert scene.bounds() == [(0, 4)] * 3
