@@ -46,17 +46,20 @@ class Scene:
         self.flags, self.text = flags, text
         self.lag = timedelta(0)
         self.loops = loops  # minutes after which the autoscaler uses the bounds that it has read
-        self.seen: list[Mapping[str, tuple[int, int]]] = []
+        self.seen: list[Mapping[str, tuple[int, int]]] = [self.used()]
         self.kube = self.stage.kube.store
 
+    def used(self) -> Mapping[str, tuple[int, int]]:
+        """The bounds that the autoscaler reads now: those of its flags, else those of the groups."""
+        return {name: self.flags.get(name, self.stage.numbers(name)[::3]) for name in self.names}
+
     def write_status(self) -> None:
-        bounds = {name: self.flags.get(name, self.stage.numbers(name)[::3]) for name in self.names}
         at = (self.stage.clock.now() - self.lag).strftime("%Y-%m-%d %H:%M:%S.000000001 +0000 UTC")
         metadata = {"name": "cluster-autoscaler-status", "namespace": "kube-system"}
         metadata |= {"annotations": {"cluster-autoscaler.kubernetes.io/last-updated": at}}
         if self.kube.list("configmaps"):
             self.kube.delete("configmaps", "kube-system", metadata["name"])
-        self.seen.append(bounds)
+        self.seen.append(self.used())
         status = self.text(self.seen[max(0, len(self.seen) - 1 - self.loops)])
         self.kube.create("configmaps", {"metadata": metadata, "data": {"status": status}})
 
