@@ -292,7 +292,7 @@ class Call:
         if stored.draining and accesses[0] != accesses[1]:
             faults.append(
                 f"workload: Evenkeel has cordoned the node of {', '.join(stored.draining)}, and could not uncordon it "
-                "any more: turn off demand and level first, and change workload two minutes later"
+                "any more: first turn off demand and level for two minutes, without a pause or dry run"
             )
         return faults
 
