@@ -572,7 +572,8 @@ def test_another_accounts_roles_have_the_rights_on_groups_that_the_stack_has_in_
 
 def test_another_account_sends_the_events_that_the_stack_receives() -> None:
     own = FUNCTIONS["ProvisioningFailureFunction"].events
-    patterns = [own[name]["Properties"]["Pattern"] for name in ("AutoScalingGroup", "AutoScalingGroupCalled")]
+    names = ("AutoScalingGroup", "AutoScalingGroupCalled", "ZoneShift", "ZoneShiftCalled")
+    patterns = [own[name]["Properties"]["Pattern"] for name in names]
     assert other_account()["SendEvents"]["EventPattern"] == {"$or": patterns}
 
 

@@ -376,6 +376,24 @@ class TestTags:
         kind = {"provider": "aws", "region": "eu-central-1", "machine_type": "m5.large"}
         assert member.bought == (Bought(**kind, capacity_type=bought) if bought else None)
 
+    @pytest.mark.parametrize(
+        ("overrides", "distribution", "rule"),
+        [
+            ([{"InstanceRequirements": {"VCpuCount": {"Min": 2}}}], {}, Rule.BUYS_BY_ATTRIBUTES),
+            ([{"InstanceType": "a"}, {"InstanceType": "b"}, {"InstanceType": "b"}], {}, Rule.BUYS_SEVERAL_TYPES),
+            ([], {}, Rule.BUYS_UNKNOWN_TYPE),
+            ([{"InstanceType": "a"}], {"OnDemandPercentageAboveBaseCapacity": 50}, Rule.BUYS_SPOT_TOO),
+            ([{"InstanceType": "a"}, {"InstanceType": "a"}], {}, None),
+        ],
+    )
+    def test_a_group_without_an_offering_has_a_reason(
+        self, overrides: list[dict[str, Any]], distribution: dict[str, int], rule: Rule | None
+    ) -> None:
+        policy = {"LaunchTemplate": {"Overrides": overrides}, "InstancesDistribution": distribution}
+        why = read(described(MixedInstancesPolicy=policy)).template.no_offering_because
+        assert (None if why is None else why.rule) is rule
+        assert rule is not Rule.BUYS_SEVERAL_TYPES or "has 2 machine types" in sentence(why)
+
     @pytest.mark.parametrize(("scaling", "notes"), [((1, 9), 0), ((1, 5), 1), ((2, 9), 1)])
     def test_a_difference_to_the_node_group_is_reported(self, scaling: tuple[int, int], notes: int) -> None:
         config = {"minSize": scaling[0], "maxSize": scaling[1], "desiredSize": 2}

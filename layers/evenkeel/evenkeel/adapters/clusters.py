@@ -48,6 +48,8 @@ class ClustersByAccess:
         if isinstance(record.access, AutoScalingAccess) and record.demand_stage is not DemandStage.OFF:
             workload = self.open_workload(record, remaining)
             missing = [*missing, *workload.refused(orders=record.demand_stage.orders)]
+        if isinstance(record.access, AutoScalingAccess) and record.autoscaler_status is not None:
+            missing = [*missing, *self.open_workload(record, remaining).refused_status(record.autoscaler_status)]
         if record.tests_drains:
             missing = [*missing, *self._kubernetes().open_drainer(record, remaining).refused()]
         return missing

@@ -20,6 +20,7 @@ from evenkeel.domain.fleet.check_times import (
     is_resting,
 )
 from evenkeel.domain.fleet.event_source import rests_until
+from evenkeel.domain.model.flavours import AUTO_SCALING, PLACEHOLDER
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.offerings import Offering, OfferingState
@@ -210,6 +211,13 @@ class StoredCluster:
     def closed_pools(self) -> Mapping[str, datetime]:
         """Return the pools in which Evenkeel's bounds keep an autoscaler from ordering nodes: name -> since when."""
         return {id.name: pool.closed_at for id, pool in self.state.pools.items() if pool.closed_at is not None}
+
+    @property
+    def draining(self) -> Sequence[str]:
+        """Return the instances whose nodes Evenkeel has cordoned in the workload cluster, to drain them."""
+        groups = self.state.groups.items() if self.record.workload is not None else ()
+        marked = {name for key, state in groups if key.flavour == AUTO_SCALING for name in state.marked}
+        return sorted(name for name in marked if not name.startswith(PLACEHOLDER))
 
     @property
     def is_unreachable(self) -> bool:

@@ -22,7 +22,7 @@ from evenkeel.adapters.own_annotations import (
     Reading,
     read_annotations,
 )
-from evenkeel.domain.model.flavours import AUTO_SCALING
+from evenkeel.domain.model.flavours import AUTO_SCALING, PLACEHOLDER
 from evenkeel.domain.model.groups import (
     UNNAMED_BY_AWS,
     AutoscalerOptions,
@@ -268,7 +268,9 @@ class _GroupReader:
             reading.fault("DesiredCapacity", "missing", "every Auto Scaling group has one: read the group again")
         machines = self._machines(requested or 0)
         settings, ours, options = read_annotations(tags, reading), self._written_by_us(), self._options()
-        template = GroupTemplate(node=self._template())
+        bought = self._bought()
+        why = bought if isinstance(bought, Reason) else None
+        template = GroupTemplate(node=self._template(), no_offering_because=why)
         self._note_drift(bounds, ours)
         running = sum(machine.has_node and not machine.deleting for machine in machines)
         is_at_rest = len(machines) == running == requested
@@ -296,7 +298,9 @@ class _GroupReader:
             annotations=settings,
             unreadable=Unreadable(faults=tuple(reading.faults), notes=tuple(reading.notes)),
         )
-        return Member(group=group, described=item, machines=machines, bought=self._bought())
+        return Member(
+            group=group, described=item, machines=machines, bought=None if isinstance(bought, Reason) else bought
+        )
 
     def _bounds(self) -> Bounds | None:
         reading, values = self._reading, (self._item.get("MinSize"), self._item.get("MaxSize"))
@@ -403,7 +407,7 @@ class _GroupReader:
         if failure is not None:
             placeholders += [(failure.at or self._now, failure)] * (missing - len(launching))
         machines += [
-            Machine(name=f"i-placeholder-{self._name}-{number}", has_node=False, created_at=at, failure=failure)
+            Machine(name=f"{PLACEHOLDER}{self._name}-{number}", has_node=False, created_at=at, failure=failure)
             for number, (at, failure) in enumerate(placeholders)
         ]
         return tuple(machines)
@@ -449,16 +453,21 @@ class _GroupReader:
         types = [str(each["InstanceType"]) for each in self._overrides() if each.get("InstanceType")]
         return types or [str(each) for each in (self._node_group or {}).get("instanceTypes") or ()]
 
-    def _bought(self) -> Bought | None:
-        types = self._types()
+    def _bought(self) -> Bought | Reason:
+        """Return the machines that the group buys; a reason if a refused launch does not show which are sold out."""
+        types = sorted(set(self._types()))
+        if any(each.get("InstanceRequirements") for each in self._overrides()):
+            return Reason.of(Rule.BUYS_BY_ATTRIBUTES)
+        if len(types) != 1:
+            rule = Rule.BUYS_SEVERAL_TYPES if types else Rule.BUYS_UNKNOWN_TYPE
+            return Reason.of(rule, **({"count": len(types)} if types else {}))
         distribution = (self._item.get("MixedInstancesPolicy") or {}).get("InstancesDistribution") or {}
         percent, base = (
             distribution.get("OnDemandPercentageAboveBaseCapacity", 100),
             distribution.get("OnDemandBaseCapacity"),
         )
-        is_mixed = percent not in (0, 100) or (percent == 0 and base)
-        if len(types) != 1 or is_mixed:
-            return None
+        if percent not in (0, 100) or (percent == 0 and base):
+            return Reason.of(Rule.BUYS_SPOT_TOO)
         kind = "spot" if percent == 0 else "on-demand"
         return Bought(provider="aws", region=self.key.namespace, machine_type=types[0], capacity_type=kind)
 

@@ -6,7 +6,7 @@
                        GROWTH#<id>                     a request for nodes
                        HEALTH                          incidents, and the notifications about them
                        HEARD                           the last check that an event has requested; proof of events
-                       LEASE                           owner, fencing token, expiry; never deleted
+                       LEASE                           owner, fencing token, expiry, groups being written; never deleted
                        LOOK                            when a check is due in addition to the scans
                        META                            the cluster's record; in the sparse index `due`
                        META#CONTROL                    pauses, restores, and fixes that the next run writes

@@ -100,6 +100,8 @@ def _compared(
 def _faults(call: Call, record: ClusterRecord, registered: Registered | None) -> Sequence[str]:
     """Return why the cluster cannot be read or written with this record. Only the identity of checks is tried."""
     before, control = (registered.record, registered.control) if registered else (None, ControlRecord())
+    if lost := call.lost_access(record):
+        return lost
     if isinstance(before, ClusterRecord) and _is_reached_alike(record, before):
         return ()
     if isinstance(record.access, ServiceAccountAccess) and not isinstance(before, ClusterRecord):

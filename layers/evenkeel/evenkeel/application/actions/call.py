@@ -9,8 +9,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
+from evenkeel.access_config import AutoScalingAccess
 from evenkeel.application.actions.ports import ActionPorts
-from evenkeel.application.errors import BadRequestError, EvenkeelError, contained
+from evenkeel.application.errors import BadRequestError, EvenkeelError, UnknownClusterError, contained
 from evenkeel.application.incidents.notify import incident_json, kind_of
 from evenkeel.application.offerings.sharing import read_offerings, with_reports
 from evenkeel.application.ports import Remaining, StoredCluster
@@ -18,13 +19,14 @@ from evenkeel.application.rebalancing.observe import within_check
 from evenkeel.application.rebalancing.preview import Preview, preview_of
 from evenkeel.domain.incidents.health import evaluate, evaluate_unread, with_stopped
 from evenkeel.domain.model.fleet import Selector, read_length
+from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.incidents import ClusterHealth, Incident
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import BadValueError, quote
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.texts.english import problem_text, rfc3339
-from evenkeel.validation import Moment, read_model
+from evenkeel.validation import ConfigError, Moment, read_model
 
 _LONGEST_NAME = 600
 _SECONDS_TO_ANSWER = 2
@@ -65,6 +67,11 @@ class Fields(BaseModel):
     def of(self, _cluster: str) -> Self:
         """Return the fields for one of several clusters."""
         return self
+
+
+def _place(record: ClusterRecord) -> str:
+    """Return the account and Region of a record's Auto Scaling groups; for other records, the kind of access."""
+    return record.access.place if isinstance(record.access, AutoScalingAccess) else record.access.kind
 
 
 def _name(value: object, info: ValidationInfo) -> object:
@@ -267,6 +274,27 @@ class Call:
         """Return, as text, the rights that Evenkeel lacks. Raises AccessError, ClusterUnavailableError."""
         ask = partial(self.ports.clusters.refused, record, self.remaining, writes=writes)
         return contained(record.id, "its rights were asked for", ask)
+
+    def lost_access(self, record: ClusterRecord) -> Sequence[str]:
+        """Return, as text, the changes of Auto Scaling groups that Evenkeel could not undo with this record."""
+        try:
+            stored = self.load()
+        except (UnknownClusterError, ConfigError):
+            return []
+        before, faults = stored.record, list[str]()
+        if stored.unfinished and _place(record) != _place(before):
+            names = ", ".join(GroupKey.read(key).name for key in stored.unfinished)
+            faults.append(
+                f"access: a run was killed while it wrote {names}, so process Terminate may be suspended there: keep "
+                "the former account and Region for two minutes"
+            )
+        accesses = [each.workload and each.workload.access for each in (record, before)]
+        if stored.draining and accesses[0] != accesses[1]:
+            faults.append(
+                f"workload: Evenkeel has cordoned the node of {', '.join(stored.draining)}, and could not uncordon it "
+                "any more: first turn off demand and level for two minutes, without a pause or dry run"
+            )
+        return faults
 
     def request_run(self, reason: str) -> None:
         """Request a run of the cluster."""

@@ -365,6 +365,9 @@ def _past(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
         )
     if options := list(_scale_down_options(group)):
         sentences.append(f"Its own scale-down options: {', '.join(options)}.")
+    why = group.template.no_offering_because
+    if why is not None and preview.stored.record.shares_offerings:
+        sentences.append(f"It takes no part in capacity reports: {sentence(why, group.key.flavour)}.")
     if group.ours.has_adopted or str(group.key) in pool.next_state.adopted:
         adopted = pool.adopted.get(str(group.key))
         before = "no bounds" if adopted is None else f"{adopted.min} to {adopted.max}"

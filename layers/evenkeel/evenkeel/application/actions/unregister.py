@@ -88,6 +88,8 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
     left = f"; bounds of ours stay in pool {', '.join(pools)}" if pools else ""
     if closed := sorted(stored.closed_pools):
         left += f"; pool {', '.join(closed)} stays closed to cluster-autoscaler: raise its max by hand"
+    if stored.draining:
+        left += f"; the nodes of {', '.join(stored.draining)} stay cordoned: uncordon them by hand"
     if stored.unfinished:
         left += f"; process Terminate may stay suspended in {_names(stored)}: {_commands(stored)}"
     if (place := stored.record.status_configmap) is not None:  # this function has no right to write to clusters

@@ -471,7 +471,9 @@ def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, d
             draft.limits[Rule.STEP_MAX] = draft.requested
         pool.convergence.step = Deleting(order=order, draining_group=draft.key, machine=choice.machine)
         report = replace(report, step=pool.convergence.step, draining_group=draft.key, machine=choice.machine)
-        return replace(report, hangs_since=deadline if pool.convergence.step.of_fallback and is_late else None)
+        # Another pool must delete the machine, or an earlier check has marked it, and its node is drained first.
+        waits = pool.convergence.step.of_fallback or choice.machine.name in draft.machines.marked
+        return replace(report, hangs_since=deadline if waits and is_late else None)
     hangs = reason is not None and is_late
     return replace(report, why=reason, hangs_since=deadline if hangs else None)
 

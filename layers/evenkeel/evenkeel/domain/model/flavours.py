@@ -12,6 +12,8 @@ BOUNDS_KEPT = {AUTO_SCALING: timedelta(minutes=1)}
 GIVEN_UP_WITHIN = {AUTO_SCALING: timedelta(minutes=2)}
 # A write to these APIs is several requests. Until the last one, a process of the group is suspended.
 WRITTEN_IN_STEPS = frozenset({AUTO_SCALING})
+# The name of a machine of Auto Scaling groups begins with this if its launch has failed or has no instance yet.
+PLACEHOLDER = "i-placeholder-"
 # The most running machines that one write to a group may remove. The ids of the machines must fit one tag.
 MOST_REMOVED = {AUTO_SCALING: 10}
 # Gardener removes autoscaling options that another controller writes to a MachineDeployment.

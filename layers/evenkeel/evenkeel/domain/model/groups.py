@@ -383,6 +383,7 @@ class GroupTemplate:
 
     node: NodeTemplate | None = None  # None: the template was not read, or is unknown
     offering: Offering | None = None  # None: not read, or not fully known
+    no_offering_because: Reason | None = None  # why an Auto Scaling group buys no single offering
     faults: tuple[Fault, ...] = ()  # the unreadable values among the values that describe the nodes
     # Why an empty group with unknown cpu and memory gets no node. The reason names the annotation to set.
     closed_because: Reason | None = None

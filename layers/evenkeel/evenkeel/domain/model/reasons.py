@@ -239,6 +239,11 @@ class Rule(StrEnum):
     UNKNOWN_AT_ZERO = "unknown-at-zero", Topic.NOTE
     UNREADABLE_VALUE = "unreadable-value", Topic.NOTE
     ANNOTATE = "annotate", Topic.NOTE
+    # why a group takes no part in capacity reports
+    BUYS_BY_ATTRIBUTES = "buys-by-attributes", Topic.NOTE
+    BUYS_SEVERAL_TYPES = "buys-several-types", Topic.NOTE
+    BUYS_UNKNOWN_TYPE = "buys-unknown-type", Topic.NOTE
+    BUYS_SPOT_TOO = "buys-spot-too", Topic.NOTE
     # why an object is no node group
     NAMELESS = "nameless", Topic.NOTE
     NOT_DISCOVERED = "not-discovered", Topic.NOTE

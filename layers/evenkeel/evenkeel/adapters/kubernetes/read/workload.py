@@ -46,10 +46,8 @@ _MOST_RECEIVED, _MOST_RECEIVED_VALUES = 2 * MOST_BYTES, 2 * MOST_VALUES
 _KUBE_SYSTEM = "kube-system"
 # The objects that show a running autoscaler (its lease and its status), and every kind that is listed.
 # deploy/kubernetes/rbac-workload.yaml grants the rights to read them.
-_SIGNS = (
-    {"group": "coordination.k8s.io", "resource": "leases", "name": "cluster-autoscaler"},
-    {"group": "", "resource": "configmaps", "name": "cluster-autoscaler-status"},
-)
+_STATUS = {"group": "", "resource": "configmaps", "name": "cluster-autoscaler-status"}
+_SIGNS = ({"group": "coordination.k8s.io", "resource": "leases", "name": "cluster-autoscaler"}, _STATUS)
 _LISTED = (
     *(("", plural) for plural in ("pods", "nodes", "persistentvolumes", "persistentvolumeclaims", "namespaces")),
     ("storage.k8s.io", "storageclasses"),
@@ -135,6 +133,11 @@ class KubernetesWorkload:
         status = self.api.get(f"/api/v1/namespaces/{namespace}/configmaps/cluster-autoscaler-status", self._remaining)
         text = get_path(status, ("data", "status"))
         return str(text or ""), _moment(get_path(status, ("metadata", "annotations", _LAST_UPDATED)))
+
+    def refused_status(self, namespace: str) -> Sequence[str]:
+        """Return a sentence if the right to read cluster-autoscaler's status is missing."""
+        right = {"namespace": namespace, "verb": "get", **_STATUS}
+        return [] if self.api.allows(right, self._remaining) else [described_right(right)]
 
     def pods_on(self, node: str) -> Sequence[tuple[Pod, str]]:
         """Return the pods of a node that have not ended, each with its uid."""

@@ -25,6 +25,9 @@ from evenkeel.domain.rebalancing.health.slow_start import count_arrivals
 CONTEST_REVERTS = 3
 CONTEST_WITHIN = timedelta(hours=1)
 
+# An autoscaler that has not used a publication for so long does not read it. A loop of a large cluster takes a minute.
+_UNREAD_AFTER = timedelta(minutes=3)
+
 # The most stored announced failures per group (``announce_failure``). Few are enough, because several events report the
 # same failure.
 _ANNOUNCED_KEPT = 4
@@ -163,14 +166,15 @@ def observe_appliers(group: NodeGroup, state: GroupState | None) -> GroupState |
 def observe_reader(pool: AnyPool, group: NodeGroup, state: GroupState | None) -> GroupState | None:
     """Return the state with the bounds that the autoscaler uses, if it does not follow those that Evenkeel has written.
 
-    Its status must be newer than the last write by the time for which it keeps bounds. They count until it uses other
-    bounds, or an operator resumes the group.
+    Its status must be newer than the last write by more than the time for which it keeps bounds. They count until it
+    uses other bounds, or an operator resumes the group.
     """
     used, at, wrote = group.status.autoscaler_bounds, group.status.autoscaler_at, group.ours.published
     unread = None if state is None else state.unread_bounds
     if used is None or at is None or used == unread:
         return state
-    is_late = wrote is not None and wrote.bounds == group.bounds != used and at - wrote.at > pool.autoscaler_reads
+    after = max(_UNREAD_AFTER, pool.autoscaler_reads)
+    is_late = wrote is not None and wrote.bounds == group.bounds != used and at - wrote.at > after
     if not is_late or not pool.settings.autoscaler:
         return state if state is None or unread is None else replace(state, unread_bounds=None)
     return replace(state or GroupState(), unread_bounds=used)
