@@ -1,18 +1,22 @@
 """AWS and its neighbors against runs on Auto Scaling groups: they throttle, refuse, delete, and write in between."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
+from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster
+from evenkeel.application.ports import Remaining
 from evenkeel.application.rebalancing.run_state import RunSummary
+from evenkeel.domain.model.incidents import IncidentKind
 from evenkeel.domain.model.reasons import Rule
-from evenkeel.record import ControlRecord, Registration
+from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.texts.english import sentences
 from sandbox.auto_scaling.calls import AwsError
 from tests.auto_scaling_groups import POOL, REGION, ZONES, Stage, tag
 from tests.fakes import plenty
-from tests.integration.test_auto_scaling_groups import desired, outage
+from tests.integration.test_auto_scaling_groups import desired, house, outage
 from tests.timed import worker
 
 WRITES = ("CreateOrUpdateTags", "SuspendProcesses", "UpdateAutoScalingGroup", "SetDesiredCapacity", "ResumeProcesses")
@@ -97,6 +101,140 @@ def test_ten_minutes_of_throttling_are_harmless_and_end_without_a_person(operati
     runs(stage, 4)
     check_whole(stage, names, running)
     assert not stage.store.load("demo").cluster_health.incidents
+
+
+@pytest.mark.parametrize("operation", ["DescribeAutoScalingGroups", *READS, *WRITES])
+def test_a_right_that_is_missing_is_an_incident_and_nothing_is_half_written(operation: str) -> None:
+    stage, names = outage()
+    running = instances(stage, names)
+    refuse(stage, (operation,), "AccessDenied")
+    runs(stage, 6)
+    incidents = stage.store.load("demo").cluster_health.incidents
+    kind = IncidentKind.REFUSED if operation in WRITES else IncidentKind.ACCESS
+    (incident,) = [incident for incident in incidents if incident.kind is kind]
+    assert f"autoscaling:{operation}" in incident.message
+    assert "AccessDenied: allow this action in the policy of the role" in incident.message
+    assert 6 <= sum(desired(stage, names)) <= 8
+    refuse(stage, ())
+    runs(stage, 10)
+    check_whole(stage, names, running)
+    assert not stage.store.load("demo").cluster_health.incidents
+
+
+def test_a_pool_tag_that_is_removed_in_the_middle_of_a_write_heals_once_it_is_back() -> None:
+    stage, names = outage()
+    running, pool = instances(stage, names), "evenkeel.dev/pool"
+    has_begun = False
+
+    def before(operation: str, request: Any) -> None:  # IAM allows writes only to groups with the tag
+        nonlocal has_begun
+        if operation == "SetDesiredCapacity" and not has_begun:
+            has_begun = True
+            del stage.group(names[1]).tags[pool]
+        group = request.get("AutoScalingGroupName") or request.get("Tags", [{}])[0].get("ResourceId")
+        if operation in WRITES and pool not in stage.group(group).tags:
+            raise AwsError("AccessDenied", "not authorized", 403)
+
+    stage.api.before = before
+    runs(stage, 12)
+    incidents = stage.store.load("demo").cluster_health.incidents
+    assert any(names[1] in one.message for one in incidents if one.kind is IncidentKind.REFUSED)
+    stage.group(names[1]).tags[pool] = ("workers", False)
+    runs(stage, 8)
+    check_whole(stage, names, running)
+
+
+@pytest.mark.parametrize("strategy", ["Balanced", "Lax-Greedy", "Backward-Compatible", "Adaptive"])
+def test_each_strategy_passes_an_outage_and_leaves_no_trace(strategy: str) -> None:
+    stage, names = outage(strategy=strategy)
+    running = instances(stage, names)
+    runs(stage, 4)
+    assert stage.numbers(names[1]) == (0, 2, 2, 2)
+    check_whole(stage, names, running)
+    stage.stock.accept(ZONES[1])
+    runs(stage, 10)
+    assert stage.group(names[1]).maximum > 2
+    stage.restore()
+    assert {stage.numbers(name)[::3] for name in names} == {(0, 9)}
+    assert all(stage.tags(name) == POOL for name in names)
+    assert running <= instances(stage, names)
+
+
+class TestChecks:
+    """Checks of two clusters, of two accounts, in one chunk."""
+
+    def test_a_throttled_account_does_not_hide_its_neighbor_and_recovers_by_itself(self) -> None:
+        stage, calm = Stage(autoscaler="none", dry_run=False), Stage(autoscaler="none", dry_run=False)
+        stage.pool()
+        names = calm.pool()
+        record = calm.record.model_copy(update={"id": "calm"})
+        stage.store.save_record(record, ControlRecord(), None)
+        stack = house(stage)
+        of_clusters = {"demo": stage.clusters, "calm": calm.clusters}
+
+        class Both:
+            def open(self, record: ClusterRecord, remaining: Remaining, **more: Any) -> AutoScalingCluster:
+                cluster: AutoScalingCluster = of_clusters[record.id].open(record, remaining, **more)
+                return cluster
+
+            def needs_run(self, _record: ClusterRecord) -> bool:
+                return False
+
+        for use_case in (stack.look, stack.rebalance):
+            object.__setattr__(use_case, "clusters", Both())
+
+        def minutes(count: int) -> None:
+            for _ in range(count):
+                stack.look(["demo", "calm"], plenty)
+                stack.carry_out()
+                stage.minutes(1)
+                calm.minutes(1)
+
+        minutes(20)
+        refuse(stage, ("DescribeAutoScalingGroups",))
+        nodes = calm.numbers(names[1])[1]
+        calm.refuse(ZONES[1])
+        calm.api.set_desired_capacity(AutoScalingGroupName=names[1], DesiredCapacity=nodes + 1)
+        minutes(10)
+        assert stage.store.load("demo").is_unreachable
+        assert calm.numbers(names[1])[1:3] == (nodes, nodes)
+        assert not stage.store.load("calm").cluster_health.incidents
+        refuse(stage, ())
+        minutes(10)
+        assert not stage.store.load("demo").cluster_health.incidents
+
+    def test_a_page_that_fails_or_moves_leads_to_no_write(self) -> None:
+        stage = Stage(autoscaler="none")
+        for number in range(301):
+            stage.put(f"group-{number:03}", ZONES[number % 3], 0, 1, 9)
+        stage.minutes(2)
+        stage.api.calls.clear()
+        assert len(stage.observe()) == 301
+        assert len(stage.api.calls) == 4
+        runs(stage, 3)
+
+        def before(operation: str, request: Any) -> None:
+            if operation == "DescribeAutoScalingGroups" and request.get("NextToken"):
+                delete_first()
+
+        def delete_first() -> None:
+            stage.api.before = lambda _name, _request: None
+            delete_now(stage, "group-000")
+
+        stage.api.before = before  # the next page begins after a group that is then on no page
+        stage.refuse(ZONES[1])
+        summary = stage.run()
+        assert not summary.written
+        assert "a second check must confirm that" in reasons(summary)["group-200"]
+        for code in ("Throttling", "InvalidNextToken"):
+            stage.api.before = partial(_fail_page, code)
+            assert stage.run().unreachable
+        stage.api.before = lambda _name, _request: None
+
+
+def _fail_page(code: str, operation: str, request: Any) -> None:
+    if operation == "DescribeAutoScalingGroups" and request.get("NextToken"):
+        raise AwsError(code, "this page fails")
 
 
 @pytest.mark.parametrize("code", ["ScalingActivityInProgress", "ResourceContention"])
