@@ -116,9 +116,24 @@ def test_a_right_that_is_missing_is_an_incident_and_nothing_is_half_written(oper
     assert "AccessDenied: allow this action in the policy of the role" in incident.message
     assert 6 <= sum(desired(stage, names)) <= 8
     refuse(stage, ())
-    runs(stage, 10)
+    runs(stage, 20)
     check_whole(stage, names, running)
     assert not stage.store.load("demo").cluster_health.incidents
+
+
+@pytest.mark.parametrize("autoscaler", ["none", "cluster-autoscaler"])
+def test_at_no_call_do_the_maxima_exceed_the_pools(autoscaler: str) -> None:
+    stage, names = outage()
+    stage.register(autoscaler=autoscaler)
+    sums: list[int] = []
+
+    def before(_operation: str, _request: object) -> None:
+        sums.append(sum(stage.group(name).maximum for name in names))
+
+    stage.api.before = before
+    runs(stage, 6)
+    assert desired(stage, names)[1] == 2
+    assert max(sums) <= 12
 
 
 def test_a_pool_tag_that_is_removed_in_the_middle_of_a_write_heals_once_it_is_back() -> None:
