@@ -7,6 +7,7 @@ import pytest
 
 from tests.auto_scaling_groups import POOL, ZONES, tag
 from tests.auto_scaling_pods import PodStage
+from tests.crashing import How
 from tests.integration.test_auto_scaling_pods import KINDS, is_clean, make, running, unneeded
 
 Change = Callable[[PodStage, str, str], Any]
@@ -120,3 +121,38 @@ def test_managed_node_groups_shrink_to_the_pools_minimum_only() -> None:
     assert sum(running(stage, names)) == 2
     assert is_clean(stage)
     assert all(set(POOL) <= set(stage.tags(name)) for name in names)
+
+
+def uneven(kind: str) -> tuple[PodStage, list[str]]:
+    """Two zones with one and three nodes; converge moves a node in check 11 and the next four."""
+    stage, names = make(kind, (1, 3), level="converge", converge={"per_hour": 10}, demand="scale-up")
+    stage.deploy("web", 8, cpu="1200m")
+    stage.minutes(1)
+    stage.protect("web", 6)
+    stage.minutes(1)
+    stage.checks(10)
+    return stage, names
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("how", [How.BEFORE, How.AFTER, How.LOST])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_worker_that_dies_at_any_write_of_converge_moves_one_node_and_leaves_nothing(kind: str, how: How) -> None:
+    moved = 0
+    for check in range(5):
+        stage, _ = uneven(kind)
+        stage.checks(check)
+        for at, step in enumerate(stage.die_at(-1, how)):
+            if step.startswith(("GET", "describe")):
+                continue  # a check that only reads comes again
+            stage, names = uneven(kind)
+            stage.checks(check)
+            stage.die_at(at, how)
+            stage.minutes(1)
+            stage.checks(14)
+            place = f"check {check}, {step}, {how}"
+            assert running(stage, names) == [2, 2], place
+            assert not any(stage.group(name).suspended for name in names), place
+            assert is_clean(stage), place
+            moved += 1
+    assert moved > 15
