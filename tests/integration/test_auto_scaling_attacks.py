@@ -1,18 +1,26 @@
 """AWS and its neighbors against runs on Auto Scaling groups: they throttle, refuse, delete, and write in between."""
 
+import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
+from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster
+from evenkeel.application.ports import Remaining
 from evenkeel.application.rebalancing.run_state import RunSummary
+from evenkeel.application.rollout.rollout import AdvanceRollouts
+from evenkeel.domain.model.incidents import IncidentKind
 from evenkeel.domain.model.reasons import Rule
-from evenkeel.record import ControlRecord, Registration
+from evenkeel.domain.rollout.waves import Phase
+from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.texts.english import sentences
 from sandbox.auto_scaling.calls import AwsError
 from tests.auto_scaling_groups import POOL, REGION, ZONES, Stage, tag
-from tests.fakes import plenty
-from tests.integration.test_auto_scaling_groups import desired, outage
+from tests.fakes import InMemoryStore, plenty
+from tests.house import House
+from tests.integration.test_auto_scaling_groups import desired, house, outage
 from tests.timed import worker
 
 WRITES = ("CreateOrUpdateTags", "SuspendProcesses", "UpdateAutoScalingGroup", "SetDesiredCapacity", "ResumeProcesses")
@@ -97,6 +105,155 @@ def test_ten_minutes_of_throttling_are_harmless_and_end_without_a_person(operati
     runs(stage, 4)
     check_whole(stage, names, running)
     assert not stage.store.load("demo").cluster_health.incidents
+
+
+@pytest.mark.parametrize("operation", ["DescribeAutoScalingGroups", *READS, *WRITES])
+def test_a_right_that_is_missing_is_an_incident_and_nothing_is_half_written(operation: str) -> None:
+    stage, names = outage()
+    running = instances(stage, names)
+    refuse(stage, (operation,), "AccessDenied")
+    runs(stage, 6)
+    incidents = stage.store.load("demo").cluster_health.incidents
+    kind = IncidentKind.REFUSED if operation in WRITES else IncidentKind.ACCESS
+    (incident,) = [incident for incident in incidents if incident.kind is kind]
+    assert f"autoscaling:{operation}" in incident.message
+    assert "AccessDenied: allow this action in the policy of the role" in incident.message
+    assert 6 <= sum(desired(stage, names)) <= 8
+    refuse(stage, ())
+    runs(stage, 20)
+    check_whole(stage, names, running)
+    assert not stage.store.load("demo").cluster_health.incidents
+
+
+@pytest.mark.parametrize("autoscaler", ["none", "cluster-autoscaler"])
+def test_at_no_call_do_the_maxima_exceed_the_pools(autoscaler: str) -> None:
+    stage, names = outage()
+    stage.register(autoscaler=autoscaler)
+    sums: list[int] = []
+
+    def before(_operation: str, _request: object) -> None:
+        sums.append(sum(stage.group(name).maximum for name in names))
+
+    stage.api.before = before
+    runs(stage, 6)
+    assert desired(stage, names)[1] == 2
+    assert max(sums) <= 12
+
+
+def test_a_pool_tag_that_is_removed_in_the_middle_of_a_write_heals_once_it_is_back() -> None:
+    stage, names = outage()
+    running, pool = instances(stage, names), "evenkeel.dev/pool"
+    has_begun = False
+
+    def before(operation: str, request: Any) -> None:  # IAM allows writes only to groups with the tag
+        nonlocal has_begun
+        if operation == "SetDesiredCapacity" and not has_begun:
+            has_begun = True
+            del stage.group(names[1]).tags[pool]
+        group = request.get("AutoScalingGroupName") or request.get("Tags", [{}])[0].get("ResourceId")
+        if operation in WRITES and pool not in stage.group(group).tags:
+            raise AwsError("AccessDenied", "not authorized", 403)
+
+    stage.api.before = before
+    runs(stage, 12)
+    incidents = stage.store.load("demo").cluster_health.incidents
+    assert any(names[1] in one.message for one in incidents if one.kind is IncidentKind.REFUSED)
+    stage.group(names[1]).tags[pool] = ("workers", False)
+    runs(stage, 8)
+    check_whole(stage, names, running)
+
+
+@pytest.mark.parametrize("strategy", ["Balanced", "Lax-Greedy", "Backward-Compatible", "Adaptive"])
+def test_each_strategy_passes_an_outage_and_leaves_no_trace(strategy: str) -> None:
+    stage, names = outage(strategy=strategy)
+    running = instances(stage, names)
+    runs(stage, 4)
+    assert stage.numbers(names[1]) == (0, 2, 2, 2)
+    check_whole(stage, names, running)
+    stage.stock.accept(ZONES[1])
+    runs(stage, 10)
+    assert stage.group(names[1]).maximum > 2
+    stage.restore()
+    assert {stage.numbers(name)[::3] for name in names} == {(0, 9)}
+    assert all(stage.tags(name) == POOL for name in names)
+    assert running <= instances(stage, names)
+
+
+class TestChecks:
+    """Checks of two clusters, of two accounts, in one chunk."""
+
+    def test_a_throttled_account_does_not_hide_its_neighbor_and_recovers_by_itself(self) -> None:
+        stage, calm = Stage(autoscaler="none", dry_run=False), Stage(autoscaler="none", dry_run=False)
+        stage.pool()
+        names = calm.pool()
+        record = calm.record.model_copy(update={"id": "calm"})
+        stage.store.save_record(record, ControlRecord(), None)
+        stack = house(stage)
+        of_clusters = {"demo": stage.clusters, "calm": calm.clusters}
+
+        class Both:
+            def open(self, record: ClusterRecord, remaining: Remaining, **more: Any) -> AutoScalingCluster:
+                cluster: AutoScalingCluster = of_clusters[record.id].open(record, remaining, **more)
+                return cluster
+
+            def needs_run(self, _record: ClusterRecord) -> bool:
+                return False
+
+        for use_case in (stack.look, stack.rebalance):
+            object.__setattr__(use_case, "clusters", Both())
+
+        def minutes(count: int) -> None:
+            for _ in range(count):
+                stack.look(["demo", "calm"], plenty)
+                stack.carry_out()
+                stage.minutes(1)
+                calm.minutes(1)
+
+        minutes(20)
+        refuse(stage, ("DescribeAutoScalingGroups",))
+        nodes = calm.numbers(names[1])[1]
+        calm.refuse(ZONES[1])
+        calm.api.set_desired_capacity(AutoScalingGroupName=names[1], DesiredCapacity=nodes + 1)
+        minutes(10)
+        assert stage.store.load("demo").is_unreachable
+        assert calm.numbers(names[1])[1:3] == (nodes, nodes)
+        assert not stage.store.load("calm").cluster_health.incidents
+        refuse(stage, ())
+        minutes(10)
+        assert not stage.store.load("demo").cluster_health.incidents
+
+    def test_a_page_that_fails_or_moves_leads_to_no_write(self) -> None:
+        stage = Stage(autoscaler="none")
+        for number in range(301):
+            stage.put(f"group-{number:03}", ZONES[number % 3], 0, 1, 9)
+        stage.minutes(2)
+        stage.api.calls.clear()
+        assert len(stage.observe()) == 301
+        assert len(stage.api.calls) == 4
+        runs(stage, 3)
+
+        def before(operation: str, request: Any) -> None:
+            if operation == "DescribeAutoScalingGroups" and request.get("NextToken"):
+                delete_first()
+
+        def delete_first() -> None:
+            stage.api.before = lambda _name, _request: None
+            delete_now(stage, "group-000")
+
+        stage.api.before = before  # the next page begins after a group that is then on no page
+        stage.refuse(ZONES[1])
+        summary = stage.run()
+        assert not summary.written
+        assert "a second check must confirm that" in reasons(summary)["group-200"]
+        for code in ("Throttling", "InvalidNextToken"):
+            stage.api.before = partial(_fail_page, code)
+            assert stage.run().unreachable
+        stage.api.before = lambda _name, _request: None
+
+
+def _fail_page(code: str, operation: str, request: Any) -> None:
+    if operation == "DescribeAutoScalingGroups" and request.get("NextToken"):
+        raise AwsError(code, "this page fails")
 
 
 @pytest.mark.parametrize("code", ["ScalingActivityInProgress", "ResourceContention"])
@@ -277,3 +434,51 @@ def test_a_restore_over_bounds_that_others_have_changed_says_so() -> None:
         "restored: bounds 0 to 9, as before Evenkeel, in place of 1 to 20, which another writer has set"
     )
     assert texts[names[1]] == "restored: bounds 0 to 9, as before Evenkeel"
+
+
+def test_a_rollout_in_waves_halts_at_the_account_whose_role_may_not_write() -> None:
+    names, store = ["c0", "c1", "c2"], InMemoryStore()
+    stages = {name: Stage(autoscaler="none") for name in names}
+    clock = stages["c0"].clock
+    for name, stage in stages.items():
+        stage.pool()
+        record = {"id": name, "access": {"kind": "auto-scaling", "region": REGION}, "autoscaler": "none"}
+        store.save_record(Registration.model_validate(record).record, ControlRecord(), None)
+
+    class Fleet:
+        def open(self, record: ClusterRecord, remaining: Remaining, **more: Any) -> AutoScalingCluster:
+            cluster: AutoScalingCluster = stages[record.id].clusters.open(record, remaining, **more)
+            return cluster
+
+        def needs_run(self, _record: ClusterRecord) -> bool:
+            return False
+
+    clusters: Any = Fleet()
+    stack = House(store=store, clusters=clusters, clock=clock, stack_dry_run=True)  # type: ignore[arg-type]
+    advance = AdvanceRollouts(
+        store=store,
+        queue=stack.queue,
+        bus=stack.bus,
+        clock=clock,
+        random_bytes=random.Random(7).randbytes,
+        dry_run=True,
+    )
+
+    def minutes(count: int) -> None:
+        for _ in range(count):
+            stack.look(names, plenty)
+            advance(plenty)
+            stack.carry_out()
+            for stage in stages.values():
+                stage.minutes(1)
+
+    minutes(5)
+    assert {stage.numbers("workers-a")[3] for stage in stages.values()} == {9}
+    refuse(stages["c1"], WRITES, "AccessDenied")
+    assert stack.ask("rollout", None, clusters=names, wave="1", soak="15m", by="jane")["ok"]
+    minutes(60)
+    maxima = {name: stage.numbers("workers-a")[3] for name, stage in stages.items()}
+    assert maxima == {"c0": 4, "c1": 9, "c2": 9}
+    rollout, _ = store.rollout()
+    assert rollout is not None
+    assert rollout.phase is Phase.HALTED

@@ -67,7 +67,12 @@ _ORDERED = frozenset(
     }
 )
 #: name -> (bounds, desired capacity) that we write to a group of 2 instances with desired capacity 4
-_WRITES = {"fence": (Bounds(0, 4), None), "release": (Bounds(0, 2), 2), "widen": (Bounds(2, 9), None)}
+_WRITES = {
+    "fence": (Bounds(0, 4), None),
+    "release": (Bounds(0, 2), 2),
+    "widen": (Bounds(2, 9), None),
+    "remove": (Bounds(0, 3), 3),  # of a named instance in service
+}
 
 
 class _Watched:
@@ -84,7 +89,7 @@ class _Watched:
             try:
                 return getattr(self._client, name)(**request)
             finally:
-                ended = len(before - _in_service(self._play.stage))
+                ended = len(before - _in_service(self._play.stage) - self._play.named)
                 if name == "resume_processes" and self._play.lowered:
                     self._play.ended_by_others += ended  # AWS carries out what the others have written before
                 else:
@@ -109,6 +114,7 @@ class _Interleaving:
         self.autoscaler = AwsAutoscaler(client=stage.api, names=[_NAME], version=version)
         self.autoscaler.refresh(stage.clock.now())
         self._due = list(zip(places, calls, strict=True))
+        self.named: set[str] = set()  # the instances that our write removes
         self.lowered = False  # the others have lowered the desired capacity below the instances
         self.made = self.calls = self.ended_by_us = self.ended_by_others = 0
 
@@ -134,6 +140,9 @@ class _Interleaving:
             plan = GroupPlan(group=group, state=State.FENCED, requested=target, bounds=bounds, reasons=())
             published = PublishedBounds(at=stage.clock.now(), bounds=bounds, requested=target)
             patch = Patch(plan=plan, bounds=bounds, requested=desired)
+            if write == "remove":
+                self.named = {min(_in_service(stage))}
+                cluster._removals[group.key] = tuple(self.named)
             cluster.apply(patch, write_published(published, target, "a test"), write_adopted(group.bounds))
         self.calls = self.made
         self.finish()
@@ -145,7 +154,7 @@ class _Interleaving:
         self.others_act()
         before = _in_service(self.stage)
         self.stage.minutes(2)
-        self.ended_by_us += len(before - _in_service(self.stage))
+        self.ended_by_us += len(before - _in_service(self.stage) - self.named)
 
 
 def _sequences(kinds: Sequence[Play]) -> Iterator[tuple[Play, ...]]:

@@ -195,7 +195,7 @@ class AutoScalingApi:
             failure = AccessRefusedError(f"{where}: {code}: AWS refuses the credentials; correct the record's role")
         elif code.startswith(_THROTTLED):
             failure = ClusterUnavailableError(f"{where}: {code}: AWS throttles the account; the next check tries again")
-        elif code.startswith(_BUSY) or _is_absent(code, message):
+        elif _is_absent(code, message) or (code.startswith(_BUSY) and not reads):
             failure = ConflictError(f"{where}: {said}")
         elif 400 <= status < 500:
             failure = ClusterUnavailableError(f"{where}: {said}") if reads else RejectedError(f"{where}: {said}")

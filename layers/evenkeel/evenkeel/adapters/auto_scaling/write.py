@@ -5,9 +5,9 @@ that read and the write, another writer can still raise the desired capacity and
 below theirs then makes AWS terminate instances that run. So Evenkeel suspends the group's process Terminate during such
 a write, and raises the desired capacity to the instances that exist before it resumes the process.
 
-    read   tags   suspend   bounds   desired capacity   read   resume   tags
-    -*------*-------*---------*-------------*------------*-------*-------*->
-            |                                                            the decision, and the move as done
+    read   tags   suspend   bounds   desired capacity   max   read   resume   tags
+    -*------*-------*---------*-------------*------------*-----*-------*-------*->
+            |                                                                  the decision, and the move as done
             adopted bounds, the move as announced, and the decision with the former bounds, as unfinished
 
 After a crash, the tags show how far the write came. The adopted bounds are stored before the first change. An announced
@@ -52,7 +52,8 @@ class _Change:
     """The values that one write sets, computed from the group that was read just before."""
 
     newest: Described
-    bounds: Bounds
+    first: Bounds  # until the desired capacity has changed, which they cover before and after
+    bounds: Bounds  # after the write
     desired: int  # after the write
     named: tuple[str, ...] = ()  # instances to terminate, each of which lowers the desired capacity by one
 
@@ -72,7 +73,7 @@ class _Change:
 
         Even a larger max may be below the max and the desired capacity that others write meanwhile.
         """
-        return self.changes_desired or self.bounds.max != self.before.max
+        return self.changes_desired or self.first.max != self.before.max
 
 
 class GroupWriter:
@@ -199,15 +200,15 @@ class GroupWriter:
         finally:
             written = self._resume(name) if change.may_terminate else self._api.group(name)
         # AWS refuses numbers that do not fit the bounds which others have written meanwhile. That is a conflict.
-        if refused is not None and _bounds(written) in (change.before, change.bounds):
+        if refused is not None and _bounds(written) in (change.before, change.first, change.bounds):
             raise refused
         return _checked(written, change)
 
     def _send_numbers(self, name: str, change: _Change) -> None:
-        if change.bounds.max != change.before.max:
-            self._send_bounds(name, change.bounds)
-        elif change.bounds != change.before:
-            self._api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=change.bounds.min)
+        if change.first.max != change.before.max:
+            self._send_bounds(name, change.first)
+        elif change.first != change.before:
+            self._api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=change.first.min)
         for instance in change.named:
             self._api.write(
                 "terminate_instance_in_auto_scaling_group",
@@ -220,6 +221,11 @@ class GroupWriter:
             if len(instances_of(self._api.group(name))) > change.desired:
                 raise ConflictError(f"Auto Scaling group {name}: it has got more instances since it was read")
             self._send_desired(name, change.desired)
+        if change.bounds != change.first:
+            # Before other zones may grow, max follows the desired capacity down, unless others have written meanwhile.
+            group = self._api.group(name)
+            if _bounds(group) == change.first and group["DesiredCapacity"] <= change.bounds.max:
+                self._send_bounds(name, change.bounds)
 
     def _resume(self, name: str) -> Described:
         """Resume the process Terminate, once the desired capacity covers all instances. Return the group.
@@ -323,9 +329,11 @@ def _change(newest: Described, patch: Patch, named: Collection[str]) -> _Change:
     # from removing launches that failed (kubernetes/autoscaler#9043). A restore writes the user's own min.
     running = sum(map(is_running, instances))
     minimum = min(bounds.min, desired, before, *([] if patch.leaves else [running - len(ids)]))
+    minimum = max(0, minimum)
     return _Change(
         newest=newest,
-        bounds=Bounds(max(0, minimum), max(bounds.max, desired, before)),
+        first=Bounds(minimum, max(bounds.max, desired, before)),
+        bounds=Bounds(minimum, max(bounds.max, desired)),
         desired=desired,
         named=ids,
     )

@@ -1,0 +1,118 @@
+"""The values that the reader and the simulated API know, against botocore's models of the services."""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.session import get_session
+
+from evenkeel.adapters.auto_scaling.api import REFRESHING
+from evenkeel.adapters.auto_scaling.read import _UNFINISHED, BUSY_STATUSES, instances_of, is_terminating
+from sandbox.auto_scaling.api import AutoScaling
+from sandbox.auto_scaling.calls import AwsError
+from sandbox.auto_scaling.groups import PROCESSES
+from sandbox.auto_scaling.node_groups import NodeGroups
+from tests.auto_scaling_groups import ZONES, Stage
+from tests.unit.auto_scaling.test_read_groups import described, instance
+
+SANDBOX = Path(__file__).resolve().parents[3] / "sandbox" / "auto_scaling"
+# AWS's errors of every service, which no model of an operation lists.
+GENERAL = {"ValidationError", "Throttling", "ThrottlingException", "AccessDenied"}
+
+
+@cache
+def model(service: str) -> Any:
+    return get_session().get_service_model(service)
+
+
+def values(name: str, service: str = "autoscaling") -> set[str]:
+    return set(model(service).shape_for(name).enum)
+
+
+def test_each_state_of_an_instance_counts_leaves_or_is_no_instance_of_the_desired_capacity() -> None:
+    states = {state: instance(1, state) for state in values("LifecycleState")}
+    counted = {state for state, one in states.items() if instances_of(described(Instances=[one]))}
+    going = {state for state, one in states.items() if is_terminating(one)}
+    neither = {state for state in states if state.startswith(("Warmed", "Detach", "Standby", "EnteringStandby"))}
+    assert sorted([*counted, *going, *neither]) == sorted(states)
+
+
+def test_each_status_of_a_launch_is_known() -> None:
+    ends = {"Successful", "Failed", "Cancelled"}
+    of_terminations = {"WaitingForELBConnectionDraining", "WaitingForConnectionDraining"}
+    in_place = {status for status in values("ScalingActivityStatusCode") if "InPlaceUpdate" in status}
+    assert _UNFINISHED | ends | of_terminations | in_place == values("ScalingActivityStatusCode")
+
+
+def test_each_status_of_a_refresh_or_a_node_group_freezes_or_does_not() -> None:
+    ended = {"Successful", "Failed", "Cancelled", "RollbackFailed", "RollbackSuccessful"}
+    assert {*REFRESHING} | ended == values("InstanceRefreshStatus")
+    assert BUSY_STATUSES | {"ACTIVE", "DEGRADED"} == values("NodegroupStatus", "eks")
+
+
+@pytest.mark.parametrize(("service", "simulated"), [("autoscaling", AutoScaling), ("eks", NodeGroups)])
+def test_the_simulated_operations_and_error_codes_are_those_of_aws(service: str, simulated: type) -> None:
+    methods = {name for name, one in vars(simulated).items() if hasattr(one, "__wrapped__") and name[0] != "_"}
+    operations = {name.title().replace("_", "") for name in methods}
+    assert operations <= set(model(service).operation_names)
+    files = ("api.py", "groups.py", "activities.py") if service == "autoscaling" else ("node_groups.py",)
+    text = "".join((SANDBOX / file).read_text("utf-8") for file in files)
+    codes = set(re.findall(r'AwsError\("(\w+)"', text))
+    errors = {shape.metadata.get("error", {}).get("code", shape.name) for shape in model(service).error_shapes}
+    assert codes - {"AutoScalingGroupNotFound"} <= errors | GENERAL  # EKS reports that code in an update
+    assert codes
+
+
+def test_the_simulated_answers_have_only_fields_and_values_of_aws() -> None:
+    stage = Stage()
+    stage.refuse(ZONES[1])
+    names = [*stage.pool(), stage.put_managed("more", ZONES[0], 0, 1, 3)]
+    stage.api.suspend_processes(AutoScalingGroupName=names[0], ScalingProcesses=["Launch"])
+    stage.api.start_instance_refresh(AutoScalingGroupName=names[2])
+    stage.api.delete_auto_scaling_group(AutoScalingGroupName=names[2], ForceDelete=True)
+    answers = {
+        "DescribeAutoScalingGroups": stage.api.describe_auto_scaling_groups(),
+        "DescribeScalingActivities": stage.api.describe_scaling_activities(AutoScalingGroupName=names[1]),
+        "DescribeInstanceRefreshes": stage.api.describe_instance_refreshes(AutoScalingGroupName=names[2]),
+    }
+    for operation, answer in answers.items():
+        assert answer
+        _check(answer, model("autoscaling").operation_model(operation).output_shape, operation)
+    node_group = stage.eks.describe_nodegroup(clusterName="demo", nodegroupName="more")
+    _check(node_group, model("eks").operation_model("DescribeNodegroup").output_shape, "DescribeNodegroup")
+
+
+def test_a_busy_read_is_no_answer() -> None:
+    stage = Stage()
+    names = stage.pool()
+    stage.refuse(ZONES[1])
+    stage.api.set_desired_capacity(AutoScalingGroupName=names[1], DesiredCapacity=4)
+
+    def before(operation: str, _request: object) -> None:
+        if operation == "DescribeScalingActivities":
+            raise AwsError("ResourceContention", "You already have a pending update", 500)
+
+    stage.api.before = before
+    summary = stage.run()
+    assert summary.unreachable
+    assert "was not answered: ResourceContention" in summary.message
+
+
+def test_the_simulated_processes_are_those_that_aws_lists() -> None:
+    text = model("autoscaling").shape_for("ProcessType").members["ProcessName"].documentation
+    assert set(re.findall(r"<code>(\w+)</code>", text)) == set(PROCESSES)
+
+
+def _check(value: Any, shape: Any, place: str) -> None:
+    """Check each member and each value of an enumeration against a shape."""
+    if shape.type_name == "structure":
+        assert set(value) <= set(shape.members), place
+        for name, one in value.items():
+            _check(one, shape.members[name], f"{place}.{name}")
+    elif shape.type_name == "list":
+        for one in value:
+            _check(one, shape.member, place)
+    elif getattr(shape, "enum", None):
+        assert value in shape.enum, f"{place}: {value}"
