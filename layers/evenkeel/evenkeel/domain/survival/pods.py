@@ -1,8 +1,11 @@
 """The nodes that pools need so that the pods of any lost zone find a place in the other zones.
 
 The loss of each zone is played on the nodes of this check (``domain.demand.zone_loss``). Pods without a place get new
-nodes in the smallest other zones of their pool. A node that is added for one zone also counts for the next one. Pods
-that fit no new node of another zone are bound to their zone, and get none.
+nodes in other zones of their pool. A node that is added for one zone also counts for the next one. Pods that fit no new
+node of another zone are bound to their zone, and get none.
+
+A new node helps all zones but its own. So the zone with the most pods without a place is first, and nodes are added to
+the zone with the fewest. If all pods are equal, no fewer nodes suffice. Otherwise this is first-fit.
 """
 
 from collections import Counter
@@ -115,9 +118,15 @@ class _Search:
         self._offers = {offer.group: (pool, offer) for pool in pools for offer in pool.groups}
         self._needs = {pool.pool: PodNeeds() for pool in pools}
         self._added: list[GroupKey] = []
+        # Zone -> the pods that need new nodes if the zone is lost. After nodes are added, the numbers are estimates.
+        self._unplaced: Counter[str] = Counter()
 
     def run(self) -> dict[PoolId, PodNeeds]:
-        for zone in self._losses.zones:
+        short = [zone for zone in self._losses.zones if self._losses.lose(zone).unplaced]
+        self._unplaced = Counter({zone: self._lacking_nodes(zone) for zone in short})
+        while short:
+            zone = max(short, key=lambda zone: self._unplaced[zone])
+            short.remove(zone)
             before = len(self._added)
             loss = self._losses.lose(zone, self._place_on_new_nodes)
             for group in self._added[before:]:
@@ -136,6 +145,12 @@ class _Search:
             needs.missing[group] += 1
         return self._needs
 
+    def _lacking_nodes(self, zone: str) -> int:
+        """Return how many pods of a lost zone have no place, but fit new nodes. No node is added."""
+        unplaced, bound = self._losses.lose(zone), self._losses.lose(zone, self._place_on_new_nodes)
+        self._added.clear()
+        return sum(unplaced.unplaced.values()) - sum(bound.unplaced.values())
+
     def _place_on_new_nodes(self, zone: str, unplaced: Mapping[PodGroup, int]) -> dict[PodGroup, int]:
         """Place pods of a lost zone on new nodes, and return the number of pods that fit no new node."""
         left = dict(unplaced)
@@ -145,18 +160,21 @@ class _Search:
         return {pod_group: count for pod_group, count in left.items() if count}
 
     def _fills_new_node(self, zone: str, pod_group: PodGroup, left: dict[PodGroup, int]) -> bool:
-        """Add a node that fits these pods to the smallest group, and place as many pods as fit. False: none fits."""
+        """Add a node that fits these pods to the best group, and place as many pods as fit. False: none fits."""
         snapshot = self._simulation.snapshot
         if len(self._added) >= _MOST_NODES:
             return False
-        for offer in self._smallest_first(zone):
-            fork = snapshot.fork()
+        for offer in self._best_first(zone):
+            fork, before = snapshot.fork(), sum(left.values())
             info = self._simulation.add_template_node(offer.group)
             if placed := snapshot.fill_node(pod_group, info, left[pod_group]):
                 left[pod_group] -= placed
                 for other in left:
                     left[other] -= snapshot.fill_node(other, info, left[other])
                 self._added.append(offer.group)
+                fitted = before - sum(left.values())
+                for helped in self._unplaced.keys() - {offer.zone}:
+                    self._unplaced[helped] = max(0, self._unplaced[helped] - fitted)
                 return True
             snapshot.revert(fork)
         return False
@@ -166,8 +184,12 @@ class _Search:
         home = self._offers.get(info.node.group) if info.node.group is not None else None
         return None if home is None else self._needs[home[0].pool]
 
-    def _smallest_first(self, zone: str) -> list[GroupOffer]:
-        """Return the groups outside this zone whose nodes are known: first those that may get nodes, smallest first."""
+    def _best_first(self, zone: str) -> list[GroupOffer]:
+        """Return the groups outside this zone whose nodes are known, best first.
+
+        Groups that may get nodes are first. Then the zone with the fewest pods without a place is first, and in it the
+        smallest group.
+        """
         added = Counter(self._added)
         known = [
             offer
@@ -176,7 +198,12 @@ class _Search:
         ]
         return sorted(
             known,
-            key=lambda offer: (offer.room <= added[offer.group], offer.requested + added[offer.group], offer.group),
+            key=lambda offer: (
+                offer.room <= added[offer.group],
+                self._unplaced[offer.zone],
+                offer.requested + added[offer.group],
+                offer.group,
+            ),
         )
 
     def _count_bound(self, zone: str, unplaced: Mapping[PodGroup, int]) -> None:
