@@ -590,7 +590,7 @@ def drill(  # noqa: PLR0913  one parameter per option
         str | None,
         typer.Option("--zone-id", help="AWS's id of the zone, which is the same in every account; such as euc1-az2."),
     ] = None,
-    lasting: Annotated[str | None, typer.Option("--for", help="How long: 30m (default); 5m to 4h.")] = None,
+    lasting: Annotated[str | None, typer.Option("--for", help="How long: 5m to 4h; default: 30m.")] = None,
     abort: Annotated[bool, typer.Option("--abort", help="End the drill now.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show only the forecast; fence nothing.")] = False,
     kubeconfig: Annotated[

@@ -190,11 +190,15 @@ def test_every_action_and_every_kind_of_event_needs_nothing_beyond_the_roles(sta
 def test_drills_need_nothing_beyond_the_roles(stage: Stage) -> None:
     cluster, who = "cluster-api", {"by": "jane", "reason": "a rehearsal"}
     drill = {"action": "drill", "cluster": cluster}
-    stage.pass_minutes(1)
+    stage.world.set_demand(cluster, "workers", 6)
+    stage.pass_minutes(4)
     for how in ("aborted", "time"):
         for more in ({"dry_run": True}, {"for": "5m"}):
             answer = stage.functions("OperatorFunction", {**drill, "zone": ZONE, **who, **more})
             assert answer["ok"], answer
+        stage.pass_minutes(1)
+        if how == "time":  # pods come while the zone is fenced
+            stage.world.set_demand(cluster, "workers", 9)
         stage.pass_minutes(2)
         assert stage.functions("WidgetFunction", drill)["drill"]["state"] == "open"
         if how == "aborted":
@@ -202,6 +206,8 @@ def test_drills_need_nothing_beyond_the_roles(stage: Stage) -> None:
         stage.pass_minutes(5)
         report = stage.functions("WidgetFunction", drill)["drill"]
         assert (report["state"], report["ended"]["why"]) == ("ended", how)
+        assert ZONE not in report["measured"]["ordered"]
+        assert sum(report["measured"]["ordered"].values()) == (3 if how == "time" else 0)
     _, *actions = stage.functions("WidgetFunction", {"action": "history", "cluster": cluster})["actions"]
     assert [entry["cause"] for entry in actions] == ["drill", "drill", "drill-ended", "drill", "drill-ended"]
     assert stage.watches[cluster].refused == []

@@ -30,6 +30,7 @@ from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.domain.rollout.waves import Halt, LeftOut, Phase, Rollout
+from evenkeel.domain.survival.drill import Drill, DrillForecast, End, Ended, Measured, Span, ZoneNodes
 from evenkeel.record import ClusterRecord, ControlRecord, FixEntry, Registration
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord, ZoneStatement
 from evenkeel.validation import ConfigError
@@ -192,6 +193,16 @@ DONE = REQUEST.model_copy(update={"done": True, "result": "4 nodes"})
 LATER = EventCheckRecord(at=SOON, by="event-2")
 ILL, WELL = ClusterHealth().with_incidents([INCIDENT]), ClusterHealth().with_incidents([INVALID])
 SILENT = Unreachable(since=NOW, failed_checks=2, last_check=NOW, next_check=NOW + 2 * MINUTE, why="no answer")
+DRILL = Drill(
+    id="d1",
+    zone="a",
+    at=NOW,
+    until=SOON,
+    reason="a rehearsal",
+    start={"a": ZoneNodes(requested=2, running=1)},
+    forecast=DrillForecast(longest_wait=MINUTE, ordered={"b": 1}),
+    measured=Measured(waits=Span(since=NOW), ordered={"b": 2}, not_at_size=("workers",)),
+)
 
 WRITES = {
     "control": Write("META#CONTROL", "save_record", (record(),), lambda it: it.control, PAUSED, ControlRecord()),
@@ -204,6 +215,7 @@ WRITES = {
     "silence": Write(
         "SILENCE", "save_unreachable", (), lambda it: it.unreachable, SILENT, replace(SILENT, failed_checks=3)
     ),
+    "drill": Write("ZONE-DRILL", "save_drill", (), lambda it: it.drill, DRILL, DRILL.as_of(DRILL.until)),
     "health": Write("HEALTH", "save_cluster_health", (), lambda it: it.cluster_health, ILL, WELL),
 }
 
@@ -257,6 +269,19 @@ def test_silence_is_kept_until_a_day_after_the_next_check(kept: Kept, registered
     for days, unreachable in ((1, SILENT), (2, None)):
         kept.clock.at = NOW + timedelta(days=days)
         assert registered.load("demo").unreachable == unreachable
+
+
+def test_a_drill_fences_its_zone_beside_what_others_say(registered: ActionStore) -> None:
+    registered.save_zone("demo", "-", "b", said(SOON), None)
+    registered.save_drill("demo", DRILL, None)
+    found = registered.load("demo")
+    assert found.state.zones == {"a": SOON, "b": SOON}
+    assert ([*found.zones], {*found.all_zones}) == (["b"], {"a", "b"})
+    ended = DRILL.ended_by(Ended(at=NOW, why=End.ABORTED))
+    registered.save_drill("demo", ended, found.versions)
+    assert registered.load("demo").state.zones == {"a": NOW, "b": SOON}
+    registered.save_drill("demo", replace(ended, is_recorded=True), found.versions)
+    assert registered.load("demo").state.zones == {"b": SOON}
 
 
 def test_requests_are_pending_until_they_are_done(registered: ActionStore) -> None:

@@ -34,6 +34,7 @@ from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.domain.rollout.waves import Phase, Rollout
+from evenkeel.domain.survival.drill import Drill
 from evenkeel.record import ControlRecord
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord, ZoneStatement
 from evenkeel.validation import ConfigError
@@ -91,6 +92,9 @@ class InProcess:
                 yield pk, sk
 
 
+OF_ONE = ("readiness", "export", "drill")
+
+
 class House:
     """Two clusters that have every kind of item, and all who read."""
 
@@ -124,6 +128,7 @@ class House:
         store.save_pool(cluster, POOL, PoolState(adopted={str(KEY): Bounds(1, 3)}), None)
         words = {"by": ZoneStatement(until=until)}
         store.save_zone(cluster, "eu-central-1", "a", ZoneRecord(words=words), None)
+        store.save_drill(cluster, Drill(id="d", zone="b", at=NOW, until=until, reason="a rehearsal"), None)
         store.save_scale_request(cluster, ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW), None)
         store.save_event_check(cluster, EventCheckRecord(at=NOW, by="event-1"), None)
         store.save_timer(cluster, Timer(due=until), None)
@@ -171,7 +176,9 @@ class House:
                 "token": lambda id=cluster: self.tokens.load(id, writes=True),
             }
             found |= {f"{reader}/{cluster}": _or_error(read) for reader, read in of_cluster.items()}
-            for action in () if not asks else ("status", "history", "record", "explain", "readiness", "export"):
+            for action in (
+                () if not asks else ("status", "history", "record", "explain", "readiness", "export", "drill")
+            ):
                 found[f"{action}/{cluster}"] = _or_error(lambda id=cluster, action=action: self._asked(action, id))
         found |= _apart("due", [entry for shard in SHARDS for entry in store.due(shard).registrations])
         found |= _apart("registrations", store.registrations())
@@ -228,7 +235,7 @@ def test_every_kind_of_item_is_spoilt() -> None:
     kinds = {sk.partition("#")[0] if pk.startswith("CLUSTER#") else pk.partition("#")[0] for pk, sk, _ in ATTRIBUTES}
     assert kinds == {
         *("ACCESS", "ALERTED", "DECISION", "DUE", "GROUP", "GROWTH", "HEARD", "LEASE", "LOOK", "LOOKED", "META"),
-        *("OFFERING", "POOL", "ROLLOUT", "SILENCE", "HEALTH", "VERDICTS", "ZONE"),
+        *("OFFERING", "POOL", "ROLLOUT", "SILENCE", "HEALTH", "VERDICTS", "ZONE", "ZONE-DRILL"),
     }
 
 

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from evenkeel.application.errors import BadRequestError, ClusterUnavailableError
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.incidents import Incident, IncidentKind
 from evenkeel.domain.model.workload import Pod, Unscheduled, Workload
-from evenkeel.domain.survival.drill import End
+from evenkeel.domain.survival.drill import Drill, End, PoolZones
 from tests.builders import MINUTE, NOW, group, key, zones
 from tests.fakes import plenty
 from tests.house import House
@@ -205,6 +207,35 @@ def test_status_and_explain_show_it_while_it_is_open() -> None:
     house.runs(32)
     assert "drill" not in house.ask("status")
     assert "drill" not in house.ask("status")["headline"]
+
+
+OWN = {"kind": IncidentKind.MISSING, "pool": "workers", "zones": ("a",)}
+THREE = PoolZones(zones=frozenset("abc"), closed=frozenset("a"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "pool", "caused"),
+    [
+        ({}, THREE, True),
+        ({"zones": ()}, THREE, True),
+        ({}, PoolZones(zones=frozenset("a"), closed=frozenset("a")), True),
+        ({"failure_class": FailureClass.CAPACITY}, THREE, False),
+        ({"failure_class": FailureClass.UNKNOWN}, THREE, False),
+        ({"is_rollout": True}, THREE, False),
+        ({"zones": ("a", "b")}, THREE, False),
+        ({"zones": ("b",)}, THREE, False),
+        ({"pool": "other"}, THREE, False),
+        ({}, PoolZones(zones=frozenset("bc")), False),
+        ({"zones": ()}, PoolZones(zones=frozenset("abc"), closed=frozenset("ab")), False),
+        *(({"kind": kind}, THREE, False) for kind in IncidentKind if kind is not IncidentKind.MISSING),
+    ],
+)
+def test_a_drill_causes_only_missing_nodes_of_its_own_zone(
+    fields: dict[str, Any], pool: PoolZones, caused: bool
+) -> None:
+    drill = Drill(id="d", zone="a", at=NOW, until=NOW + MINUTE, reason="a rehearsal")
+    incident = Incident(since=NOW, **{**OWN, **fields})
+    assert drill.causes(incident, {"workers": pool}) is caused
 
 
 class TestRefusals:

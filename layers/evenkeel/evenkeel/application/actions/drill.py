@@ -30,10 +30,10 @@ class DrillFields(ZoneFields):
     """With a zone, a drill begins. Without any field, the answer is the report of the last drill."""
 
     lasting: Annotated[
-        timedelta,
+        timedelta | None,
         BeforeValidator(partial(length, or_none=True)),
-        Field(alias="for", description="How long: 30m (default); 5m to 4h."),
-    ] = _USUAL
+        Field(alias="for", description="How long: 5m to 4h; default: 30m."),
+    ] = None
     abort: Flag = Field(default=False, description="End the drill now.")
     dry_run: Flag = Field(default=False, description="Show only the forecast; fence nothing.")
     forecast: Annotated[
@@ -83,9 +83,10 @@ def _abort(call: Call) -> Answer:
 
 
 def _begin(call: Call, fields: DrillFields) -> Answer:
-    if not SHORTEST <= fields.lasting <= LONGEST:
+    lasting = _USUAL if fields.lasting is None else fields.lasting
+    if not SHORTEST <= lasting <= LONGEST:
         shortest, longest = duration(SHORTEST.total_seconds()), duration(LONGEST.total_seconds())
-        raise BadRequestError(f"for is {duration(fields.lasting.total_seconds())}: choose {shortest} to {longest}")
+        raise BadRequestError(f"for is {duration(lasting.total_seconds())}: choose {shortest} to {longest}")
     for name, value in (("by", call.by), ("reason", call.reason)):
         if not value and not fields.dry_run:
             raise BadRequestError(f"{name} is missing: a drill stores who begins it, and why")
@@ -96,13 +97,13 @@ def _begin(call: Call, fields: DrillFields) -> Answer:
     pools = [pool for pool in plan.pools if any(group.group.identity.zone == zone for group in pool.groups)]
     answer = _not_written(call, stored, zone, pools)
     if answer is not None or fields.dry_run:
-        would = f"zone {zone} of {call.cluster} would be fenced for {duration(fields.lasting.total_seconds())}"
+        would = f"zone {zone} of {call.cluster} would be fenced for {duration(lasting.total_seconds())}"
         return {"drill": None, "zone": zone, "done": False, "message": f"{would}; nothing is fenced", **(answer or {})}
     drill = Drill(
         id=ulid(call.now, call.ports.random_bytes(10)),
         zone=zone,
         at=call.now,
-        until=call.now + fields.lasting,
+        until=call.now + lasting,
         by=call.by or "",
         reason=call.reason or "",
         start=zones_of(plan),

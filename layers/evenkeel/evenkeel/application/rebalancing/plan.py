@@ -121,7 +121,8 @@ class ClusterObserver:
         paused = stored.control.is_paused(now)
         policy = replace(stored.policy, is_paused=paused, is_dry=stored.is_dry(self.dry_run))
         observation, plan = planned(stored, policy, observation, now, see_pods)
-        if stored.drill is not None and stored.drill.is_open(self.clock.now()):
+        drill = stored.drill
+        if drill is not None and drill.is_open(self.clock.now()) and observation.workload is None:
             observation = see_pods(observation)  # the drill counts the pods that wait
         plan = plan.of_paused if paused else plan
         return PlannedObservation(api=api, observation=observation, plan=plan, refused=refused)
