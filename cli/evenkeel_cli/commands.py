@@ -715,11 +715,14 @@ def report(  # noqa: PLR0913  one parameter per option
     simulation: Annotated[
         str | None, typer.Option("--simulation", help="Output of `evenkeel simulate -o json`; - is standard input.")
     ] = None,
+    forecast: Annotated[
+        str | None, typer.Option("--forecast", help="Output of `evenkeel forecast -o json`; - is standard input.")
+    ] = None,
 ) -> None:
     """Write one self-contained HTML file: incidents and what to do, pools, zones, decisions, and a timeline."""
     from evenkeel_cli.report import report_command
 
-    report_command(out, publish, stack, cluster, plan, simulation, live=live)
+    report_command(out, publish, stack, cluster, plan, simulation, forecast, live=live)
 
 
 @_command(_CLUSTERS, "evenkeel discover eks --tag env=prod --stack evenkeel > fleet.yaml", name="eks", group=discover)

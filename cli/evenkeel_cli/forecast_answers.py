@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evenkeel.domain.model.plans import Plan
-from evenkeel.texts.english import counted
+from evenkeel.texts.english import counted, rfc3339
 from evenkeel_cli.simulation.engine import GroupSnapshot
 from evenkeel_cli.simulation.forecast import EVICTED, PROVISIONED, Outcome
 from evenkeel_cli.simulation.scenario import write_duration
@@ -36,7 +36,9 @@ def forecast_json(foreseen: Foreseen) -> dict[str, Any]:
     """Return the forecast as a document. Times are seconds since the loss."""
     outcome = foreseen.outcome
     return {
+        "now": rfc3339(foreseen.planned.now),
         "zone": outcome.zone,
+        "says": [*sayings(foreseen)],
         "seconds": outcome.seconds,
         "survives": outcome.survives,
         "podsKnown": outcome.has_pods,
@@ -50,7 +52,7 @@ def forecast_json(foreseen: Foreseen) -> dict[str, Any]:
         "bound": dict(outcome.bound),
         "missing": dict(outcome.missing),
         "nodes": _timeline(outcome),
-        "pools": [_pool_json(outcome, pool) for pool in _pools(outcome)],
+        "pools": _pools_json(foreseen),
         "atMaximum": list(outcome.at_maximum),
         "atZoneMax": list(outcome.at_zone_max),
         "surviveZones": {
@@ -86,17 +88,19 @@ def costs(foreseen: Foreseen) -> list[Cost]:
     return [cost for cost in found if cost.only or not cost.possible]
 
 
-def _pools(outcome: Outcome) -> list[str]:
-    return sorted({group.pool for group in outcome.snapshots[-1].groups})
-
-
-def _pool_json(outcome: Outcome, pool: str) -> dict[str, Any]:
-    lines: list[dict[str, Any]] = []
-    for snapshot in outcome.snapshots:
-        groups = [_group_json(group) for group in snapshot.of_pool(pool)]
-        if not lines or lines[-1]["groups"] != groups:
-            lines.append({"t": snapshot.at, "groups": groups})
-    return {"name": pool, "timeline": lines}
+def _pools_json(foreseen: Foreseen) -> list[dict[str, Any]]:
+    """Return each pool with its groups, once for each change."""
+    planned = {str(pool.id): pool for pool in foreseen.planned.pools}
+    found = []
+    for name in sorted({group.pool for group in foreseen.outcome.snapshots[-1].groups}):
+        lines: list[dict[str, Any]] = []
+        for snapshot in foreseen.outcome.snapshots:
+            groups = [_group_json(group) for group in snapshot.of_pool(name)]
+            if not lines or lines[-1]["groups"] != groups:
+                lines.append({"t": snapshot.at, "groups": groups})
+        pool = planned.get(name)
+        found.append({"name": name, "max": None if pool is None else pool.max, "timeline": lines})
+    return found
 
 
 def _group_json(group: GroupSnapshot) -> dict[str, Any]:
@@ -128,8 +132,9 @@ def _timeline(outcome: Outcome) -> list[dict[str, Any]]:
     return lines
 
 
-def sentences_of(outcome: Outcome) -> Iterator[str]:
-    """Yield what the loss does, one sentence a line."""
+def sayings(foreseen: Foreseen) -> Iterator[str]:
+    """Yield what the loss does, line by line."""
+    outcome = foreseen.outcome
     if outcome.has_pods:
         never = f"{outcome.never} pods get no place"
         answer = "every pod that may run elsewhere gets a place" if outcome.survives else never
@@ -146,9 +151,12 @@ def sentences_of(outcome: Outcome) -> Iterator[str]:
         yield f"{name}: PoolMaximum is reached"
     for name in outcome.at_zone_max:
         yield f"{name}: evenkeel.dev/zone-max is reached"
+    if foreseen.unread:
+        yield f"pods are not read: {foreseen.unread}"
+    yield f"assumed: a launched node is Ready after {write_duration(PROVISIONED)}"
 
 
-def cost_text(cost: Cost) -> str:
+def _cost_text(cost: Cost) -> str:
     """Return what the survival of one zone costs a pool."""
     if not cost.possible:
         return f"{cost.pool}: cannot survive the loss of a zone within its limits"
@@ -158,8 +166,7 @@ def cost_text(cost: Cost) -> str:
 def print_forecast(foreseen: Foreseen) -> None:
     """Print the forecast as text of at most 80 columns."""
     console, outcome = terminal(), foreseen.outcome
-    said = [*sentences_of(outcome), *map(cost_text, costs(foreseen)[:_MOST_ROWS])]
-    for text in (*said, *([f"pods are not read: {foreseen.unread}"] if foreseen.unread else [])):
+    for text in (*sayings(foreseen), *map(_cost_text, costs(foreseen)[:_MOST_ROWS])):
         console.print(cell(text), soft_wrap=True)
     pods = table()
     pods.add_column("pods of", overflow="ellipsis", max_width=44)
@@ -179,7 +186,6 @@ def print_forecast(foreseen: Foreseen) -> None:
         changes.add_row(write_duration(change["at"]), *cells, *([str(change["waiting"])] if waiting else []))
     console.print(changes)
     console.print(cell(f"at: since the loss; nodes: running of requested{'; waiting: pods' if waiting else ''}"))
-    console.print(cell(f"assumed: a launched node is Ready after {write_duration(PROVISIONED)}"))
 
 
 def _duration(seconds: int | None) -> str:
