@@ -185,7 +185,8 @@ def simulate(
 @_command(
     _TRY,
     "evenkeel forecast --context prod --zone eu-central-1a",
-    "evenkeel forecast -f objects.yaml --record record.yaml --zone-id euc1-az2 -o json",
+    "evenkeel forecast --stack evenkeel --all --zone-id euc1-az2",
+    "evenkeel forecast -f objects.yaml --record record.yaml --zone a -o json",
 )
 def forecast(  # noqa: PLR0913  one parameter per option
     zone: Zone = None,
@@ -203,14 +204,35 @@ def forecast(  # noqa: PLR0913  one parameter per option
         str | None, typer.Option("--kubeconfig", help="Read the cluster itself, with this kubeconfig.")
     ] = None,
     context: Annotated[
-        str | None, typer.Option("--context", help="Read the cluster itself, with this context.")
+        str | None,
+        typer.Option("--context", help="Read the cluster itself, with this context; with --stack: default: its id."),
     ] = None,
+    workload_context: Annotated[
+        str | None,
+        typer.Option("--workload-context", help="The context of the pods, if another API has the machine objects."),
+    ] = None,
+    auto_scaling: Annotated[
+        bool, typer.Option("--auto-scaling", help="Read EC2 Auto Scaling groups from AWS: nodes only, no pods.")
+    ] = False,
+    role_arn: RoleArn = None,
+    _region: Region = None,
+    stack: Annotated[
+        str | None, typer.Option("--stack", help="Take the record and the state of --cluster from this stack.")
+    ] = None,
+    cluster: OneCluster = None,
+    everything: Annotated[
+        bool,
+        typer.Option("-A", "--all", help="All clusters of the stack; without --stack: all contexts of the kubeconfig."),
+    ] = False,
     output: OutputForm = Output.TABLE,
 ) -> None:
-    """Play the loss of a zone in virtual time: pods that wait, nodes ordered, limits reached. Read-only."""
-    from evenkeel_cli.forecast import forecast_command
+    """Play the loss of a zone in virtual time: pods that wait, nodes ordered, limits reached. Read-only.
 
-    forecast_command(
+    Exit code 4 means that pods get no place or nodes stay missing, and 1 that a cluster could not be read.
+    """
+    from evenkeel_cli.forecast import Inputs, forecast_command
+
+    inputs = Inputs(
         zone=zone,
         zone_id=zone_id,
         file=file or [],
@@ -219,8 +241,14 @@ def forecast(  # noqa: PLR0913  one parameter per option
         now=now,
         kubeconfig=kubeconfig,
         context=context,
-        output=output,
+        workload_context=workload_context,
+        auto_scaling=auto_scaling,
+        role_arn=role_arn,
+        stack=stack,
+        cluster=cluster,
+        everything=everything,
     )
+    forecast_command(inputs, output)
 
 
 @_command(_SEE, "evenkeel status --stack evenkeel", "evenkeel status --cluster blue --watch")
@@ -734,11 +762,14 @@ def report(  # noqa: PLR0913  one parameter per option
     simulation: Annotated[
         str | None, typer.Option("--simulation", help="Output of `evenkeel simulate -o json`; - is standard input.")
     ] = None,
+    forecast: Annotated[
+        str | None, typer.Option("--forecast", help="Output of `evenkeel forecast -o json`; - is standard input.")
+    ] = None,
 ) -> None:
     """Write one self-contained HTML file: incidents and what to do, pools, zones, decisions, and a timeline."""
     from evenkeel_cli.report import report_command
 
-    report_command(out, publish, stack, cluster, plan, simulation, live=live)
+    report_command(out, publish, stack, cluster, plan, simulation, forecast, live=live)
 
 
 @_command(_CLUSTERS, "evenkeel discover eks --tag env=prod --stack evenkeel > fleet.yaml", name="eks", group=discover)

@@ -1,163 +1,253 @@
-"""`evenkeel forecast`: play the loss of one zone against the state of a cluster. It writes nothing."""
+"""`evenkeel forecast`: play the loss of one zone against the state of clusters. It writes nothing."""
 
-from collections import Counter
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import typer
 
 from evenkeel.adapters.kubernetes.objects import ZONE_ID_LABEL
+from evenkeel.application.errors import EvenkeelError
+from evenkeel.domain.model.choices import SurviveZones
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
+from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.values import near, quote
 from evenkeel.domain.model.workload import ZONE
 from evenkeel.domain.plan import plan
 from evenkeel.record import ClusterFile
-from evenkeel.texts.english import counted, sentence
-from evenkeel.validation import read_model
+from evenkeel.texts.english import sentence
+from evenkeel.validation import ConfigError, read_model
+from evenkeel_cli.forecast_answers import Foreseen, fleet_json, forecast_json, print_fleet, print_forecast
 from evenkeel_cli.inputs import file_name, read_moment, read_text, read_yaml
 from evenkeel_cli.objects import read_objects
-from evenkeel_cli.simulation.forecast import EVICTED, Loss, Outcome, foresee, zones_of
-from evenkeel_cli.simulation.scenario import write_duration
+from evenkeel_cli.simulation.forecast import Loss, foresee, zones_of
+from evenkeel_cli.stack_client import ask_or_fail, pages
 from evenkeel_cli.state_file import StateFile
-from evenkeel_cli.terminal import Output, cell, fail, say_document, table, terminal
+from evenkeel_cli.terminal import CANNOT_READ, IN_TROUBLE, CommandError, Output, fail, progress, say, say_document
 
-_MOST_ROWS = 15  # of a table; JSON has all
+_SAME: dict[str, Any] = {"access": {"kind": "same"}}  # reads pods and nodes from the machine objects' own API
 
 
-def forecast_command(  # noqa: PLR0913  one parameter per option
-    *,
-    zone: str | None,
-    zone_id: str | None,
-    file: list[str],
-    record: str | None,
-    state: str | None,
-    now: str | None,
-    kubeconfig: str | None,
-    context: str | None,
-    output: Output,
-) -> None:
-    """Print what the loss of a zone would do."""
-    if (zone is None) == (zone_id is None):
-        fail(["name the zone that is lost, either by --zone or by --zone-id"])
-    is_live = kubeconfig is not None or context is not None
-    if bool(file) == is_live:
-        fail(["give either -f with objects, pods and nodes, or --kubeconfig or --context to read a cluster"])
-    if [*file, record, state].count("-") > 1:
-        fail(["standard input is named more than once: it can be read only once"])
-    policy = read_model(ClusterFile, {} if record is None else read_yaml(record), file_name(record or "record"))
-    known = (StateFile.read(read_text(state), file_name(state)) if state is not None else StateFile()).state()
-    moment = read_moment(now)
-    # Without demand and workload, a plan reads no pods. A forecast needs them.
-    reads = policy.model_copy(update={"workload": policy.workload or {"access": {"kind": "same"}}})
-    if is_live:
-        from evenkeel_cli.live import observe
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """The options of the command."""
 
-        observation, see_pods = observe(reads, known, kubeconfig, context)
-        observation = see_pods(observation)
-        moment += observation.clock_skew
+    zone: str | None
+    zone_id: str | None
+    file: list[str]
+    record: str | None
+    state: str | None
+    now: str | None
+    kubeconfig: str | None
+    context: str | None
+    workload_context: str | None
+    auto_scaling: bool
+    role_arn: str | None
+    stack: str | None
+    cluster: str | None
+    everything: bool
+
+
+class NothingLostError(CommandError):
+    """A cluster has nothing in the zone."""
+
+
+def forecast_command(inputs: Inputs, output: Output) -> None:
+    """Print what the loss of a zone would do. Exit with the code for it."""
+    _check(inputs)
+    if inputs.everything:
+        _forecast_all(inputs, output)
+        return
+    if inputs.stack is not None:
+        (record,) = _records(inputs.stack, inputs.cluster)
+        foreseen = _of_stack(inputs, record)
     else:
-        observation = read_objects([(file_name(name), read_text(name)) for name in file], reads, moment)
-    if observation.workload is None or not observation.workload.nodes:
-        unread = observation.workload_unread
-        fail(["pods and nodes are missing" + (f": {sentence(unread)}" if unread else ": add them to the files of -f")])
-    planned = plan(observation, known, policy.policy(), moment)
-    lost = _zone(observation, zone, zone_id)
-    outcome = foresee(Loss(observation, planned, moment, lost), policy, known)
+        foreseen = _foreseen(inputs, *_read_files(inputs), inputs.context or "")
     if output.is_document:
-        say_document(forecast_json(outcome, planned), output)
+        say_document(forecast_json(foreseen), output)
     else:
-        print_forecast(outcome, planned)
+        print_forecast(foreseen)
+    if not foreseen.outcome.survives:
+        raise typer.Exit(IN_TROUBLE)
+
+
+def _check(inputs: Inputs) -> None:
+    """Fail for options that do not go together."""
+    is_live = inputs.kubeconfig is not None or inputs.context is not None
+    faults = {
+        "name the zone that is lost, either by --zone or by --zone-id": (inputs.zone is None)
+        == (inputs.zone_id is None),
+        "--cluster goes with --stack; --context names a cluster without one": inputs.cluster is not None
+        and inputs.stack is None,
+        "--stack forecasts one cluster or all: give either --cluster or --all": inputs.stack is not None
+        and (inputs.cluster is None) != inputs.everything,
+        "--all reads each cluster itself: leave out -f, --context and --auto-scaling": inputs.everything
+        and bool(inputs.file or inputs.context or inputs.workload_context or inputs.auto_scaling),
+        "--stack has the record and the state: leave out -f, --record, --state and --auto-scaling": inputs.stack
+        is not None
+        and bool(inputs.file or inputs.record or inputs.state or inputs.auto_scaling),
+        "--workload-context goes with --context or --stack": inputs.workload_context is not None
+        and not (is_live or inputs.stack),
+        "give either -f with objects, pods and nodes, or --kubeconfig or --context to read a cluster, or "
+        "--auto-scaling, or --stack": not (inputs.stack or inputs.everything)
+        and sum((bool(inputs.file), is_live, inputs.auto_scaling)) != 1,
+        "standard input is named more than once: it can be read only once": [
+            *inputs.file,
+            inputs.record,
+            inputs.state,
+        ].count("-")
+        > 1,
+    }
+    if found := [fault for fault, is_found in faults.items() if is_found]:
+        fail(found[:1])
+
+
+# Inputs
+
+
+def _read_files(inputs: Inputs) -> tuple[ClusterFile, ClusterState]:
+    record = {} if inputs.record is None else read_yaml(inputs.record)
+    policy = read_model(ClusterFile, record, file_name(inputs.record or "record"))
+    if inputs.state is None:
+        return policy, StateFile().state()
+    return policy, StateFile.read(read_text(inputs.state), file_name(inputs.state)).state()
+
+
+def _records(stack: str, cluster: str | None) -> list[dict[str, Any]]:
+    """Return the records of a stack, by cluster."""
+    exported = pages("export", stack, cluster or "*")
+    if unread := [line for page in exported for line in page["unread"].values()]:
+        fail(unread, CANNOT_READ)
+    return [record for page in exported for record in page["records"]]
+
+
+def _of_stack(inputs: Inputs, record: dict[str, Any]) -> Foreseen:
+    """Return the forecast of a registered cluster. The caller's kubeconfig reads it, so that no answer is too large."""
+    assert inputs.stack is not None
+    id = record["id"]
+    policy = read_model(ClusterFile, record, f"record of {id}")
+    answer = ask_or_fail("status", inputs.stack, id)
+    known = StateFile.of_status(answer, f"status of {id}").state()
+    if AUTO_SCALING in policy.flavours:
+        return _foreseen(replace(inputs, auto_scaling=True), policy, known, id)
+    return _foreseen(replace(inputs, context=inputs.context or id), policy, known, id)
+
+
+def _observe(inputs: Inputs, policy: ClusterFile, known: ClusterState, moment: datetime) -> Observation:
+    """Return an observation, with pods and nodes if they can be read."""
+    if inputs.auto_scaling:
+        from evenkeel_cli import auto_scaling
+
+        return auto_scaling.observe(policy, known, auto_scaling.own_session(inputs.role_arn))
+    # Without demand and workload, a plan reads no pods. A forecast needs them.
+    reads = policy.model_copy(update={"workload": policy.workload or _SAME})
+    if inputs.file:
+        return read_objects([(file_name(name), read_text(name)) for name in inputs.file], reads, moment)
+    from evenkeel_cli.live import observe
+
+    observation, see_pods = observe(reads, known, inputs.kubeconfig, inputs.context, inputs.workload_context)
+    return see_pods(observation)
+
+
+def _foreseen(inputs: Inputs, policy: ClusterFile, known: ClusterState, name: str) -> Foreseen:
+    """Return the forecast of one cluster. Raises CommandError, ConfigError, EvenkeelError."""
+    moment = read_moment(inputs.now)
+    observation = _observe(inputs, policy, known, moment)
+    if inputs.now is None:
+        moment += observation.clock_skew
+    if observation.workload is not None and not observation.workload.nodes:
+        observation = replace(observation, workload=None)
+    lost = _zone(observation, inputs.zone, inputs.zone_id)
+    planned = plan(observation, known, policy.policy(), moment)
+    loss = Loss(observation, planned, moment, lost)
+    if not loss.lost and not any(group.requested for group in observation.groups if group.identity.zone == lost):
+        raise NothingLostError([f"zone {lost} holds no node and no replica: nothing would be lost"])
+    return Foreseen(
+        name=name,
+        outcome=foresee(loss, policy, known),
+        planned=planned,
+        surviving=_surviving(observation, policy, known, moment),
+        unread="" if observation.workload_unread is None else sentence(observation.workload_unread),
+    )
+
+
+def _surviving(observation: Observation, policy: ClusterFile, known: ClusterState, moment: datetime) -> Plan:
+    """Return the plan in which each pool survives the loss of a zone."""
+    groups = tuple(
+        replace(group, annotations=replace(group.annotations, survive_zones=SurviveZones.ONE))
+        for group in observation.groups
+    )
+    return plan(replace(observation, groups=groups), known, policy.policy(), moment)
 
 
 def _zone(observation: Observation, zone: str | None, zone_id: str | None) -> str:
-    """Return the zone's name; fail for an unknown zone."""
+    """Return the zone's name. Raises NothingLostError for an unknown zone."""
     zones = zones_of(observation)
     if zone is not None:
-        return zone if zone in zones else _unknown("--zone", zone, zones)
+        if zone in zones:
+            return zone
+        raise _unknown("--zone", zone, zones)
     nodes = observation.workload.nodes if observation.workload is not None else ()
     ids = {node.labels[ZONE_ID_LABEL]: node.labels.get(ZONE, "") for node in nodes if ZONE_ID_LABEL in node.labels}
     assert zone_id is not None
-    return ids.get(zone_id) or _unknown("--zone-id", zone_id, sorted(ids))
+    if zone_id in ids:
+        return ids[zone_id]
+    raise _unknown("--zone-id", zone_id, sorted(ids))
 
 
-def _unknown(option: str, value: str, known: list[str]) -> NoReturn:
-    choice = f"choose one of {', '.join(known)}{near(value, known)}" if known else "no node has one"
-    fail([f"{option} is {quote(value)}: no such zone: {choice}"])
+def _unknown(option: str, value: str, known: list[str]) -> CommandError:
+    if not known:
+        return CommandError([f"{option} is {quote(value)}: no node has one: give the other option, or the nodes"])
+    return NothingLostError(
+        [f"{option} is {quote(value)}: no such zone: choose one of {', '.join(known)}{near(value, known)}"]
+    )
 
 
-def _by_zone(outcome: Outcome, number: str) -> list[dict[str, int]]:
-    found = []
-    for snapshot in outcome.snapshots:
-        nodes: Counter[str] = Counter()
-        for group in snapshot.groups:
-            nodes[group.zone] += getattr(group, number)
-        found.append(dict(sorted(nodes.items())))
-    return found
+# A fleet
 
 
-def _timeline(outcome: Outcome) -> list[dict[str, Any]]:
-    """Return the nodes by zone and the waiting pods, once for each change."""
-    lines: list[dict[str, Any]] = []
-    requested, running = _by_zone(outcome, "requested"), _by_zone(outcome, "running")
-    for snapshot, wanted, nodes in zip(outcome.snapshots, requested, running, strict=True):
-        waiting = sum(snapshot.pods.waiting.values()) if snapshot.pods is not None else 0
-        line = {"requested": wanted, "running": nodes, "waiting": waiting}
-        if not lines or {**lines[-1], "at": 0} != {**line, "at": 0}:
-            lines.append({"at": snapshot.at, **line})
-    return lines
+def _clusters(inputs: Inputs) -> Iterator[tuple[str, Callable[[], Foreseen]]]:
+    """Yield the clusters of a stack, or the contexts of a kubeconfig, each with a function that makes its forecast."""
+    if inputs.stack is not None:
+        for record in _records(inputs.stack, None):
+            yield record["id"], partial(_of_stack, inputs, record)
+        return
+    from evenkeel_cli.live import contexts
+
+    policy, known = _read_files(inputs)
+    for name in contexts(inputs.kubeconfig):
+        yield name, partial(_foreseen, replace(inputs, context=name), policy, known, name)
 
 
-def forecast_json(outcome: Outcome, planned: Plan) -> dict[str, Any]:
-    """Return the forecast as a document. Times are seconds since the loss."""
-    return {
-        "zone": outcome.zone,
-        "seconds": outcome.seconds,
-        "survives": outcome.survives,
-        "evictedAfter": EVICTED,
-        "lostNodes": outcome.lost_nodes,
-        "pods": [
-            {"owner": waits.name, "pods": waits.pods, "longest": waits.longest, "withoutPlace": waits.never}
-            for waits in outcome.waits
-        ],
-        "bound": dict(outcome.bound),
-        "nodes": _timeline(outcome),
-        "atMaximum": list(outcome.at_maximum),
-        "surviveZones": {str(pool.id): not pool.is_at_risk for pool in planned.pools if pool.survival is not None},
-    }
-
-
-def print_forecast(outcome: Outcome, planned: Plan) -> None:
-    """Print the forecast as text of at most 80 columns."""
-    console = terminal()
-
-    def line(text: str) -> None:
-        console.print(cell(text), soft_wrap=True)
-
-    never = sum(waits.never for waits in outcome.waits)
-    displaced = sum(waits.pods for waits in outcome.waits)
-    bound = sum(outcome.bound.values())
-    answer = "every pod that may run elsewhere gets a place" if outcome.survives else f"{never} pods get no place"
-    line(f"zone {outcome.zone} is lost, {counted(outcome.lost_nodes)}: {answer}")
-    line(f"{displaced} pods need a place from {write_duration(EVICTED)} on, when they are evicted")
-    line(f"{bound} pods are bound to the zone and wait for it")
-    for name in outcome.at_maximum:
-        line(f"{name}: PoolMaximum is reached")
-    for pool in planned.pools:
-        if pool.survival is not None:
-            line(f"{pool.id}: {sentence(pool.survival.note)}")
-    pods = table()
-    pods.add_column("pods of", overflow="ellipsis", max_width=44)
-    for heading in ("pods", "placed by", "no place"):
-        pods.add_column(heading, justify="right", no_wrap=True)
-    for waits in outcome.waits[:_MOST_ROWS]:
-        longest = "-" if waits.longest is None else write_duration(waits.longest)
-        pods.add_row(cell(waits.name), str(waits.pods), longest, str(waits.never))
-    if outcome.waits:
-        console.print(pods)
-    changes = table()
-    zones = sorted({group.zone for group in outcome.snapshots[-1].groups})[:4]
-    for heading in ("at", *zones, "waiting"):
-        changes.add_column(heading, justify="right", overflow="ellipsis", max_width=16)
-    for change in _timeline(outcome)[:_MOST_ROWS]:
-        cells = [f"{change['running'][zone]} of {change['requested'][zone]}" for zone in zones]
-        changes.add_row(write_duration(change["at"]), *cells, str(change["waiting"]))
-    console.print(changes)
-    line("at: since the loss; nodes by zone: running of requested; waiting: pods")
+def _forecast_all(inputs: Inputs, output: Output) -> None:
+    """Print one line per cluster, the worst first. Clusters that cannot be read follow, one line each."""
+    clusters = list(_clusters(inputs))
+    found: list[Foreseen] = []
+    unread: dict[str, str] = {}
+    spared: list[str] = []
+    with progress("forecast", "clusters", len(clusters)) as report:
+        for number, (name, make) in enumerate(clusters, 1):
+            try:
+                found.append(make())
+            except NothingLostError:
+                spared.append(name)
+            except CommandError as error:
+                unread[name] = "; ".join(error.faults)
+            except (ConfigError, EvenkeelError) as error:
+                unread[name] = "; ".join(str(error).splitlines())
+            report(number)
+    found.sort(key=lambda foreseen: foreseen.badness, reverse=True)
+    if output.is_document:
+        say_document(fleet_json(found, spared, unread), output)
+    else:
+        print_fleet(found, spared)
+        for name, why in unread.items():
+            say(f"{name}: not read: {why}", err=True)
+    if unread or not clusters:
+        raise typer.Exit(CANNOT_READ)
+    if not all(foreseen.outcome.survives for foreseen in found):
+        raise typer.Exit(IN_TROUBLE)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kubernetes.client import ApiClient, Configuration
-from kubernetes.config import ConfigException, load_kube_config
+from kubernetes.config import ConfigException, list_kube_config_contexts, load_kube_config
 from kubernetes.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR, KUBE_CONFIG_DEFAULT_LOCATION, KubeConfigMerger
 
 from evenkeel.access_config import SameAccess, WorkloadEntry
@@ -37,11 +37,16 @@ _ENTRIES = (("contexts", "context"), ("users", "user"))
 
 
 def observe(
-    policy: ClusterFile, state: ClusterState, kubeconfig: str | None, context: str | None
+    policy: ClusterFile,
+    state: ClusterState,
+    kubeconfig: str | None,
+    context: str | None,
+    workload_context: str | None = None,
 ) -> tuple[Observation, SeePods]:
     """Return an observation, and a function that adds pods to an observation without pods.
 
-    The function adds pods only if the record enables ``demand`` or has a ``workload``.
+    The function adds pods only if the record enables ``demand`` or has a ``workload``. ``workload_context`` names the
+    API with the pods; None: the machine objects' own API, if the record's workload is there.
 
     Raises:
         ConfigError: the kubeconfig cannot be used.
@@ -55,6 +60,9 @@ def observe(
     entry = read_model(WorkloadEntry, policy.workload or {"access": {"kind": "same"}}, "record: workload")
 
     def open_workload() -> KubernetesWorkload:
+        if workload_context is not None:
+            own, own_remaining = opened(kubeconfig, workload_context)
+            return KubernetesWorkload(own, entry, own_remaining, flavours=policy.flavours)
         if not isinstance(entry.access, SameAccess):
             raise AccessError("the record's workload is not the API that the kubeconfig leads to: let the stack plan")
         return KubernetesWorkload(api, entry, remaining, flavours=policy.flavours)
@@ -181,3 +189,12 @@ def _client(kubeconfig: str | None, context: str | None, where: str) -> ApiClien
     except Exception as error:  # plug-ins and malformed files may raise any exception
         problem = f"not a kubeconfig that can be used ({type(error).__name__})"
     raise ConfigError([f"{where}: {problem}"])
+
+
+def contexts(kubeconfig: str | None) -> list[str]:
+    """Return the names of a kubeconfig's contexts. Raises ConfigError."""
+    try:
+        listed, _ = list_kube_config_contexts(config_file=kubeconfig)  # type: ignore[no-untyped-call]
+    except (ConfigException, OSError) as error:
+        raise ConfigError([f"{kubeconfig or 'kubeconfig'}: {' '.join(str(error).split())[:300]}"]) from None
+    return sorted(str(context["name"]) for context in listed)

@@ -1,19 +1,20 @@
-"""Returns the pages of plans and simulations that the command line has printed as JSON."""
+"""Returns the pages of plans, simulations and forecasts that the command line has printed as JSON."""
 
-from collections.abc import Iterable
-from datetime import timedelta
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, RootModel
 
 from evenkeel.adapters.page.reading import Pool, lanes, pool_view
-from evenkeel.adapters.page.view import Answer, Decision, GroupView, History, Page, PoolView, Section, Span, Text
+from evenkeel.adapters.page.view import Answer, Decision, GroupView, History, Page, PoolView, Section, Span, Table, Text
 from evenkeel.application.plan_documents import Number, PlanDocument
 from evenkeel.domain.model.groups import State
 from evenkeel.texts.english import duration
 from evenkeel.validation import Moment, read_json
 
+_MOST_OWNERS = 100  # of pods on the page of a forecast, those with the longest waits; the JSON has all
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
 
@@ -81,6 +82,54 @@ class _Simulation(Answer):
     runs: tuple[_Run, ...]
 
 
+class _ForecastSample(Answer):
+    t: Seconds
+    groups: tuple[_SimulatedGroup, ...]
+
+
+class _ForecastPool(Answer):
+    name: str
+    max: Number | None = None
+    timeline: tuple[_ForecastSample, ...]
+
+
+class _Waits(Answer):
+    owner: str
+    pods: Number
+    longest: Seconds | None = None
+    never: Number = Field(alias="withoutPlace")
+
+
+class _Cost(Answer):
+    pool: str
+    nodes: Number
+    more: Number
+    only: Number
+    possible: bool
+
+
+class _Forecast(Answer):
+    cluster: str = ""
+    now: Moment
+    zone: str
+    seconds: Seconds
+    survives: bool
+    says: tuple[str, ...] = ()
+    pods: tuple[_Waits, ...] = ()
+    bound: dict[str, Number] = Field(default_factory=dict)
+    pools: tuple[_ForecastPool, ...] = ()
+    costs: tuple[_Cost, ...] = Field(default=(), alias="costOfSurviving")
+
+
+class _Forecasts(Answer):
+    clusters: tuple[_Forecast, ...]
+    unread: dict[str, str] = Field(default_factory=dict)
+
+
+class _AnyForecast(RootModel[_Forecasts | _Forecast]):
+    model_config = ConfigDict(defer_build=True)
+
+
 def page_of_plan(text: str, where: str) -> Page:
     """Return the page of a plan that `evenkeel plan -o json` has printed. Raises ConfigError."""
     plan = read_json(_AnyPlan, text, where).root
@@ -105,6 +154,72 @@ def page_of_simulation(text: str, where: str) -> Page:
         source=f"made from {_file(where)}, {duration(simulation.duration)} of virtual time",
         at=simulation.start + timedelta(seconds=simulation.duration),
         sections=tuple(_run_section(run, simulation.duration) for run in simulation.runs),
+    )
+
+
+def page_of_forecast(text: str, where: str) -> Page:
+    """Return the page of a forecast of one or several clusters that `evenkeel forecast -o json` has printed.
+
+    Raises ConfigError.
+    """
+    answer = read_json(_AnyForecast, text, where).root
+    forecasts = answer.clusters if isinstance(answer, _Forecasts) else (answer,)
+    unread = answer.unread if isinstance(answer, _Forecasts) else {}
+    sections = [_forecast_section(forecast) for forecast in forecasts]
+    sections += [Section(name=name, unread=why, is_read=False) for name, why in unread.items()]
+    return Page(
+        title="Loss of a zone",
+        source=f"made from {_file(where)}, in virtual time",
+        headline=_forecast_headline(forecasts),
+        at=max((forecast.now for forecast in forecasts), default=datetime.now(UTC)),
+        sections=tuple(sections),
+    )
+
+
+def _forecast_headline(forecasts: Sequence[_Forecast]) -> str:
+    if len(forecasts) == 1:
+        return next(iter(forecasts[0].says), "")
+    failing = sum(not forecast.survives for forecast in forecasts)
+    return f"{failing} of {len(forecasts)} clusters would not survive it"
+
+
+def _forecast_section(forecast: _Forecast) -> Section:
+    rows = [
+        (waits.owner, str(waits.pods), "-" if waits.longest is None else duration(waits.longest), str(waits.never))
+        for waits in forecast.pods[:_MOST_OWNERS]
+    ]
+    bound = [(owner, str(pods)) for owner, pods in forecast.bound.items()]
+    costs = [
+        (cost.pool, *(map(str, (cost.nodes, cost.more, cost.only)) if cost.possible else ["cannot", "-", "-"]))
+        for cost in forecast.costs
+    ]
+    tables = (
+        Table(title="Pods that need a place", head=("owner", "pods", "placed within", "no place"), rows=tuple(rows)),
+        Table(title=f"Pods bound to {forecast.zone}", head=("owner", "pods"), rows=tuple(bound)),
+        Table(title="To survive one zone", head=("pool", "nodes", "more", "only for that"), rows=tuple(costs)),
+    )
+    views, histories = [], []
+    for pool in forecast.pools:
+        groups = tuple(group.view() for group in pool.timeline[-1].groups) if pool.timeline else ()
+        views.append(PoolView(name=pool.name, max=pool.max, groups=groups))
+        samples = [
+            (m.t, group.zone or group.name, group.running, group.state) for m in pool.timeline for group in m.groups
+        ]
+        if samples and forecast.seconds:
+            seconds = max([forecast.seconds, *(at for at, *_ in samples)])
+            histories.append(
+                History(
+                    pool=pool.name, counts="running", begin=None, seconds=seconds, max=pool.max, lanes=lanes(samples)
+                )
+            )
+    name = f"{forecast.cluster}: loss of zone {forecast.zone}" if forecast.cluster else f"Loss of zone {forecast.zone}"
+    return Section(
+        name=name,
+        message="Pools are shown at the end of the forecast. Times count from the loss.",
+        demand=forecast.says,
+        tables=tuple(table for table in tables if table.rows),
+        pools=tuple(views),
+        histories=tuple(histories),
     )
 
 

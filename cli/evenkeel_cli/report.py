@@ -1,4 +1,4 @@
-"""`evenkeel report`: one HTML file about a stack, a plan or a simulation."""
+"""`evenkeel report`: one HTML file about a stack, a plan, a simulation or a forecast."""
 
 from datetime import UTC, datetime
 
@@ -7,7 +7,7 @@ from evenkeel.adapters.page.render import document, summary
 from evenkeel.adapters.page.view import Page
 from evenkeel.application.ports import PageStore
 from evenkeel_cli.inputs import file_name, read_text
-from evenkeel_cli.printed_pages import page_of_plan, page_of_simulation
+from evenkeel_cli.printed_pages import page_of_forecast, page_of_plan, page_of_simulation
 from evenkeel_cli.stack_client import ask_or_fail, session
 from evenkeel_cli.terminal import fail, say, write_text
 
@@ -19,6 +19,7 @@ def report_command(  # noqa: PLR0913  one parameter per option
     cluster: str | None,
     plan: str | None,
     simulation: str | None,
+    forecast: str | None,
     *,
     live: bool,
 ) -> None:
@@ -26,7 +27,7 @@ def report_command(  # noqa: PLR0913  one parameter per option
     if out is None and publish is None:
         fail(["say where the page goes: --out FILE, --publish s3://BUCKET/KEY, or both"])
     shelf = None if publish is None else _shelf(publish)
-    page = _page(stack, cluster, plan, simulation, live=live)
+    page = _page(stack, cluster, plan, simulation, forecast, live=live)
     html = document(page)
     if out is not None:
         write_text(out, html)
@@ -43,9 +44,17 @@ def _shelf(place: str) -> PageStore:
     return S3PageStore(lambda: session().client("s3"), place)
 
 
-def _page(stack: str | None, cluster: str | None, plan: str | None, simulation: str | None, *, live: bool) -> Page:
-    if sum(source is not None for source in (stack, plan, simulation)) != 1:
-        fail(["give one of --stack, --plan and --simulation"])
+def _page(
+    stack: str | None,
+    cluster: str | None,
+    plan: str | None,
+    simulation: str | None,
+    forecast: str | None,
+    *,
+    live: bool,
+) -> Page:
+    if sum(source is not None for source in (stack, plan, simulation, forecast)) != 1:
+        fail(["give one of --stack, --plan, --simulation and --forecast"])
     if cluster is not None and stack is None:
         fail(["--cluster goes with --stack: a plan or a simulation has its own"])
     if live and (stack is None or cluster is not None):
@@ -54,6 +63,8 @@ def _page(stack: str | None, cluster: str | None, plan: str | None, simulation: 
         return page_of_plan(read_text(plan), file_name(plan))
     if simulation is not None:
         return page_of_simulation(read_text(simulation), file_name(simulation))
+    if forecast is not None:
+        return page_of_forecast(read_text(forecast), file_name(forecast))
     assert stack is not None
     answer = ask_or_fail("status", stack, cluster or "*", {"live": True if live else None})
     return page_of_status(answer, f"answer of stack {stack}", datetime.now(UTC))

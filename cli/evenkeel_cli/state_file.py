@@ -48,6 +48,27 @@ class StateFile:
         _check_keys("pools", file.pools, PoolId.read, where)
         return file
 
+    @classmethod
+    def of_status(cls, answer: Mapping[str, Any], where: str) -> Self:
+        """Return the failures of node groups and the impaired zones of a status answer. Raises ConfigError."""
+        names = {
+            "failures": "failures",
+            "class": "class",
+            "backoff_until": "backoffUntil",
+            "last_failure": "lastFailure",
+        }
+        groups = {
+            key: {name: group[field] for name, field in names.items() if group[field] is not None}
+            for key, group in answer["groups"].items()
+            if group["failures"]
+        }
+        zones = {
+            zone: {"impaired_until": words["impairedUntil"]}
+            for zone, words in answer["zones"].items()
+            if words["impaired"]
+        }
+        return read_as(cls, {"groups": groups, "zones": zones}, where)
+
     def state(self) -> ClusterState:
         """Return the state that the next plan starts from."""
         return ClusterState(

@@ -15,12 +15,12 @@ from matplotlib.image import imread
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import Theme, document, fragment
 from evenkeel.texts.english import rfc3339
-from evenkeel_cli.printed_pages import page_of_plan, page_of_simulation
+from evenkeel_cli.printed_pages import page_of_forecast, page_of_plan, page_of_simulation
 from sandbox.chromium import Chromium, Page, find_chromium
 from sandbox.template import ROOT
 from tests.builders import NOW
 from tests.pages import told_fleet, told_pools, told_quota
-from tests.unit.page.test_page import EVIL, palette, told_plan, told_simulation, told_status
+from tests.unit.page.test_page import EVIL, palette, told_forecast, told_plan, told_simulation, told_status
 
 AXE = ROOT / "build" / "axe" / "axe.min.js"
 WIDTHS = (320, 390, 1440)
@@ -90,6 +90,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "evil fleet": lambda: status(evil(told_fleet(40))),
     "long names": lambda: status(json.loads(json.dumps(far_from_now()).replace("workers", "w" * 250))),
     "simulation": lambda: document(page_of_simulation(json.dumps(told_simulation()), "sim.json")),
+    "forecast": lambda: document(page_of_forecast(json.dumps(told_forecast()), "forecast.json")),
 }
 every_page = pytest.mark.parametrize("page", PAGES)
 every_width = pytest.mark.parametrize("width", WIDTHS)

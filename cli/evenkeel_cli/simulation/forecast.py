@@ -26,7 +26,7 @@ from evenkeel.domain.model.groups import Bounds, GroupKey, GroupTemplate, NodeGr
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.states import ClusterState
-from evenkeel.domain.model.workload import HOSTNAME, ZONE, Container, Needs, Pod, Resources, Unscheduled, Workload
+from evenkeel.domain.model.workload import HOSTNAME, ZONE, Container, Needs, Node, Pod, Resources, Workload
 from evenkeel.record import ClusterFile, ClusterPolicy, ClusterRecord
 from evenkeel_cli.simulation.agenda import Agenda, Turn
 from evenkeel_cli.simulation.engine import Run, Snapshot, Stage, Variant, play
@@ -34,6 +34,8 @@ from evenkeel_cli.simulation.evenkeel import Evenkeel
 from evenkeel_cli.simulation.pods import Pods, SimulatedPod
 from evenkeel_cli.simulation.scenario import (
     AutoscalerSetup,
+    Demand,
+    DemandStep,
     Limit,
     PodsSetup,
     PoolSetup,
@@ -42,9 +44,11 @@ from evenkeel_cli.simulation.scenario import (
     Zone,
 )
 from evenkeel_cli.simulation.scheduling import POOL, NodeInfo, PodGroup
+from evenkeel_cli.simulation.workload_view import WorkloadView
 from evenkeel_cli.simulation.world import Group, World
 
 EVICTED = 300  # seconds until the pods of a lost node are replaced: the default of tolerationSeconds
+PROVISIONED: int = Zone.model_fields["provision"].default  # seconds from a launch until the node is Ready
 LASTING = 3600  # the longest forecast in seconds
 _SETTLED = 1200  # seconds without any change, after which a forecast ends. They are longer than a provision timeout.
 _NEVER_UNNEEDED = 10 * LASTING  # pods that stay are not played, so that the model cannot judge which nodes are unneeded
@@ -80,12 +84,15 @@ class Kind(PodGroup):
 
 
 class Loss:
-    """A cluster without one zone: what remains, and the pods that need a place. Raises KeyError for an unknown zone."""
+    """A cluster without one zone: what remains, and the pods that need a place. Raises KeyError for an unknown zone.
+
+    Without pods and nodes, the forecast is about replicas: each pool wants as many nodes as it had.
+    """
 
     def __init__(self, observation: Observation, planned: Plan, now: datetime, zone: str) -> None:
-        assert observation.workload is not None
         self.zone, self.now, self.observation = zone, now, observation
-        self.workload = observation.workload
+        self.workload = observation.workload or Workload()
+        self.has_pods = observation.workload is not None
         self.pool_of = {plan.group.key: pool for pool in planned.pools for plan in pool.groups}
         zones = zones_of(observation)
         if zone not in zones:
@@ -98,13 +105,17 @@ class Loss:
         self._simulation = Simulation(self.workload, offers, DemandPolicy(), now)
         self.nodes = {node.name: node for node in self.workload.nodes}
         self.lost_nodes = frozenset(node.name for node in self.workload.nodes if self._zone_of(node.name) == zone)
-        templates = {key: self._simulation.add_template_node(key) for key in self._simulation.template_nodes}
-        self.templates = {key: self._simulation.template_nodes[key] for key in templates}
+        running = [group.running for group in observation.groups if group.identity.zone == zone]
+        self.lost = len(self.lost_nodes) if self.has_pods else sum(running)
+        self.new_infos = {key: self._simulation.add_template_node(key) for key in self._simulation.template_nodes}
+        self.templates = {key: self._simulation.template_nodes[key] for key in self.new_infos}
         self.infos = {name: info for name, info in self._simulation.snapshot.node_infos.items() if name in self.nodes}
-        self.new_infos: Mapping[GroupKey, RealNodeInfo] = templates
         self._places = [info for name, info in self.infos.items() if name not in self.lost_nodes]
-        self._places += [info for info in templates.values() if info.labels.get(ZONE) != zone]
+        self._places += [info for info in self.new_infos.values() if info.labels.get(ZONE) != zone]
         self._samples = list({info.shape: info for info in self._places}.values())  # one of each shape
+        self.nodes_before: Counter[str] = Counter()  # by pool
+        for group in observation.groups:
+            self.nodes_before[self.pool_name(group)] += group.running
         self._sort_pods()
         self.scenario = Scenario.model_construct(
             name=f"loss of {zone}",
@@ -116,12 +127,24 @@ class Loss:
                 )
                 for name in zones
             ),
-            pools=tuple(
-                PoolSetup.model_construct(name=name, max=0)
-                for name in sorted({*map(self.pool_name, observation.groups)})
-            ),
+            pools=tuple(PoolSetup.model_construct(name=name, max=0) for name in sorted(self.nodes_before)),
+            demand=() if self.has_pods else tuple(self._demand(zone)),
             autoscaler=AutoscalerSetup.model_construct(unneeded=_NEVER_UNNEEDED),
         )
+
+    def _demand(self, zone: str) -> Iterable[Demand]:
+        """Yield the nodes that each pool wants: those that it has, and after the eviction those that it had."""
+        for pool, nodes in self.nodes_before.items():
+            lost = sum(
+                group.running
+                for group in self.observation.groups
+                if group.identity.zone == zone and self.pool_name(group) == pool
+            )
+            steps = (
+                DemandStep.model_construct(at=0, nodes=nodes - lost),
+                DemandStep.model_construct(at=EVICTED, nodes=nodes),
+            )
+            yield Demand.model_construct(pool=pool, nodes=steps)
 
     def pool_name(self, group: NodeGroup) -> str:
         """Return the name of a group's pool; for a group without a pool, its key."""
@@ -240,27 +263,32 @@ class _Pods(Pods):
 class _World(World):
     """The groups of the cluster, without the nodes of the lost zone."""
 
-    pods: _Pods
+    pods: _Pods | None
 
     def __init__(self, loss: Loss, agenda: Agenda) -> None:
         self.loss = loss
         self._originals = {group.key: group for group in loss.observation.groups}
         self._quiet: dict[GroupKey, tuple[object, NodeGroup]] = {}  # the numbers of quiet groups, and these groups
         super().__init__(loss.scenario, agenda)
-        for name, stays in loss.stays.items():
-            info = loss.infos[name]
-            node = self._node(name, info)
-            node.is_open = info.is_schedulable
-            request = self._request_of(loss.fillers[name])
-            node.used_cpu, node.used_memory = request[0], request[1]
-            node.most_pods -= request[2]
-            self.pods.scheduler.add(node)
-            for kind, count in stays.items():
-                for _ in range(count):
-                    self.pods.start(kind, node)
+        if self.pods is not None:
+            self._place_pods(self.pods)
         for group in self.groups:
             for machine in [machine for machine in group.machines if not machine.launched]:
                 self._later(self.zones[group.zone].answer, partial(self._launch, group, machine))
+
+    def _place_pods(self, pods: _Pods) -> None:
+        """Add the nodes that remain, with their pods."""
+        for name, stays in self.loss.stays.items():
+            info = self.loss.infos[name]
+            node = self._node(name, info)
+            node.is_open = info.is_schedulable
+            request = self._request_of(self.loss.fillers[name])
+            node.used_cpu, node.used_memory = request[0], request[1]
+            node.most_pods -= request[2]
+            pods.scheduler.add(node)
+            for kind, count in stays.items():
+                for _ in range(count):
+                    pods.start(kind, node)
 
     @staticmethod
     def _request_of(filler: Pod) -> tuple[int, int, int]:
@@ -268,14 +296,17 @@ class _World(World):
         amounts = (requests.get("cpu", Fraction(0)) * 1000, requests.get("memory", Fraction(0)))
         return int(amounts[0]), int(amounts[1]), int(requests.get("pods", Fraction(-1))) + 1
 
-    def _first_pods(self) -> _Pods:
-        return _Pods(self.loss, self.agenda, lambda: self.now)
+    def _first_pods(self) -> _Pods | None:
+        return _Pods(self.loss, self.agenda, lambda: self.now) if self.loss.has_pods else None
 
     def _first_groups(self) -> Iterable[Group]:
         nodes: dict[GroupKey, list[str]] = defaultdict(list)
         for node in self.loss.workload.nodes:
             if node.group is not None and node.name not in self.loss.lost_nodes:
                 nodes[node.group].append(node.name)
+        for group in self.loss.observation.groups if not self.loss.has_pods else ():
+            if group.identity.zone != self.loss.zone:
+                nodes[group.key] = [f"{group.key.name}-{number}" for number in range(group.running)]
         return [self._existing(group, sorted(nodes[group.key])) for group in self.loss.observation.groups]
 
     def _existing(self, original: NodeGroup, nodes: Sequence[str]) -> Group:
@@ -349,58 +380,62 @@ class _World(World):
         return observed
 
 
-class _Workload:
-    """The pods and nodes of a world, as Evenkeel reads them."""
+class _View(WorkloadView):
+    """The pods and nodes of a forecast. On each node, one more pod requests what the pods that stay there request."""
+
+    _world: _World
 
     def __init__(self, world: _World) -> None:
-        self._world = world
+        super().__init__(world)
+        workload = world.loss.workload
+        self._daemon_sets = workload.daemon_sets or daemon_sets_of(workload.pods)
 
-    def read(self, machines: Callable[[], Mapping[str, MachineNode]], *, judges_nodes: bool) -> Workload:  # noqa: ARG002
-        """Return the workload."""
-        world, loss, objects = self._world, self._world.loss, machines()
-        names = world.pods.scheduler.nodes.keys()
-        nodes, pods = [], [loss.fillers[name] for name in names if name in loss.fillers]
-        groups = {machine.name: (group, machine) for group in world.groups for machine in group.machines}
-        for name in names:
+    def read(self, machines: Callable[[], Mapping[str, MachineNode]], *, judges_nodes: bool) -> Workload:
+        """Return the whole workload."""
+        seen, loss = super().read(machines, judges_nodes=judges_nodes), self._world.loss
+        stays = [loss.fillers[node.name] for node in seen.nodes if node.name in loss.fillers]
+        comes_with_node = [
+            replace(pod, node=node.name, name=f"{pod.name}-{node.name}")
+            for node in seen.nodes
+            if node.name not in loss.nodes and node.group is not None
+            for pod in loss.templates[node.group].pods
+        ]
+        return replace(
+            loss.workload,
+            pods=(*stays, *comes_with_node, *seen.pods),
+            nodes=seen.nodes,
+            daemon_sets=self._daemon_sets,
+            attachments=(),
+        )
+
+    def _sample(self, kind: PodGroup) -> Pod:
+        assert isinstance(kind, Kind)
+        return kind.sample
+
+    def _nodes(self, machines: Mapping[str, MachineNode]) -> Iterable[Node]:
+        world, loss = self._world, self._world.loss
+        groups = {machine.name: (group, machine.joined) for group in world.groups for machine in group.machines}
+        groups |= {name: (group, 0) for name, (group, _) in world.leaving.items()}
+        for name in self._pods.scheduler.nodes:
             node = loss.nodes.get(name)
             if node is None:
-                group, machine = groups.get(name) or (world.leaving[name][0], None)
+                group, joined = groups[name]
                 template = loss.templates.get(group.key)
                 if template is None:
                     continue
-                joined = world.moment(machine.joined) if machine is not None else world.time
-                node = replace(template.named(name), ready=True, created_at=joined, group=group.key)
-                pods += [replace(pod, node=name, name=f"{pod.name}-{name}") for pod in template.pods]
-            seen = objects.get(name)
-            nodes.append(node if seen is None else replace(node, machine=seen.machine, deleting=seen.deleting))
-        pods += [self._pod(pod) for pod in world.pods.all()]
-        daemon_sets = loss.workload.daemon_sets or daemon_sets_of(loss.workload.pods)
-        return replace(loss.workload, pods=tuple(pods), nodes=tuple(nodes), daemon_sets=daemon_sets, attachments=())
-
-    def _pod(self, pod: SimulatedPod) -> Pod:
-        assert isinstance(pod.kind, Kind)
-        moment = self._world.moment
-        refused = pod.refused if pod.node is None else None
-        return replace(
-            pod.kind.sample,
-            name=pod.name.rpartition("/")[2],
-            created_at=moment(pod.created),
-            node=pod.node.name if pod.node else "",
-            nominated="",
-            phase="Running" if pod.ready else "Pending",
-            unscheduled=None if refused is None else Unscheduled("Unschedulable", moment(refused)),
-            deleted_at=None,
-        )
+                node = replace(template.named(name), ready=True, created_at=world.moment(joined), group=group.key)
+            seen = machines.get(name)
+            yield node if seen is None else replace(node, machine=seen.machine, deleting=seen.deleting)
 
 
 class _Evenkeel(Evenkeel):
     """The deployed use case with the cluster's record and stored state."""
 
-    world: _World
+    view: _View
 
     def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> WorkloadCluster:  # noqa: ARG002
         """Return the simulated workload cluster."""
-        return _Workload(self.world)
+        return self.view
 
 
 class Forecast(Run):
@@ -422,10 +457,11 @@ class Forecast(Run):
     def _new_evenkeel(self, stage: Stage, cluster: str) -> Evenkeel:
         fields = {name: getattr(self._policy, name) for name in ClusterPolicy.model_fields}
         fields |= {"id": cluster, "access": KubeconfigAccess(kind="kubeconfig", secret=cluster), "dry_run": False}
-        fields["workload"] = WorkloadEntry(access=SameAccess(kind="same"))
+        fields["workload"] = WorkloadEntry(access=SameAccess(kind="same")) if self.world.pods is not None else None
         record = ClusterRecord.model_construct(**fields)
         evenkeel = _Evenkeel(self.world, record, self._check_in, stage.reports, self._state)
-        evenkeel.world = self.world
+        if self.world.pods is not None:
+            evenkeel.view = _View(self.world)
         return evenkeel
 
     def check(self) -> None:
@@ -448,7 +484,20 @@ class Forecast(Run):
         lost = self.loss.zone
         is_coming = any(group.requested > group.running for group in self.world.groups if group.zone != lost)
         is_settled = second - max(EVICTED, self.snapshots[-1].at) > _SETTLED
-        return is_settled or not (is_coming or self.world.pods.waiting())
+        return is_settled or not (is_coming or self.missing() or self.waiting())
+
+    def waiting(self) -> Sequence[SimulatedPod]:
+        """Return the pods that wait."""
+        return () if self.world.pods is None else self.world.pods.waiting()
+
+    def missing(self) -> Mapping[str, int]:
+        """Return how many nodes each pool lacks, if pods are not known."""
+        if self.loss.has_pods:
+            return {}
+        running: Counter[str] = Counter()
+        for group in self.world.groups:
+            running[group.pool] += group.running
+        return self.loss.nodes_before - running
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -468,24 +517,38 @@ class Outcome:
     zone: str
     seconds: int  # the length of the forecast
     lost_nodes: int
+    has_pods: bool  # False: pods are not known, so that the forecast is about nodes
     waits: tuple[Waits, ...]
     bound: Mapping[str, int]  # owner -> number of its pods that may run in no other zone
+    missing: Mapping[str, int]  # pool -> number of nodes that it lacks at the end, if pods are not known
     snapshots: tuple[Snapshot, ...]
-    at_maximum: tuple[str, ...]  # pools at PoolMaximum while pods waited
+    at_maximum: tuple[str, ...]  # pools at PoolMaximum, although pods that may run on them wait, or nodes are missing
+    at_zone_max: tuple[str, ...]  # node groups at evenkeel.dev/zone-max in the same case
+
+    @property
+    def displaced(self) -> int:
+        """Return the number of pods that need another place."""
+        return sum(waits.pods for waits in self.waits)
+
+    @property
+    def never(self) -> int:
+        """Return the number of pods that get no place."""
+        return sum(waits.never for waits in self.waits)
 
     @property
     def survives(self) -> bool:
-        """Return True if each pod that may run elsewhere gets a place."""
-        return not any(waits.never for waits in self.waits)
+        """Return True if each pod that may run elsewhere gets a place. Without pods: if no pool lacks a node."""
+        return not self.missing and not self.never
 
 
 def foresee(loss: Loss, policy: ClusterFile, state: ClusterState) -> Outcome:
     """Play the loss of a zone, and return the result. The same input gives the same result."""
     run = Forecast(loss, policy, state)
     play([run], is_over=run.is_over)
-    waiting = Counter(pod.kind for pod in run.world.pods.waiting())
+    waiting = Counter(pod.kind for pod in run.waiting())
+    bound_at = {} if run.world.pods is None else run.world.pods.bound_at
     waits: dict[str, Waits] = {}
-    for kind, times in ((kind, run.world.pods.bound_at.get(kind, [])) for kind, _ in loss.homeless):
+    for kind, times in ((kind, bound_at.get(kind, [])) for kind, _ in loss.homeless):
         known = waits.get(kind.name, Waits(name=kind.name, pods=0, longest=None, never=0))
         waits[kind.name] = Waits(
             name=kind.name,
@@ -493,17 +556,41 @@ def foresee(loss: Loss, policy: ClusterFile, state: ClusterState) -> Outcome:
             longest=max([*times, *([] if known.longest is None else [known.longest])], default=None),
             never=known.never + waiting[kind],
         )
+    at_maximum, at_zone_max = _limits(run, waiting)
+    return Outcome(
+        zone=loss.zone,
+        seconds=run.world.now,
+        lost_nodes=loss.lost,
+        has_pods=loss.has_pods,
+        waits=tuple(sorted(waits.values(), key=lambda waits: (-waits.never, -(waits.longest or 0), waits.name))),
+        bound=dict(sorted(loss.bound.items())),
+        missing=dict(sorted(run.missing().items())),
+        snapshots=tuple(run.snapshots),
+        at_maximum=at_maximum,
+        at_zone_max=at_zone_max,
+    )
+
+
+def _limits(run: Forecast, waiting: Counter[PodGroup]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the pools at PoolMaximum and the groups at zone-max that could help the pods or pools that wait."""
+    loss, missing = run.loss, run.missing()
+    shapes = {shape for kind in waiting if isinstance(kind, Kind) for shape in kind.shapes}
+    wanted = {
+        group
+        for group in run.world.groups
+        if group.pool in missing or (group.key in loss.new_infos and shape_name(loss.new_infos[group.key]) in shapes)
+    }
     requested: Counter[str] = Counter()
     for group in run.world.groups:
         requested[group.pool] += group.requested
     maxima = {str(pool.id): pool.max for pool in loss.pool_of.values()}
-    full = [name for name, most in maxima.items() if most is not None and requested[name] >= most]
-    return Outcome(
-        zone=loss.zone,
-        seconds=run.world.now,
-        lost_nodes=len(loss.lost_nodes),
-        waits=tuple(sorted(waits.values(), key=lambda waits: (-waits.never, -(waits.longest or 0), waits.name))),
-        bound=dict(sorted(loss.bound.items())),
-        snapshots=tuple(run.snapshots),
-        at_maximum=tuple(sorted(full)) if waiting else (),
-    )
+    full = {
+        group.pool for group in wanted if requested[group.pool] >= (maxima.get(group.pool) or requested[group.pool] + 1)
+    }
+    zone_max = {group.key: group.annotations.zone_max for group in loss.observation.groups}
+    at_zone_max = [
+        str(group.key)
+        for group in wanted
+        if group.zone != loss.zone and (most := zone_max[group.key]) is not None and group.requested >= most
+    ]
+    return tuple(sorted(full)), tuple(sorted(at_zone_max))

@@ -2,7 +2,8 @@
 
 # ruff: noqa: ARG002  arguments that limit a read have no effect here
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from fractions import Fraction
 
@@ -37,22 +38,13 @@ class WorkloadView:
         self._world = world
         assert world.pods is not None  # without pods, no workload is opened
         self._pods = world.pods
-        self._needs = {kind: needs_of(kind) for kind in self._pods.kinds}
+        self._samples = {kind: self._sample(kind) for kind in self._pods.kinds}
 
     def read(self, machines: Callable[[], Mapping[str, MachineNode]], *, judges_nodes: bool) -> Workload:
         """Return the whole workload."""
-        joined = {
-            machine.name: self._world.moment(machine.joined)
-            for group in self._world.groups
-            for machine in group.machines
-        }
-        machine_nodes = machines()
         return Workload(
             pods=tuple(self._pod(pod) for pod in self._pods.all()),
-            nodes=tuple(
-                node_of(node, machine_nodes[node.name], joined.get(node.name))
-                for node in self._pods.scheduler.nodes.values()
-            ),
+            nodes=tuple(self._nodes(machines())),
             budgets=tuple(
                 PodDisruptionBudget(namespace=_NAMESPACE, name=kind.name, selector=_selector(kind), allowed=allowed)
                 for kind in self._pods.kinds
@@ -61,16 +53,33 @@ class WorkloadView:
             autoscaler_sought=True,
         )
 
+    def _sample(self, kind: PodGroup) -> Pod:
+        """Return a pod of a kind, without the fields that differ between its pods."""
+        return Pod(
+            namespace=_NAMESPACE,
+            name="",
+            created_at=self._world.moment(0),
+            needs=needs_of(kind),
+            labels={_APP: kind.name},
+            owner=Owner("Job" if kind.setup.lifetime else "ReplicaSet", kind.name),
+        )
+
+    def _nodes(self, machines: Mapping[str, MachineNode]) -> Iterable[Node]:
+        joined = {
+            machine.name: self._world.moment(machine.joined)
+            for group in self._world.groups
+            for machine in group.machines
+        }
+        for node in self._pods.scheduler.nodes.values():
+            yield node_of(node, machines[node.name], joined.get(node.name))
+
     def _pod(self, pod: SimulatedPod) -> Pod:
         moment = self._world.moment
         refused = pod.refused if pod.node is None else None
-        return Pod(
-            namespace=_NAMESPACE,
-            name=pod.name,
+        return replace(
+            self._samples[pod.kind],
+            name=pod.name.rpartition("/")[2],
             created_at=moment(pod.created),
-            needs=self._needs[pod.kind],
-            labels={_APP: pod.kind.name},
-            owner=Owner("Job" if pod.kind.setup.lifetime else "ReplicaSet", pod.kind.name),
             node=pod.node.name if pod.node else "",
             phase="Running" if pod.ready else "Pending",
             unscheduled=None if refused is None else Unscheduled("Unschedulable", moment(refused)),

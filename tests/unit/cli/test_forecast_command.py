@@ -1,16 +1,23 @@
 """`evenkeel forecast`: text, JSON, and one line per invalid value."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from evenkeel.application.errors import ClusterUnavailableError
+from evenkeel.domain.model.groups import Bounds
+from evenkeel_cli import live
 from evenkeel_cli.main import app
+from evenkeel_cli.objects import read_objects
 from tests import objects
+from tests.parts import replace
 
 Object = dict[str, Any]
+MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
 RECORD = """
 autoscaler: none
 demand: full
@@ -79,21 +86,112 @@ def test_the_text_fits_80_columns(files: list[str]) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_bad_input_is_one_line_each(files: list[str]) -> None:
+def test_bad_input_is_one_line_each(files: list[str], tmp_path: Path) -> None:
+    empty = tmp_path / "empty.json"
+    empty.write_text(json.dumps(objects.cluster_api("c", 0)), encoding="utf-8")
     for arguments, problem in (
         ((*files, "--zone", "d"), "--zone is 'd': no such zone: choose one of a, b, c"),
         ((*files, "--zone-id", "x"), "--zone-id is 'x': no such zone: choose one of euc1-az1, euc1-az2, euc1-az3"),
         (tuple(files), "name the zone that is lost, either by --zone or by --zone-id"),
+        ((*files, "--zone", "a", "--zone-id", "x"), "name the zone that is lost, either by --zone or by --zone-id"),
         (("--zone", "a"), "give either -f with objects, pods and nodes, or --kubeconfig or --context"),
+        ((*files, "--zone", "a", "--auto-scaling"), "give either -f with objects, pods and nodes"),
+        ((*files, "--zone", "a", "--all"), "--all reads each cluster itself: leave out -f, --context"),
+        ((*files, "--zone", "a", "--stack", "s", "--all"), "--all reads each cluster itself: leave out -f"),
+        ((*files, "--zone", "a", "--stack", "s", "--cluster", "blue"), "--stack has the record and the state"),
+        (("--zone", "a", "--cluster", "blue"), "--cluster goes with --stack"),
+        (("--zone", "a", "--stack", "s"), "give either --cluster or --all"),
+        (("-f", str(empty), "--zone", "c"), "zone c holds no node and no replica: nothing would be lost"),
+        (("-f", str(empty), "--zone-id", "x"), "--zone-id is 'x': no node has one: give the other option"),
     ):
         (line,) = forecast(*arguments, code=2).stderr.splitlines()
         assert problem in line
 
 
-def test_a_forecast_needs_pods(tmp_path: Path) -> None:
-    file = tmp_path / "groups.json"
-    file.write_text(json.dumps(objects.cluster_api("a", 1)), encoding="utf-8")
+def groups_of(tmp_path: Path, *, count: int, **pool: Any) -> list[str]:
+    """A pool of level zones, without pods and nodes."""
+    file, record = tmp_path / "groups.json", tmp_path / "groups.yaml"
+    items: list[Object] = []
+    for zone in "abc":
+        scalable = objects.cluster_api(zone, count)
+        items += [scalable, *(objects.machine(scalable, number, node=True) for number in range(count))]
+    file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": items}), encoding="utf-8")
+    record.write_text(json.dumps({**pool, "pools": [{"name": "workers", "min": 3, "max": 12}]}), encoding="utf-8")
+    return ["-f", str(file), "--record", str(record), "--now", "2026-01-02T00:00:00Z", "--zone", "a"]
 
-    (line,) = forecast("-f", str(file), "--zone", "a", code=2).stderr.splitlines()
 
-    assert "pods and nodes are missing: add them to the files of -f" in line
+def test_without_pods_the_forecast_is_about_nodes(tmp_path: Path) -> None:
+    files = groups_of(tmp_path, count=2, autoscaler="none", on_failure="move")
+
+    document = json.loads(forecast(*files, "-o", "json").stdout)
+
+    assert (document["podsKnown"], document["survives"], document["lostNodes"]) == (False, True, 2)
+    assert document["missing"] == {}
+    assert document["nodes"][-1]["running"] == {"a": 0, "b": 3, "c": 3}
+    assert "pods are not known: each pool wants the nodes that it had" in forecast(*files).stdout
+
+
+def test_nodes_that_stay_missing_are_counted_by_pool(tmp_path: Path) -> None:
+    files = groups_of(tmp_path, count=2, autoscaler="none", on_failure="release")
+
+    document = json.loads(forecast(*files, "-o", "json", code=4).stdout)
+
+    assert document["missing"] == {"cluster-api/demo/workers": 2}
+    assert "workers lacks 2 nodes" in forecast(*files, code=4).stdout
+
+
+def test_surviving_has_its_price_in_nodes(tmp_path: Path) -> None:
+    files = groups_of(tmp_path, count=1, autoscaler="none", on_failure="move")
+
+    (cost,) = json.loads(forecast(*files, "-o", "json").stdout)["costOfSurviving"]
+
+    # PoolMinimum 3 in three zones: of 5 nodes, 3 remain without the largest zone.
+    assert (cost["nodes"], cost["more"], cost["only"], cost["possible"]) == (5, 2, 2, True)
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> str:
+    file = tmp_path / "config"
+    contexts = [{"name": name, "context": {"cluster": "c", "user": "u"}} for name in ("blue", "green", "red")]
+    cluster = {"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}
+    file.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "contexts": contexts,
+                "clusters": [cluster],
+                "users": [{"name": "u", "user": {}}],
+                "current-context": "blue",
+            }
+        ),
+        encoding="utf-8",
+    )
+    return str(file)
+
+
+def test_all_contexts_are_one_table_with_the_worst_cluster_first(
+    files: list[str], kubeconfig: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = files[1]
+
+    def observe(policy: Any, _state: Any, _kubeconfig: str, context: str, _workload: Any) -> Any:
+        if context == "green":
+            raise ClusterUnavailableError("green does not answer")
+        seen = read_objects([("objects", Path(items).read_text(encoding="utf-8"))], policy, MOMENT)
+        # The groups of context red may not grow.
+        bounds = [replace(group, bounds=Bounds(0, 1)) if context == "red" else group for group in seen.groups]
+        return replace(seen, groups=tuple(bounds)), lambda observed: observed
+
+    monkeypatch.setattr(live, "observe", observe)
+    record = Path(kubeconfig).with_name("small.yaml")
+    record.write_text("{autoscaler: none, demand: full, pools: [{name: workers, max: 3}]}", encoding="utf-8")
+    options = ("--all", "--kubeconfig", kubeconfig, "--record", str(record), "--now", "2026-01-02T00:00:00Z")
+
+    result = forecast(*options, "--zone-id", "euc1-az1", code=1)
+    document = json.loads(forecast(*options, "--zone-id", "euc1-az1", "-o", "json", code=1).stdout)
+
+    assert result.stderr.splitlines() == ["green: not read: green does not answer"]
+    assert [line.split()[0] for line in result.stdout.splitlines()[1:]] == [c["cluster"] for c in document["clusters"]]
+    assert document["unread"] == {"green": "green does not answer"}
+    assert {cluster["cluster"] for cluster in document["clusters"]} == {"blue", "red"}

@@ -4,6 +4,7 @@ import json
 import re
 from base64 import b64encode
 from datetime import timedelta
+from functools import cache
 from hashlib import sha256
 from html import unescape
 from html.parser import HTMLParser
@@ -24,13 +25,17 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.values import printable
 from evenkeel.domain.plan import plan
+from evenkeel.record import ClusterFile
 from evenkeel.texts.english import duration, rfc3339
-from evenkeel.validation import ConfigError
+from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli import stack_client
+from evenkeel_cli.forecast_answers import Foreseen, forecast_json
 from evenkeel_cli.main import app
-from evenkeel_cli.printed_pages import page_of_plan, page_of_simulation
+from evenkeel_cli.printed_pages import page_of_forecast, page_of_plan, page_of_simulation
+from evenkeel_cli.simulation.forecast import Loss, foresee
 from evenkeel_cli.stack_client import CannotAskError
 from tests.builders import MINUTE, NOW, in_backoff, json_values, key, numbers, zones
+from tests.property.cli.test_forecast import ALONE, world
 
 EVIL = "<script>alert(1)</script><img src=x onerror='alert(2)'>\"'&"
 
@@ -112,6 +117,21 @@ def told_simulation() -> dict[str, Any]:
     return {"scenario": "night", "start": rfc3339(NOW), "duration": 3600, "runs": runs}
 
 
+def told_forecast() -> dict[str, Any]:
+    return dict(json.loads(_forecast_text()))
+
+
+@cache
+def _forecast_text() -> str:
+    """The loss of zone a of a full pool: four pods are bound to it, and PoolMaximum keeps others waiting."""
+    observation = world({"a": 3, "b": 2, "c": 2}, {"a": 12, "b": 8, "c": 8}, 5, bound=4)
+    policy = read_model(ClusterFile, ALONE, "record")
+    planned = plan(observation, ClusterState(), policy.policy(), NOW)
+    outcome = foresee(Loss(observation, planned, NOW, "a"), policy, ClusterState())
+    foreseen = Foreseen(name="", outcome=outcome, planned=planned, surviving=planned, unread="")
+    return json.dumps(forecast_json(foreseen))
+
+
 def palette(theme: Theme) -> dict[str, str]:
     """The colours of a theme by name."""
     return dict(re.findall(r"--([\w-]+):(#\w+);", stylesheet(theme)))
@@ -129,7 +149,11 @@ def simulation_page() -> str:
     return document(page_of_simulation(json.dumps(told_simulation()), "sim.json"))
 
 
-PAGES = {"plan": plan_page, "status": status_page, "simulation": simulation_page}
+def forecast_page() -> str:
+    return document(page_of_forecast(json.dumps(told_forecast()), "forecast.json"))
+
+
+PAGES = {"plan": plan_page, "status": status_page, "simulation": simulation_page, "forecast": forecast_page}
 every_page = pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 
 
@@ -366,8 +390,8 @@ def test_a_stack_without_an_answer_is_a_one_line_error_and_no_file(
 
 PLAN = json.dumps(told_plan())
 BAD = {
-    "no source": ((), None, "give one of --stack, --plan and --simulation"),
-    "two sources": (("--plan", "-", "--stack", "x"), "{}", "give one of --stack, --plan and --simulation"),
+    "no source": ((), None, "give one of --stack, --plan, --simulation and --forecast"),
+    "two sources": (("--plan", "-", "--stack", "x"), "{}", "give one of --stack, --plan, --simulation and --forecast"),
     "a cluster without a stack": (("--plan", "-", "--cluster", "x"), "{}", "--cluster goes with --stack"),
     "a live look at one cluster": (("--stack", "x", "--cluster", "x", "--live"), None, "--live goes with --stack and"),
     "a bucket without a name": (("--plan", "-", "--publish", "s3://"), "{}", "s3:// is no place for a page"),
@@ -414,6 +438,7 @@ def test_any_answer_is_drawn_or_refused(data: st.DataObject) -> None:
         "plan": (told_plan, lambda reported: page_of_plan(json.dumps(reported), "x")),
         "status": (told_status, lambda reported: page_of_status(reported, "x", NOW)),
         "simulation": (told_simulation, lambda reported: page_of_simulation(json.dumps(reported), "x")),
+        "forecast": (told_forecast, lambda reported: page_of_forecast(json.dumps(reported), "x")),
     }
     make, read = makers[data.draw(st.sampled_from(sorted(makers)))]
     reported: Any = make()
@@ -431,3 +456,29 @@ def test_any_answer_is_drawn_or_refused(data: st.DataObject) -> None:
     for x, width in bars(document(page)):
         assert x >= 0
         assert 0 <= width <= 100.02
+
+
+def test_the_page_of_a_forecast_shows_who_waits_and_who_is_bound() -> None:
+    html = forecast_page()
+
+    for text in (
+        "Loss of zone a",
+        "Pods that need a place",
+        "Pods bound to a",
+        "default/bound",
+        "PoolMaximum is reached",
+    ):
+        assert text in html
+
+
+def test_the_page_of_a_fleet_has_a_section_for_each_cluster() -> None:
+    told = {
+        "clusters": [{**told_forecast(), "cluster": "blue"}],
+        "spared": [],
+        "unread": {"green": "green does not answer"},
+    }
+
+    html = document(page_of_forecast(json.dumps(told), "forecast.json"))
+
+    assert "blue: loss of zone a" in html
+    assert "The cluster could not be read: green does not answer" in html

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from evenkeel.adapters.page import fleet, pools
 from evenkeel.adapters.page.timeline import chart
-from evenkeel.adapters.page.view import Page, Section
+from evenkeel.adapters.page.view import Page, Section, Table
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import counted, duration, rfc3339
@@ -70,7 +70,12 @@ def stylesheet(theme: Theme) -> str:
 
 
 def summary(page: Page) -> str:
-    """Return one line that counts a fleet's clusters with incidents, a simulation's runs, or pools and their faults."""
+    """Return the page's headline.
+
+    Without one, count a fleet's clusters with incidents, a simulation's runs, or pools and their faults.
+    """
+    if page.headline:
+        return page.headline
     if page.fleet:
         return fleet.headline(page, page.fleet)
     if any(section.measures for section in page.sections):
@@ -104,7 +109,7 @@ def environment() -> Environment:
         "counted": counted,
         "duration": duration,
         "summary": summary,
-        "measure_names": _measure_names,
+        "measures": _measures,
         "chart": chart,
         **fleet.VIEWS,
         **pools.VIEWS,
@@ -132,8 +137,11 @@ def _clock(at: datetime, other: datetime | None = None) -> str:
     return at.strftime("%H:%M:%S UTC" if same_day else "%Y-%m-%d %H:%M:%S UTC")
 
 
-def _measure_names(sections: Sequence[Section]) -> list[str]:
-    return list(dict.fromkeys(name for section in sections for name, _ in section.measures))
+def _measures(sections: Sequence[Section]) -> Table:
+    """Return the measures of all runs side by side."""
+    names = tuple(dict.fromkeys(name for section in sections for name, _ in section.measures))
+    rows = ((section.name, *(dict(section.measures).get(name, "-") for name in names)) for section in sections)
+    return Table(title="Measures", head=("run", *names), rows=tuple(rows))
 
 
 @cache

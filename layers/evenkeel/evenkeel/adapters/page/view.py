@@ -146,6 +146,15 @@ class History:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table. All columns but the first have numbers."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Section:
     """One cluster, or one run of a simulation."""
 
@@ -168,6 +177,7 @@ class Section:
     skipped: tuple[str, ...] = ()
     measures: tuple[tuple[str, str], ...] = ()
     demand: tuple[str, ...] = ()  # sentences about pods that belong to no pool
+    tables: tuple[Table, ...] = ()
 
     @property
     def missing(self) -> int:
@@ -224,6 +234,7 @@ class Page:
 
     title: str
     source: str  # where its data comes from
+    headline: str = ""  # empty: a count of the page's clusters, runs or pools
     at: datetime
     sections: tuple[Section, ...]  # of a fleet, the worst cluster is first
     fleet: Fleet | None = None  # None: the page is not about all clusters of a stack

@@ -1,0 +1,227 @@
+"""The result of a forecast as text and as JSON."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evenkeel.domain.model.plans import Plan
+from evenkeel.texts.english import counted, rfc3339
+from evenkeel_cli.simulation.engine import GroupSnapshot
+from evenkeel_cli.simulation.forecast import EVICTED, PROVISIONED, Outcome
+from evenkeel_cli.simulation.scenario import write_duration
+from evenkeel_cli.terminal import cell, table, terminal
+
+_MOST_ROWS = 15  # of a table; JSON has all
+
+
+@dataclass(frozen=True, kw_only=True)
+class Foreseen:
+    """The forecast of one cluster."""
+
+    name: str  # empty: the input names no cluster
+    outcome: Outcome
+    planned: Plan
+    surviving: Plan  # the plan in which each pool survives the loss of a zone
+    unread: str  # why pods are not known; empty: they are, or the input has none
+
+    @property
+    def badness(self) -> tuple[int, int, int, str]:
+        """Return the sort key: pods without a place or missing nodes, then the longest wait, then displaced pods."""
+        outcome = self.outcome
+        longest = max((waits.longest or 0 for waits in outcome.waits), default=0)
+        return outcome.never + sum(outcome.missing.values()), longest, outcome.displaced, self.name
+
+
+def forecast_json(foreseen: Foreseen) -> dict[str, Any]:
+    """Return the forecast as a document. Times are seconds since the loss."""
+    outcome = foreseen.outcome
+    return {
+        "now": rfc3339(foreseen.planned.now),
+        "zone": outcome.zone,
+        "says": [*sayings(foreseen)],
+        "seconds": outcome.seconds,
+        "survives": outcome.survives,
+        "podsKnown": outcome.has_pods,
+        "evictedAfter": EVICTED,
+        "provisionedAfter": PROVISIONED,
+        "lostNodes": outcome.lost_nodes,
+        "pods": [
+            {"owner": waits.name, "pods": waits.pods, "longest": waits.longest, "withoutPlace": waits.never}
+            for waits in outcome.waits
+        ],
+        "bound": dict(outcome.bound),
+        "missing": dict(outcome.missing),
+        "nodes": _timeline(outcome),
+        "pools": _pools_json(foreseen),
+        "atMaximum": list(outcome.at_maximum),
+        "atZoneMax": list(outcome.at_zone_max),
+        "surviveZones": {
+            str(pool.id): not pool.is_at_risk for pool in foreseen.planned.pools if pool.survival is not None
+        },
+        "costOfSurviving": [
+            {"pool": cost.pool, "nodes": cost.nodes, "more": cost.more, "only": cost.only, "possible": cost.possible}
+            for cost in costs(foreseen)
+        ],
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What the survival of one zone costs a pool in nodes."""
+
+    pool: str
+    nodes: int  # that the pool needs to survive
+    more: int  # of them, nodes that it does not have yet
+    only: int  # of them, nodes that it needs only to survive
+    possible: bool
+
+
+def costs(foreseen: Foreseen) -> list[Cost]:
+    """Return the costs by pool. Pools without a result or a cost have none."""
+    found = []
+    for pool in foreseen.surviving.pools:
+        if (survival := pool.survival) is None:
+            continue
+        only = max(survival.held, survival.short)  # the held nodes are those after this plan's orders
+        nodes = sum(plan.group.requested for plan in pool.groups) + survival.short
+        found.append(Cost(pool=str(pool.id), nodes=nodes, more=survival.short, only=only, possible=survival.possible))
+    return [cost for cost in found if cost.only or not cost.possible]
+
+
+def _pools_json(foreseen: Foreseen) -> list[dict[str, Any]]:
+    """Return each pool with its groups, once for each change."""
+    planned = {str(pool.id): pool for pool in foreseen.planned.pools}
+    found = []
+    for name in sorted({group.pool for group in foreseen.outcome.snapshots[-1].groups}):
+        lines: list[dict[str, Any]] = []
+        for snapshot in foreseen.outcome.snapshots:
+            groups = [_group_json(group) for group in snapshot.of_pool(name)]
+            if not lines or lines[-1]["groups"] != groups:
+                lines.append({"t": snapshot.at, "groups": groups})
+        pool = planned.get(name)
+        found.append({"name": name, "max": None if pool is None else pool.max, "timeline": lines})
+    return found
+
+
+def _group_json(group: GroupSnapshot) -> dict[str, Any]:
+    return {
+        "name": group.name,
+        "zone": group.zone,
+        "state": group.state,
+        "requested": group.requested,
+        "running": group.running,
+        "min": group.min,
+        "max": group.max,
+    }
+
+
+def _timeline(outcome: Outcome) -> list[dict[str, Any]]:
+    """Return the nodes by zone and the waiting pods, once for each change."""
+    lines: list[dict[str, Any]] = []
+    for snapshot in outcome.snapshots:
+        zones = sorted({group.zone for group in snapshot.groups})
+        nodes = {
+            number: {
+                zone: sum(getattr(group, number) for group in snapshot.groups if group.zone == zone) for zone in zones
+            }
+            for number in ("requested", "running")
+        }
+        line = {**nodes, "waiting": sum(snapshot.pods.waiting.values()) if snapshot.pods is not None else None}
+        if not lines or {**lines[-1], "at": 0} != {**line, "at": 0}:
+            lines.append({"at": snapshot.at, **line})
+    return lines
+
+
+def sayings(foreseen: Foreseen) -> Iterator[str]:
+    """Yield what the loss does, line by line."""
+    outcome = foreseen.outcome
+    if outcome.has_pods:
+        never = f"{outcome.never} pods get no place"
+        answer = "every pod that may run elsewhere gets a place" if outcome.survives else never
+    else:
+        short = ", ".join(f"{pool} lacks {counted(nodes)}" for pool, nodes in outcome.missing.items())
+        answer = short or "the other zones get all of them"
+    yield f"zone {outcome.zone} is lost, {counted(outcome.lost_nodes)}: {answer}"
+    if outcome.has_pods:
+        yield f"{outcome.displaced} pods need a place from {write_duration(EVICTED)} on, when they are evicted"
+        yield f"{sum(outcome.bound.values())} pods are bound to the zone and wait for it"
+    else:
+        yield "pods are not known: each pool wants the nodes that it had"
+    for name in outcome.at_maximum:
+        yield f"{name}: PoolMaximum is reached"
+    for name in outcome.at_zone_max:
+        yield f"{name}: evenkeel.dev/zone-max is reached"
+    if foreseen.unread:
+        yield f"pods are not read: {foreseen.unread}"
+    yield f"assumed: a launched node is Ready after {write_duration(PROVISIONED)}"
+
+
+def _cost_text(cost: Cost) -> str:
+    """Return what the survival of one zone costs a pool."""
+    if not cost.possible:
+        return f"{cost.pool}: cannot survive the loss of a zone within its limits"
+    return f"{cost.pool}: {counted(cost.nodes)} survive a zone: {cost.more} more, {cost.only} only for that"
+
+
+def print_forecast(foreseen: Foreseen) -> None:
+    """Print the forecast as text of at most 80 columns."""
+    console, outcome = terminal(), foreseen.outcome
+    for text in (*sayings(foreseen), *map(_cost_text, costs(foreseen)[:_MOST_ROWS])):
+        console.print(cell(text), soft_wrap=True)
+    pods = table()
+    pods.add_column("pods of", overflow="ellipsis", max_width=44)
+    for heading in ("pods", "placed by", "no place"):
+        pods.add_column(heading, justify="right", no_wrap=True)
+    for waits in outcome.waits[:_MOST_ROWS]:
+        pods.add_row(cell(waits.name), str(waits.pods), _duration(waits.longest), str(waits.never))
+    if outcome.waits:
+        console.print(pods)
+    changes = table()
+    zones = sorted({group.zone for group in outcome.snapshots[-1].groups})[:4]
+    waiting = ["waiting"] if outcome.has_pods else []
+    for heading in ("at", *zones, *waiting):
+        changes.add_column(heading, justify="right", overflow="ellipsis", max_width=16)
+    for change in _timeline(outcome)[:_MOST_ROWS]:
+        cells = [f"{change['running'][zone]} of {change['requested'][zone]}" for zone in zones]
+        changes.add_row(write_duration(change["at"]), *cells, *([str(change["waiting"])] if waiting else []))
+    console.print(changes)
+    console.print(cell(f"at: since the loss; nodes: running of requested{'; waiting: pods' if waiting else ''}"))
+
+
+def _duration(seconds: int | None) -> str:
+    return "-" if seconds is None else write_duration(seconds)
+
+
+# A fleet
+
+
+def fleet_json(found: Sequence[Foreseen], spared: Sequence[str], unread: Mapping[str, str]) -> dict[str, Any]:
+    """Return the forecasts of several clusters as a document, the worst first."""
+    return {
+        "clusters": [{"cluster": foreseen.name, **forecast_json(foreseen)} for foreseen in found],
+        "spared": [*spared],
+        "unread": dict(unread),
+    }
+
+
+def print_fleet(found: Sequence[Foreseen], spared: Sequence[str]) -> None:
+    """Print one line per cluster."""
+    console, rows = terminal(), table()
+    rows.add_column("cluster", overflow="ellipsis", max_width=28)
+    for heading in ("zone", "nodes", "pods", "placed by", "no place", "bound", "survives"):
+        rows.add_column(heading, justify="right", overflow="ellipsis", max_width=16)
+    for foreseen in found:
+        outcome = foreseen.outcome
+        longest = max((waits.longest for waits in outcome.waits if waits.longest is not None), default=None)
+        pods = [outcome.displaced, _duration(longest), outcome.never, sum(outcome.bound.values())]
+        rows.add_row(
+            cell(foreseen.name),
+            cell(outcome.zone),
+            str(outcome.lost_nodes),
+            *(map(str, pods) if outcome.has_pods else "----"),
+            "yes" if outcome.survives else "no",
+        )
+    if found:
+        console.print(rows)
+    if spared:
+        console.print(cell(f"{counted(len(spared), 'cluster')} with nothing in the zone"), soft_wrap=True)
