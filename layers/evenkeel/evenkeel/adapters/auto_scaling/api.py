@@ -220,7 +220,7 @@ _NEXT = re.compile(rb"<NextToken>[^<]*</NextToken>")
 def digesting(client: Any, *, parses: bool) -> Any:
     """Return the client, whose answers to DescribeAutoScalingGroups contain a digest of the groups.
 
-    botocore needs 30 ms to parse a hundred groups, and a digest needs 1 ms. ``parses`` False: the answers have no
+    To parse a hundred groups takes ten times as long as to compute their digest. ``parses`` False: the answers have no
     groups, but the digest and the token of the next page.
     """
 

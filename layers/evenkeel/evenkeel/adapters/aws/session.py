@@ -1,11 +1,14 @@
 """A botocore session that starts quickly. boto3 makes the same clients, but takes longer to import."""
 
 import os
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from botocore.loaders import Loader
-from botocore.parsers import ResponseParserError, ResponseParserFactory
+from botocore.parsers import QueryParser, ResponseParserError, ResponseParserFactory
 from botocore.session import Session
+from botocore.utils import parse_timestamp
 
 from evenkeel.adapters.aws_faults import UNREADABLE
 
@@ -52,6 +55,63 @@ def _without_services(partition: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+# A member of a shape: its name, its shape, and the function that reads it.
+_Member = tuple[str, Any, Callable[[Any, Any], Any]]
+
+
+def _parse_time(value: str) -> datetime:
+    """Return the time of an answer. Most are in ISO 8601, which Python reads twenty times as fast as botocore."""
+    if value.endswith("Z"):
+        return datetime.fromisoformat(value)
+    time: datetime = parse_timestamp(value)
+    return time
+
+
+class _Xml(QueryParser):  # type: ignore[misc]
+    """Reads answers in XML. Botocore's parser looks up all members of a shape in each structure, this one only once."""
+
+    def __init__(self) -> None:
+        super().__init__(timestamp_parser=_parse_time)
+        # For each shape: its members by the names of their elements; None: botocore must read the shape.
+        self._members: dict[Any, dict[str, _Member] | None] = {}
+
+    def _handle_structure(self, shape: Any, node: Any) -> Any:
+        if shape not in self._members:
+            self._members[shape] = self._members_of(shape)
+        members = self._members[shape]
+        if members is None:
+            return super()._handle_structure(shape, node)
+        parsed = {}
+        for element in node:
+            member = members.get(element.tag.rpartition("}")[2])
+            if member is None:
+                continue
+            name, member_shape, handle = member
+            if name in parsed:  # botocore refuses most repeated elements
+                return super()._handle_structure(shape, node)
+            parsed[name] = handle(member_shape, element)
+        return parsed
+
+    def _members_of(self, shape: Any) -> dict[str, _Member] | None:
+        shapes = shape.members.items()
+        is_plain = all(member.serialization.keys() <= {"name"} for _, member in shapes)
+        if not is_plain or shape.is_tagged_union or shape.metadata.get("exception"):
+            return None
+        return {
+            self._member_key_name(member, name): (
+                name,
+                member,
+                _text if member.type_name == "string" else getattr(self, f"_handle_{member.type_name}"),
+            )
+            for name, member in shapes
+        }
+
+
+def _text(_: Any, element: Any) -> str:
+    text: str | None = element.text
+    return text or ""
+
+
 class _Parsers(ResponseParserFactory):  # type: ignore[misc]
     """Makes parsers that raise the same error for every answer that they cannot read.
 
@@ -60,7 +120,7 @@ class _Parsers(ResponseParserFactory):  # type: ignore[misc]
 
     def create_parser(self, protocol_name: str) -> Any:
         """Return the parser of a protocol."""
-        parser = super().create_parser(protocol_name)
+        parser = _Xml() if protocol_name == "query" else super().create_parser(protocol_name)
         parse = parser.parse
 
         def parse_or_refuse(response: Any, shape: Any) -> Any:

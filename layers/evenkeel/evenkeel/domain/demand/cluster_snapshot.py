@@ -85,16 +85,17 @@ class ClusterSnapshot:
 
     def revert(self, fork: int) -> None:
         """Undo all changes since a fork."""
-        dropped = {change[0] for change in self._changes[fork:] if change[1] is None and change[2] > 0}
-        while len(self._changes) > fork:
-            node_info, pod_group, number, pods = self._changes.pop()
+        changes = self._changes
+        dropped = {change[0] for change in changes[fork:] if change[1] is None and change[2] > 0}
+        while len(changes) > fork:
+            node_info, pod_group, number, pods = changes.pop()
             if pod_group is None:
                 self._change_node(node_info, -number)
             elif node_info not in dropped or pod_group.depends_on_others:
                 node_info.change(pod_group, -number)
                 if pod_group.depends_on_others:
                     self._use(pod_group, -number)
-            if self._counted > len(self._changes):
+            if self._counted > len(changes):
                 self._counted -= 1
                 self._count(node_info, pod_group, -number, pods)
 
@@ -155,28 +156,32 @@ class ClusterSnapshot:
         """Return the pod groups of which a pod does not fit a node, each with the reason."""
         rejections = {}
         cpu, memory = (node_info.cpu, node_info.memory) if node_info.pods > 0 else (-1, -1)
+        accepts, is_repelled = node_info.shape.accepts, bool(self._affinity.anti_terms)
         for pod_group in pod_groups:
-            has_room = pod_group.cpu <= cpu and pod_group.memory <= memory
-            if has_room and self._is_plain(pod_group) and self._accepts(pod_group, node_info):
-                continue
+            # Scale-up asks this for all pod groups and node groups, so most answers are found without a call.
+            if pod_group.cpu <= cpu and pod_group.memory <= memory and pod_group.is_plain:
+                is_accepted = accepts.get(pod_group.selects) or self._accepts(pod_group, node_info)
+                if is_accepted and not (is_repelled and self._affinity.counts_against(pod_group)):
+                    continue
             reason = self.failing_filter(pod_group, node_info)
             if reason is not None:
                 rejections[pod_group] = reason
         return rejections
 
     def _is_plain(self, pod_group: PodGroup) -> bool:
-        return pod_group.is_plain and not self._affinity.counts_against(pod_group)
+        affinity = self._affinity
+        return pod_group.is_plain and not (affinity.anti_terms and affinity.counts_against(pod_group))
 
     def _accepts(self, pod_group: PodGroup, node_info: NodeInfo) -> bool:
         """Return True if plain pods fit a node apart from its resources. The answer holds for all nodes of a shape."""
-        accepts = node_info.shape.accepts
-        if pod_group.selects not in accepts:
-            accepts[pod_group.selects] = not (
+        accepted = node_info.shape.accepts.get(pod_group.selects)
+        if accepted is None:
+            accepted = node_info.shape.accepts[pod_group.selects] = not (
                 pod_group.volumes.obstacle
                 or filters.taints_and_affinity(pod_group, node_info)
                 or filters.volume_binding(pod_group, node_info)
             )
-        return accepts[pod_group.selects]
+        return accepted
 
     def _rejected_by_others(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         counts = self._up_to_date_counts()
@@ -211,11 +216,12 @@ class ClusterSnapshot:
         if self._is_plain(pod_group):
             return self._fill_plain(pod_group, node_infos, wanted)
         cpu, memory = pod_group.cpu or _ANY, pod_group.memory or _ANY
-        # Most nodes lack cpu or memory. This condition skips them without a call.
-        with_room = (info for info in node_infos if info.cpu >= cpu and info.memory >= memory and info.pods > 0)
         added = 0
         barred: set[tuple[object, object]] = set()  # keys and domains in which no pod fits until another one is added
-        for node_info in with_room if wanted else ():
+        for node_info in node_infos if wanted else ():
+            # Most nodes lack cpu or memory. This condition skips them without a call.
+            if node_info.cpu < cpu or node_info.memory < memory or node_info.pods < 1:
+                continue
             if barred and not barred.isdisjoint(node_info.labels.items()):
                 continue
             count, reason = self._fill_node(pod_group, node_info, wanted - added)

@@ -36,6 +36,11 @@ def shape_of(node: Node) -> Hashable:
 class NodeInfo:
     """A node, its pods by pod group, and its free resources in the units of ``domain.demand.requests``."""
 
+    __slots__ = (
+        *("node", "name", "labels", "shape", "is_schedulable", "allocatable", "limits"),
+        *("cpu", "memory", "pods", "free", "attached", "ports", "pod_groups"),
+    )
+
     def __init__(
         self, node: Node, shape: Shape, attached: Mapping[str, int], pod_groups: Mapping[PodGroup, int]
     ) -> None:

@@ -23,22 +23,15 @@ class TopologyCount:
 
     def change(self, node_info: NodeInfo, count: int) -> None:
         """Add matching pods on a node. A negative count removes pods."""
-        value = self.domain_of(node_info)
+        value = node_info.labels.get(self.key)
         if value is not None:
             self.total += count
-            self._set(value, self.pods[value] + count)
-
-    def domain_of(self, node_info: NodeInfo) -> str | None:
-        """Return the domain in which a node's pods count; None: the node's pods do not count."""
-        return node_info.labels.get(self.key)
+            self.pods[value] += count
 
     def at(self, node_info: NodeInfo) -> int:
         """Return the number of matching pods in a node's domain; 0 if the node is in no domain."""
         value = node_info.labels.get(self.key)
         return 0 if value is None else self.pods[value]
-
-    def _set(self, value: str, count: int) -> None:
-        self.pods[value] = count
 
 
 class EligibleDomains:
@@ -90,9 +83,13 @@ class SpreadCount(TopologyCount):
         """Return the smallest number of matching pods in a domain; 0 if there are fewer domains than minDomains."""
         return min(self._levels, default=0) if len(self._domains.nodes) >= min_domains else 0
 
-    def domain_of(self, node_info: NodeInfo) -> str | None:
-        """Return the domain of an eligible node; None: the node is not eligible."""
-        return self._domains.domain_of.get(node_info)
+    def change(self, node_info: NodeInfo, count: int) -> None:
+        """Add matching pods on a node, if the node is eligible. A negative count removes pods."""
+        value = self._domains.domain_of.get(node_info)
+        if value is not None:
+            self.remove_domain(value)
+            self.pods[value] += count
+            self.add_domain(value)
 
     def add_domain(self, value: str) -> None:
         """Include a domain in the minimum, because it has got its first node."""
@@ -105,10 +102,16 @@ class SpreadCount(TopologyCount):
         if not self._levels[level]:
             del self._levels[level]
 
-    def _set(self, value: str, count: int) -> None:
-        self.remove_domain(value)
-        self._levels[count] += 1
-        self.pods[value] = count
+
+class _Placed:
+    """The nodes of a pod group's pods, and the counts that include these pods."""
+
+    __slots__ = ("compared", "counts", "node_infos")
+
+    def __init__(self) -> None:
+        self.node_infos: dict[NodeInfo, int] = {}  # number of pods by node
+        self.counts: list[TopologyCount] = []
+        self.compared = 0  # number of all counts that were compared with the pod group
 
 
 class TopologyCounts:
@@ -116,14 +119,12 @@ class TopologyCounts:
 
     def __init__(self) -> None:
         self._node_infos: dict[NodeInfo, None] = {}
-        self._nodes_of: dict[PodGroup, dict[NodeInfo, int]] = defaultdict(dict)
+        self._placed: defaultdict[PodGroup, _Placed] = defaultdict(_Placed)
         self._domains: dict[Hashable, EligibleDomains] = {}
         self._by_name: dict[Hashable, TopologyCount] = {}
         # For each pod group: its spread constraints, each with its count and the number of matching pods one pod is.
         self.spreads: dict[PodGroup, list[tuple[TopologySpreadConstraint, SpreadCount, int]]] = {}
         self._counts: list[TopologyCount] = []
-        self._compared: dict[PodGroup, int] = {}  # for each pod group: how many counts were compared with it
-        self._matching: dict[PodGroup, list[TopologyCount]] = {}  # for each pod group: the counts that match it, if any
 
     def of(self, name: Hashable, make: Callable[[], TopologyCount]) -> TopologyCount:
         """Return the count with this name. The first call for a name makes the count."""
@@ -136,9 +137,9 @@ class TopologyCounts:
     def add(self, count: TopologyCount) -> None:
         """Add a count. It includes the pods that are there already."""
         self._counts.append(count)
-        for pod_group, node_infos in self._nodes_of.items():
-            if node_infos and count.matches(pod_group):
-                for node_info, pods in node_infos.items():
+        for pod_group, placed in self._placed.items():
+            if placed.node_infos and count.matches(pod_group):
+                for node_info, pods in placed.node_infos.items():
                     count.change(node_info, pods)
 
     def domains(self, key: str, alike: Hashable, is_eligible: Callable[[NodeInfo], bool]) -> EligibleDomains:
@@ -168,19 +169,14 @@ class TopologyCounts:
 
     def change(self, node_info: NodeInfo, pod_group: PodGroup, count: int) -> None:
         """Add pods of a group on a node to all matching counts. A negative count removes pods."""
-        node_infos = self._nodes_of[pod_group]
-        pods = node_infos.get(node_info, 0) + count
+        placed = self._placed[pod_group]
+        pods = placed.node_infos.get(node_info, 0) + count
         if pods:
-            node_infos[node_info] = pods
+            placed.node_infos[node_info] = pods
         else:
-            del node_infos[node_info]
-        if self._compared.get(pod_group, 0) < len(self._counts):
-            self._compare(pod_group)
-        for topology_count in self._matching.get(pod_group, ()):
+            del placed.node_infos[node_info]
+        if placed.compared < len(self._counts):
+            placed.counts += [added for added in self._counts[placed.compared :] if added.matches(pod_group)]
+            placed.compared = len(self._counts)
+        for topology_count in placed.counts:
             topology_count.change(node_info, count)
-
-    def _compare(self, pod_group: PodGroup) -> None:
-        added = self._counts[self._compared.get(pod_group, 0) :]
-        self._compared[pod_group] = len(self._counts)
-        if matching := [count for count in added if count.matches(pod_group)]:
-            self._matching.setdefault(pod_group, []).extend(matching)

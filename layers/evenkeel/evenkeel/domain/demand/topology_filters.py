@@ -25,11 +25,11 @@ def topology_spread(pod_group: PodGroup, node_info: NodeInfo, counts: TopologyCo
     if spreads is None:
         spreads = counts.spreads[pod_group] = [_spread_of(pod_group, item, counts) for item in pod_group.spread]
     for constraint, count, own in spreads:
-        if constraint.key not in node_info.labels:
+        domain = node_info.labels.get(constraint.key)
+        if domain is None:
             return Reason.of(Rule.SPREAD_KEY_MISSING, key=constraint.key)
-        skew = count.at(node_info) + own - count.minimum(constraint.min_domains)
+        skew = count.pods[domain] + own - count.minimum(constraint.min_domains)
         if skew > constraint.max_skew:
-            domain = node_info.labels[constraint.key]
             return Reason.of(
                 Rule.SPREAD_SKEW, key=constraint.key, domain=domain, skew=skew, max_skew=constraint.max_skew
             )
@@ -96,14 +96,14 @@ class InterPodAffinity:
         self._counts = counts
         self._namespaces = namespaces
         self._repelling: dict[PodGroup, None] = {}  # pod groups with anti-affinity that were placed so far
-        self._anti_terms: list[tuple[PodGroup, PodAffinityTerm]] = []  # their terms
+        self.anti_terms: list[tuple[PodGroup, PodAffinityTerm]] = []  # their terms
         self._against: dict[PodGroup, tuple[int, list[TopologyCount]]] = {}
 
     def add(self, pod_group: PodGroup) -> None:
         """Respect the anti-affinity of a pod group from now on, because a pod of it is placed."""
         if pod_group not in self._repelling:
             self._repelling[pod_group] = None
-            self._anti_terms += [(pod_group, term) for term in pod_group.needs.anti_affinity]
+            self.anti_terms += [(pod_group, term) for term in pod_group.needs.anti_affinity]
 
     def failing_term(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         """Return why a required term rejects one more pod; None: no term rejects the pod.
@@ -144,14 +144,14 @@ class InterPodAffinity:
 
     def counts_against(self, pod_group: PodGroup) -> Sequence[TopologyCount]:
         """Return the counts of placed pods whose anti-affinity rejects this group."""
-        if not self._anti_terms:
+        if not self.anti_terms:
             return ()
         read, counts = self._against.get(pod_group, (0, []))
-        if read < len(self._anti_terms):
-            for other, term in self._anti_terms[read:]:
+        if read < len(self.anti_terms):
+            for other, term in self.anti_terms[read:]:
                 if self._matches(other, term)(pod_group):
                     counts.append(self._count(("of", other, term.key), term.key, _is(other)))
-            self._against[pod_group] = len(self._anti_terms), counts
+            self._against[pod_group] = len(self.anti_terms), counts
         return counts
 
     def _count(self, name: Hashable, key: str, matches_group: _Matches) -> TopologyCount:

@@ -481,10 +481,12 @@ class NodeGroup:
     @property
     def refused_machines(self) -> tuple[Machine, ...]:
         """Return the machines without a node that report a failure."""
+        if not self.machines:
+            return ()
         return tuple(
             [
                 machine
-                for machine in self.machines or ()
+                for machine in self.machines
                 if machine.failure is not None and not machine.has_node and not machine.deleting
             ]
         )

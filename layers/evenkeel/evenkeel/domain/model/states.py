@@ -135,7 +135,9 @@ STANDS = timedelta(seconds=65)
 _LONGEST_TURN = timedelta(hours=1)
 
 
-@dataclass(frozen=True, kw_only=True)
+# Publication, MemberSnapshot and PoolState are not frozen, because a frozen object takes three times as long to create,
+# and a check creates one of each for every pool.
+@dataclass(kw_only=True)
 class Publication:
     """The maxima that Balanced last published for a pool. The mappings are by key of the group."""
 
@@ -157,7 +159,7 @@ class Publication:
 PARTIAL_LIST_GRACE = timedelta(minutes=1)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class MemberSnapshot:
     """The replicas of a pool's groups at the last check. The mappings are by key of the group."""
 
@@ -211,7 +213,7 @@ class Release:
         return max(0, min(group.requested, self.ordered.get(str(group.key), 0)) - group.running)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class GrowthHistory:
     """The last additions of nodes to a pool."""
 
@@ -220,7 +222,7 @@ class GrowthHistory:
     added: int = 0  # nodes added by the run at ``added_at``, and by the runs within STEPS_APART before it
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class PoolState(GrowthHistory):
     """The stored state of a pool."""
 

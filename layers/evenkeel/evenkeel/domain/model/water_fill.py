@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import lcm
+from operator import add
 from typing import NamedTuple
 
 
@@ -30,7 +31,7 @@ def water_fill(buckets: Sequence[Bucket], amount: int) -> list[int]:
     room = [space if space > 0 else 0 for space in spaces]
     if amount >= sum(room):
         return room
-    if len(set(weights)) == 1:
+    if weights.count(weights[0]) == len(weights):
         height, rest = _even_height(levels, room, amount)
         dealt = [
             0 if (depth := height - level) < 0 else depth if depth < space else space
@@ -55,6 +56,9 @@ def _even_height(levels: Sequence[int], room: Sequence[int], amount: int) -> tup
     The loop goes up from edge to edge. Each bucket has two edges: the level at which it starts to fill, and the level
     at which it is full.
     """
+    height, rest = divmod(sum(levels) + amount, len(levels))
+    if max(levels) <= height < min(map(add, levels, room)):
+        return height, rest  # no bucket is above this height, and none is full
     edges = [(level, 1) for level in levels]
     edges += [(level + space, -1) for level, space in zip(levels, room, strict=True)]
     edges.sort()

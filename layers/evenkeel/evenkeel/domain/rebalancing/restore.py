@@ -81,6 +81,8 @@ def with_left_groups(
     Without the restore, such a group would keep its last bounds. If it was fenced, its max could remain 0.
     """
     plans = {pool.id: pool for pool in pools}
+    if sum([len(pool.groups) for pool in plans.values()]) == len(observation.groups):
+        return tuple(plans.values())  # every group is in a pool
     planned = {plan.group.key for pool in plans.values() for plan in pool.groups}
     strays = [group for group in observation.groups if group.key not in planned and carries_ours(group)]
     for group in sorted(strays, key=lambda group: group.key):

@@ -28,7 +28,7 @@ _LENT, _AWAITED = Reason.of(Rule.HEADROOM_LENT), Reason.of(Rule.HEADROOM_AWAITED
 def _balanced(pool: PoolDraft) -> list[Size]:
     """Return the size of every group, and set the draft's ``publication``: the deal to store."""
     deal = _Deal(pool.pool.max, pool.groups)
-    last, stands = pool.pool.state.published, pool.pool.publication_stands
+    last = pool.pool.state.published
     grower = pool.bounds.grower or (last.grower if last else "")
     ends: datetime | None = None
     if last is None or last.basis != deal.basis:
@@ -44,8 +44,9 @@ def _balanced(pool: PoolDraft) -> list[Size]:
         deal.level_out(grower, 0)
         lasts = last is not None and last.basis == deal.basis and last.targets == deal.targets and deal.is_as(last)
         publication, ends = last if lasts and last else deal.published(pool.now, grower, lent=True), None
-    if ends is None and (publication.lent or deal.is_scarce) and pool.now < (end := publication.ends_at(stands)):
-        ends = end
+    if ends is None and (publication.lent or deal.is_scarce):
+        end = publication.ends_at(pool.pool.publication_stands)
+        ends = end if pool.now < end else None
     pool.bounds.publication, pool.bounds.deal_ends = publication, ends
     return deal.sizes(pool.pool.min)
 

@@ -57,7 +57,7 @@ def without_foreign(pools: Iterable[AnyPool], without: Collection[PoolId]) -> li
     """
     return [
         replace(pool, groups=tuple([_frozen_if_foreign(group, pool.state) for group in pool.groups]))
-        if pool.id not in without and any(group.ours.pinned for group in pool.groups)
+        if any([group.ours.pinned for group in pool.groups]) and pool.id not in without
         else pool
         for pool in pools
     ]

@@ -41,6 +41,8 @@ def needs_opening(pool: AnyPool, policy: Policy, now: datetime) -> bool:
 
 def freeze_pools(pools: Iterable[AnyPool], policy: Policy, now: datetime, without: Collection[PoolId]) -> list[AnyPool]:
     """Return the pools, with the groups of paused pools frozen. Pools in ``without`` are not frozen."""
+    if not policy.paused:
+        return list(pools)
     return [pool if pool.id in without else freeze_paused(pool, policy.paused, now) for pool in pools]
 
 

@@ -223,10 +223,11 @@ class _Candidate(NamedTuple):
 
     def annotated(self, problems: list[Problem]) -> dict[str, Any]:
         """Return the annotated values by field. Add a problem for each value that differs between members."""
-        found = {}
-        of_members = zip(*[_values(group.annotations) for group in self.groups], strict=True)
-        for (field, annotation), annotated in zip(_ANNOTATIONS.items(), of_members, strict=True):
-            found[field] = annotated[0]
+        of_members = [_values(group.annotations) for group in self.groups]
+        found = dict(zip(_ANNOTATIONS, of_members[0], strict=True))
+        if of_members.count(of_members[0]) == len(of_members):
+            return found
+        for (field, annotation), annotated in zip(_ANNOTATIONS.items(), zip(*of_members, strict=True), strict=True):
             if annotated.count(annotated[0]) == len(annotated):
                 continue
             values = [value for value in dict.fromkeys(annotated) if value is not None]
