@@ -58,7 +58,7 @@ def _late_reports_begin_anew(*arguments: Any, **named: Any) -> Any:
     return replace(record_failure(*arguments, **named), backoff_until=at + policy.initial)
 
 
-def _leased_to_everybody(self: Any) -> None:
+def _leased_to_everybody(self: Any, *_: object) -> None:
     self.lease = Lease(owner="somebody", fencing_token=0, expires=self.ports.clock.now() + timedelta(minutes=1))
 
 

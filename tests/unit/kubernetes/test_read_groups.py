@@ -339,7 +339,7 @@ class TestOwners:
         ]
         item = changed(objects.cluster_api(ZONES[0], 1), "metadata", "managedFields", to=entries)
         assert only("cluster-api", item).managers.replicas_by == "cluster-autoscaler"
-        assert only("cluster-api", objects.cluster_api(ZONES[0], 1)).managers.replicas_by == "somebody"
+        assert only("cluster-api", objects.cluster_api(ZONES[0], 1)).managers.replicas_by == "another writer"
 
     def test_a_second_object_of_one_name_is_skipped(self) -> None:
         deployment = objects.cluster_api(ZONES[0], 2)
