@@ -482,3 +482,47 @@ def test_a_rollout_in_waves_halts_at_the_account_whose_role_may_not_write() -> N
     rollout, _ = store.rollout()
     assert rollout is not None
     assert rollout.phase is Phase.HALTED
+
+
+@pytest.mark.parametrize("resets_bounds", [False, True])
+def test_terraform_that_removes_foreign_tags_keeps_no_restore_from_the_former_bounds(resets_bounds: bool) -> None:
+    stage, names = outage()
+    running = instances(stage, names)
+    for _ in range(3):
+        runs(stage, 5)
+        for name in names:
+            own = ("decision", "adopted-bounds", "move")
+            stage.api.delete_tags(Tags=[tag(name, f"evenkeel.dev/{key}", "") for key in own])
+            if resets_bounds:
+                stage.api.update_auto_scaling_group(AutoScalingGroupName=name, MinSize=0, MaxSize=9)
+    check_whole(stage, names, running)
+    stage.restore()
+    assert {stage.numbers(name)[::3] for name in names} == {(0, 9)}
+    assert all(stage.tags(name) == POOL for name in names)
+    stage.minutes(1)
+    stage.settle()
+    assert stage.store.load("demo").control.paused
+
+
+def test_bounds_of_a_user_who_removed_evenkeels_tags_stay() -> None:
+    stage = Stage(autoscaler="none")
+    names = stage.pool()
+    stage.settle()
+    stage.api.delete_tags(Tags=[tag(names[0], f"evenkeel.dev/{key}", "") for key in ("decision", "adopted-bounds")])
+    stage.api.update_auto_scaling_group(AutoScalingGroupName=names[0], MinSize=1, MaxSize=20)
+    stage.restore()
+    assert [stage.numbers(name)[::3] for name in names] == [(1, 20), (0, 9), (0, 9)]
+
+
+def test_a_max_that_others_lower_below_our_min_is_a_conflict() -> None:
+    stage = Stage(autoscaler="none")
+    names = stage.pool()
+    stage.settle()
+    for name in names:
+        stage.api.create_or_update_tags(Tags=[tag(name, "evenkeel.dev/pool-min", "6")])
+    lower = partial(stage.api.update_auto_scaling_group, MinSize=0, MaxSize=1)
+    once(stage, "UpdateAutoScalingGroup", lambda group: lower(AutoScalingGroupName=group))
+    assert stage.run().conflicts == 1
+    runs(stage, 4)
+    assert {stage.numbers(name) for name in names} == {(2, 2, 2, 4)}
+    assert not any(state.write_refused for state in stage.store.load("demo").state.groups.values())
