@@ -526,3 +526,16 @@ def test_a_max_that_others_lower_below_our_min_is_a_conflict() -> None:
     runs(stage, 4)
     assert {stage.numbers(name) for name in names} == {(2, 2, 2, 4)}
     assert not any(state.write_refused for state in stage.store.load("demo").state.groups.values())
+
+
+def test_a_write_does_not_raise_the_desired_capacity_to_protected_instances() -> None:
+    stage = Stage(autoscaler="none")
+    names = stage.pool(desired=4)
+    for name in names:
+        ids = list(stage.group(name).instances)
+        stage.api.set_instance_protection(AutoScalingGroupName=name, InstanceIds=ids, ProtectedFromScaleIn=True)
+        stage.api.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=2)
+    running = instances(stage, names)
+    runs(stage, 4)
+    assert {stage.numbers(name) for name in names} == {(0, 2, 4, 4)}
+    assert running == instances(stage, names)

@@ -254,7 +254,10 @@ class _GroupReader:
                 rebalance="suspended" if is_suspended(self._item, "AZRebalance") else "",
             )
         weights = {str(each.get("WeightedCapacity") or "1") for each in (*self._overrides(), *self._instances())}
-        return None if weights <= {"1"} else Reason.of(Rule.GROUP_WEIGHTED)
+        if not weights <= {"1"}:
+            return Reason.of(Rule.GROUP_WEIGHTED)
+        unit = str(self._item.get("DesiredCapacityType") or "units")
+        return None if unit == "units" else Reason.of(Rule.GROUP_IN_OTHER_UNITS, unit=unit)
 
     def read(self, refresh: str | None, *, with_machines: bool) -> Member:
         """Return the node group. ``refresh``: the status of an instance refresh in progress; None: there is none."""
