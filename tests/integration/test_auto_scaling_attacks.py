@@ -15,7 +15,7 @@ from evenkeel.domain.model.incidents import IncidentKind
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rollout.waves import Phase
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
-from evenkeel.texts.english import sentences
+from evenkeel.texts.english import sentence, sentences
 from sandbox.auto_scaling.calls import AwsError
 from tests.auto_scaling_groups import POOL, REGION, ZONES, Stage, tag
 from tests.fakes import InMemoryStore, plenty
@@ -539,3 +539,21 @@ def test_a_write_does_not_raise_the_desired_capacity_to_protected_instances() ->
     runs(stage, 4)
     assert {stage.numbers(name) for name in names} == {(0, 2, 4, 4)}
     assert running == instances(stage, names)
+
+
+def test_a_group_with_copied_tags_of_eks_loses_no_node_because_nothing_would_drain_it() -> None:
+    stage = Stage(autoscaler="none", level="converge", converge={"blind": True, "per_hour": 10})
+    copied = {"eks:cluster-name": "demo", "eks:nodegroup-name": "workers"}
+    names = [f"workers-{zone[-1]}" for zone in ZONES]
+    for name, zone, nodes in zip(names, ZONES, (1, 4, 4), strict=True):
+        stage.put(name, zone, 0, nodes, 9, **copied)
+    stage.minutes(2)
+    running = instances(stage, names)
+    summary = runs(stage, 15)
+    assert desired(stage, names) == [1, 4, 4]
+    assert running == instances(stage, names)
+    assert summary.plan is not None
+    report = summary.plan.pools[0].convergence.report
+    assert report is not None
+    assert report.why is not None
+    assert "set workload" in sentence(report.why)
