@@ -557,3 +557,15 @@ def test_a_group_with_copied_tags_of_eks_loses_no_node_because_nothing_would_dra
     assert report is not None
     assert report.why is not None
     assert "set workload" in sentence(report.why)
+
+
+def test_an_order_of_cluster_autoscaler_in_the_middle_of_a_write_is_not_cut() -> None:
+    stage, names = outage()
+
+    def order(group: str) -> None:
+        stage.refuse(ZONES[0])  # no instance shows the order
+        stage.api.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=4)
+
+    once(stage, "SuspendProcesses", lambda _group: once(stage, "SuspendProcesses", order))
+    assert stage.run().conflicts == 1
+    assert sum(desired(stage, names)) == 9  # one of the ordered nodes counts as a moved one

@@ -221,10 +221,13 @@ class GroupWriter:
                 InstanceId=instance,
                 ShouldDecrementDesiredCapacity=True,
             )
-        if change.desired != change.newest["DesiredCapacity"] - len(change.named):
-            # A lower number that Cluster Autoscaler reads meanwhile would stay in its later absolute writes.
-            if len(instances_of(self._api.group(name))) > change.desired:
-                raise ConflictError(f"Auto Scaling group {name}: it has got more instances since it was read")
+        expected = change.newest["DesiredCapacity"] - len(change.named)
+        if change.desired != expected:
+            # Others' orders would be lost, and a lower number that Cluster Autoscaler reads meanwhile would stay in its
+            # later absolute writes.
+            group = self._api.group(name)
+            if group["DesiredCapacity"] != expected or len(instances_of(group)) > change.desired:
+                raise ConflictError(f"Auto Scaling group {name}: others have changed its capacity since it was read")
             self._send_desired(name, change.desired)
         if change.bounds != change.first:
             # Before other zones may grow, max follows the desired capacity down, unless others have written meanwhile.
