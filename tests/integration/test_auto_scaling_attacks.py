@@ -15,7 +15,7 @@ from evenkeel.domain.model.incidents import IncidentKind
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rollout.waves import Phase
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
-from evenkeel.texts.english import sentences
+from evenkeel.texts.english import sentence, sentences
 from sandbox.auto_scaling.calls import AwsError
 from tests.auto_scaling_groups import POOL, REGION, ZONES, Stage, tag
 from tests.fakes import InMemoryStore, plenty
@@ -482,3 +482,90 @@ def test_a_rollout_in_waves_halts_at_the_account_whose_role_may_not_write() -> N
     rollout, _ = store.rollout()
     assert rollout is not None
     assert rollout.phase is Phase.HALTED
+
+
+@pytest.mark.parametrize("resets_bounds", [False, True])
+def test_terraform_that_removes_foreign_tags_keeps_no_restore_from_the_former_bounds(resets_bounds: bool) -> None:
+    stage, names = outage()
+    running = instances(stage, names)
+    for _ in range(3):
+        runs(stage, 5)
+        for name in names:
+            own = ("decision", "adopted-bounds", "move")
+            stage.api.delete_tags(Tags=[tag(name, f"evenkeel.dev/{key}", "") for key in own])
+            if resets_bounds:
+                stage.api.update_auto_scaling_group(AutoScalingGroupName=name, MinSize=0, MaxSize=9)
+    check_whole(stage, names, running)
+    stage.restore()
+    assert {stage.numbers(name)[::3] for name in names} == {(0, 9)}
+    assert all(stage.tags(name) == POOL for name in names)
+    stage.minutes(1)
+    stage.settle()
+    assert stage.store.load("demo").control.paused
+
+
+def test_bounds_of_a_user_who_removed_evenkeels_tags_stay() -> None:
+    stage = Stage(autoscaler="none")
+    names = stage.pool()
+    stage.settle()
+    stage.api.delete_tags(Tags=[tag(names[0], f"evenkeel.dev/{key}", "") for key in ("decision", "adopted-bounds")])
+    stage.api.update_auto_scaling_group(AutoScalingGroupName=names[0], MinSize=1, MaxSize=20)
+    stage.restore()
+    assert [stage.numbers(name)[::3] for name in names] == [(1, 20), (0, 9), (0, 9)]
+
+
+def test_a_max_that_others_lower_below_our_min_is_a_conflict() -> None:
+    stage = Stage(autoscaler="none")
+    names = stage.pool()
+    stage.settle()
+    for name in names:
+        stage.api.create_or_update_tags(Tags=[tag(name, "evenkeel.dev/pool-min", "6")])
+    lower = partial(stage.api.update_auto_scaling_group, MinSize=0, MaxSize=1)
+    once(stage, "UpdateAutoScalingGroup", lambda group: lower(AutoScalingGroupName=group))
+    assert stage.run().conflicts == 1
+    runs(stage, 4)
+    assert {stage.numbers(name) for name in names} == {(2, 2, 2, 4)}
+    assert not any(state.write_refused for state in stage.store.load("demo").state.groups.values())
+
+
+def test_a_write_does_not_raise_the_desired_capacity_to_protected_instances() -> None:
+    stage = Stage(autoscaler="none")
+    names = stage.pool(desired=4)
+    for name in names:
+        ids = list(stage.group(name).instances)
+        stage.api.set_instance_protection(AutoScalingGroupName=name, InstanceIds=ids, ProtectedFromScaleIn=True)
+        stage.api.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=2)
+    running = instances(stage, names)
+    runs(stage, 4)
+    assert {stage.numbers(name) for name in names} == {(0, 2, 4, 4)}
+    assert running == instances(stage, names)
+
+
+def test_a_group_with_copied_tags_of_eks_loses_no_node_because_nothing_would_drain_it() -> None:
+    stage = Stage(autoscaler="none", level="converge", converge={"blind": True, "per_hour": 10})
+    copied = {"eks:cluster-name": "demo", "eks:nodegroup-name": "workers"}
+    names = [f"workers-{zone[-1]}" for zone in ZONES]
+    for name, zone, nodes in zip(names, ZONES, (1, 4, 4), strict=True):
+        stage.put(name, zone, 0, nodes, 9, **copied)
+    stage.minutes(2)
+    running = instances(stage, names)
+    summary = runs(stage, 15)
+    assert desired(stage, names) == [1, 4, 4]
+    assert running == instances(stage, names)
+    assert summary.plan is not None
+    report = summary.plan.pools[0].convergence.report
+    assert report is not None
+    assert report.why is not None
+    assert "set workload" in sentence(report.why)
+
+
+def test_an_order_of_cluster_autoscaler_in_the_middle_of_a_write_is_not_cut() -> None:
+    stage, names = outage()
+
+    def order(group: str) -> None:
+        stage.refuse(ZONES[0])  # no instance shows the order
+        stage.api.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=4)
+
+    once(stage, "SuspendProcesses", lambda _group: once(stage, "SuspendProcesses", order))
+    assert stage.run().conflicts == 1
+    assert sum(desired(stage, names)) == 9  # one of the ordered nodes counts as a moved one

@@ -230,6 +230,7 @@ class TestSkipped:
             ({"AutoScalingGroupName": "team/workers"}, Rule.GROUP_NAME_UNUSABLE, "contains a slash"),
             ({"AutoScalingGroupName": ""}, Rule.NAMELESS, "AutoScalingGroup without"),
             ({"Instances": [instance(1, WeightedCapacity="4")]}, Rule.GROUP_WEIGHTED, "remove WeightedCapacity"),
+            ({"DesiredCapacityType": "vcpu"}, Rule.GROUP_IN_OTHER_UNITS, "counts vcpu, and no instances"),
         ],
     )
     def test_a_group_that_is_no_node_group_is_skipped_alone(self, more: dict[str, Any], rule: Rule, text: str) -> None:

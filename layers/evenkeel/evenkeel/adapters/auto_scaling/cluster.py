@@ -12,7 +12,6 @@ from evenkeel.adapters.auto_scaling.read import (
     Described,
     Member,
     instances_of,
-    is_drained,
     is_terminating,
     node_group_of,
     read_groups,
@@ -248,7 +247,7 @@ class AutoScalingCluster:
         if gone := [ref.name for ref in removal.machines if ref not in machines or machines[ref].deleting]:
             raise ConflictError(f"machine {gone[0]} of {group.key} is gone since it was read")
         running = [machine.name for machine in machines.values() if machine.has_node and machine.name in names]
-        if running and not is_drained(self._members[group.key].described, self._policy):
+        if running and not self._members[group.key].is_drained:
             raise RejectedError(
                 f"{group.key}: instance {running[0]} is not removed, because nothing would drain its node: "
                 "set workload in the record"

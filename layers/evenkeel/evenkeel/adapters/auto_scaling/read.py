@@ -87,6 +87,8 @@ class Member:
     group: NodeGroup
     described: Described
     machines: tuple[Machine, ...]  # also of a group at rest, whose own ``machines`` is None
+    # True: an instance of the group may be selected, because its node is drained before it ends.
+    is_drained: bool
     bought: Bought | None = None  # the machines that the group buys, if it buys only one type of machine
 
     @property
@@ -158,14 +160,6 @@ def node_group_of(described: Described) -> tuple[str, str] | None:
     tags = tags_of(described)
     cluster, name = tags.get(_EKS_CLUSTER), tags.get(_EKS_NODE_GROUP)
     return (cluster, name) if cluster and name else None
-
-
-def is_drained(described: Described, policy: ClusterPolicy) -> bool:
-    """Return True if an instance of the group may be selected, because its node is drained before it ends.
-
-    Evenkeel drains the nodes of clusters with a workload view, and EKS those of managed node groups.
-    """
-    return policy.workload is not None or node_group_of(described) is not None
 
 
 def is_suspended(described: Described, process: str) -> bool:
@@ -256,7 +250,10 @@ class _GroupReader:
                 shift="enabled" if impairment.get("ZonalShiftEnabled") else "",
             )
         weights = {str(each.get("WeightedCapacity") or "1") for each in (*self._overrides(), *self._instances())}
-        return None if weights <= {"1"} else Reason.of(Rule.GROUP_WEIGHTED)
+        if not weights <= {"1"}:
+            return Reason.of(Rule.GROUP_WEIGHTED)
+        unit = str(self._item.get("DesiredCapacityType") or "units")
+        return None if unit == "units" else Reason.of(Rule.GROUP_IN_OTHER_UNITS, unit=unit)
 
     def read(self, refresh: str | None, *, with_machines: bool) -> Member:
         """Return the node group. ``refresh``: the status of an instance refresh in progress; None: there is none."""
@@ -274,6 +271,9 @@ class _GroupReader:
         self._note_drift(bounds, ours)
         running = sum(machine.has_node and not machine.deleting for machine in machines)
         is_at_rest = len(machines) == running == requested
+        # Evenkeel drains the nodes of clusters with a workload view, and EKS those of its node groups. Anyone can copy
+        # EKS's tags to another group, so only EKS says which groups are its own.
+        is_drained = self._policy.workload is not None or self._node_group is not None
         group = NodeGroup(
             key=self.key,
             identity=Identity(
@@ -289,7 +289,7 @@ class _GroupReader:
             machines=None if is_at_rest and not with_machines else machines,
             bounds=bounds,
             frozen_because=self._frozen(refresh),
-            status=GroupStatus(launched=None if is_drained(item, self._policy) else len(instances_of(item))),
+            status=GroupStatus(launched=None if is_drained else len(instances_of(item))),
             ours=ours,
             managers=FieldManagers(bounds_by=UNNAMED_BY_AWS, replicas_by=UNNAMED_BY_AWS),
             owner=Ownership(bounds_field=f"MaxSize of Auto Scaling group {self._name}", min_within_running=True),
@@ -299,7 +299,11 @@ class _GroupReader:
             unreadable=Unreadable(faults=tuple(reading.faults), notes=tuple(reading.notes)),
         )
         return Member(
-            group=group, described=item, machines=machines, bought=None if isinstance(bought, Reason) else bought
+            group=group,
+            described=item,
+            machines=machines,
+            is_drained=is_drained,
+            bought=None if isinstance(bought, Reason) else bought,
         )
 
     def _bounds(self) -> Bounds | None:

@@ -40,6 +40,11 @@ from evenkeel.domain.rebalancing.annotations import is_unfinished, read_publishe
 from evenkeel.domain.rebalancing.writes import Patch
 
 _VALUE_LENGTH = 256  # of a tag
+# A plan depends on these fields of a group, and on its tags, processes and instances.
+_PLANNED_FROM = (
+    *("AutoScalingGroupARN", "AvailabilityZones", "DesiredCapacityType", "MixedInstancesPolicy"),
+    *("MinSize", "MaxSize", "DesiredCapacity", "Status", "Operator"),
+)
 _TERMINATE = "Terminate"
 _UPDATE = "update_auto_scaling_group"
 # Another run may still carry out an unfinished write that is younger.
@@ -61,6 +66,11 @@ class _Change:
     def before(self) -> Bounds:
         """Return the bounds before the write."""
         return _bounds(self.newest)
+
+    @property
+    def surplus(self) -> int:
+        """Return how many instances AWS keeps above the desired capacity: protected ones, or ones that it replaces."""
+        return max(0, len(instances_of(self.newest)) - int(self.newest["DesiredCapacity"]))
 
     @property
     def changes_desired(self) -> bool:
@@ -198,7 +208,7 @@ class GroupWriter:
         except RejectedError as error:
             refused = error
         finally:
-            written = self._resume(name) if change.may_terminate else self._api.group(name)
+            written = self._resume(name, change.surplus) if change.may_terminate else self._api.group(name)
         # AWS refuses numbers that do not fit the bounds which others have written meanwhile. That is a conflict.
         if refused is not None and _bounds(written) in (change.before, change.first, change.bounds):
             raise refused
@@ -216,10 +226,13 @@ class GroupWriter:
                 InstanceId=instance,
                 ShouldDecrementDesiredCapacity=True,
             )
-        if change.desired != change.newest["DesiredCapacity"] - len(change.named):
-            # A lower number that Cluster Autoscaler reads meanwhile would stay in its later absolute writes.
-            if len(instances_of(self._api.group(name))) > change.desired:
-                raise ConflictError(f"Auto Scaling group {name}: it has got more instances since it was read")
+        expected = change.newest["DesiredCapacity"] - len(change.named)
+        if change.desired != expected:
+            # Others' orders would be lost, and a lower number that Cluster Autoscaler reads meanwhile would stay in its
+            # later absolute writes.
+            group = self._api.group(name)
+            if group["DesiredCapacity"] != expected or len(instances_of(group)) > change.desired:
+                raise ConflictError(f"Auto Scaling group {name}: others have changed its capacity since it was read")
             self._send_desired(name, change.desired)
         if change.bounds != change.first:
             # Before other zones may grow, max follows the desired capacity down, unless others have written meanwhile.
@@ -227,14 +240,15 @@ class GroupWriter:
             if _bounds(group) == change.first and group["DesiredCapacity"] <= change.bounds.max:
                 self._send_bounds(name, change.bounds)
 
-    def _resume(self, name: str) -> Described:
+    def _resume(self, name: str, surplus: int = 0) -> Described:
         """Resume the process Terminate, once the desired capacity covers all instances. Return the group.
 
         Others have raised the desired capacity if there are more instances. Without this, AWS would terminate some.
+        ``surplus``: the instances above the desired capacity that AWS has not terminated before the write.
         """
         for _ in range(_REPAIRS):
             group = self._api.group(name)
-            count = len(instances_of(group))
+            count = len(instances_of(group)) - surplus
             if count <= group["DesiredCapacity"]:
                 break
             if count > group["MaxSize"]:
@@ -297,9 +311,8 @@ def _with_tags(described: Described, tags: Mapping[str, str]) -> Described:
 
 def _state(described: Described) -> dict[str, object]:
     """Return the parts of a group on which a plan depends, by field."""
-    fields = ("AutoScalingGroupARN", "AvailabilityZones", "MinSize", "MaxSize", "DesiredCapacity", "Status", "Operator")
     return {
-        **{field: described.get(field) for field in fields},
+        **{field: described.get(field) for field in _PLANNED_FROM},
         "Tags": tags_of(described),  # also those by which the record selects the group
         "SuspendedProcesses": [is_suspended(described, process) for process in ("Launch", _TERMINATE)],
         "Instances": {

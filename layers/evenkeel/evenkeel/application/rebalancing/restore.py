@@ -21,7 +21,9 @@ def after_restore(control: ControlRecord, plan: Plan, state: ClusterState) -> tu
     unfinished = [
         pool.id
         for pool in plan.pools
-        if pool.awaits_check or any(carries_ours(group.group) for group in pool.groups) or holds_relief(pool.next_state)
+        if pool.awaits_check
+        or any(carries_ours(group.group, state.pools.get(pool.id)) for group in pool.groups)
+        or holds_relief(pool.next_state)
     ]
     known = {*state.pools, *(pool.id for pool in plan.pools)}
     unknown = [name for name in control.restoring_pools if not any(is_called(id, [name]) for id in known)]

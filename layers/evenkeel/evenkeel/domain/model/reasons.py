@@ -255,6 +255,7 @@ class Rule(StrEnum):
     GROUP_WITHOUT_ZONE = "group-without-zone", Topic.NOTE
     GROUP_NAME_UNUSABLE = "group-name-unusable", Topic.NOTE
     GROUP_WEIGHTED = "group-weighted", Topic.NOTE
+    GROUP_IN_OTHER_UNITS = "group-in-other-units", Topic.NOTE
     NAMES_NO_ZONE = "names-no-zone", Topic.NOTE
     REPLICAS_MANAGED = "replicas-managed", Topic.NOTE
     TOPOLOGY_MAKES_POOL = "topology-makes-pool", Topic.NOTE

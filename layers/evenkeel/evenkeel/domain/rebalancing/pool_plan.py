@@ -84,7 +84,7 @@ class PoolPlanner:
         if plan.mode.opens:
             return planned
         is_restored = pool.id in self._restored
-        plan = restore(plan, self._check.observation, whole=is_restored)
+        plan = restore(plan, pool.state, self._check.observation, whole=is_restored)
         if is_restored:
             check_at = []
         for extend in self._pool_plans:

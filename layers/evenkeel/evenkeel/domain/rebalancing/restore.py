@@ -35,7 +35,7 @@ def is_restored(id: PoolId, restoring: Restoring) -> bool:
     return restoring.restoring or is_called(id, restoring.restoring_pools)
 
 
-def restore(planned: PoolPlan, observation: Observation, *, whole: bool) -> PoolPlan:
+def restore(planned: PoolPlan, stored: PoolState, observation: Observation, *, whole: bool) -> PoolPlan:
     """Return the pool's plan with its groups restored.
 
     If ``whole``, all groups are restored. Otherwise, a group is restored only if the record no longer allows Evenkeel
@@ -55,7 +55,10 @@ def restore(planned: PoolPlan, observation: Observation, *, whole: bool) -> Pool
     if waits:
         return planned
     groups = tuple(
-        [_restored(plan, planned.next_state) if whole or _is_held(plan.group) else plan for plan in planned.groups]
+        [
+            _restored(plan, planned.next_state, stored) if whole or _is_held(plan.group) else plan
+            for plan in planned.groups
+        ]
     )
     if not whole:
         return replace(planned, groups=groups)
@@ -91,7 +94,7 @@ def with_left_groups(
         if pool.mode.opens:  # the only write to this pool opens its bounds
             continue
         plan = GroupPlan(group=group, state=State.HEALTHY, requested=group.requested, bounds=group.bounds, reasons=())
-        plans[pool.id] = replace(pool, groups=(*pool.groups, _restored(plan, pool.next_state)))
+        plans[pool.id] = replace(pool, groups=(*pool.groups, _restored(plan, pool.next_state, pool.next_state)))
     return tuple(plans.values())
 
 
@@ -112,12 +115,27 @@ def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState
     )
 
 
-def carries_ours(group: NodeGroup) -> bool:
-    """Return True if the group still has a value that Evenkeel has written."""
-    return group.has_ours_with_bounds or group.ours.move is not None or group.options.short_provision is not None
+def carries_ours(group: NodeGroup, stored: PoolState | None = None) -> bool:
+    """Return True if the group still has a value that Evenkeel has written. ``stored``: the state of its pool."""
+    ours = group.has_ours_with_bounds or group.ours.move is not None or group.options.short_provision is not None
+    return ours or (stored is not None and _is_stripped(group, stored))
 
 
-def _restored(planned: GroupPlan, pool: PoolState) -> GroupPlan:
+def _is_stripped(group: NodeGroup, stored: PoolState) -> bool:
+    """Return True if another writer has removed Evenkeel's annotations, and the bounds are still Evenkeel's.
+
+    For example, Terraform removes tags that are not in its configuration.
+    """
+    adopted, published = stored.adopted.get(str(group.key)), stored.published
+    if group.owner.numbers is not None or adopted is None or published is None or group.bounds is None:
+        return False
+    if published.maxima.get(str(group.key)) != group.bounds.max:
+        return False
+    bounds, _ = safe_bounds(adopted.min, adopted.max, group, group.requested)
+    return bounds != group.bounds
+
+
+def _restored(planned: GroupPlan, pool: PoolState, stored: PoolState) -> GroupPlan:
     group = planned.group
     as_it_is = replace(
         planned,
@@ -128,7 +146,7 @@ def _restored(planned: GroupPlan, pool: PoolState) -> GroupPlan:
         rolling=None,
         journal_delta=0,
     )
-    if (obstacle := _obstacle(group, pool)) is not None:
+    if (obstacle := _obstacle(group, pool, stored)) is not None:
         return replace(as_it_is, reasons=(obstacle,))
     as_it_is = replace(as_it_is, short_provision=None, pins=False, leaves=True)
     if group.owner.bounds_held and not group.has_ours_with_bounds:
@@ -144,8 +162,8 @@ def _restored(planned: GroupPlan, pool: PoolState) -> GroupPlan:
     return replace(as_it_is, bounds=bounds, reasons=(restored, *cuts))
 
 
-def _obstacle(group: NodeGroup, pool: PoolState) -> Reason | None:
-    if not carries_ours(group):
+def _obstacle(group: NodeGroup, pool: PoolState, stored: PoolState) -> Reason | None:
+    if not carries_ours(group, stored):
         return Reason.of(Rule.NOTHING_OF_OURS)
     if group.frozen_because is not None:
         return Reason.of(Rule.NOT_RESTORED_YET, why=group.frozen_because)
