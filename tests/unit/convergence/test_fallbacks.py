@@ -7,6 +7,7 @@ from rich.console import Console
 
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
+from evenkeel.domain.model.choices import Level, SurviveZones
 from evenkeel.domain.model.convergence import ConvergenceState, Deleting, Order
 from evenkeel.domain.model.groups import Bounds, MachineRef, NodeGroup, PoolId
 from evenkeel.domain.model.observations import Observation
@@ -17,7 +18,7 @@ from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.texts.english import sentences
 from evenkeel_cli.answers import print_answer
-from tests.builders import NOW, after_backoff, group, in_backoff, key, problems_of
+from tests.builders import MINUTE, NOW, after_backoff, group, in_backoff, key, problems_of
 from tests.house import House
 from tests.parts import make, replace
 from tests.unit.page.test_page import Seen
@@ -210,3 +211,23 @@ def test_plan_status_page_and_explain_show_the_held_nodes() -> None:
     (pool,) = [pool for pool in house.ask("plan")["plan"]["pools"] if pool["name"] == "spare"]
     (rule,) = [rule for rule in pool["noteRules"] if rule["rule"] == "holds-nodes"]
     assert (rule["nodes"], rule["pool"]) == (3, "first")
+
+
+@pytest.mark.parametrize(
+    ("fields", "asks"),
+    [
+        ({}, True),
+        ({"survive_zones": SurviveZones.ONE, "bounds": Bounds(2, 9)}, False),
+        ({"survive_zones": SurviveZones.ONE, "bounds": Bounds(1, 9)}, True),
+        ({"survive_zones": SurviveZones.NONE, "bounds": Bounds(2, 9)}, True),
+    ],
+)
+def test_no_node_returns_without_which_the_fallback_would_not_survive(fields: dict[str, object], *, asks: bool) -> None:
+    groups = [
+        replace(each, **fields) if each.identity.pool_label == "spare" else each
+        for each in pools("first", "spare", spare="first")
+    ]
+    state = PoolState(held_nodes=holds("spare", a=1), seen=seen("spare", a=2, b=2))
+    long_ago = PoolState(convergence=ConvergenceState(uneven_since=NOW - 60 * MINUTE))
+    found = planned(groups, {"spare": state, "first": long_ago}, level=Level.CONVERGE)
+    assert bool(named(found, "first").convergence.asks) is asks
