@@ -1,6 +1,7 @@
 """A pool with survive-zones and pods with every kind of need, judged by places that the test itself finds."""
 
 from collections import Counter
+from typing import Any
 
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
-from tests.builders import NOW, group, numbers, requested
+from tests.builders import NOW, group, numbers, requested, stated
 from tests.parts import replace
 from tests.places import NEEDS, Kind, Place, World, new_places, template_of, without_place, workload_of, worlds
 from tests.property.survival.test_counts_properties import surviving
@@ -23,11 +24,13 @@ def zones_of(world: World) -> str:
     return "".join(sorted({place.zone for place in world} | {"a", "b"}))
 
 
-def planned(world: World, policy: Policy = POLICY) -> PoolPlan:
+def planned(world: World, policy: Policy = POLICY, **first: Any) -> PoolPlan:
+    """The plan; what is given further is of the group in zone a."""
     zones = zones_of(world)
     groups = [
         group(zone, sum(place.zone == zone for place in world), template=template_of(zone, world)) for zone in zones
     ]
+    groups[0] = replace(groups[0], **first)
     observation = Observation(groups=tuple(groups), workload=workload_of(world))
     (pool,) = plan(observation, ClusterState(), policy, NOW).pools
     return pool
@@ -74,6 +77,19 @@ def test_no_autoscaler_may_remove_more_nodes_than_are_unneeded(world: World, lev
     for planned_group in pool.groups:
         assert planned_group.bounds is not None
         assert planned_group.bounds.min >= planned_group.requested - unneeded[planned_group.group.key]
+
+
+@given(worlds())
+def test_a_frozen_or_full_zone_gets_no_node_and_the_others_get_its_share(world: World) -> None:
+    there = sum(place.zone == "a" for place in world)
+    free = planned(world)
+    for limited in (planned(world, frozen_because=stated("rolling out")), planned(world, zone_max=there)):
+        assert requested(limited)[0] == there
+        assert limited.survival is not None
+        assert free.survival is not None
+        assert limited.survival.bound == free.survival.bound or not limited.survival.possible
+        if limited.survival.possible and not free.survival.short:
+            assert not limited.survival.short
 
 
 # A new node changes which zones and nodes are even. So more nodes may be needed once it runs.

@@ -3,7 +3,11 @@
 from collections.abc import Sequence
 
 import pytest
+from rich.console import Console
 
+from evenkeel.adapters.page.reading import page_of_status
+from evenkeel.adapters.page.render import document
+from evenkeel.domain.model.choices import Level, SurviveZones
 from evenkeel.domain.model.convergence import ConvergenceState, Deleting, Order
 from evenkeel.domain.model.groups import Bounds, MachineRef, NodeGroup, PoolId
 from evenkeel.domain.model.observations import Observation
@@ -13,8 +17,11 @@ from evenkeel.domain.model.states import ClusterState, MemberSnapshot, PoolState
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.texts.english import sentences
-from tests.builders import NOW, after_backoff, group, in_backoff, key, problems_of
+from evenkeel_cli.answers import print_answer
+from tests.builders import MINUTE, NOW, after_backoff, group, in_backoff, key, problems_of
+from tests.house import House
 from tests.parts import make, replace
+from tests.unit.page.test_page import Seen
 
 
 def pools(*names: str, zones: str = "ab", **fallback_for: str) -> list[NodeGroup]:
@@ -184,3 +191,43 @@ def test_a_step_that_levels_a_fallback_moves_a_held_node() -> None:
     )
     found = planned(pools("first", "spare", spare="first"), {"spare": state})
     assert named(found, "spare").next_state.held_nodes == holds("spare", a=1, b=1)
+
+
+def test_plan_status_page_and_explain_show_the_held_nodes() -> None:
+    house = House(pools("first", "spare", spare="first"), pools=[])
+    house.run()
+    id = PoolId("cluster-api", "default", "", "spare")
+    loaded = house.store.load("demo")
+    state = replace(loaded.state.pools[id], held_nodes=holds("spare", a=2, b=1))
+    house.store.save_pool("demo", id, state, loaded.versions)
+    says = "holds 3 nodes for pool first"
+    console = Console(width=200)
+    with console.capture() as printed:
+        for action in ("plan", "status"):
+            print_answer(house.ask(action), console)
+    assert printed.get().count(f"note: {says}") == 2
+    assert says in Seen(document(page_of_status(house.ask("status"), "x", house.clock.now()))).text
+    assert says[1:] in house.ask("explain", pool="spare")["message"]
+    (pool,) = [pool for pool in house.ask("plan")["plan"]["pools"] if pool["name"] == "spare"]
+    (rule,) = [rule for rule in pool["noteRules"] if rule["rule"] == "holds-nodes"]
+    assert (rule["nodes"], rule["pool"]) == (3, "first")
+
+
+@pytest.mark.parametrize(
+    ("fields", "asks"),
+    [
+        ({}, True),
+        ({"survive_zones": SurviveZones.ONE, "bounds": Bounds(2, 9)}, False),
+        ({"survive_zones": SurviveZones.ONE, "bounds": Bounds(1, 9)}, True),
+        ({"survive_zones": SurviveZones.NONE, "bounds": Bounds(2, 9)}, True),
+    ],
+)
+def test_no_node_returns_without_which_the_fallback_would_not_survive(fields: dict[str, object], *, asks: bool) -> None:
+    groups = [
+        replace(each, **fields) if each.identity.pool_label == "spare" else each
+        for each in pools("first", "spare", spare="first")
+    ]
+    state = PoolState(held_nodes=holds("spare", a=1), seen=seen("spare", a=2, b=2))
+    long_ago = PoolState(convergence=ConvergenceState(uneven_since=NOW - 60 * MINUTE))
+    found = planned(groups, {"spare": state, "first": long_ago}, level=Level.CONVERGE)
+    assert bool(named(found, "first").convergence.asks) is asks

@@ -14,11 +14,12 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState
-from evenkeel.domain.model.survival import HeldNodes
+from evenkeel.domain.model.survival import HeldNodes, Survival
 from evenkeel.domain.model.workload import ZONE, Owner, Pod, Workload
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.gep24 import LAX_GREEDY
 from evenkeel.record import ClusterRecord
+from evenkeel.texts.english import sentence
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.answers import print_answer
 from tests import objects
@@ -41,7 +42,7 @@ from tests.parts import replace
 from tests.property.survival.test_counts_properties import arrive, surviving
 from tests.unit.kubernetes.test_read_groups import only
 from tests.unit.page.test_page import Seen
-from tests.workloads import node, pod
+from tests.workloads import node, pod, template
 
 
 def notes(pool: PoolPlan) -> list[str]:
@@ -189,6 +190,32 @@ def test_while_pods_are_not_read_the_mins_stay() -> None:
     assert notes(unread.pools[0]) == []
 
 
+@pytest.mark.parametrize(
+    ("maximum", "zone_max", "problem"),
+    [
+        (3, None, "cannot survive: needs 4, PoolMaximum is 3"),
+        (9, 1, "cannot survive: the limit of a leaves no room for more nodes; raise evenkeel.dev/zone-max"),
+        (9, 2, None),
+    ],
+)
+def test_with_pods_the_reason_why_a_pool_cannot_survive_is_one_line(
+    maximum: int, zone_max: int | None, problem: str | None
+) -> None:
+    """Zone b has two full nodes, and zone a one empty node."""
+    a, b = zones((1, 2), template=template())
+    nodes = (node("a1", "a", group=a.key), node("b1", "b", group=b.key), node("b2", "b", group=b.key))
+    pods = tuple(pod(f"p-{name}", cpu="4", node=name) for name in ("b1", "b2"))
+    observation = Observation(
+        groups=(replace(a, zone_max=zone_max), b), workload=Workload(nodes=nodes, pods=pods, whole=True)
+    )
+    policy = replace(surviving(numbers(0, maximum)), demand=DemandStage.ADVISE)
+    (pool,) = plan(observation, ClusterState(), policy, NOW).pools
+    found = [text for text in problems_of(pool.report.problems) if text.startswith("cannot survive")]
+    assert found == ([problem] if problem else [])
+    assert sum(requested(pool)) == (3 if problem else 4)
+    assert pool.is_at_risk
+
+
 # With converge, and with requests to give nodes back
 
 
@@ -248,3 +275,20 @@ def test_a_late_step_ends_if_survival_needs_its_new_node() -> None:
     assert home.memory.step is None
     assert home.memory.held_until is not None
     assert sum(home.requested) == 6
+
+
+@pytest.mark.parametrize(
+    ("survival", "text"),
+    [
+        (Survival(), "survives one zone: yes"),
+        (Survival(short=2), "survives one zone: short of 2 nodes"),
+        (Survival(bound={"a": 3}), "survives one zone: yes; 3 pods are bound to a"),
+        (
+            Survival(short=1, held=1, bound={"a": 3, "b": 1}),
+            "survives one zone: short of 1 node; 3 pods are bound to a and 1 pod is bound to b; "
+            "keeps 1 more node for it",
+        ),
+    ],
+)
+def test_the_note_of_a_pool_says_what_is_missing(survival: Survival, text: str) -> None:
+    assert sentence(survival.note) == text

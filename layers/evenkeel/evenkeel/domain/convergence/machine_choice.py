@@ -5,9 +5,10 @@ So before Evenkeel deletes a machine, it looks for pods that must not move. The 
 ``domain.demand.scale_down``, which may wait until a pod completes or a budget allows the eviction.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from evenkeel.domain.demand.advice import unread
 from evenkeel.domain.demand.cluster_snapshot import Places
@@ -71,16 +72,24 @@ def choose(
 
     returned = {}
     for group, coming in returns.items():
-        choice, count = chosen(group, "", keeps_places=True), 0
-        while coming and choice.machine is None and count < _MOST_NODES:
-            count += 1
-            choice = chosen(group, coming, count)
-        if choice.why is not None and choice.why.rule is Rule.NO_PLACE_ELSEWHERE and count == _MOST_NODES:
-            pods = [simulation.pods_on[node.name] for node in workload.nodes if str(node.group) == group]
-            if chosen(group, coming, max(map(len, pods), default=0)).machine is not None:
-                choice = Choice(why=Reason.of(Rule.RETURN_PAST_MOST, most=_MOST_NODES))
-        returned[group] = replace(choice, nodes=count)
+        choice = chosen(group, "", keeps_places=True)
+        pods = [len(simulation.pods_on[node.name]) for node in workload.nodes if str(node.group) == group]
+        if coming and choice.machine is None:
+            returned[group] = _with_new_nodes(partial(chosen, group, coming), max(pods, default=0))
+        else:
+            returned[group] = replace(choice, nodes=0)
     return {group: chosen(group, coming) for group, coming in asks.items()}, returned
+
+
+def _with_new_nodes(chosen: Callable[[int], Choice], pods: int) -> Choice:
+    """Return the choice with the fewest new nodes. ``pods`` is the most pods that a node of the group has."""
+    for count in range(1, _MOST_NODES + 1):
+        choice = chosen(count)
+        if choice.machine is not None:
+            return replace(choice, nodes=count)
+    if choice.why is not None and choice.why.rule is Rule.NO_PLACE_ELSEWHERE and chosen(pods).machine is not None:
+        choice = Choice(why=Reason.of(Rule.RETURN_PAST_MOST, most=_MOST_NODES))
+    return replace(choice, nodes=_MOST_NODES)
 
 
 def _choose(

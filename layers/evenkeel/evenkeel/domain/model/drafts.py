@@ -276,6 +276,7 @@ class Fallback:
     pool: Pool
     groups: Sequence[Draft]
     held: Mapping[str, int]  # key of a group -> the nodes that it holds for other pools
+    keeps_minima: bool = False  # True: published mins are limits, because of the strategy or of ``survive-zones``
 
     @property
     def requested(self) -> int:
@@ -290,7 +291,7 @@ class Fallback:
     def spare_of(self, draft: Draft) -> int:
         """Return how many nodes a group may lose within PoolMinimum, its own minimum and its published min."""
         low = max(draft.owner_min, draft.group.annotations.zone_min or 0)
-        if self.pool.settings.strategy.publishes_minima and draft.group.bounds is not None:
+        if self.keeps_minima and draft.group.bounds is not None:
             low = max(low, draft.group.bounds.min)
         return min(self.held.get(draft.key, 0), self.requested - self.pool.min, draft.requested - low)
 

@@ -23,6 +23,7 @@ class ProblemKind(StrEnum):
     AUTOSCALER_BESIDE_KARPENTER = "autoscaler-beside-karpenter"
     SURVIVES_NO_ZONE = "survives-no-zone"  # the pool has only one zone
     SURVIVAL_PAST_MAX = "survival-past-max"
+    SURVIVAL_PAST_LIMITS = "survival-past-limits"
     SURVIVAL_PAST_ZONES = "survival-past-zones"
     BOUNDS_HELD = "bounds-held"  # the record does not let Evenkeel write to the owner
     NEW_INTENT = "new-wish"  # an owner has new desired bounds, which Evenkeel follows

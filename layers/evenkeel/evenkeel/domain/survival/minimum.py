@@ -55,6 +55,10 @@ def _set_minima_for_pods(pool: PoolDraft, survival: SurvivalDraft, facts: Surviv
     elif facts.missing and needs > pool.pool.max:
         pool.problem(ProblemKind.SURVIVAL_PAST_MAX, needs=needs, maximum=pool.pool.max)
         survival.result = Survival(possible=False)
+    elif full := [draft for draft in pool.groups if facts.missing.get(draft.key, 0) > _cap(draft) - draft.requested]:
+        zones = tuple(draft.group.identity.zone or "" for draft in full)
+        pool.problem(ProblemKind.SURVIVAL_PAST_LIMITS, zones=zones)
+        survival.result = Survival(possible=False)
     for draft in pool.groups if pool.pool.settings.autoscaler else ():
         published = 0 if draft.group.bounds is None else draft.group.bounds.min
         # While pods are not read, the published mins stay, so that no autoscaler removes a needed node meanwhile.
