@@ -2,14 +2,12 @@
 
 from typing import Any
 
-from evenkeel.bootstrap import container, import_cluster_access, make_logger, remaining_of  # isort: skip  (first: see bootstrap)
+from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: see bootstrap)
 
-import evenkeel.application.rebalancing.plan  # noqa: F401  imported at the function's start, not in its first call
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.operate import answer_of_error
 from evenkeel.validation import ConfigError
 
-import_cluster_access()
 logger = make_logger()
 
 

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from evenkeel.bootstrap import container, import_cluster_access, make_logger, make_metrics, remaining_of  # isort: skip  (first: see bootstrap)
+from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of  # isort: skip  (first: see bootstrap)
 
 from aws_lambda_powertools.metrics import MetricUnit
 
@@ -11,7 +11,6 @@ import evenkeel.application.rebalancing.rebalance  # noqa: F401  imported at the
 from evenkeel.adapters.aws.batches import SqsRecord, answer_batch, records_of
 from evenkeel.adapters.aws.queues import RolloutRequest, read_request
 
-import_cluster_access()
 logger = make_logger()
 metrics = make_metrics()
 

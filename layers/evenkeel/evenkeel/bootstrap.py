@@ -1,8 +1,8 @@
 """The one place that connects ports to adapters. No client is created before its first use.
 
 Lambda gives a function a whole processor at its start, but not later. So a function imports at its start what it always
-needs: this module, its use case and, with ``import_cluster_access``, what reads a cluster. Other modules are imported
-where they are used.
+needs: this module and its use case. Other modules are imported where they are used: a stack with Auto Scaling groups
+alone loads no client of Kubernetes, and an action only its own modules.
 """
 
 # ruff: noqa: E402
@@ -20,6 +20,7 @@ import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache, cached_property
+from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
@@ -69,19 +70,6 @@ _AWS_OF_CHECKS = Config(
     retries={"mode": "standard", "total_max_attempts": 2},
     max_pool_connections=50,
 )
-
-
-def import_cluster_access() -> None:
-    """Import the modules that read a Kubernetes API, when a function that reads clusters starts.
-
-    A function knows its clusters only after its first message. Without a Kubernetes cluster these modules waste 0.2 s
-    of a start. Imported later, on a part of a processor, they would delay the first answer about other clusters more.
-    """
-    gc.disable()
-    from evenkeel.adapters.kubernetes.access import clusters  # noqa: F401
-
-    gc.freeze()
-    gc.enable()
 
 
 class SystemClock:
@@ -147,6 +135,7 @@ class Container:
         ``writes``: True if the function writes to clusters. A function that only reads clusters uses another identity.
         """
         self._writes = writes
+        self._opening = Lock()  # many threads open their clusters at once, and share what opens them
         environment = os.environ if environment is None else environment
         self.settings = Settings.from_env(environment)
         self.clock: Clock = clock or SystemClock()
@@ -185,9 +174,15 @@ class Container:
         """Return the access to clusters. A warm function reuses its connections."""
         from evenkeel.adapters.clusters import ClustersByAccess
 
-        return ClustersByAccess(
-            kubernetes=lambda: self._kubernetes_clusters, auto_scaling=lambda: self._auto_scaling_clusters
-        )
+        return ClustersByAccess(kubernetes=self._kubernetes, auto_scaling=self._auto_scaling)
+
+    def _kubernetes(self) -> "RecordedClusters":
+        with self._opening:
+            return self._kubernetes_clusters
+
+    def _auto_scaling(self) -> "AutoScalingClusters":
+        with self._opening:
+            return self._auto_scaling_clusters
 
     @cached_property
     def _auto_scaling_clusters(self) -> "AutoScalingClusters":
@@ -196,15 +191,18 @@ class Container:
         return AutoScalingClusters(
             session=lambda: self._session,
             clock=self.clock,
-            drainer=lambda record, remaining: self._kubernetes_clusters.open_drainer(record, remaining),
+            drainer=lambda record, remaining: self._kubernetes().open_drainer(record, remaining),
             writes=self._writes,
             stack=self.settings.stack,
         )
 
     @cached_property
     def _kubernetes_clusters(self) -> "RecordedClusters":
+        gc.disable()  # as at the start
         from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 
+        gc.freeze()
+        gc.enable()
         return RecordedClusters(
             session=lambda: self._session,
             secret=Secrets(_WhenUsed(lambda: self._client("secretsmanager")), self.clock.now),

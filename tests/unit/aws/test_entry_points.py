@@ -15,6 +15,7 @@ import pytest
 from evenkeel import bootstrap
 from evenkeel.adapters.aws.batches import Inbox
 from evenkeel.bootstrap import Container
+from tests.unit.project.test_config import ENVIRONMENT
 
 FUNCTIONS = sorted((Path(__file__).resolve().parents[3] / "functions").glob("*/app.py"))
 INNER_LAYERS = ("evenkeel.domain", "evenkeel.adapters.kubernetes", "evenkeel_cli")
@@ -70,15 +71,15 @@ OTHERS = ("evenkeel.application.rollout.rollout",)
 NO_CLUSTER = (*CLUSTERS, *PLANNING, *PAGES, *ACTIONS, *OTHERS)
 # The use case that a function imports at its start, and the modules that this import must not load.
 IMPORTS = {
-    "admin": ("operate", (*PAGES, *ALERTS, *EVENTS, *EACH_ACTION, *OTHERS)),
-    "check": ("rebalancing.check", (*PAGES, *ALERTS, *EVENTS, *ACTIONS, *OTHERS)),
+    "admin": ("operate", (*CLUSTERS, *PLANNING, *PAGES, *ALERTS, *EVENTS, *EACH_ACTION, *OTHERS)),
+    "check": ("rebalancing.check", (*CLUSTERS, *PAGES, *ALERTS, *EVENTS, *ACTIONS, *OTHERS)),
     "notify": ("incidents.alerting", (*NO_CLUSTER, *EVENTS)),
-    "operator": ("operate", (*PAGES, *ALERTS, *EVENTS, *EACH_ACTION, *OTHERS)),
+    "operator": ("operate", (*CLUSTERS, *PLANNING, *PAGES, *ALERTS, *EVENTS, *EACH_ACTION, *OTHERS)),
     "provisioning_failure": ("rebalancing.events", (*NO_CLUSTER, *ALERTS)),
-    "rebalance": ("rebalancing.rebalance", (*PAGES, *ALERTS, *EVENTS, *ACTIONS, *OTHERS)),
+    "rebalance": ("rebalancing.rebalance", (*CLUSTERS, *PAGES, *ALERTS, *EVENTS, *ACTIONS, *OTHERS)),
     "scan": ("fleet.scan", (*NO_CLUSTER, *ALERTS, *EVENTS)),
     "status_page": ("operate", (*CLUSTERS, *PLANNING, *ALERTS, *EVENTS, *EACH_ACTION, *OTHERS)),
-    "widget": ("operate", (*ALERTS, *EVENTS, *EACH_ACTION, *OTHERS)),
+    "widget": ("operate", (*CLUSTERS, *PLANNING, *ALERTS, *EVENTS, *EACH_ACTION, *OTHERS)),
 }
 
 
@@ -92,6 +93,21 @@ def test_a_start_imports_the_use_case_and_nothing_that_other_functions_need(path
     assert f"evenkeel.application.{use_case}" in loaded
     assert not [name for name in loaded if name.startswith(tuple(f"{other}." for other in unused)) or name in unused]
     assert all(find_spec(name) for name in unused), "a name of the table is no module any more"
+
+
+def test_clusters_of_auto_scaling_groups_load_no_client_of_kubernetes() -> None:
+    code = "import sys, evenkeel.adapters.auto_scaling.clusters, evenkeel.adapters.clusters; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "evenkeel.adapters.auto_scaling.cluster" in loaded
+    assert not [name for name in loaded if name.startswith(("kubernetes", "evenkeel.adapters.kubernetes"))]
+
+
+@pytest.mark.parametrize("kind", ["kubernetes", "auto_scaling"])
+def test_threads_that_open_clusters_at_once_share_what_opens_them(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = cached_property(lambda container: container._opening.locked())  # no other thread creates it meanwhile
+    part.__set_name__(Container, f"_{kind}_clusters")
+    monkeypatch.setattr(Container, f"_{kind}_clusters", part)
+    assert getattr(Container(ENVIRONMENT), f"_{kind}")() is True
 
 
 def test_the_garbage_collector_is_on_after_the_imports() -> None:
