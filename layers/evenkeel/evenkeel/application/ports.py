@@ -193,8 +193,12 @@ class StoredCluster:
         return self.control.applied_to(self.record.policy())
 
     def is_left_alone(self, now: datetime) -> bool:
-        """Return True if the cluster is paused, and Evenkeel's bounds let autoscalers order nodes in all pools."""
-        return self.control.is_paused(now) and not self.closed_pools
+        """Return True if the cluster is paused, and Evenkeel's bounds let autoscalers order nodes in all pools.
+
+        A run of a paused cluster also ends a drill.
+        """
+        has_drill = self.drill is not None and not self.drill.is_recorded
+        return self.control.is_paused(now) and not self.closed_pools and not has_drill
 
     def fences_of_others(self, now: datetime) -> Sequence[str]:
         """Return the zones that are fenced now by another source than the drill."""
