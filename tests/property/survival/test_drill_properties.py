@@ -53,6 +53,15 @@ def own_facts(draw: st.DrawFn) -> Facts:
 def foreign(draw: st.DrawFn) -> tuple[Facts, End]:
     """What a check may find that ends the drill."""
     if draw(st.booleans()):
+        return draw(
+            st.sampled_from(
+                [
+                    (Facts(is_paused=True), End.STOPPED),
+                    (Facts(opened=(POOL,), pools={POOL: PoolZones(zones=frozenset({ZONE}))}), End.STOPPED),
+                ]
+            )
+        )
+    if draw(st.booleans()):
         return Facts(fences=frozenset({draw(st.sampled_from((ZONE, *OTHERS)))})), End.OTHER_FENCE
     incident, pools = draw(own_incidents), draw(own_pools)
     other = draw(st.sampled_from(OTHERS))

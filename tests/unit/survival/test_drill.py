@@ -209,6 +209,27 @@ def test_status_and_explain_show_it_while_it_is_open() -> None:
     assert "drill" not in house.ask("status")["headline"]
 
 
+@pytest.mark.parametrize(
+    ("action", "fields"), [("pause", {}), ("pause", {"pool": "workers"}), ("dry-run", {}), ("restore", {})]
+)
+def test_a_pause_dry_run_or_restore_lifts_its_fence(action: str, fields: dict[str, Any]) -> None:
+    house = Drilled()
+    house.begin()
+    house.run()
+    assert house.is_fenced
+    house.ask(action, **fields)
+    house.carry_out()
+    house.runs(2)
+    assert not house.is_fenced
+    assert house.maxima() == (dict.fromkeys("abc", 9) if action == "restore" else house.bounds)
+    assert (house.report["ended"]["why"], house.drill.is_recorded) == ("stopped", True)
+    held = "the cluster" if action != "dry-run" and not fields else "pool workers"
+    assert f"ended, because {held} is paused or in dry run" in house.ask("drill")["message"]
+    applied = len(house.cluster.applied)
+    house.runs(40)
+    assert len(house.cluster.applied) == applied
+
+
 OWN = {"kind": IncidentKind.MISSING, "pool": "workers", "zones": ("a",)}
 THREE = PoolZones(zones=frozenset("abc"), closed=frozenset("a"))
 

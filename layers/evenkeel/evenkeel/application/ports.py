@@ -199,9 +199,12 @@ class StoredCluster:
     def is_left_alone(self, now: datetime) -> bool:
         """Return True if the cluster is paused, and nothing of Evenkeel must be undone there.
 
-        Evenkeel still ends its unfinished writes, and changes bounds that keep autoscalers from ordering nodes.
+        Evenkeel still ends its unfinished writes and its drill, and changes bounds that keep autoscalers from ordering
+        nodes.
         """
-        return self.control.is_paused(now) and not self.closed_pools and not self.unfinished
+        has_drill = self.drill is not None and not self.drill.is_recorded
+        must_undo = bool(self.closed_pools or self.unfinished) or has_drill
+        return self.control.is_paused(now) and not must_undo
 
     def fences_of_others(self, now: datetime) -> Sequence[str]:
         """Return the zones that are fenced now by another source than the drill."""

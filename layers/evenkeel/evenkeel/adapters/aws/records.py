@@ -232,6 +232,7 @@ def stored_cluster(
             groups={key: state for key, state in groups.items() if state != GroupState()},
             pools={pool.id: pool.state for pool in read(StoredPool, "POOL#").values()},
             zones={zone: record.impaired_until for zone, record in zones_with_drill(zones, drill).items()},
+            drill_zone=_drill_zone(drill, zones, now),
             scale_requests=tuple(request.scale_request() for request in scale_requests.values() if not request.done),
         ),
         zones=zones,
@@ -255,6 +256,13 @@ def _drill(cluster: str, item: Stored | None) -> Drill | None:
         with _dropped():
             return _read(Drill, item, _name(cluster, DRILL))
     return None
+
+
+def _drill_zone(drill: Drill | None, zones: Mapping[str, ZoneRecord], now: datetime) -> str:
+    is_alone = (
+        drill is not None and drill.ended is None and not (drill.zone in zones and zones[drill.zone].holding(now))
+    )
+    return drill.zone if drill is not None and is_alone else ""
 
 
 def registration_of(cluster: str, item: Stored) -> Registration | str:

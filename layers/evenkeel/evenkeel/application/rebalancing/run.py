@@ -31,7 +31,7 @@ from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.states import DesiredBounds, GroupState, PoolState
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.rebalancing.journal import closed, opened
-from evenkeel.domain.survival.drill import facts_of
+from evenkeel.domain.survival.drill import Facts, facts_of
 from evenkeel.record import ClusterRecord, FixEntry
 
 _log = logging.getLogger("evenkeel.rebalance")
@@ -116,6 +116,8 @@ class Run:
                 conflict |= self._follow_drill(health)
                 self._store_health(health)
                 self._end_restore()
+            else:
+                conflict |= self._follow_drill(None)
             self._delete_expired()
         finally:
             self._give_back_lease()
@@ -333,12 +335,17 @@ class Run:
         before, after = self.stored.cluster_health, self._record.opens_trouble_after
         return with_pending_changes(evaluate(before, self.plan, self.run_state.groups, after, self._dry_pools))
 
-    def _follow_drill(self, health: ClusterHealth) -> bool:
-        """Measure the drill. Return True if it has ended early, so that the next plan must lift its fence."""
+    def _follow_drill(self, health: ClusterHealth | None) -> bool:
+        """Measure the drill. Return True if it has ended early, so that the next plan must lift its fence.
+
+        ``health``: None if the cluster is paused.
+        """
         drill, now = self.stored.drill, self.ports.clock.now()
         if drill is None or drill.is_recorded:
             return False
-        facts = facts_of(self.plan, self.workload, health.incidents, self.stored.fences_of_others(now))
+        facts = Facts(is_paused=True)
+        if health is not None:
+            facts = facts_of(self.plan, self.workload, health.incidents, self.stored.fences_of_others(now))
         return follow(self.ports.store, self.stored, facts, now)
 
     def _store_health(self, health: ClusterHealth) -> None:

@@ -60,6 +60,7 @@ class Draft(GroupPlan):
     doubted_since: datetime | None = None  # when a probing group last failed
     probes_slowly: bool = True  # True: a probing group adds one machine; False: as many as a healthy group
     stuck_kept: int = 0  # stuck replicas of a fenced group that this plan neither releases nor moves
+    is_drilled: bool = False  # True: a drill fences the zone
     closes: bool = False  # True: max is below the strategy's max, so that no autoscaler orders here
     survival_min: int = 0  # the replicas that the group keeps, so that the pool survives the loss of another zone
     survival_bound: int = 0  # the same for autoscalers only: Evenkeel itself evaluates the pods of each node

@@ -260,6 +260,7 @@ class ClusterState:
     groups: Mapping[GroupKey, GroupState] = field(default_factory=dict)
     pools: Mapping[PoolId, PoolState] = field(default_factory=dict)
     zones: Mapping[str, datetime] = field(default_factory=dict)  # name of an impaired zone -> when its impairment ends
+    drill_zone: str = ""  # the zone of ``zones`` that only a drill fences; empty: there is none
     scale_requests: tuple[ScaleRequest, ...] = ()  # the requests that are not answered yet
     # Other clusters' reports about offerings. None: they could not be read, so all throttles remain.
     offerings: Mapping[Offering, OfferingState] | None = field(default_factory=dict)

@@ -37,7 +37,7 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import MemberSnapshot, PoolState
 from evenkeel.domain.rebalancing.bounds.safety import stays_closed
 from evenkeel.domain.rebalancing.capability import Capability, PlannedPool, PoolInput
-from evenkeel.domain.rebalancing.health.states import assess
+from evenkeel.domain.rebalancing.health.states import assess, without_drill
 from evenkeel.domain.rebalancing.membership.members import FoundMembers, created_again
 from evenkeel.domain.rebalancing.replicas.release import not_reordered
 from evenkeel.domain.rebalancing.restore import restore
@@ -94,13 +94,16 @@ class PoolPlanner:
 
     def _plan_steps(self, pool: AnyPool, given: PoolInput) -> PlannedPool:
         check, now = self._check, self._check.now
-        groups = assess(pool, check.state, now)
+        opens = pool.id in self._opened
+        groups = assess(pool, without_drill(check.state) if opens else check.state, now)
+        if check.state.drill_zone:
+            for group in groups:
+                group.is_drilled = group.group.identity.zone == check.state.drill_zone
         if isinstance(pool, InvalidPool):
             return PlannedPool(pool, None, _left_alone(pool, groups, Rule.POOL_INVALID), [])
         if (few := self._members.few.get(pool.id)) is not None:
             waiting = replace(pool, state=replace(pool.state, seen=few))
             return PlannedPool(pool, None, _left_alone(waiting, groups, Rule.FEW_MEMBERS), [few.second_check_at])
-        opens = pool.id in self._opened
         snapshot, others_changed, grower = self._members.complete[pool.id]
         draft = PoolDraft(
             pool=pool,

@@ -29,6 +29,7 @@ class End(StrEnum):
     TIME = "time"  # its time was over
     INCIDENT = "incident"  # the cluster has an incident that the drill does not cause
     OTHER_FENCE = "other-fence"  # an operator or AWS fences a zone of the cluster
+    STOPPED = "stopped"  # the cluster or a pool of the zone was paused or put into dry run, which lifts the fence
     ABORTED = "aborted"  # an operator has ended it
 
 
@@ -39,7 +40,7 @@ class Ended:
     at: datetime
     why: End
     incident: IncidentKind | None = None
-    pool: str = ""  # the pool of the incident
+    pool: str = ""  # the pool of the incident, or the pool that is not written any more
     zone: str = ""  # the zone of the other fence
     by: str = ""  # the unverified caller who has ended the drill
     reason: str = ""  # the caller's reason
@@ -116,6 +117,8 @@ class Facts:
     incidents: tuple[Incident, ...] = ()
     pools: Mapping[str, PoolZones] = field(default_factory=dict)  # by the pool's id
     fences: frozenset[str] = frozenset()  # the zones that others have fenced
+    is_paused: bool = False  # True: the whole cluster is paused
+    opened: tuple[str, ...] = ()  # the pools whose bounds are opened, because they are paused or in dry run
     zones: Mapping[str, ZoneNodes] | None = None  # None: the cluster was not read
     not_at_size: tuple[str, ...] = ()
     unready: bool = False  # True: a requested node does not run
@@ -163,6 +166,11 @@ class Drill:
             return self.ended
         if now >= self.until:
             return Ended(at=self.until, why=End.TIME)
+        if facts.is_paused:
+            return Ended(at=now, why=End.STOPPED)
+        for pool in facts.opened:
+            if self.zone in facts.pools[pool].zones:
+                return Ended(at=now, why=End.STOPPED, pool=pool)
         for incident in facts.incidents:
             if not self.causes(incident, facts.pools):
                 return Ended(at=now, why=End.INCIDENT, incident=incident.kind, pool=incident.pool)
@@ -224,6 +232,7 @@ def facts_of(plan: Plan, workload: Workload | None, incidents: Collection[Incide
         incidents=tuple(incidents),
         pools={str(pool.id): _zones_of_pool(pool) for pool in plan.pools},
         fences=frozenset(fences),
+        opened=tuple(str(pool.id) for pool in plan.pools if pool.mode.opens),
         zones=zones_of(plan),
         not_at_size=tuple(sorted(str(pool.id) for pool in plan.pools if _lacks_nodes(pool))),
         unready=any(group.requested > group.running for group in groups),

@@ -50,6 +50,8 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
     group, maximum = draft.group, proposal.max
     if draft.state is State.FENCED and group.annotations.fencing_enabled:
         maximum = draft.requested
+        # A drill's fence is opened like a closed group, if the pool is paused or put into dry run meanwhile.
+        draft.closes = draft.is_drilled
         draft.add_reason(Rule.FENCE, requested=draft.requested)
     elif (rule := _closing_rule(pool, draft)) is not None:
         maximum = _closed(pool, draft, rule)

@@ -119,6 +119,12 @@ def fenced_groups(pools: Iterable[AnyPool], state: ClusterState, now: datetime) 
     return [group for group in fenced if group.annotations.fencing_enabled]
 
 
+def without_drill(state: ClusterState) -> ClusterState:
+    """Return the state without the fence of a drill."""
+    zones = {zone: until for zone, until in state.zones.items() if zone != state.drill_zone}
+    return replace(state, zones=zones, drill_zone="")
+
+
 def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime) -> _Health:
     stored, impaired_until = state.groups.get(group.key), state.zones.get(group.identity.zone or "")
     if impaired_until is not None and impaired_until <= now:
