@@ -469,9 +469,10 @@ class Forecast(Run):
         return evenkeel
 
     def check(self) -> None:
-        """Perform one run of Evenkeel."""
-        self._checked_at = self.world.now
-        super().check()
+        """Perform one run of Evenkeel, at most once a second: a scan and a requested check find the same."""
+        if self._checked_at != self.world.now:
+            self._checked_at = self.world.now
+            super().check()
 
     def _scan(self) -> None:
         # Without a change since the last check, the next one would repeat it: that check has requested any other.
