@@ -6,8 +6,9 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
+from fractions import Fraction
 from functools import cache
 from inspect import Parameter, getsource, signature
 from pathlib import Path
@@ -21,12 +22,20 @@ from typer.models import ArgumentInfo
 from evenkeel import record
 from evenkeel.application.actions.table import ACTIONS
 from evenkeel.application.fleet.records import fleet_schema, record_schema
+from evenkeel.domain.demand.simulation import Simulation
+from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, PoolOffer
+from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.values import LARGEST_COUNT
+from evenkeel.domain.model.workload import HOSTNAME, ZONE, Container, Needs, Node, Owner, Pod, Resources, Workload
+from evenkeel.domain.survival.counts import Share, levelled
+from evenkeel.domain.survival.pods import needs_of
 from evenkeel.record import Registration
 from evenkeel.validation import Strict
 from evenkeel_cli.main import app
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
+COST = "../operate/cost.md"  # of which only the table of survival is written
 _SHARED_BY = 2  # an option that so many commands have alike is in the list of shared options
 
 _CLI = """# Command line
@@ -91,6 +100,7 @@ def pages() -> dict[str, str]:
     return {
         "cli.md": _cli(),
         "record.md": _record(),
+        COST: _cost(),
         **{f"schemas/{name}.schema.json": json.dumps(schema, indent=1) + "\n" for name, schema in schemas.items()},
     }
 
@@ -104,6 +114,71 @@ def main() -> None:
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["--"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |").replace("| -- ", "|--") for line in lines)
+
+
+# --- The cost of survival
+
+_LEVEL_NODES = 12  # divisible by the numbers of zones
+_PER_NODE = 10  # pods on a full node
+
+
+def _cost() -> str:
+    """Return the page about costs with the nodes that survive the loss of a zone."""
+    zones = (2, 3, 4)
+    rows = [
+        [f"PoolMinimum {minimum}", *(_survive_by_minimum(minimum, count) for count in zones)]
+        for minimum in (3, 6, 12, 24)
+    ]
+    rows += [
+        [
+            f"pods: {_LEVEL_NODES} nodes, {used * 100 // _PER_NODE}% used",
+            *(_survive_by_pods(used, count) for count in zones),
+        ]
+        for used in (5, 6, 7, 8, 9, 10)
+    ]
+    table = _table(["nodes with `survive-zones`", *(f"{count} zones" for count in zones)], rows)
+    before, heading, after = (REFERENCE / COST).read_text(encoding="utf-8").partition("## Surviving a zone\n")
+    text, _, rest = after.partition("\n| ")
+    return f"{before}{heading}{text}\n{table}\n\n{rest.partition(chr(10) * 2)[2]}"
+
+
+def _survive_by_minimum(minimum: int, zones: int) -> str:
+    """Return the nodes of a pool without a workload view, and how many more than PoolMinimum they are."""
+    level = levelled([Share(zone=str(zone), least=0, most=LARGEST_COUNT) for zone in range(zones)], minimum)
+    assert level is not None  # the zones have no limits
+    return f"{sum(level)} (+{sum(level) - minimum})"
+
+
+def _survive_by_pods(used: int, zones: int) -> str:
+    """Return the nodes that the pods of a pool need, if each of its level nodes has ``used`` pods."""
+    size = {"cpu": Fraction(_PER_NODE), "memory": Fraction(2**40), "pods": Fraction(110)}
+    needs = Needs(resources=Resources(containers=(Container(requests={"cpu": Fraction(1)}),)))
+    moment, nodes, pods, groups = datetime(2026, 1, 1, tzinfo=UTC), [], [], []
+    for zone in map(str, range(zones)):
+        key = GroupKey("cluster-api", "default", zone)
+        template = NodeTemplate(capacity=size, allocatable=size, labels={ZONE: zone})
+        count = _LEVEL_NODES // zones
+        groups.append(GroupOffer(group=key, zone=zone, template=template, room=100, requested=count))
+        for name in (f"{zone}-{number}" for number in range(count)):
+            labels = {ZONE: zone, HOSTNAME: name}
+            nodes.append(Node(name=name, labels=labels, capacity=size, allocatable=size, group=key, created_at=moment))
+            owner = Owner("ReplicaSet", "web")
+            pods += [
+                Pod(
+                    namespace="default",
+                    name=f"{name}-{i}",
+                    created_at=moment,
+                    needs=needs,
+                    node=name,
+                    owner=owner,
+                    phase="Running",
+                )
+                for i in range(used)
+            ]
+    pool = PoolOffer(pool=PoolId.read("cluster-api/default/workers"), groups=tuple(groups), room=100, survives=True)
+    simulation = Simulation(Workload(nodes=tuple(nodes), pods=tuple(pods)), [pool], DemandPolicy(), moment)
+    more = needs_of(simulation, [pool])[pool.pool].missing.total()
+    return f"{_LEVEL_NODES + more} (+{more})"
 
 
 # --- The command line

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from evenkeel_cli.completion import pools, strategies
+from evenkeel_cli.completion import clusters, pools, strategies
 from evenkeel_cli.options import (
     AllClusters,
     ClusterId,
@@ -219,7 +219,9 @@ def forecast(  # noqa: PLR0913  one parameter per option
     stack: Annotated[
         str | None, typer.Option("--stack", help="Take the record and the state of --cluster from this stack.")
     ] = None,
-    cluster: OneCluster = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", help="With --stack: the cluster's id.", autocompletion=clusters)
+    ] = None,
     everything: Annotated[
         bool,
         typer.Option("-A", "--all", help="All clusters of the stack; without --stack: all contexts of the kubeconfig."),

@@ -55,7 +55,7 @@ _NEVER_UNNEEDED = 10 * LASTING  # pods that stay are not played, so that the mod
 
 
 class Kind(PodGroup):
-    """Pods with equal needs. ``shapes``: the shapes of nodes on which they may run."""
+    """Pods with equal needs. ``shapes``: the shapes of nodes on which they may run, in other zones if there are any."""
 
     def __init__(self, pods: RealPodGroup, sample: Pod, name: str) -> None:
         spreads = {constraint.key: constraint.max_skew for constraint in pods.spread}
@@ -69,6 +69,7 @@ class Kind(PodGroup):
         super().__init__(setup)
         self.sample = sample
         self.shapes: frozenset[str] = frozenset()
+        self.is_bound = False  # True: the pods may run in no other zone
         anti_affinity = pods.needs.anti_affinity
         if pods.ports or any(term.key == HOSTNAME and matches(term.selector, sample.labels) for term in anti_affinity):
             self.per_node = 1
@@ -112,6 +113,7 @@ class Loss:
         self.infos = {name: info for name, info in self._simulation.snapshot.node_infos.items() if name in self.nodes}
         self._places = [info for name, info in self.infos.items() if name not in self.lost_nodes]
         self._places += [info for info in self.new_infos.values() if info.labels.get(ZONE) != zone]
+        self._lost_places = [info for info in self.new_infos.values() if info.labels.get(ZONE) == zone]
         self._samples = list({info.shape: info for info in self._places}.values())  # one of each shape
         self.nodes_before: Counter[str] = Counter()  # by pool
         for group in observation.groups:
@@ -175,7 +177,8 @@ class Loss:
             kind.shapes = frozenset(self._shapes(pods))
             if not kind.shapes:
                 self.bound[kind.name] += len(homeless.get(pods, ()))
-                continue
+                kind.shapes = frozenset(self._shapes(pods, in_lost_zone=True))
+                kind.is_bound = True
             self.homeless.append((kind, len(homeless.get(pods, ()))))
             self.pending.append((kind, len(pending.get(pods, ()))))
             if kind.needs_counts:
@@ -189,9 +192,10 @@ class Loss:
                     name, {p: n for p, n in info.pod_groups.items() if p not in counted}, self.now
                 )
 
-    def _shapes(self, pods: RealPodGroup) -> Iterable[str]:
-        """Yield the shapes of nodes outside the lost zone on which pods may run."""
-        for info in self._samples if not pods.by_node else self._places:
+    def _shapes(self, pods: RealPodGroup, *, in_lost_zone: bool = False) -> Iterable[str]:
+        """Yield the shapes of nodes outside the lost zone, or of new nodes in it, on which pods may run."""
+        places = self._places if pods.by_node else self._samples
+        for info in self._lost_places if in_lost_zone else places:
             if _accepts(pods, info):
                 yield shape_name(info)
 
@@ -465,9 +469,10 @@ class Forecast(Run):
         return evenkeel
 
     def check(self) -> None:
-        """Perform one run of Evenkeel."""
-        self._checked_at = self.world.now
-        super().check()
+        """Perform one run of Evenkeel, at most once a second: a scan and a requested check find the same."""
+        if self._checked_at != self.world.now:
+            self._checked_at = self.world.now
+            super().check()
 
     def _scan(self) -> None:
         # Without a change since the last check, the next one would repeat it: that check has requested any other.
@@ -483,12 +488,15 @@ class Forecast(Run):
             return False
         lost = self.loss.zone
         is_coming = any(group.requested > group.running for group in self.world.groups if group.zone != lost)
-        is_settled = second - max(EVICTED, self.snapshots[-1].at) > _SETTLED
-        return is_settled or not (is_coming or self.missing() or self.waiting())
+        quiet = second - max(EVICTED, self.snapshots[-1].at)
+        if self.loss.bound and quiet <= EVICTED:  # pods of the zone may make Evenkeel order nodes, which it then moves
+            return False
+        return quiet > _SETTLED or not (is_coming or self.missing() or self.waiting())
 
     def waiting(self) -> Sequence[SimulatedPod]:
-        """Return the pods that wait."""
-        return () if self.world.pods is None else self.world.pods.waiting()
+        """Return the pods that wait, although they may run in another zone."""
+        pods = () if self.world.pods is None else self.world.pods.waiting()
+        return [pod for pod in pods if isinstance(pod.kind, Kind) and not pod.kind.is_bound]
 
     def missing(self) -> Mapping[str, int]:
         """Return how many nodes each pool lacks, if pods are not known."""
@@ -548,7 +556,7 @@ def foresee(loss: Loss, policy: ClusterFile, state: ClusterState) -> Outcome:
     waiting = Counter(pod.kind for pod in run.waiting())
     bound_at = {} if run.world.pods is None else run.world.pods.bound_at
     waits: dict[str, Waits] = {}
-    for kind, times in ((kind, bound_at.get(kind, [])) for kind, _ in loss.homeless):
+    for kind, times in ((kind, bound_at.get(kind, [])) for kind, _ in loss.homeless if not kind.is_bound):
         known = waits.get(kind.name, Waits(name=kind.name, pods=0, longest=None, never=0))
         waits[kind.name] = Waits(
             name=kind.name,

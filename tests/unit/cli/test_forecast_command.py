@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.domain.model.groups import Bounds
+from evenkeel_cli import forecast as command
 from evenkeel_cli import live
 from evenkeel_cli.main import app
 from evenkeel_cli.objects import read_objects
@@ -168,6 +169,39 @@ def kubeconfig(tmp_path: Path) -> str:
         encoding="utf-8",
     )
     return str(file)
+
+
+def test_a_stack_gives_record_and_failures_and_the_kubeconfig_reads_the_cluster(
+    files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until, key = "2026-01-02T01:00:00Z", "cluster-api/demo/workers-b"
+    failed = {"failures": 2, "class": "capacity", "backoffUntil": until, "lastFailure": "2026-01-01T23:59:00Z"}
+    well = {"failures": 0, "class": "unknown", "backoffUntil": None, "lastFailure": None}
+    zones = {"c": {"impairedUntil": until, "impaired": True}, "b": {"impairedUntil": until, "impaired": False}}
+    record = {"id": "blue", "flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "x"}}
+    record |= {"autoscaler": "none", "demand": "full", "on_failure": "move", "pools": [{"name": "workers", "max": 9}]}
+    read: dict[str, Any] = {}
+
+    def ask(action: str, stack: str, cluster: str, *_: Any) -> Any:
+        assert (action, stack, cluster) == ("status", "evenkeel", "blue")
+        return {"groups": {key: failed, "cluster-api/demo/workers-c": well}, "zones": zones}
+
+    def observe(policy: Any, state: Any, _kubeconfig: Any, context: str, workload: str) -> Any:
+        read.update(state=state, context=context, workload=workload, stage=policy.demand)
+        seen = read_objects([("objects", Path(files[1]).read_text(encoding="utf-8"))], policy, MOMENT)
+        return seen, lambda observed: observed
+
+    monkeypatch.setattr(command, "pages", lambda *_: [{"records": [record], "unread": {}}])
+    monkeypatch.setattr(command, "ask_or_fail", ask)
+    monkeypatch.setattr(live, "observe", observe)
+    options = ("--stack", "evenkeel", "--cluster", "blue", "--zone", "a", "--now", "2026-01-02T00:00:00Z")
+
+    document = json.loads(forecast(*options, "--workload-context", "pods", "-o", "json").stdout)
+
+    assert (read["context"], read["workload"], read["stage"]) == ("blue", "pods", "full")
+    assert {str(group): state.failures for group, state in read["state"].groups.items()} == {key: 2}
+    assert [*read["state"].zones] == ["c"]
+    assert document["nodes"][0]["running"] == {"a": 0, "b": 1, "c": 1}
 
 
 def test_all_contexts_are_one_table_with_the_worst_cluster_first(
