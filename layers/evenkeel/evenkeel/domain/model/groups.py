@@ -468,7 +468,7 @@ class NodeGroup:
         if without_node <= 0:
             return 0
         listed = sum(
-            machine.preserved and not machine.has_node and not machine.deleting for machine in self.machines or ()
+            [machine.preserved and not machine.has_node and not machine.deleting for machine in self.machines or ()]
         )
         return min(max(listed, self.status.preserved_failed), without_node)
 

@@ -14,7 +14,9 @@ from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.survival import HeldNodes
 
 
-@dataclass(frozen=True, kw_only=True)
+# The classes of the stored state of a group or pool are not frozen, because a frozen object takes three times as long
+# to create, and a check creates several for every pool.
+@dataclass(kw_only=True)
 class FailureHistory:
     """The failures of a group to deliver machines, and the backoff that follows from them."""
 
@@ -33,7 +35,7 @@ class FailureHistory:
     reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, so that a late report can be inserted
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class ArrivalHistory:
     """The nodes that a group waits for, and the nodes that have registered since its last failure."""
 
@@ -50,7 +52,7 @@ class ArrivalHistory:
     stalled_since: datetime | None = None  # since when a rollout freezes the group and fails to launch missing nodes
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class ContestHistory:
     """The other writers that revert Evenkeel's writes to a group, and the last write that the API refused."""
 
@@ -72,7 +74,7 @@ class ContestHistory:
     write_refused: str = ""  # the message with which the API refused that write
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Throttle:
     """The limit that other clusters' capacity reports set to the group's growth (``domain.offerings.reports``).
 
@@ -85,7 +87,7 @@ class Throttle:
     cleared_at: datetime | None = None  # when a new machine last ended a throttle
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class GroupState(FailureHistory, ArrivalHistory, ContestHistory, Throttle):
     """The stored state of one node group, as one flat object. All times are aware datetimes."""
 
@@ -135,8 +137,6 @@ STANDS = timedelta(seconds=65)
 _LONGEST_TURN = timedelta(hours=1)
 
 
-# Publication, MemberSnapshot and PoolState are not frozen, because a frozen object takes three times as long to create,
-# and a check creates one of each for every pool.
 @dataclass(kw_only=True)
 class Publication:
     """The maxima that Balanced last published for a pool. The mappings are by key of the group."""
