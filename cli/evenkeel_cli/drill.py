@@ -64,34 +64,19 @@ def _forecast(
         say("no forecast: name the cluster by --context or --kubeconfig to get one", err=True)
         return None
     # Here, because the other forms of the command need neither the simulation nor a Kubernetes client.
-    from evenkeel.domain.model.states import ClusterState
-    from evenkeel.domain.plan import plan
-    from evenkeel.record import ClusterFile
-    from evenkeel.texts.english import sentence
-    from evenkeel.validation import read_model
-    from evenkeel_cli.forecast import forecast_json, print_forecast
-    from evenkeel_cli.inputs import read_moment
-    from evenkeel_cli.live import observe
-    from evenkeel_cli.simulation.forecast import Loss, foresee
+    from evenkeel_cli.forecast import Inputs, NothingLostError, forecast_of
+    from evenkeel_cli.forecast_answers import forecast_json, print_forecast
 
-    (record,) = ask_or_fail("export", stack, cluster)["records"]
-    known = {name: value for name, value in record.items() if name in ClusterFile.model_fields}
-    policy = read_model(ClusterFile, {**known, "workload": {"access": {"kind": "same"}}}, f"record of {cluster}")
-    observation, see_pods = observe(policy, ClusterState(), kubeconfig, context)
-    observation = see_pods(observation)
-    if observation.workload is None or not observation.workload.nodes:
-        unread = observation.workload_unread
-        fail([f"pods and nodes cannot be read{f': {sentence(unread)}' if unread else ''}: leave --context out"])
-    now = read_moment(None) + observation.clock_skew
-    planned = plan(observation, ClusterState(), policy.policy(), now)
+    inputs = Inputs(zone=zone, kubeconfig=kubeconfig, context=context, stack=stack, cluster=cluster)
     try:
-        loss = Loss(observation, planned, now, zone)
-    except KeyError:
-        fail([f"--context: that cluster has no zone {zone}: name the context of {cluster}"])
-    outcome = foresee(loss, policy, ClusterState())
+        foreseen = forecast_of(inputs)
+    except NothingLostError:
+        fail([f"--context: that cluster has nothing in zone {zone}: name the context of {cluster}"])
+    if not foreseen.outcome.has_pods:
+        fail([f"pods and nodes cannot be read{f': {foreseen.unread}' if foreseen.unread else ''}: leave --context out"])
     if not output.is_piped:
-        print_forecast(outcome, planned)
-    return numbers_of(forecast_json(outcome, planned))
+        print_forecast(foreseen)
+    return numbers_of(forecast_json(foreseen))
 
 
 def numbers_of(forecast: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """`evenkeel forecast`: play the loss of one zone against the state of clusters. It writes nothing."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -36,20 +36,20 @@ _SAME: dict[str, Any] = {"access": {"kind": "same"}}  # reads pods and nodes fro
 class Inputs:
     """The options of the command."""
 
-    zone: str | None
-    zone_id: str | None
-    file: list[str]
-    record: str | None
-    state: str | None
-    now: str | None
-    kubeconfig: str | None
-    context: str | None
-    workload_context: str | None
-    auto_scaling: bool
-    role_arn: str | None
-    stack: str | None
-    cluster: str | None
-    everything: bool
+    zone: str | None = None
+    zone_id: str | None = None
+    file: Sequence[str] = ()
+    record: str | None = None
+    state: str | None = None
+    now: str | None = None
+    kubeconfig: str | None = None
+    context: str | None = None
+    workload_context: str | None = None
+    auto_scaling: bool = False
+    role_arn: str | None = None
+    stack: str | None = None
+    cluster: str | None = None
+    everything: bool = False
 
 
 class NothingLostError(CommandError):
@@ -62,17 +62,21 @@ def forecast_command(inputs: Inputs, output: Output) -> None:
     if inputs.everything:
         _forecast_all(inputs, output)
         return
-    if inputs.stack is not None:
-        (record,) = _records(inputs.stack, inputs.cluster)
-        foreseen = _of_stack(inputs, record)
-    else:
-        foreseen = _foreseen(inputs, *_read_files(inputs), inputs.context or "")
+    foreseen = forecast_of(inputs)
     if output.is_document:
         say_document(forecast_json(foreseen), output)
     else:
         print_forecast(foreseen)
     if not foreseen.outcome.survives:
         raise typer.Exit(IN_TROUBLE)
+
+
+def forecast_of(inputs: Inputs) -> Foreseen:
+    """Return the forecast of one cluster. Raises CommandError, ConfigError, EvenkeelError."""
+    if inputs.stack is None:
+        return _foreseen(inputs, *_read_files(inputs), inputs.context or "")
+    (record,) = _records(inputs.stack, inputs.cluster)
+    return _of_stack(inputs, record)
 
 
 def _check(inputs: Inputs) -> None:

@@ -155,7 +155,7 @@ def test_the_context_of_another_cluster(stack: Stack, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(live, "observe", elsewhere)
     ended = type_(f"{BEGIN} --context red --yes", code=2)
-    assert ended.stderr == "evenkeel: --context: that cluster has no zone a: name the context of demo\n"
+    assert ended.stderr == "evenkeel: --context: that cluster has nothing in zone a: name the context of demo\n"
     assert stack.drill is None
 
 
@@ -177,7 +177,7 @@ class TestDryRun:
         ended = type_("--zone a --context blue --dry-run")
         assert ended.stdout.splitlines()[-1] == "zone a of demo would be fenced for 30 min; nothing is fenced"
         assert stack.drill is None
-        assert [event["action"] for event in stack.asked] == ["drill", "export"]
+        assert [event["action"] for event in stack.asked] == ["drill", "export", "status"]
 
 
 def test_the_numbers_of_a_forecast() -> None:
