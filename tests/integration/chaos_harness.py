@@ -18,6 +18,7 @@ from typing import Any
 
 from evenkeel.adapters.aws.batches import Inbox
 from evenkeel.adapters.aws.inbound import read_event
+from evenkeel.adapters.aws.queues import TRIES
 from evenkeel.adapters.aws.records import HEALTH, LOOKED_AT, SILENCE, TIMER
 from evenkeel.adapters.codec import dump_plain
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
@@ -63,7 +64,6 @@ MINIMUM, MAXIMUM = 3, 9
 SECONDS = 60
 _VISIBILITY = timedelta(seconds=90)  # less than the template's: a dead worker's message is taken over sooner
 _DEDUPLICATED = timedelta(minutes=5)
-_RECEIVES = 5
 _OURS = "evenkeel"
 _FUNCTIONS = ("scan", "check", "provisioning_failure", "rebalance", "admin")
 _SQS_RECORD = json.loads((ROOT / "events" / "rebalance.json").read_text(encoding="utf-8"))["Records"][0]
@@ -230,7 +230,7 @@ class Queues:
             if message.id == receipt_handle and not self.away:
                 message.visible_at = self._clock.now() + timedelta(seconds=min(80, 5 * 4 ** (receives - 1)))
 
-    def dead_letter(self, body: str, reason: str, message_id: str) -> None:
+    def dead_letter(self, body: str, reason: str) -> None:
         self._answers()
         self.dead.append((body, reason))
 
@@ -648,7 +648,7 @@ class ChaosHarness:
             ),
             operate=Operate(**ports, **chance, clusters=clusters, dry_run=False),
             inbox=Inbox(queue=queue),
-            rebalance_inbox=Inbox(queue=queue, tries_soon=True),
+            rebalance_inbox=Inbox(queue=queue, tries=TRIES),
         )
 
     def _open(self, record: ClusterRecord, remaining: Remaining, **how: bool) -> KubernetesCluster:
@@ -725,7 +725,8 @@ class ChaosHarness:
             refused = self.call(function, event, happenings)["batchItemFailures"]
         except KilledError:
             refused = [message.id]
-        if (not refused or message.receives >= _RECEIVES) and not again and message in queue:
+        is_redriven = function == "check" and message.receives >= TRIES  # of runs, the worker counts the tries
+        if (not refused or is_redriven) and not again and message in queue:
             queue.remove(message)
         asked = self.queues.asked_again[message.cluster] > asked_again or self.look_is_due(message.cluster)
         if not refused and cluster.rewritten > rewritten and not asked:
