@@ -192,7 +192,7 @@ class _Deal:
     def is_as(self, last: Publication) -> bool:
         """Return True if this deal has the same maxima as the last one."""
         shares = self._healthy + self._probing
-        return all(share.target + share.extra == last.maxima.get(share.draft.key) for share in shares)
+        return all([share.target + share.extra == last.maxima.get(share.draft.key) for share in shares])
 
     def at_their_bound(self, last: Publication) -> list[_Share]:
         """Return the groups that have used up their headroom.

@@ -74,7 +74,7 @@ def _few_members(pool: Pool, names: frozenset[str], now: datetime) -> MemberSnap
     before = pool.state.seen
     if before is None:
         return None
-    present = set(before.requested) & {str(group.key) for group in pool.groups}
+    present = {str(group.key) for group in pool.groups} & before.requested.keys()
     has_left = bool(before.requested) and 2 * len(present) <= len(before.requested)
     if has_left or not names.issuperset(before.owners):
         return _waiting(before, now)
@@ -84,7 +84,7 @@ def _few_members(pool: Pool, names: frozenset[str], now: datetime) -> MemberSnap
 def _absent_members(state: PoolState, names: frozenset[str], now: datetime) -> MemberSnapshot | None:
     """Return the snapshot to store while a known group of a pool is absent from the cluster; else None."""
     before = state.seen
-    if before is None or all(key in names or key.partition("/")[2] in names for key in before.requested):
+    if before is None or all([key in names or key.partition("/")[2] in names for key in before.requested]):
         return None
     return _waiting(before, now)
 
@@ -118,12 +118,12 @@ def _compare(pool: Pool, now: datetime) -> Comparison:
     if before is None:
         anew = MemberSnapshot(since=now, requested=requested, owners=owners)
         return Comparison(anew, others_changed=False, grower="")
-    expected = {**before.requested, **before.planned}
     if created_again(pool):
         anew = MemberSnapshot(since=now, requested=requested, owners=owners)
         return Comparison(anew, others_changed=True, grower="")
     if (requested, owners) == (before.requested, before.owners) and before.members_missing_since is None:
         return Comparison(before, others_changed=False, grower="")
+    expected = {**before.requested, **before.planned}
     if requested in (before.requested, expected):
         planned = before.planned if requested == before.requested else {}
         after = MemberSnapshot(since=before.since, requested=requested, planned=planned, owners=owners)
