@@ -14,7 +14,7 @@ from botocore.session import Session
 
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi, NodeGroups
 from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster, Drainer
-from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters
+from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters, writer_name
 from evenkeel.adapters.lru import RotationCache
 from evenkeel.application.ports import Remaining
 from evenkeel.application.rebalancing.run_state import RunSummary
@@ -89,7 +89,7 @@ class InProcess:
             remaining=remaining,
         )
         drainer = None if self.drainer is None else partial(self.drainer, record, remaining)
-        writer = f"{self.stack}/{record.id}"
+        writer = writer_name(self.stack, record.id)
         return AutoScalingCluster(api, record, self.refreshing, writer=writer, consistent=consistent, drainer=drainer)
 
     def needs_run(self, _record: ClusterRecord) -> bool:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +16,7 @@ import boto3
 import pytest
 from botocore.session import Session
 
-from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters
+from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters, writer_name
 from evenkeel.adapters.auto_scaling.write import GroupWriter
 from evenkeel.application.errors import (
     AccessRefusedError,
@@ -29,7 +29,7 @@ from evenkeel.application.errors import (
 from evenkeel.domain.model.groups import Bounds, MachineRef, NodeGroup, PublishedBounds, State
 from evenkeel.domain.model.plans import GroupPlan, Removal
 from evenkeel.domain.model.reasons import Rule
-from evenkeel.domain.rebalancing.annotations import write_adopted, write_published
+from evenkeel.domain.rebalancing.annotations import shortened, write_adopted, write_published
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.texts.english import sentence
 from sandbox.auto_scaling.calls import AwsError
@@ -304,6 +304,16 @@ class TestWriting:
         text = stage.tags(NAME)["evenkeel.dev/decision"]
         assert len(text) <= 256
         assert stage.observe()[NAME].ours.published == replace(published, state=State.HEALTHY)
+
+    def test_the_longest_names_fit_the_tag_of_a_decision_and_stay_different(self) -> None:
+        names = [writer_name("s" * 128, "c" * 99 + end) for end in "ab"]
+        assert len({*names}) == 2
+        bounds, at = Bounds(100_000, 100_000), datetime(2026, 1, 1, tzinfo=UTC)
+        published = PublishedBounds(at=at, bounds=bounds, state=max(State, key=len), requested=100_000, before=99_999)
+        text = write_published(published, 100_000, "why")
+        for unfinished in (False, True):
+            assert len(shortened(text, bounds, 256, writer=names[0], unfinished=unfinished)) <= 256
+        assert writer_name("evenkeel", "prod") == "evenkeel/prod"
 
     def test_a_group_that_has_left_its_pool_is_restored(self, stage: Stage) -> None:
         stage.pool()

@@ -1,5 +1,6 @@
 """Opens the clusters whose records give access to Auto Scaling groups."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -15,7 +16,17 @@ from evenkeel.record import ClusterRecord
 
 # The largest number of clients. Each account needs its own, which takes 3 ms and 200 KB.
 _MAX_CLIENTS = 300
+_WRITER_LENGTH = 80  # in the tag of the decision, which has 256 characters
 _MAX_NODE_GROUPS = 30_000  # the largest number of cached node groups, each of 2 KB
+
+
+def writer_name(stack: str, cluster: str) -> str:
+    """Return the name of a stack's cluster in tags. The end of a name that is too long is replaced by its digest."""
+    name = f"{stack}/{cluster}"
+    if len(name) <= _WRITER_LENGTH:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return f"{name[: _WRITER_LENGTH - len(digest) - 1]}~{digest}"
 
 
 class AutoScalingClusters:
@@ -75,7 +86,7 @@ class AutoScalingClusters:
         )
         refreshing = self._refreshing.setdefault(record.id, set())
         drainer = None if record.workload is None else partial(self._drainer, record, remaining)
-        writer = f"{self._stack}/{record.id}"
+        writer = writer_name(self._stack, record.id)
         return AutoScalingCluster(api, record, refreshing, writer=writer, consistent=consistent, drainer=drainer)
 
     def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:
