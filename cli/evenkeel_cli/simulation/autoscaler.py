@@ -94,6 +94,9 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         self._clocks: dict[str, float] = {}  # by node name: the second since which the node is unneeded
         self._removable_nodes: tuple[object, list[_Removable]] = (None, [])
         self._hosts: dict[PodGroup, list[Group]] = {}  # the groups whose empty nodes have room for a kind
+        self._samples: list[tuple[Group, NodeInfo]] = []  # each group with an empty node
+        # By group: the input of its last estimate, and this estimate. Most loops change few groups.
+        self._estimates: dict[Group, tuple[object, tuple[int, float] | None]] = {}
 
     def _is_too_new(self, now: float) -> bool:
         waiting = self._pods.waiting()
@@ -166,9 +169,10 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
 
     def _hosts_of(self, kind: PodGroup) -> list[Group]:
         """Return the groups whose empty nodes have room for a kind."""
+        if not self._samples:
+            self._samples = [(group, self._world.new_node(group, "")) for group in self._world.groups]
         if kind not in self._hosts:
-            samples = [(group, self._world.new_node(group, "")) for group in self._world.groups]
-            self._hosts[kind] = [group for group, sample in samples if sample.room(kind)]
+            self._hosts[kind] = [group for group, sample in self._samples if sample.room(kind)]
         return self._hosts[kind]
 
     def _fitting(
@@ -177,8 +181,13 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         """Return the kinds whose pods fit on a new node of each group."""
         fitting: dict[Group, set[PodGroup]] = {group: set() for group in able}
         for kind in kinds:
+            in_zone: dict[str, bool] = {}  # True: pods that spread fit on a new node of the zone
             for group in self._hosts_of(kind):
-                if group in fitting and (not kind.spread or self._fits_new(kind, group, counts[kind])):
+                if group not in fitting:
+                    continue
+                if kind.spread and group.zone not in in_zone:
+                    in_zone[group.zone] = self._fits_new(kind, group, counts[kind])
+                if in_zone.get(group.zone, True):
                     fitting[group].add(kind)
         return fitting
 
@@ -200,17 +209,27 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         similar = [other for other in of_pool if kinds <= fitting[other]]
         counted = similar if self._flags.balance else [group]
         most = sum(other.bounds.max - other.requested for other in counted)
-        return self._estimate(group, similar, {kind: left[kind] for kind in kinds}, most, counts)
+        known = (
+            frozenset((kind, left[kind]) for kind in kinds),
+            most,
+            {kind: counts[kind] for kind in kinds if kind.spread},
+        )
+        if self._estimates.get(group, (None, None))[0] != known:
+            self._estimates[group] = known, self._estimate(group, {kind: left[kind] for kind in kinds}, most, counts)
+        estimate = self._estimates[group][1]
+        return None if estimate is None else _Option(group, similar, *estimate)
 
     def _estimate(
         self,
         group: Group,
-        similar: list[Group],
         pods: Mapping[PodGroup, int],
         most: int,
         counts: Mapping[PodGroup, Counts],
-    ) -> _Option | None:
-        """Pack pods onto new nodes of one group, first-fit, with the largest pods first. Return None if no pod fits."""
+    ) -> tuple[int, float] | None:
+        """Pack pods onto new nodes of one group, first-fit, with the largest pods first.
+
+        Return the nodes and their waste; None: no pod fits.
+        """
         size = self._world.new_node(group, "")
         new: list[NodeInfo] = []
         placed: Counter[PodGroup] = Counter()
@@ -228,7 +247,7 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
             return None
         cpu = sum(kind.cpu * count for kind, count in placed.items()) / (size.cpu * len(new))
         memory = sum(kind.memory * count for kind, count in placed.items()) / (size.memory * len(new))
-        return _Option(group, similar, len(new), 2 - cpu - memory)
+        return len(new), 2 - cpu - memory
 
     # Scale-down
 

@@ -31,7 +31,7 @@ from evenkeel.record import ClusterFile, ClusterPolicy, ClusterRecord
 from evenkeel_cli.simulation.agenda import Agenda, Turn
 from evenkeel_cli.simulation.engine import Run, Snapshot, Stage, Variant, play
 from evenkeel_cli.simulation.evenkeel import Evenkeel
-from evenkeel_cli.simulation.pods import Pods, SimulatedPod
+from evenkeel_cli.simulation.pods import PodCounts, Pods, SimulatedPod
 from evenkeel_cli.simulation.scenario import (
     AutoscalerSetup,
     Demand,
@@ -250,6 +250,11 @@ class _Pods(Pods):
     def _add(self, kind: PodGroup, pods: int) -> None:
         for _ in range(pods):
             self._create(kind)
+
+    def counts(self) -> PodCounts:
+        """Return the numbers of waiting pods by owner. A forecast has thousands of kinds, of which few wait."""
+        waiting = Counter(pod.kind.name for pod in self.waiting())
+        return PodCounts(wanted={}, waiting=waiting, evicted=0, against_budget=0, held=0)
 
     def start(self, kind: PodGroup, node: NodeInfo) -> None:
         """Add a pod that runs since before the loss."""
