@@ -17,8 +17,9 @@ from typing import Final, Literal, Self
 
 # The times from a write to its first follow-up check, and from each follow-up check to the next while nothing changes.
 # Follow-up checks find an autoscaler's /scale patch that arrived after Evenkeel's write. The API server accepts such a
-# patch, because it has no resource version.
-SECOND_CHECKS = (timedelta(seconds=15), timedelta(seconds=30), timedelta(seconds=60))
+# patch, because it has no resource version. A cluster that has just been written is not steady, so that the scan of the
+# next minute is one more such check.
+SECOND_CHECKS = (timedelta(seconds=15), timedelta(seconds=30))
 # The longest time by which SQS can delay a message.
 _LONGEST_DELAY = timedelta(minutes=15)
 # The times between checks of an unreachable cluster. The times grow, because each of these checks runs until its
