@@ -173,5 +173,6 @@ def test_a_request_gives_back_no_node_that_survival_needs(valley: Valley, nodes:
     rest(valley)
     assert valley.store.load("demo").scale_requests["r"].done
     assert len(valley.lost) <= nodes
-    assert valley.ordered == ordered  # none has to be ordered again
+    # Evicted pods may take other places than those that the plan found. Otherwise no node is ordered again.
+    assert valley.ordered - ordered <= (len(valley.lost) if valley.evicted else 0)
     event(f"{len(valley.lost)} of {nodes}")
