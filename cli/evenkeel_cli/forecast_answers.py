@@ -99,7 +99,8 @@ def _pools_json(foreseen: Foreseen) -> list[dict[str, Any]]:
             if not lines or lines[-1]["groups"] != groups:
                 lines.append({"t": snapshot.at, "groups": groups})
         pool = planned.get(name)
-        found.append({"name": name, "max": None if pool is None else pool.max, "timeline": lines})
+        numbers = {"min": None, "max": None} if pool is None else {"min": pool.min, "max": pool.max}
+        found.append({"name": name, **numbers, "timeline": lines})
     return found
 
 

@@ -89,6 +89,7 @@ class _ForecastSample(Answer):
 
 class _ForecastPool(Answer):
     name: str
+    min: Number | None = None
     max: Number | None = None
     timeline: tuple[_ForecastSample, ...]
 
@@ -201,7 +202,7 @@ def _forecast_section(forecast: _Forecast) -> Section:
     views, histories = [], []
     for pool in forecast.pools:
         groups = tuple(group.view() for group in pool.timeline[-1].groups) if pool.timeline else ()
-        views.append(PoolView(name=pool.name, max=pool.max, groups=groups))
+        views.append(PoolView(name=pool.name, min=pool.min, max=pool.max, groups=groups))
         samples = [
             (m.t, group.zone or group.name, group.running, group.state) for m in pool.timeline for group in m.groups
         ]

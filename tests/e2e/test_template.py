@@ -400,7 +400,7 @@ def test_what_a_function_fails_to_handle_ends_where_an_alarm_reads() -> None:
 
 
 def test_checks_and_runs_have_a_second_alarm_since_waiting_dead_letters_raise_one() -> None:
-    """The age of a standard queue leaves out messages that were received three times, so a dying check needs its errors."""
+    """The age of a standard queue leaves out messages received three times, so a dying check needs its errors."""
     assert listened_to("AWS/Lambda", "Errors") == {"CheckFunction"}
     assert listened_to("AWS/SQS", "ApproximateAgeOfOldestMessage") == {"ChecksQueue", "RebalanceQueue"}
 
