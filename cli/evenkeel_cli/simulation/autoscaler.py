@@ -93,6 +93,7 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         self._pods = pods
         self._clocks: dict[str, float] = {}  # by node name: the second since which the node is unneeded
         self._removable_nodes: tuple[object, list[_Removable]] = (None, [])
+        self._samples: list[tuple[Group, NodeInfo]] = []  # an empty node of each group
         self._hosts: dict[PodGroup, list[Group]] = {}  # the groups whose empty nodes have room for a kind
 
     def _is_too_new(self, now: float) -> bool:
@@ -167,8 +168,8 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
     def _hosts_of(self, kind: PodGroup) -> list[Group]:
         """Return the groups whose empty nodes have room for a kind."""
         if kind not in self._hosts:
-            samples = [(group, self._world.new_node(group, "")) for group in self._world.groups]
-            self._hosts[kind] = [group for group, sample in samples if sample.room(kind)]
+            self._samples = self._samples or [(group, self._world.new_node(group, "")) for group in self._world.groups]
+            self._hosts[kind] = [group for group, sample in self._samples if sample.room(kind)]
         return self._hosts[kind]
 
     def _fitting(
