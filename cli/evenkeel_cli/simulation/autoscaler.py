@@ -93,6 +93,7 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         self._pods = pods
         self._clocks: dict[str, float] = {}  # by node name: the second since which the node is unneeded
         self._removable_nodes: tuple[object, list[_Removable]] = (None, [])
+        self._samples: list[tuple[Group, NodeInfo]] = []  # an empty node of each group
         self._hosts: dict[PodGroup, list[Group]] = {}  # the groups whose empty nodes have room for a kind
         self._samples: list[tuple[Group, NodeInfo]] = []  # each group with an empty node
         # By group: the input of its last estimate, and this estimate. Most loops change few groups.

@@ -2,7 +2,7 @@
 
 At second 0, the zone's nodes are gone, and the cloud refuses each launch there. Their pods are pending after
 ``EVICTED`` seconds. Pods that stay use their requests, but are not played. The domain's filters decide on which node
-groups a pod may run; the simulated scheduler binds it by cpu, memory, number of pods, and spread.
+groups a pod may run; the simulated scheduler binds it by resources, number of pods, and spread.
 """
 
 from collections import Counter, defaultdict
@@ -19,6 +19,7 @@ from evenkeel.domain.demand.filters import taints_and_affinity, volume_binding
 from evenkeel.domain.demand.node_info import NodeInfo as RealNodeInfo
 from evenkeel.domain.demand.pod_groups import PodGroup as RealPodGroup
 from evenkeel.domain.demand.pods import daemon_sets_of, not_rescheduled_because
+from evenkeel.domain.demand.requests import CPU, MEMORY, PODS, counts
 from evenkeel.domain.demand.selectors import matches
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, PoolOffer
@@ -67,7 +68,7 @@ class Kind(PodGroup):
             spread=SpreadSetup.model_construct(zone=spreads.get(ZONE), node=spreads.get(HOSTNAME)),
         )
         super().__init__(setup)
-        self.sample = sample
+        self.sample, self.rest = sample, pods.rest
         self.shapes: frozenset[str] = frozenset()
         self.is_bound = False  # True: the pods may run in no other zone
         anti_affinity = pods.needs.anti_affinity
@@ -291,19 +292,15 @@ class _World(World):
             info = self.loss.infos[name]
             node = self._node(name, info)
             node.is_open = info.is_schedulable
-            request = self._request_of(self.loss.fillers[name])
-            node.used_cpu, node.used_memory = request[0], request[1]
-            node.most_pods -= request[2]
+            request = counts(self.loss.fillers[name].needs.resources.containers[0].requests)
+            node.used_cpu, node.used_memory = request.pop(CPU, 0), request.pop(MEMORY, 0)
+            node.most_pods -= request.pop(PODS, 0) + 1
+            for resource, amount in request.items():
+                node.rest[resource] = node.rest.get(resource, 0) - amount
             pods.scheduler.add(node)
             for kind, count in stays.items():
                 for _ in range(count):
                     pods.start(kind, node)
-
-    @staticmethod
-    def _request_of(filler: Pod) -> tuple[int, int, int]:
-        requests = filler.needs.resources.containers[0].requests
-        amounts = (requests.get("cpu", Fraction(0)) * 1000, requests.get("memory", Fraction(0)))
-        return int(amounts[0]), int(amounts[1]), int(requests.get("pods", Fraction(-1))) + 1
 
     def _first_pods(self) -> _Pods | None:
         return _Pods(self.loss, self.agenda, lambda: self.now) if self.loss.has_pods else None
@@ -345,14 +342,15 @@ class _World(World):
     def _node(self, name: str, info: RealNodeInfo) -> NodeInfo:
         labels = {POOL: shape_name(info), ZONE: info.labels.get(ZONE, ""), HOSTNAME: name}
         allocatable = info.allocatable
-        node = NodeInfo(name, labels, max(1, allocatable.get("cpu", 0)), max(1, allocatable.get("memory", 0)))
-        node.most_pods = allocatable.get("pods", 0)
+        node = NodeInfo(name, labels, max(1, allocatable.get(CPU, 0)), max(1, allocatable.get(MEMORY, 0)))
+        node.most_pods = allocatable.get(PODS, 0)
+        node.rest = {name: amount for name, amount in allocatable.items() if name not in (CPU, MEMORY, PODS)}
         if info.name not in self.loss.nodes:  # a template: its free resources are without the pods of DaemonSets
             node.used_cpu, node.used_memory = (
-                allocatable.get("cpu", 0) - info.cpu,
-                allocatable.get("memory", 0) - info.memory,
+                allocatable.get(CPU, 0) - info.cpu,
+                allocatable.get(MEMORY, 0) - info.memory,
             )
-            node.most_pods = info.pods
+            node.most_pods, node.rest = info.pods, info.free.copy()
         return node
 
     def _template(self, group: Group) -> GroupTemplate:

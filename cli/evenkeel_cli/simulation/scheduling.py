@@ -37,6 +37,7 @@ class PodGroup:
         skews = {ZONE: setup.spread.zone, HOSTNAME: setup.spread.node}
         self.spread = {key: skew for key, skew in skews.items() if skew is not None}
         self.per_node: int | None = None  # the most of these pods on one node; None: no limit
+        self.rest: tuple[tuple[str, int], ...] = ()  # the request without cpu and memory
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return True if the pods may run on a node with these labels."""
@@ -58,6 +59,7 @@ class NodeInfo:
     used_memory: int = 0
     most_pods: int = MAX_PODS
     pods: int = 0
+    rest: dict[str, int] = field(default_factory=dict)  # unused amounts of all resources but cpu and memory
 
     @classmethod
     def of(cls, name: str, pool: str, zone: str, size: NodeSize) -> Self:
@@ -71,6 +73,8 @@ class NodeInfo:
         self.pods += count
         self.used_cpu += kind.cpu * count
         self.used_memory += kind.memory * count
+        for name, request in kind.rest:
+            self.rest[name] = self.rest.get(name, 0) - request * count
 
     def room(self, kind: PodGroup) -> int:
         """Return how many more pods of a kind fit on this node, by all rules that read no other node."""
@@ -83,6 +87,8 @@ class NodeInfo:
             most = min(most, (self.cpu - self.used_cpu) // kind.cpu)
         if kind.memory:
             most = min(most, (self.memory - self.used_memory) // kind.memory)
+        for name, request in kind.rest:
+            most = min(most, self.rest.get(name, 0) // request)
         return max(0, most)
 
     @property
@@ -94,7 +100,7 @@ class NodeInfo:
         """Return a copy whose pods change independently."""
         node = NodeInfo(self.name, self.labels, self.cpu, self.memory, self.is_open, most_pods=self.most_pods)
         node.kinds, node.used_cpu, node.used_memory = self.kinds.copy(), self.used_cpu, self.used_memory
-        node.pods = self.pods
+        node.pods, node.rest = self.pods, self.rest.copy()
         return node
 
 

@@ -16,7 +16,7 @@ from evenkeel.record import ClusterFile
 from evenkeel.validation import read_model
 from evenkeel_cli.simulation.forecast import EVICTED, Loss, Outcome, foresee
 from tests.builders import NOW, group
-from tests.workloads import group_key, node, pod, template
+from tests.workloads import container, group_key, node, pod, template
 
 ALONE = {"autoscaler": "none", "demand": "full", "on_failure": "move"}
 PER_NODE = 4  # pods of one core on a node of four
@@ -103,6 +103,19 @@ def test_cluster_autoscaler_orders_the_nodes_next_to_which_evenkeel_runs() -> No
 
     assert [(waits.pods, waits.never) for waits in outcome.waits] == [(8, 0)]
     assert running(outcome) == {"a": 0, "b": 3, "c": 3}
+
+
+@pytest.mark.parametrize("record", [{}, {"autoscaler": "cluster-autoscaler", "demand": "off", "on_failure": "release"}])
+def test_a_pod_waits_for_its_gpu(record: dict[str, Any]) -> None:
+    size, resource = {"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "4"}, {"nvidia_com__gpu": 4}
+    keys = {zone: group_key(zone) for zone in "abc"}
+    numbers = {"bounds": (0, 2), "pool": "workers", "pool_min": 0, "pool_max": 3, "zone_max": 1}
+    groups = [group(zone, 1, key=key, node=template(**size), **numbers) for zone, key in keys.items()]
+    nodes = [node(zone, zone, size=size, group=key, created_at=NOW) for zone, key in keys.items()]
+    pods = [pod(zone, node=zone, containers=(container(cpu="1", **resource),)) for zone in keys]
+    seen = Observation(groups=tuple(groups), workload=Workload(nodes=tuple(nodes), pods=tuple(pods)))
+
+    assert [(waits.pods, waits.never) for waits in foreseen(seen, **record).waits] == [(1, 1)]
 
 
 def test_an_unknown_zone_is_no_loss() -> None:
