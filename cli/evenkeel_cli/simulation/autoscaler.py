@@ -95,7 +95,6 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         self._removable_nodes: tuple[object, list[_Removable]] = (None, [])
         self._samples: list[tuple[Group, NodeInfo]] = []  # an empty node of each group
         self._hosts: dict[PodGroup, list[Group]] = {}  # the groups whose empty nodes have room for a kind
-        self._samples: list[tuple[Group, NodeInfo]] = []  # each group with an empty node
         # By group: the input of its last estimate, and this estimate. Most loops change few groups.
         self._estimates: dict[Group, tuple[object, tuple[int, float] | None]] = {}
 
