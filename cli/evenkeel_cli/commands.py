@@ -191,7 +191,7 @@ def simulate(
 def forecast(  # noqa: PLR0913  one parameter per option
     zone: Zone = None,
     zone_id: Annotated[
-        str | None, typer.Option("--zone-id", help="AWS's id of the zone, as the nodes' labels have it.")
+        str | None, typer.Option("--zone-id", help="AWS's id of the zone, as labels of nodes or the record have it.")
     ] = None,
     file: Annotated[
         list[str] | None,

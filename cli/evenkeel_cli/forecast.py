@@ -1,6 +1,6 @@
 """`evenkeel forecast`: play the loss of one zone against the state of clusters. It writes nothing."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -75,7 +75,10 @@ def forecast_of(inputs: Inputs) -> Foreseen:
     """Return the forecast of one cluster. Raises CommandError, ConfigError, EvenkeelError."""
     if inputs.stack is None:
         return _foreseen(inputs, *_read_files(inputs), inputs.context or "")
-    (record,) = _records(inputs.stack, inputs.cluster)
+    records, unread = _records(inputs.stack, inputs.cluster)
+    if unread:
+        fail(list(unread.values()), CANNOT_READ)
+    (record,) = records
     return _of_stack(inputs, record)
 
 
@@ -121,12 +124,11 @@ def _read_files(inputs: Inputs) -> tuple[ClusterFile, ClusterState]:
     return policy, StateFile.read(read_text(inputs.state), file_name(inputs.state)).state()
 
 
-def _records(stack: str, cluster: str | None) -> list[dict[str, Any]]:
-    """Return the records of a stack, by cluster."""
+def _records(stack: str, cluster: str | None) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return the records of a stack, and by cluster why its record cannot be read."""
     exported = pages("export", stack, cluster or "*")
-    if unread := [line for page in exported for line in page["unread"].values()]:
-        fail(unread, CANNOT_READ)
-    return [record for page in exported for record in page["records"]]
+    unread = {id: line for page in exported for id, line in page["unread"].items()}
+    return [record for page in exported for record in page["records"]], unread
 
 
 def _of_stack(inputs: Inputs, record: dict[str, Any]) -> Foreseen:
@@ -165,7 +167,7 @@ def _foreseen(inputs: Inputs, policy: ClusterFile, known: ClusterState, name: st
         moment += observation.clock_skew
     if observation.workload is not None and not observation.workload.nodes:
         observation = replace(observation, workload=None)
-    lost = _zone(observation, inputs.zone, inputs.zone_id)
+    lost = _zone(observation, inputs.zone, inputs.zone_id, policy.zone_ids)
     planned = plan(observation, known, policy.policy(), moment)
     loss = Loss(observation, planned, moment, lost)
     if not loss.lost and not any(group.requested for group in observation.groups if group.identity.zone == lost):
@@ -188,18 +190,24 @@ def _surviving(observation: Observation, policy: ClusterFile, known: ClusterStat
     return plan(replace(observation, groups=groups), known, policy.policy(), moment)
 
 
-def _zone(observation: Observation, zone: str | None, zone_id: str | None) -> str:
-    """Return the zone's name. Raises NothingLostError for an unknown zone."""
+def _zone(observation: Observation, zone: str | None, zone_id: str | None, of_record: Mapping[str, str]) -> str:
+    """Return the zone's name. Raises NothingLostError for an unknown zone. ``of_record``: the record's zone ids."""
     zones = zones_of(observation)
     if zone is not None:
         if zone in zones:
             return zone
         raise _unknown("--zone", zone, zones)
     nodes = observation.workload.nodes if observation.workload is not None else ()
-    ids = {node.labels[ZONE_ID_LABEL]: node.labels.get(ZONE, "") for node in nodes if ZONE_ID_LABEL in node.labels}
+    of_nodes = {node.labels[ZONE_ID_LABEL]: node.labels.get(ZONE, "") for node in nodes if ZONE_ID_LABEL in node.labels}
+    ids = {id: name for id, name in {**of_record, **of_nodes}.items() if name in zones}
     assert zone_id is not None
     if zone_id in ids:
         return ids[zone_id]
+    in_use = {group.identity.zone for group in observation.groups if group.requested}
+    in_use |= {node.labels.get(ZONE) for node in nodes}
+    if unknown := sorted(zone for zone in in_use - {*ids.values()} if zone):
+        text = f"--zone-id is {quote(zone_id)}: the ids of these zones are unknown: {', '.join(unknown[:20])}"
+        raise CommandError([f"{text}: add them to zone_ids of the record"])
     raise _unknown("--zone-id", zone_id, sorted(ids))
 
 
@@ -219,10 +227,15 @@ def _unknown(option: str, value: str, known: list[str]) -> CommandError:
 # A fleet
 
 
-def _clusters(inputs: Inputs) -> Iterator[tuple[str, Callable[[], Foreseen]]]:
-    """Yield the clusters of a stack, or the contexts of a kubeconfig, each with a function that makes its forecast."""
+def _clusters(inputs: Inputs, unread: dict[str, str]) -> Iterator[tuple[str, Callable[[], Foreseen]]]:
+    """Yield the clusters of a stack, or the contexts of a kubeconfig, each with a function that makes its forecast.
+
+    Add to ``unread`` why the record of a cluster cannot be read.
+    """
     if inputs.stack is not None:
-        for record in _records(inputs.stack, None):
+        records, of_records = _records(inputs.stack, None)
+        unread.update(of_records)
+        for record in records:
             yield record["id"], partial(_of_stack, inputs, record)
         return
     from evenkeel_cli.live import contexts
@@ -234,9 +247,9 @@ def _clusters(inputs: Inputs) -> Iterator[tuple[str, Callable[[], Foreseen]]]:
 
 def _forecast_all(inputs: Inputs, output: Output) -> None:
     """Print one line per cluster, the worst first. Clusters that cannot be read follow, one line each."""
-    clusters = list(_clusters(inputs))
     found: list[Foreseen] = []
     unread: dict[str, str] = {}
+    clusters = list(_clusters(inputs, unread))
     spared: list[str] = []
     with progress("forecast", "clusters", len(clusters)) as report:
         for number, (name, make) in enumerate(clusters, 1):

@@ -90,6 +90,8 @@ def test_the_text_fits_80_columns(files: list[str]) -> None:
 def test_bad_input_is_one_line_each(files: list[str], tmp_path: Path) -> None:
     empty = tmp_path / "empty.json"
     empty.write_text(json.dumps(objects.cluster_api("c", 0)), encoding="utf-8")
+    nodeless = tmp_path / "nodeless.json"
+    nodeless.write_text(json.dumps(objects.cluster_api("c", 1)), encoding="utf-8")
     for arguments, problem in (
         ((*files, "--zone", "d"), "--zone is 'd': no such zone: choose one of a, b, c"),
         ((*files, "--zone-id", "x"), "--zone-id is 'x': no such zone: choose one of euc1-az1, euc1-az2, euc1-az3"),
@@ -103,7 +105,8 @@ def test_bad_input_is_one_line_each(files: list[str], tmp_path: Path) -> None:
         (("--zone", "a", "--cluster", "blue"), "--cluster goes with --stack"),
         (("--zone", "a", "--stack", "s"), "give either --cluster or --all"),
         (("-f", str(empty), "--zone", "c"), "zone c holds no node and no replica: nothing would be lost"),
-        (("-f", str(empty), "--zone-id", "x"), "--zone-id is 'x': zone ids are read from the labels of nodes"),
+        (("-f", str(empty), "--zone-id", "x"), "--zone-id is 'x': no node has one: give the other option"),
+        (("-f", str(nodeless), "--zone-id", "x"), "--zone-id is 'x': the ids of these zones are unknown: c: add them"),
     ):
         (line,) = forecast(*arguments, code=2).stderr.splitlines()
         assert problem in line
@@ -148,6 +151,12 @@ def test_surviving_has_its_price_in_nodes(tmp_path: Path) -> None:
 
     # PoolMinimum 3 in three zones: of 5 nodes, 3 remain without the largest zone.
     assert (cost["nodes"], cost["more"], cost["only"], cost["possible"]) == (5, 2, 2, True)
+
+
+def test_the_record_gives_zone_ids_without_nodes(tmp_path: Path) -> None:
+    *files, option, zone = groups_of(tmp_path, count=2, autoscaler="none", on_failure="move", zone_ids={"id-1": "a"})
+
+    assert forecast(*files, "--zone-id", "id-1").stdout == forecast(*files, option, zone).stdout
 
 
 @pytest.fixture
@@ -229,3 +238,21 @@ def test_all_contexts_are_one_table_with_the_worst_cluster_first(
     assert [line.split()[0] for line in result.stdout.splitlines()[1:]] == [c["cluster"] for c in document["clusters"]]
     assert document["unread"] == {"green": "green does not answer"}
     assert {cluster["cluster"] for cluster in document["clusters"]} == {"blue", "red"}
+
+
+def test_a_record_that_cannot_be_read_is_one_line_of_a_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = {"records": [], "unread": {"green": "record of green: pools is 7: not a list"}, "next": None}
+    monkeypatch.setattr(command, "pages", lambda *_: [page])
+    record = {"id": "blue", "flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "x"}}
+    page["records"] = [record]
+
+    def ask(*_: Any) -> Any:
+        raise ClusterUnavailableError("blue does not answer")
+
+    monkeypatch.setattr(command, "ask_or_fail", ask)
+    result = forecast("--stack", "evenkeel", "--all", "--zone", "a", code=1)
+
+    assert result.stderr.splitlines() == [
+        "green: not read: record of green: pools is 7: not a list",
+        "blue: not read: blue does not answer",
+    ]
