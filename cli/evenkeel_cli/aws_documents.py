@@ -136,7 +136,11 @@ def _read(shape: Any, value: Any, path: str, faults: list[str]) -> Any:
 
 
 def _members(shape: Any, value: Mapping[str, Any], path: str, faults: list[str]) -> Iterator[tuple[str, Any]]:
-    faults += [f"{path}.{name} is missing" for name in shape.required_members if value.get(name) is None]
+    faults += [
+        f"{path}.{name} is missing: print the whole answer of AWS, without --query"
+        for name in shape.required_members
+        if value.get(name) is None
+    ]
     for name, member in shape.members.items():
         if value.get(name) is not None:
             yield name, _read(member, value[name], f"{path}.{name}", faults)

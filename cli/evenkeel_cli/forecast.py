@@ -96,8 +96,8 @@ def _check(inputs: Inputs) -> None:
         and bool(inputs.file or inputs.record or inputs.state or inputs.auto_scaling),
         "--workload-context goes with --context or --stack": inputs.workload_context is not None
         and not (is_live or inputs.stack),
-        "give either -f with objects, pods and nodes, or --kubeconfig or --context to read a cluster, or "
-        "--auto-scaling, or --stack": not (inputs.stack or inputs.everything)
+        "name what to read by one of -f FILE, --context NAME (or --kubeconfig FILE), --auto-scaling or "
+        "--stack NAME": not (inputs.stack or inputs.everything)
         and sum((bool(inputs.file), is_live, inputs.auto_scaling)) != 1,
         "standard input is named more than once: it can be read only once": [
             *inputs.file,
@@ -205,7 +205,12 @@ def _zone(observation: Observation, zone: str | None, zone_id: str | None) -> st
 
 def _unknown(option: str, value: str, known: list[str]) -> CommandError:
     if not known:
-        return CommandError([f"{option} is {quote(value)}: no node has one: give the other option, or the nodes"])
+        missing = (
+            "no node group names its zone: give its zone, or the nodes"
+            if option == "--zone"
+            else "zone ids are read from the labels of nodes, and no node was read: give --zone"
+        )
+        return CommandError([f"{option} is {quote(value)}: {missing}"])
     return NothingLostError(
         [f"{option} is {quote(value)}: no such zone: choose one of {', '.join(known)}{near(value, known)}"]
     )

@@ -70,9 +70,9 @@ class Cost:
     """What the survival of one zone costs a pool in nodes."""
 
     pool: str
-    nodes: int  # that the pool needs to survive
-    more: int  # of them, nodes that it does not have yet
-    only: int  # of them, nodes that it needs only to survive
+    nodes: int  # that the pool has, and those to add so that it survives
+    more: int  # of them, nodes to add
+    only: int  # of them, nodes that it keeps only to survive
     possible: bool
 
 
@@ -159,8 +159,9 @@ def sayings(foreseen: Foreseen) -> Iterator[str]:
 def _cost_text(cost: Cost) -> str:
     """Return what the survival of one zone costs a pool."""
     if not cost.possible:
-        return f"{cost.pool}: cannot survive the loss of a zone within its limits"
-    return f"{cost.pool}: {counted(cost.nodes)} survive a zone: {cost.more} more, {cost.only} only for that"
+        return f"{cost.pool}: survives no zone within its limits: raise PoolMaximum or zone-max"
+    nodes = f"{counted(cost.nodes)}: {cost.more} new, {cost.only} kept for it"
+    return f"{cost.pool}: survives one zone with {nodes}"
 
 
 def print_forecast(foreseen: Foreseen) -> None:
@@ -185,7 +186,8 @@ def print_forecast(foreseen: Foreseen) -> None:
         cells = [f"{change['running'][zone]} of {change['requested'][zone]}" for zone in zones]
         changes.add_row(write_duration(change["at"]), *cells, *([str(change["waiting"])] if waiting else []))
     console.print(changes)
-    console.print(cell(f"at: since the loss; nodes: running of requested{'; waiting: pods' if waiting else ''}"))
+    notes = ["at: time since the loss", "zones: running of requested nodes", *(["waiting: pods"] if waiting else [])]
+    console.print(cell("; ".join(notes)))
 
 
 def _duration(seconds: int | None) -> str:

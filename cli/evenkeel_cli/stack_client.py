@@ -147,7 +147,7 @@ def credentials_error(error: Exception) -> CannotAskError | None:
     if isinstance(error, botocore.CredentialRetrievalError):
         return CannotAskError(f"the AWS credentials cannot be read: {text}")
     if isinstance(error, botocore.NoRegionError):
-        return CannotAskError("no AWS region: set AWS_REGION, or a region in the profile", BAD_INPUT)
+        return CannotAskError("no AWS region: give --region, or set AWS_REGION or the region of the profile", BAD_INPUT)
     if isinstance(error, botocore.ProfileNotFound | botocore.InvalidRegionError):
         return CannotAskError(text, BAD_INPUT)
     return None

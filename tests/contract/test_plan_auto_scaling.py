@@ -127,7 +127,7 @@ class TestLive:
         ("key", "region", "code", "says"),
         [
             ("", "eu-central-1", 1, "no AWS credentials: Unable to locate credentials: log in, or name a profile"),
-            ("OK", "", 2, "no AWS region: set AWS_REGION, or a region in the profile"),
+            ("OK", "", 2, "no AWS region: give --region, or set AWS_REGION or the region of the profile"),
             ("DENIED", "eu-central-1", 1, "missing permission autoscaling:DescribeAutoScalingGroups: User: me is not"),
             ("UNKNOWN", "eu-central-1", 1, "AWS does not accept the credentials: The security token"),
             ("EXPIRED", "eu-central-1", 1, "the AWS credentials have expired: renew them and ask again"),

@@ -339,7 +339,7 @@ class TestErrors:
         assert "log in, or name a profile" in shell.fault("status", code=1, **nobody, **files)
         nowhere = {"AWS_DEFAULT_REGION": None, "AWS_REGION": None}
         assert shell.fault("status", **nowhere, **files) == (
-            "no AWS region: set AWS_REGION, or a region in the profile"
+            "no AWS region: give --region, or set AWS_REGION or the region of the profile"
         )
         assert "could not be found" in shell.fault("status", AWS_PROFILE="nobody", **files)
 

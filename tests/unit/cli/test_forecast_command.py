@@ -95,15 +95,15 @@ def test_bad_input_is_one_line_each(files: list[str], tmp_path: Path) -> None:
         ((*files, "--zone-id", "x"), "--zone-id is 'x': no such zone: choose one of euc1-az1, euc1-az2, euc1-az3"),
         (tuple(files), "name the zone that is lost, either by --zone or by --zone-id"),
         ((*files, "--zone", "a", "--zone-id", "x"), "name the zone that is lost, either by --zone or by --zone-id"),
-        (("--zone", "a"), "give either -f with objects, pods and nodes, or --kubeconfig or --context"),
-        ((*files, "--zone", "a", "--auto-scaling"), "give either -f with objects, pods and nodes"),
+        (("--zone", "a"), "name what to read by one of -f FILE, --context NAME"),
+        ((*files, "--zone", "a", "--auto-scaling"), "name what to read by one of -f FILE"),
         ((*files, "--zone", "a", "--all"), "--all reads each cluster itself: leave out -f, --context"),
         ((*files, "--zone", "a", "--stack", "s", "--all"), "--all reads each cluster itself: leave out -f"),
         ((*files, "--zone", "a", "--stack", "s", "--cluster", "blue"), "--stack has the record and the state"),
         (("--zone", "a", "--cluster", "blue"), "--cluster goes with --stack"),
         (("--zone", "a", "--stack", "s"), "give either --cluster or --all"),
         (("-f", str(empty), "--zone", "c"), "zone c holds no node and no replica: nothing would be lost"),
-        (("-f", str(empty), "--zone-id", "x"), "--zone-id is 'x': no node has one: give the other option"),
+        (("-f", str(empty), "--zone-id", "x"), "--zone-id is 'x': zone ids are read from the labels of nodes"),
     ):
         (line,) = forecast(*arguments, code=2).stderr.splitlines()
         assert problem in line

@@ -128,7 +128,7 @@ class TestBadFiles:
         ("path", "value", "fault"),
         [
             (("MinSize",), "1", "[0].MinSize is '1': no whole number"),
-            (("MaxSize",), None, "[0].MaxSize is missing"),
+            (("MaxSize",), None, "[0].MaxSize is missing: print the whole answer of AWS, without --query"),
             (("DesiredCapacity",), True, "[0].DesiredCapacity is 'True': no whole number"),
             (("AvailabilityZones",), A, f"[0].AvailabilityZones is '{A}': no list: write it as one"),
             (("CreatedTime",), "yesterday", "[0].CreatedTime is 'yesterday': no time in ISO 8601"),
