@@ -278,7 +278,9 @@ def _length(length: timedelta) -> str:
 
 # --- The record
 
-_ACTIONS_SET = "Operator actions set the fields below; a new record that omits them keeps them."
+_ACTIONS_SET = (
+    "Operator actions set these fields, which the schema describes. A new record that omits them keeps them: {}."
+)
 _CONTROL = "_ControlFields"
 _SECTIONS = {
     "StackFields": "Access, account and schedule",
@@ -294,7 +296,11 @@ def _record() -> str:
     parts, nested = [_RECORD], dict[type[BaseModel], str]()
     for base, title in _SECTIONS.items():
         names = [name for name in Registration.model_fields if name in bases[base].__annotations__]
-        parts += _section(title, _ACTIONS_SET if base == _CONTROL else "", Registration, names, nested)
+        if base == _CONTROL:
+            lead = textwrap.fill(_ACTIONS_SET.format(", ".join(f"`{name}`" for name in names)), 120)
+            parts += [f"## {title}\n", f"{lead}\n"]
+        else:
+            parts += _section(title, "", Registration, names, nested)
     written = set[type[BaseModel]]()
     while waiting := [model for model in nested if model not in written]:
         model = waiting[0]
