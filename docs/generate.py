@@ -278,14 +278,16 @@ def _length(length: timedelta) -> str:
 
 # --- The record
 
-_FIELD_HEAD = ("field", "value", "meaning and default")
-_ACTIONS_SET = "Operator actions set the fields below; a new record that omits them keeps them."
+_ACTIONS_SET = (
+    "Operator actions set these fields, which the schema describes. A new record that omits them keeps them: {}."
+)
+_CONTROL = "_ControlFields"
 _SECTIONS = {
     "StackFields": "Access, account and schedule",
     "SizingFields": "Node groups and strategy",
     "DemandFields": "Autoscaler and demand",
     "WriteFields": "Pools and writes",
-    "_ControlFields": "Fields that actions set",
+    _CONTROL: "Fields that actions set",
 }
 
 
@@ -294,7 +296,11 @@ def _record() -> str:
     parts, nested = [_RECORD], dict[type[BaseModel], str]()
     for base, title in _SECTIONS.items():
         names = [name for name in Registration.model_fields if name in bases[base].__annotations__]
-        parts += _section(title, _ACTIONS_SET if base == "_ControlFields" else "", Registration, names, nested)
+        if base == _CONTROL:
+            lead = textwrap.fill(_ACTIONS_SET.format(", ".join(f"`{name}`" for name in names)), 120)
+            parts += [f"## {title}\n", f"{lead}\n"]
+        else:
+            parts += _section(title, "", Registration, names, nested)
     written = set[type[BaseModel]]()
     while waiting := [model for model in nested if model not in written]:
         model = waiting[0]
@@ -306,7 +312,7 @@ def _record() -> str:
 def _section(
     title: str, lead: str, model: type[BaseModel], names: Sequence[str], nested: dict[type[BaseModel], str]
 ) -> list[str]:
-    """Return a heading, a sentence and the table of these fields. Adds the models of the fields to ``nested``."""
+    """Return a heading, a sentence and the list of these fields. Adds the models of the fields to ``nested``."""
     schema, comments, defaults = model.model_json_schema(), _comments(model), _defaults(model)
     defs = schema.get("$defs", {})
     rows = []
@@ -322,9 +328,10 @@ def _section(
         text = _meaning(model, name)
         if model is not Registration and text and name in Registration.model_fields:
             text = "As for the cluster." if text == _meaning(Registration, name) else text
-        rows.append((f"`{name}`", _type(field, defs, nested), " ".join(filter(None, (text.strip(), default)))))
+        said = " ".join(filter(None, (text.strip(), default)))
+        rows.append(f"- `{name}` ({_type(field, defs, nested)}){f': {said}' if said else ''}")
     lead = textwrap.fill(lead, 120)
-    return [f"## {title}\n", *([f"{lead}\n"] if lead else []), *([_table(_FIELD_HEAD, rows), ""] if rows else [])]
+    return [f"## {title}\n", *([f"{lead}\n"] if lead else []), *([*rows, ""] if rows else [])]
 
 
 @cache

@@ -462,29 +462,22 @@ STEPS = (
         [f"{_FENCE} --for 2h --reason 'AWS: capacity in {_OUT}' --yes"],
     ),
     Step(
-        "03:05: what that does",
-        ["The status of one cluster shows which zone is fenced, until when, and by whom."],
-        [f"evenkeel status --stack {STACK} --cluster web-5"],
-        minutes=5,
-    ),
-    Step(
         "03:10: the zone is back",
         [
             "The same command with `--for 0m` lifts the fence.",
             "Evenkeel probes a zone that had failed with one machine. When its node joins, the zone takes part again.",
         ],
         [f"{_FENCE} --for 0m --reason 'AWS: over' --yes"],
-        minutes=5,
+        minutes=10,
         happens=Night.outage_ends,
     ),
     Step(
         "03:30: watch it heal",
         [
-            "The incidents of this zone are closed. The others wait for an operator, each with its command.",
+            "The incidents of this zone are closed. The others wait for an operator; `status` lists them as before.",
             "`history` lists each action of the night with its operator and reason. `report` writes the page.",
         ],
         [
-            _STATUS,
             f"evenkeel history --stack {STACK} --cluster web-5",
             f"evenkeel report --stack {STACK} --out night.html",
         ],

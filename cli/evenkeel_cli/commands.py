@@ -465,7 +465,7 @@ def readiness(  # noqa: PLR0913  one parameter per option
     selector: Selector = None,
     output: OutputForm = Output.TABLE,
 ) -> None:
-    """Whether clusters in dry run may go live, or why not; exit code 5 means that one may not."""
+    """Show which clusters in dry run may go live, and why others may not; exit code 5 means that one may not."""
     from evenkeel_cli.actions import perform
 
     fields = {"for": lasting, "live": live, "selector": selector}

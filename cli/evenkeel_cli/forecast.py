@@ -57,7 +57,7 @@ class NothingLostError(CommandError):
 
 
 def forecast_command(inputs: Inputs, output: Output) -> None:
-    """Print what the loss of a zone would do. Exit with the code for it."""
+    """Print the forecast for the loss of a zone. Exit with 4 if pods get no place or nodes stay missing."""
     _check(inputs)
     if inputs.everything:
         _forecast_all(inputs, output)

@@ -67,7 +67,7 @@ def forecast_json(foreseen: Foreseen) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What the survival of one zone costs a pool in nodes."""
+    """The nodes that a pool needs to survive the loss of one zone."""
 
     pool: str
     nodes: int  # that the pool has, and those to add so that it survives
@@ -134,7 +134,7 @@ def _timeline(outcome: Outcome) -> list[dict[str, Any]]:
 
 
 def sayings(foreseen: Foreseen) -> Iterator[str]:
-    """Yield what the loss does, line by line."""
+    """Yield the effect of the loss, line by line."""
     outcome = foreseen.outcome
     if outcome.has_pods:
         never = f"{outcome.never} pods get no place"
@@ -158,11 +158,11 @@ def sayings(foreseen: Foreseen) -> Iterator[str]:
 
 
 def _cost_text(cost: Cost) -> str:
-    """Return what the survival of one zone costs a pool."""
+    """Return the nodes with which a pool survives the loss of one zone, in one line."""
     if not cost.possible:
-        return f"{cost.pool}: survives no lost zone within its limits: raise PoolMaximum or zone-max"
-    nodes = f"{counted(cost.nodes)}: {cost.more} to add, {cost.only} kept only for it"
-    return f"{cost.pool}: survives a lost zone with {nodes}"
+        return f"{cost.pool}: survives no zone within its limits: raise PoolMaximum or zone-max"
+    nodes = f"{counted(cost.nodes)}: {cost.more} new, {cost.only} kept for it"
+    return f"{cost.pool}: survives one zone with {nodes}"
 
 
 def print_forecast(foreseen: Foreseen) -> None:

@@ -197,7 +197,7 @@ def _forecast_section(forecast: _Forecast) -> Section:
     tables = (
         Table(title="Pods that need a place", head=("owner", "pods", "placed within", "no place"), rows=tuple(rows)),
         Table(title=f"Pods bound to {forecast.zone}", head=("owner", "pods"), rows=tuple(bound)),
-        Table(title="To survive one zone", head=("pool", "nodes", "more", "only for that"), rows=tuple(costs)),
+        Table(title="To survive one zone", head=("pool", "nodes", "new", "kept for it"), rows=tuple(costs)),
     )
     views, histories = [], []
     for pool in forecast.pools:

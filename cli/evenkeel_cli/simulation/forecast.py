@@ -2,7 +2,8 @@
 
 At second 0, the zone's nodes are gone, and the cloud refuses each launch there. Their pods are pending after
 ``EVICTED`` seconds. Pods that stay use their requests, but are not played. The domain's filters decide on which node
-groups a pod may run; the simulated scheduler binds it by resources, number of pods, and spread.
+groups a pod may run; the simulated scheduler binds it by resources, number of pods, and spread. Evenkeel and the
+autoscaler's model run as in any simulation. docs/guides/survive.md lists what a forecast does not model.
 """
 
 from collections import Counter, defaultdict

@@ -338,7 +338,7 @@ class DemandFields(Strict):
     expander: Expander | None = None  # how Evenkeel selects a pool if several fit. None: least-waste
     expander_order: ExpanderOrder | None = Field(default=None, validate_default=True)
     max_step: MaxStep | None = None  # nodes that one run may add to a pool. None: any number
-    # The zones that a pool may lose at once and still hold what it needs. None: "0"
+    # The number of zones that a pool may lose at once and still hold what it needs. None: "0"
     survive_zones: SurviveZonesName | None = None
     autoscaler_loop: int = Field(default=10, ge=1, le=600, description="the autoscaler's --scan-interval, in seconds")
     # The namespace of the ConfigMap cluster-autoscaler-status. None: this ConfigMap is not read.

@@ -517,7 +517,7 @@ class TestExplain:
 
     def test_an_invalid_pool_says_what_is_wrong(self) -> None:
         text = self.text(House([group("a", 1, pool_min=4, pool_max=1)]), pool="workers")
-        assert "It is invalid, so nothing of it is written until that is mended." in text
+        assert "It is invalid, so it is not written until that is fixed." in text
         assert "Problem: PoolMinimum 4 is larger than PoolMaximum 1" in text
 
     @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_bad_input_is_one_line_each(files: list[str], tmp_path: Path) -> None:
         (("--zone", "a", "--cluster", "blue"), "--cluster goes with --stack"),
         (("--zone", "a", "--stack", "s"), "give either --cluster or --all"),
         (("-f", str(empty), "--zone", "c"), "zone c holds no node and no replica: nothing would be lost"),
-        (("-f", str(empty), "--zone-id", "x"), "--zone-id is 'x': no node has one: give the other option"),
+        (("-f", str(empty), "--zone-id", "x"), "--zone-id is 'x': zone ids are read from the labels of nodes"),
         (("-f", str(nodeless), "--zone-id", "x"), "--zone-id is 'x': the ids of these zones are unknown: c: add them"),
     ):
         (line,) = forecast(*arguments, code=2).stderr.splitlines()

@@ -104,7 +104,7 @@ class TestRequests:
 
 def test_a_zone_can_be_fenced_while_a_list_is_empty(house: House) -> None:
     house.cluster.groups = {}
-    assert "could not be seen" in house.ask("fence-zone", zone="a", **{"for": "1h"})["message"]
+    assert "It is unknown if it has such a zone" in house.ask("fence-zone", zone="a", **{"for": "1h"})["message"]
 
 
 def test_one_empty_list_does_not_end_a_requested_pass(house: House) -> None:

@@ -92,7 +92,7 @@ class AutoScalingCluster:
         consistent: bool = True,
         drainer: Callable[[], Drainer] | None = None,
     ) -> None:
-        """Remember how to read and write.
+        """Store how to read and write.
 
         Args:
             api: The API.
@@ -155,7 +155,7 @@ class AutoScalingCluster:
         activities: dict[str, Sequence[Described]],
         refreshes: dict[str, str],
     ) -> None:
-        """Add what is read only of a group that is not at rest."""
+        """Read the launches and the instance refresh of a group that is not at rest, and add them to the mappings."""
         name, desired, count = str(item["AutoScalingGroupName"]), item["DesiredCapacity"], len(instances_of(item))
         if desired > count or name in named:
             activities[name] = self._api.activities(name)

@@ -447,7 +447,7 @@ class _GroupReader:
         message = text[code.end() :] if code else text
         return MachineFailure(code=code[1][:128] if code else "Failed", message=message[:1024], at=at)
 
-    # What the instances are
+    # Instance types and node template
 
     def _overrides(self) -> Sequence[Described]:
         template = (self._item.get("MixedInstancesPolicy") or {}).get("LaunchTemplate") or {}
@@ -509,7 +509,7 @@ class _GroupReader:
         labels = {str(key): str(value) for key, value in ((self._node_group or {}).get("labels") or {}).items()}
         return {**labels, **({_INSTANCE_TYPE: types[0]} if types else {})}
 
-    # What is reported
+    # Notes for the report
 
     def _note_drift(self, bounds: Bounds | None, ours: WrittenByUs) -> None:
         scaling = (self._node_group or {}).get("scalingConfig") or {}

@@ -291,7 +291,7 @@ def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
     if preview.stored.control.restores(planned.id):
         sentences.append("It is being restored, in dry run too: what is listed below is written with the next check.")
     if not planned.mode.valid:
-        sentences.append("It is invalid, so nothing of it is written until that is mended.")
+        sentences.append("It is invalid, so it is not written until that is fixed.")
     sentences += [f"Problem: {problem_text(problem, flavour)}." for problem in planned.report.problems]
     level = pool_level(planned.convergence.report)
     sentences += level.says if level else ()

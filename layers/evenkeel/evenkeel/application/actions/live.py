@@ -31,7 +31,7 @@ class ReadinessFields(Fields):
 
 @action(ReadinessFields, Right.READ, of_all=True)
 def readiness(call: Call, fields: ReadinessFields) -> Answer:
-    """Whether clusters in dry run may go live, or why not; exit code 5 means that one may not."""
+    """Show which clusters in dry run may go live, and why others may not; exit code 5 means that one may not."""
     if fields.lasting > KEPT:
         raise BadRequestError(f"for is too long: decisions are kept for {KEPT.days} days: choose {KEPT.days}d at most")
     known = Known.of(call.ports.store, call.cluster, call.now)  # one query for each cluster

@@ -6,7 +6,7 @@ from evenkeel.application.rebalancing.decisions import plan_json
 
 @action(Fields, Right.READ)
 def plan(call: Call, _fields: Fields) -> Answer:
-    """What the next check would write."""
+    """Return the writes of the next check."""
     preview = call.preview(with_demand=True)
     control = preview.stored.control
     invalid = sum(not pool.mode.valid for pool in preview.plan.pools)

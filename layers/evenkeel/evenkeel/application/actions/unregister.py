@@ -102,8 +102,8 @@ def _unregister_unread(call: Call, fields: UnregisterFields, error: ConfigError)
     """Delete a record that cannot be read. No run can use the record. Evenkeel's bounds may still be set."""
     if not fields.force:
         raise BadRequestError(
-            f"{call.cluster} is not unregistered: whether Evenkeel's bounds are still set is unknown: {error}: "
-            "mend its record, or unregister with force"
+            f"{call.cluster} is not unregistered: it is unknown if Evenkeel's bounds are still set: {error}: "
+            "fix its record, or unregister with force"
         )
     registered = call.ports.store.registered(call.cluster)
     if registered is not None:

@@ -137,14 +137,14 @@ def check_zone(stored: StoredCluster, zone: str, observe: Callable[[], Observati
     try:
         groups = observe().groups
     except EvenkeelError as error:
-        return f". Whether it has such a zone could not be seen: {error}"
+        return f". It is unknown if it has such a zone: {error}"
     names = sorted({group.identity.zone for group in groups if group.identity.zone})
     if zone in names:
         return ""
     seen = [pool.seen for pool in stored.state.pools.values() if pool.seen is not None]
     known = {key for sighting in seen if sighting.members_missing_since is None for key in sighting.requested}
     if not known <= {str(group.key) for group in groups}:
-        return ". Whether it has such a zone could not be seen: known node groups were not found"
+        return ". It is unknown if it has such a zone: known node groups were not found"
     known_zones = f"its zones are {', '.join(names[:20])}" if names else "none of its node groups says its zone"
     raise BadRequestError(
         f"zone is {quote(zone)}: no node group of {stored.record.id} is there; {known_zones}"

@@ -120,7 +120,7 @@ def drill_json(drill: Drill, now: datetime) -> dict[str, Any]:
 
 
 def forecast_of(numbers: ForecastNumbers) -> DrillForecast:
-    """Return the domain's value."""
+    """Return a forecast as the domain's value."""
     wait, ready = numbers.longest_wait, numbers.ready_after
     return DrillForecast(
         lost_nodes=numbers.lost_nodes,

@@ -66,7 +66,7 @@ class Level(_Setting):
 
 
 class SurviveZones(_Setting):
-    """The number of zones that a pool must survive losing at once."""
+    """The number of zones that a pool may lose at once and still hold what it needs."""
 
     NONE = "0"
     ONE = "1"

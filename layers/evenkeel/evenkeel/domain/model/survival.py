@@ -1,4 +1,4 @@
-"""Whether a pool survives the loss of one zone, as values."""
+"""The result of a plan for the loss of one zone: if a pool survives it, and the nodes that it keeps for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""How many nodes a pool needs so that enough remain after the loss of any one zone.
+"""The number of nodes that a pool needs so that enough remain after the loss of any one zone.
 
 The largest zone decides: if the pool survives the loss of its largest zone, it survives the loss of every other zone.
 """

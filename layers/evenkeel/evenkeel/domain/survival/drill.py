@@ -1,7 +1,8 @@
 """A drill: one zone is fenced for a limited time, and each check measures the effect.
 
 The stored drill is the fence: while the drill is open, every plan treats its zone as impaired. So the fence ends at
-``until`` even if nothing runs any more. All times are of Evenkeel's clock.
+``until`` even if no function runs then. ``Drill.end`` has the rules that end it, ``Drill.causes`` the incidents that it
+causes. All times are of Evenkeel's clock.
 
     begin         until
       |-------------|           open: the zone is fenced

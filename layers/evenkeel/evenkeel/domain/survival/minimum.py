@@ -1,12 +1,12 @@
 """The nodes of a pool that must survive the loss of any one zone, without knowledge of its pods.
 
-After the loss, PoolMinimum must remain. This gives each zone a min of its own: the fewest nodes, leveled over the
+After the loss, PoolMinimum must remain. This gives each zone a min: its part of the fewest nodes, leveled over the
 zones, with which that holds. Every rule that keeps nodes for ``evenkeel.dev/zone-min`` keeps these nodes, too.
 
-- The nodes that a full zone may lose follow from the nodes that the other zones have. So a zone's min is not above its
-  nodes, and a pool that survives can always lose its spare nodes.
-- While a zone is fenced, nothing is ordered: the pool has just lost a zone, and the other zones need their room for its
-  pods. While a zone is fenced or probing, the zones keep only their shares of a level pool.
+- A zone's min is at most its nodes, and follows from the nodes of the other zones. So a pool that survives can always
+  lose its spare nodes.
+- While a zone is fenced, no node is ordered (``order_to_survive``). The pool has just lost that zone, and its pods need
+  the room in the other zones. While a zone is fenced or probing, the zones keep only their shares of a level pool.
 """
 
 from collections.abc import Sequence
@@ -80,7 +80,7 @@ def _is_possible(pool: PoolDraft, level: Sequence[int] | None) -> bool:
 def order_to_survive(pool: PoolDraft) -> None:
     """Order the nodes without which the pool would not survive the loss of a zone.
 
-    Each zone gets its own share. A probing zone gets one machine, and no other zone gets the rest of its share.
+    Each zone gets its share. A probing zone gets one machine. The rest of its share goes to no other zone.
     """
     lacking = _lacking(pool)
     if not any(lacking) or any([draft.state is State.FENCED for draft in pool.groups]):
@@ -112,7 +112,7 @@ def _lacking(pool: PoolDraft) -> list[int]:
 
 
 def report_survival(pool: PoolDraft) -> None:
-    """Report whether the running nodes of the pool survive the loss of a zone, and how many nodes it keeps for that."""
+    """Set the result: by how many running nodes the pool is short of surviving, and how many it keeps for that."""
     survival = pool.survival
     if survival is None or survival.least is None:
         return
