@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
@@ -481,14 +481,8 @@ class TestDue:
         assert [list(store.called(name)) for name in ("nobody", "", "x" * 5000)] == [[], [], []]
 
 
-def listed_in(store: ActionStore, shard: str) -> Iterator[tuple[str, Registration | str]]:
-    position: str | None = None
-    while True:
-        page = store.due(shard, position)
-        yield from page.registrations
-        if page.after is None:
-            return
-        position = page.after
+def listed_in(store: ActionStore, shard: str) -> Sequence[tuple[str, Registration | str]]:
+    return store.due(shard).registrations
 
 
 SETTLED = SteadyState(

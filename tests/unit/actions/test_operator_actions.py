@@ -772,7 +772,7 @@ class TestAuthor:
         print_answer(answer, Console(file=out, width=200))
         assert f"pause by {self.JANE}: pool workers of demo is paused until resumed" in out.getvalue()
         reported = house.ask("explain", pool="workers")["history"]
-        assert f"At 2026-01-15T12:04:00Z (just now): pause, asked for by {self.JANE}." in reported
+        assert f"At 2026-01-15T12:03:00Z (just now): pause, asked for by {self.JANE}." in reported
 
     def test_a_scale_request_keeps_its_author(self, house: House) -> None:
         house.ask("scale-up", pool="workers", nodes=1, id="r1", by=self.JANE)

@@ -76,12 +76,12 @@ def cluster(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:  # noqa:
 def test_the_forecast_is_shown_and_stored_next_to_the_measured_effect(stack: Stack) -> None:
     shown = type_(f"{BEGIN} --context blue --yes").stdout
     assert shown.startswith("zone a is lost, 1 node: ")
-    assert "zone a of demo is fenced until 2026-01-15T12:24:00Z" in shown
+    assert "zone a of demo is fenced until 2026-01-15T12:23:00Z" in shown
     assert (stack.drill.zone, stack.drill.by, stack.drill.reason) == ("a", "jane", "rehearsal")
     assert (stack.drill.forecast.lost_nodes, stack.drill.forecast.pods) == (1, 2)
     stack.house.runs(2)
     report = type_("").stdout.splitlines()
-    assert report[0].startswith("demo: drill: a fenced until 2026-01-15T12:24:00Z by jane: rehearsal")
+    assert report[0].startswith("demo: drill: a fenced until 2026-01-15T12:23:00Z by jane: rehearsal")
     rows = {line[:30].strip(): line.split()[-2:] for line in report}
     assert rows["pods that wait"] == ["2", "-"]
     assert rows["pods without a place"][1] == "-"

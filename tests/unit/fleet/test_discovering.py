@@ -124,7 +124,7 @@ class TestEks:
         ("error", "code", "says"),
         [
             (NoCredentialsError(), 1, "no AWS credentials: Unable to locate credentials: log in, or name a profile"),
-            (NoRegionError(), 2, "no AWS region: set AWS_REGION, or a region in the profile"),
+            (NoRegionError(), 2, "no AWS region: give --region, or set AWS_REGION or the region of the profile"),
             (EndpointConnectionError(endpoint_url="https://eks"), 1, "AWS: Could not connect"),
         ],
     )

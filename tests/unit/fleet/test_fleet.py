@@ -23,6 +23,7 @@ from evenkeel.application.fleet.records import fleet_schema, read_fleet
 from evenkeel.application.operate import answer_of_error
 from evenkeel.domain.incidents.health import with_pending_changes
 from evenkeel.domain.model.fleet import Selector, read_length
+from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Workload
@@ -378,8 +379,8 @@ class TestUnregister:
         fleet.ask("restore", "blue")
         assert "restore it first" in fleet.refused("unregister", cluster="blue")
         cluster = fleet.clusters.by_id["blue"]
-        for key in list(cluster.groups):  # restored: the annotations are gone
-            cluster.change(key, has_adopted=False, adopted=None, published=None, move=None)
+        for key in list(cluster.groups):  # restored: the former bounds are back, and the annotations are gone
+            cluster.change(key, bounds=Bounds(1, 9), has_adopted=False, adopted=None, published=None, move=None)
         fleet.run_cluster("blue")
         fleet.ask("unregister", "blue")
         assert fleet.registered == {}

@@ -63,7 +63,7 @@ def test_a_drill_fences_its_zone_until_its_time_and_the_report_is_kept() -> None
     house = Drilled()
     answer = house.begin(forecast=FORECAST)
     assert answer["message"] == (
-        "zone a of demo is fenced until 2026-01-15T12:34:00Z: its groups get no growth, its nodes stay. "
+        "zone a of demo is fenced until 2026-01-15T12:33:00Z: its groups get no growth, its nodes stay. "
         "Report: evenkeel drill --stack NAME --cluster demo. "
         "To end it now: evenkeel drill --stack NAME --cluster demo --abort"
     )
@@ -77,7 +77,7 @@ def test_a_drill_fences_its_zone_until_its_time_and_the_report_is_kept() -> None
     assert house.maxima() == house.bounds
     report = house.report
     assert report["state"] == "ended"
-    assert report["ended"] == {"at": "2026-01-15T12:34:00Z", "why": "time"}
+    assert report["ended"] == {"at": "2026-01-15T12:33:00Z", "why": "time"}
     assert report["forecast"] == FORECAST
     assert report["start"]["a"] == {"requested": 2, "running": 2}
     assert (report["by"], report["reason"]) == (WHO["by"], WHO["reason"])
@@ -109,7 +109,7 @@ def test_abort_ends_it_and_says_who() -> None:
     house.run()
     answer = house.ask("drill", abort=True, by="bob", reason="pods wait")
     assert answer["drill"]["ended"] == {
-        "at": "2026-01-15T12:05:00Z",
+        "at": "2026-01-15T12:04:00Z",
         "why": "aborted",
         "by": "bob",
         "reason": "pods wait",
@@ -125,7 +125,7 @@ def test_a_repeated_begin_is_refused_but_requests_the_run_again() -> None:
     house.ask("drill", zone="a", **WHO)
     house.queue.requests.clear()
     refused = house.refused("drill", zone="b", **WHO)
-    assert refused.startswith("demo has an open drill: a fenced until 2026-01-15T12:34:00Z by arn:")
+    assert refused.startswith("demo has an open drill: a fenced until 2026-01-15T12:33:00Z by arn:")
     house.carry_out()
     assert house.is_fenced
 
@@ -197,7 +197,7 @@ def test_orders_and_missing_nodes_are_measured() -> None:
 def test_status_and_explain_show_it_while_it_is_open() -> None:
     house = Drilled()
     house.begin()
-    text = f"drill: a fenced until 2026-01-15T12:34:00Z by {WHO['by']}: quarterly rehearsal"
+    text = f"drill: a fenced until 2026-01-15T12:33:00Z by {WHO['by']}: quarterly rehearsal"
     status = house.ask("status")
     assert text in status["headline"]
     assert status["drill"]["zone"] == "a"
@@ -391,4 +391,4 @@ def test_pods_that_begin_to_wait_are_measured(monkeypatch: pytest.MonkeyPatch) -
     waiting.clear()
     house.runs(2)
     measured = house.report["measured"]
-    assert (measured["waitingPods"], measured["longestWait"]) == (2, 4 * 60)
+    assert (measured["waitingPods"], measured["longestWait"]) == (2, 3 * 60)
