@@ -231,8 +231,9 @@ def demand(figures: Mapping[str, Any], nodes: int, pods: int, groups: int, *, pe
 
 
 def hanging(figures: Mapping[str, Any]) -> float:
-    """Return the cost of a cluster that never answers: one separate check every five minutes."""
-    check = figures["hanging"]["wait"] * Stack.memory("CheckFunction") * GB_SECOND + INVOCATION + 3 * SQS
+    """Return the cost of a cluster that never answers: one separate check every five minutes, after two messages."""
+    check = figures["hanging"]["wait"] * Stack.memory("CheckFunction") * GB_SECOND + 2 * (INVOCATION + 3 * SQS)
+    check += figures["outage"]["forward_cpu_ms"] / 1000 * GB_PER_PROCESSOR * GB_SECOND
     run = 0.1 * Stack.memory("RebalanceFunction") * GB_SECOND + INVOCATION + 3 * FIFO + 2 * WRITE + 2 * READ
     return float(MINUTES / 5 * (check + run + 2 * HANGING_LOG * LOGS))
 

@@ -478,12 +478,13 @@ def _following(stage: Fleet) -> dict[str, float]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         check, rebalance = (stack.enter_context(_workers_ahead(stage, name, folder)) for name in ("check", "rebalance"))
         for _ in range(2 * len(SECOND_CHECKS)):
-            messages = stage.aws(take="checks")["messages"]
-            now += messages[0]["delay"]
-            stage.clusters(ahead=now)
-            forwards += check([{**delivered([message]), "later": now} for message in messages])
+            while not (events := _runs(stage)):  # a long wait is several messages
+                messages = stage.aws(take="checks")["messages"]
+                now += messages[0]["delay"]
+                stage.clusters(ahead=now)
+                forwards += check([{**delivered([message]), "later": now} for message in messages])
             stage.aws()
-            samples = rebalance([{**event, "later": now} for event in _runs(stage)])
+            samples = rebalance([{**event, "later": now} for event in events])
             used = stage.aws()
             if not stage.clusters()["patched"]:
                 runs += samples

@@ -151,6 +151,18 @@ def test_the_check_function_writes_nothing(stage: Stage) -> None:
     assert json.loads(news["Body"])["cluster"] == "cluster-api"
 
 
+@pytest.mark.parametrize(
+    "body", [{"cluster": "cluster-api", "reason": "a check is due"}, {"clusters": ["cluster-api"]}]
+)
+def test_a_request_with_a_wait_is_sent_again_with_a_delay(stage: Stage, body: dict[str, Any]) -> None:
+    stage.register("cluster-api")
+    delayed = stage.delayed("ChecksQueue")
+    record = EVENTS["check"]["Records"][0] | {"body": json.dumps({**body, "wait": 300})}
+    assert stage.call("CheckFunction", {"Records": [record]}) == {"batchItemFailures": []}
+    assert stage.delayed("ChecksQueue") == delayed + 1
+    assert stage.take("RebalanceQueue") == [], "neither a check nor a run"
+
+
 def test_a_chunk_that_comes_back_is_taken_apart_and_poison_is_a_dead_letter(stage: Stage) -> None:
     record = EVENTS["check"]["Records"][0]
     second, again = (

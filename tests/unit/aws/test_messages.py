@@ -190,10 +190,22 @@ class TestSending:
             assert sent["MessageDeduplicationId"] == deduplication
             assert read_message(Request, sent["MessageBody"]) == Request(cluster="demo", reason="scan")
 
-    @pytest.mark.parametrize(("seconds", "delay"), [(-5, 0), (0, 0), (15, 15), (900, 900), (3600, 900)])
-    def test_a_second_check_is_delayed_within_the_limit_of_sqs(self, client: Client, seconds: int, delay: int) -> None:
-        queue(client).check_again("demo", "second look", seconds)
-        assert (client.sent[0]["QueueUrl"], client.sent[0]["DelaySeconds"]) == ("l", delay)
+    @given(seconds=st.integers(-5, 2_000), is_chunk=st.booleans())
+    @example(seconds=240, is_chunk=False)
+    @example(seconds=241, is_chunk=True)
+    def test_a_wait_is_delays_that_are_shorter_than_the_alarm_about_age(self, seconds: int, is_chunk: bool) -> None:
+        client, batches = Client(), Batches()
+        if is_chunk:
+            queue(batches).request_checks([Chunk(clusters=("demo",), rests=("idle",), delay=seconds)])
+            ((sent,),) = batches.batches
+        else:
+            queue(client).check_again("demo", "a check is due", seconds)
+            (sent,) = client.sent
+            assert sent["QueueUrl"] == "l"
+        request = read_check(sent["MessageBody"])
+        assert 0 <= sent["DelaySeconds"] <= 240
+        assert sent["DelaySeconds"] + request.wait == max(0, min(900, seconds))
+        assert ("wait" in json.loads(sent["MessageBody"])) == (seconds > 240)
 
     def test_chunks_go_in_batches_of_ten_each_with_its_own_delay(self) -> None:
         client = Batches()

@@ -32,6 +32,10 @@ LONGEST_WAIT_SECONDS = 80
 TRIES = 5
 # The most messages of an SQS batch.
 _BATCH = 10
+# The longest delay of a message, in seconds. It is below the 300 s of the alarm ChecksStopped, because AWS does not
+# document whether a message's age includes its delay. A longer wait continues with another message, up to 15 minutes.
+_LONGEST_DELAY = 240
+_LONGEST_REQUEST = 900
 
 
 class Message(BaseModel):
@@ -54,6 +58,7 @@ class Request(Message):
     reason: str = Field(max_length=200)
     found: CheckResult | None = None
     steady: Annotated[SteadyState, PlainValidator(_steady_state)] | None = None
+    wait: int = Field(default=0, ge=0, le=_LONGEST_REQUEST)  # seconds that remain after the message's delay
 
 
 class CheckRequest(Message):
@@ -61,6 +66,7 @@ class CheckRequest(Message):
 
     clusters: tuple[ClusterId, ...] = Field(min_length=1, max_length=1000)
     rests: tuple[ClusterId, ...] = Field(default=(), max_length=1000)
+    wait: int = Field(default=0, ge=0, le=_LONGEST_REQUEST)  # seconds that remain after the message's delay
 
 
 class RolloutRequest(Message):
@@ -156,8 +162,8 @@ class SqsQueue:
 
     def check_again(self, cluster: str, reason: str, seconds: int) -> None:
         """Send the request to the checks queue, a standard queue, where each message can have its own delay."""
-        body = json.dumps({"cluster": cluster, "reason": reason[:200]})
-        self._call("send_message", self._urls.checks, MessageBody=body, DelaySeconds=max(0, min(900, seconds)))
+        message = _delayed({"cluster": cluster, "reason": reason[:200]}, seconds)
+        self._call("send_message", self._urls.checks, **message)
 
     def advance_rollouts(self, rollout: str, at: datetime) -> None:
         """Send the request in the message group of rollouts. No cluster can have the name of this group as its id."""
@@ -175,10 +181,9 @@ class SqsQueue:
             entries = [
                 {
                     "Id": str(number),
-                    "MessageBody": json.dumps(
-                        {"clusters": chunk.clusters, **({"rests": chunk.rests} if chunk.rests else {})}
+                    **_delayed(
+                        {"clusters": chunk.clusters, **({"rests": chunk.rests} if chunk.rests else {})}, chunk.delay
                     ),
-                    "DelaySeconds": max(0, min(900, chunk.delay)),
                 }
                 for number, chunk in enumerate(chunks[start : start + _BATCH])
             ]
@@ -217,6 +222,14 @@ class SqsQueue:
             return getattr(self._client, operation)(QueueUrl=url, **request)
         except AWS_ERRORS as error:
             raise QueueUnavailableError(f"queue {url}: {text_of(error)}") from None
+
+
+def _delayed(body: Mapping[str, Any], seconds: int) -> dict[str, Any]:
+    """Return a message of the checks queue. Its field ``wait`` is the rest of a wait that is longer than a delay."""
+    wait = max(0, min(_LONGEST_REQUEST, seconds))
+    delay = min(_LONGEST_DELAY, wait)
+    rest = {"wait": wait - delay} if wait > delay else {}
+    return {"MessageBody": json.dumps({**body, **rest}), "DelaySeconds": delay}
 
 
 def _deduplication(text: str) -> str:

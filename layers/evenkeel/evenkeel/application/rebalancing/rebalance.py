@@ -51,7 +51,7 @@ _log = logging.getLogger("evenkeel.rebalance")
 _ROUNDS = 4
 # No check reads a paused or unregistered cluster. If the bus does not accept the event that its incident has ended, the
 # run requests another run to publish the event. The delay before this run is the time since the incident ended, within
-# these limits. A queue delays by 15 minutes at most. After a day, no further run is requested.
+# these limits. After a day, no further run is requested.
 _SOONEST_RETRY, _LATEST_RETRY = timedelta(minutes=1), timedelta(minutes=15)
 _RETRIED_FOR = timedelta(days=1)
 

@@ -20,7 +20,7 @@ from typing import Final, Literal, Self
 # patch, because it has no resource version. A cluster that has just been written is not steady, so that the scan of the
 # next minute is one more such check.
 SECOND_CHECKS = (timedelta(seconds=15), timedelta(seconds=30))
-# The longest time by which SQS can delay a message.
+# The longest time until a check that a run requests.
 _LONGEST_DELAY = timedelta(minutes=15)
 # The times between checks of an unreachable cluster. The times grow, because each of these checks runs until its
 # deadline. With the default ``trouble_after`` of five minutes, the fourth check is due when the incident opens.
