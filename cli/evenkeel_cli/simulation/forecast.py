@@ -242,7 +242,8 @@ class _Pods(Pods):
 
     def __init__(self, loss: Loss, agenda: Agenda, clock: Callable[[], int]) -> None:
         super().__init__(loss.scenario, agenda, clock)
-        self.bound_at: dict[Kind, list[int]] = {}
+        self.bound_at: dict[Kind, list[int]] = {}  # without pods that a later drain has moved
+        self._homeless: set[SimulatedPod] = set()
         self.kinds = [kind for kind, _ in loss.homeless]
         self._alive = {kind: [] for kind in self.kinds}
         for (kind, displaced), (_, pending) in zip(loss.homeless, loss.pending, strict=True):
@@ -252,6 +253,7 @@ class _Pods(Pods):
     def _add(self, kind: PodGroup, pods: int) -> None:
         for _ in range(pods):
             self._create(kind)
+            self._homeless.add(self._alive[kind][-1])
 
     def counts(self) -> PodCounts:
         """Return the numbers of waiting pods by owner. A forecast has thousands of kinds, of which few wait."""
@@ -267,8 +269,9 @@ class _Pods(Pods):
 
     def _bind(self, pod: SimulatedPod, node: NodeInfo) -> None:
         super()._bind(pod, node)
-        assert isinstance(pod.kind, Kind)
-        self.bound_at.setdefault(pod.kind, []).append(self._clock())
+        if pod in self._homeless:
+            assert isinstance(pod.kind, Kind)
+            self.bound_at.setdefault(pod.kind, []).append(self._clock())
 
 
 class _World(World):
@@ -560,11 +563,14 @@ def foresee(loss: Loss, policy: ClusterFile, state: ClusterState) -> Outcome:
     waiting = Counter(pod.kind for pod in run.waiting())
     bound_at = {} if run.world.pods is None else run.world.pods.bound_at
     waits: dict[str, Waits] = {}
-    for kind, times in ((kind, bound_at.get(kind, [])) for kind, _ in loss.homeless if not kind.is_bound):
+    for (kind, displaced), (_, pending) in zip(loss.homeless, loss.pending, strict=True):
+        if kind.is_bound:
+            continue
+        times = bound_at.get(kind, [])
         known = waits.get(kind.name, Waits(name=kind.name, pods=0, longest=None, never=0))
         waits[kind.name] = Waits(
             name=kind.name,
-            pods=known.pods + len(times) + waiting[kind],
+            pods=known.pods + displaced + pending,
             longest=max([*times, *([] if known.longest is None else [known.longest])], default=None),
             never=known.never + waiting[kind],
         )

@@ -15,6 +15,7 @@ from evenkeel.domain.plan import plan
 from evenkeel.record import ClusterFile
 from evenkeel.validation import read_model
 from evenkeel_cli.simulation.forecast import EVICTED, Loss, Outcome, foresee
+from tests import places
 from tests.builders import NOW, group
 from tests.workloads import container, group_key, node, pod, template
 
@@ -116,6 +117,26 @@ def test_a_pod_waits_for_its_gpu(record: dict[str, Any]) -> None:
     seen = Observation(groups=tuple(groups), workload=Workload(nodes=tuple(nodes), pods=tuple(pods)))
 
     assert [(waits.pods, waits.never) for waits in foreseen(seen, **record).waits] == [(1, 1)]
+
+
+def test_a_pod_that_a_drain_moves_later_counts_once() -> None:
+    even = places.Kind("k0", 2, 5, "even zones", tolerates=True)
+    alone = places.Kind("k2", 3, 9, "no other on the node", tolerates=True)
+    bound = places.Kind("k1", 2, 9, "even nodes")
+    there = (
+        places.Place("a0", "a", {even: 1}, is_tainted=True),
+        places.Place("b0", "b", {even: 1, bound: 1}),
+        places.Place("b1", "b", {alone: 1}),
+    )
+    numbers = {"bounds": (0, 40), "pool_min": 0, "pool_max": 40}
+    groups = [
+        group(zone, count, template=places.template_of(zone, there), **numbers) for zone, count in (("a", 1), ("b", 2))
+    ]
+    outcome = foreseen(Observation(groups=tuple(groups), workload=places.workload_of(there)), "b", survive_zones="1")
+
+    assert sum(shot.pods.evicted for shot in outcome.snapshots[-1:] if shot.pods is not None) > 0
+    assert [(waits.pods, waits.longest) for waits in outcome.waits] == [(2, EVICTED)]
+    assert sum(outcome.bound.values()) == 1
 
 
 def test_an_unknown_zone_is_no_loss() -> None:

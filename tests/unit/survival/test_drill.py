@@ -9,9 +9,9 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.incidents import Incident, IncidentKind
 from evenkeel.domain.model.workload import Pod, Unscheduled, Workload
 from evenkeel.domain.survival.drill import Drill, End, PoolZones
-from tests.builders import MINUTE, NOW, group, key, zones
+from tests.builders import MINUTE, NOW, group, key, stated, zones
 from tests.fakes import plenty
-from tests.house import House
+from tests.house import House, replaced_first
 
 WHO = {"by": "arn:aws:sts::123456789012:assumed-role/platform/jane", "reason": "quarterly rehearsal"}
 FORECAST = {
@@ -300,7 +300,14 @@ class TestRefusals:
         house = Drilled()
         house.ask("pause", pool="workers")
         refused = house.refused("drill", zone="a", **WHO)
-        assert refused == "no pool of zone a in demo is written: all are paused or invalid"
+        assert refused.startswith("zone a of demo would not be fenced: each pool or node group is paused, ")
+
+    @pytest.mark.parametrize("fields", [{"frozen_because": stated("rolling out")}, {"fencing_enabled": False}])
+    def test_node_groups_that_no_fence_limits(self, fields: dict[str, Any]) -> None:
+        house = Drilled(replaced_first(zones((2, 2, 2), bounds=[(1, 9)] * 3), **fields))
+        refused = house.refused("drill", zone="a", **WHO)
+        assert refused.startswith("zone a of demo would not be fenced: each pool or node group is paused, ")
+        assert house.ask("drill", zone="b", **WHO)["drill"]["state"] == "open"
 
     def test_an_open_incident(self) -> None:
         house = Drilled()

@@ -13,6 +13,7 @@ from evenkeel.application.actions.zones import ZoneFields, one_zone
 from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, StateConflictError
 from evenkeel.application.ports import StoredCluster
 from evenkeel.application.survival.drill import ForecastNumbers, drill_json, forecast_of, record_report
+from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.pools import is_called
 from evenkeel.domain.model.ulids import ulid
@@ -162,17 +163,24 @@ def _known_zone(call: Call, fields: DrillFields, stored: StoredCluster, plan: Pl
 
 
 def _not_written(call: Call, stored: StoredCluster, zone: str, pools: Sequence[PoolPlan]) -> dict[str, Any] | None:
-    """Return the answer if dry run keeps the zone from being fenced; None: at least one pool is written.
+    """Return the answer if dry run keeps the zone from being fenced; None: at least one of its groups is fenced.
 
-    Raises BadRequestError if no pool of the zone is written for another reason.
+    Raises BadRequestError if no group of the zone is fenced for another reason.
     """
     dry, paused = call.dry_pools(stored, pools), [*stored.control.pools_paused(call.now)]
     restored = stored.control.restoring_pools
-    live = [pool for pool in pools if pool not in dry and pool.mode.valid]
+    live = [pool for pool in pools if pool not in dry and pool.mode.valid and _has_fence(pool, zone)]
     if any(not is_called(pool.id, [*paused, *restored]) for pool in live):
         return None
     if not dry:
-        raise BadRequestError(f"no pool of zone {zone} in {call.cluster} is written: all are paused or invalid")
+        why = 'each pool or node group is paused, invalid, frozen, or has evenkeel.dev/fence "false"'
+        raise BadRequestError(f"zone {zone} of {call.cluster} would not be fenced: {why}")
     text = f"zone {zone} of {call.cluster} is not fenced: a drill in dry run is only a forecast"
     names = sorted({pool.id.name for pool in dry})
     return {"message": f"{PLANNED_ONLY}: {text}", "dryRun": True, "plannedOnly": names}
+
+
+def _has_fence(pool: PoolPlan, zone: str) -> bool:
+    """Return True if a fence of the zone limits a group of the pool."""
+    groups = [plan for plan in pool.groups if plan.group.identity.zone == zone]
+    return any(plan.state is not State.FROZEN and plan.group.annotations.fencing_enabled for plan in groups)
