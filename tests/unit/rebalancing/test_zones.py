@@ -126,7 +126,9 @@ class TestOperatorFence:
     def test_an_unreachable_cluster_can_be_fenced(self) -> None:
         house = Zoned([group("eu-central-1a")], zone_ids={})
         house.cluster.unreadable = ClusterUnavailableError("demo: no answer")
-        assert house.fence("eu-central-1z", NOW + MINUTE)["message"].endswith("It is unknown if it has such a zone: demo: no answer")
+        assert house.fence("eu-central-1z", NOW + MINUTE)["message"].endswith(
+            "It is unknown if it has such a zone: demo: no answer"
+        )
         assert house.impaired("eu-central-1z")
         house.cluster.unreadable = None
         house.clock.at += MINUTE
