@@ -296,6 +296,8 @@ _ROWS = (
     ("*NAT, in addition*", Stack.nat),
     ("*a kubeconfig's secret, in addition*", Stack.secret),
 )
+# The other costs hardly depend on the number of groups.
+_OF_MORE_GROUPS = [row for row in _ROWS if row[0].startswith("**") or row[1] == Stack.nat]
 
 
 def bill(measured: str = str(Path(__file__).with_name("figures.json"))) -> Rows:
@@ -304,7 +306,7 @@ def bill(measured: str = str(Path(__file__).with_name("figures.json"))) -> Rows:
     for groups in GROUPS:
         yield f"{groups} groups, $ per cluster and month"
         stacks = [Stack(figures, groups, clusters) for clusters in CLUSTERS]
-        for title, cost in _ROWS:
+        for title, cost in _ROWS if groups == GROUPS[0] else _OF_MORE_GROUPS:
             yield title, {f"{stack.clusters:,}": f"{cost(stack):.4f}" for stack in stacks}
     yield "the stack's own"
     prices = {**own(), "scan and its schedule, with 100 clusters": Stack(figures, GROUPS[0], 100).fixed() * 100}

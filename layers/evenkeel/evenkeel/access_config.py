@@ -89,9 +89,8 @@ def _ca_data(value: object) -> str:
 class AwsOidcAccess(Strict):
     """An API server that trusts the tokens that AWS issues to the function's role (IAM outbound identity federation).
 
-    Tokens for writes have the audience of this server only. Tokens for checks have ``audience``, which several servers
-    of a trust domain may share. None: they also have the audience of this server only. A shared audience contains no
-    slash, so it never equals the audience of a single server.
+    Tokens for writes have the audience of this server only. So have tokens for checks, unless ``audience`` names one
+    that several servers of a trust domain share. It contains no slash, so it never equals that of a single server.
     """
 
     kind: Literal["aws-oidc"]
