@@ -469,7 +469,7 @@ def _outage(stage: Fleet, clusters: Sequence[str], number: int, stuck: int) -> R
 def _following(stage: Fleet) -> dict[str, float]:
     """Let runs follow on a clock that runs ahead, and return the means of those without patches.
 
-    After the first patches come two follow-up runs, further patches when machines have joined, and three more.
+    After the first patches come two follow-up runs, further patches when machines have joined, and two more.
     """
     forwards: list[Sample] = []
     runs: list[Sample] = []
@@ -477,7 +477,7 @@ def _following(stage: Fleet) -> dict[str, float]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         check, rebalance = (stack.enter_context(_workers_ahead(stage, name, folder)) for name in ("check", "rebalance"))
-        for _ in range(2 * len(SECOND_CHECKS)):
+        for _ in range(2 * len(SECOND_CHECKS) + 1):
             while not (events := _runs(stage)):  # a long wait is several messages
                 messages = stage.aws(take="checks")["messages"]
                 now += messages[0]["delay"]

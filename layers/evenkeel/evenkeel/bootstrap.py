@@ -15,6 +15,7 @@ from evenkeel import dataclass_code
 
 dataclass_code.use()
 
+import json
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -84,9 +85,16 @@ class SystemClock:
         sleep(seconds)
 
 
+def log_line(fields: dict[str, Any]) -> str:
+    """Return a log line as JSON, without the function's facts that its log group names or that never change."""
+    kept = {name: value for name, value in fields.items() if name not in ("function_arn", "function_memory_size")}
+    return json.dumps(kept, default=str, separators=(",", ":"), ensure_ascii=False)
+
+
 def make_logger() -> Logger:
     """Return Powertools' logger. The standard logger of Evenkeel's modules gets Powertools' handler."""
-    logger = Logger()  # its name is the stack's name, from POWERTOOLS_SERVICE_NAME
+    # The logger's name is the stack's name, from POWERTOOLS_SERVICE_NAME.
+    logger = Logger(json_serializer=log_line)
     logging.getLogger("evenkeel")  # registers the logger, so that the next line can copy the handler to it
     copy_config_to_registered_loggers(logger, include={"evenkeel"})
     return logger

@@ -1,15 +1,21 @@
 """Grafana's dashboard and the template's queries of Logs Insights name metrics and fields that exist."""
 
+import io
 import json
+import logging
 import re
 from typing import Any
 
 import pytest
+from aws_lambda_powertools import Logger
 
 from evenkeel.adapters.aws.metrics import ALARMED
 from evenkeel.application.rebalancing.check import CheckSummary
 from evenkeel.application.rebalancing.run_state import RunSummary
+from evenkeel.bootstrap import log_line
 from sandbox.template import ROOT, Template
+from tests.builders import zones
+from tests.house import House
 
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "evenkeel.json").read_text(encoding="utf-8"))
 QUERIES = Template().of_type("AWS::Logs::QueryDefinition")
@@ -21,11 +27,7 @@ OF_STACK = set(RunSummary(cluster="x").metrics()) | set(CheckSummary(alone=True,
 OF_STACK |= set(re.findall(r'add_metric\("([A-Za-z]+)"', CODE))
 
 
-DECISION = set(
-    json.loads((ROOT / "docs" / "reference" / "schemas" / "decision.schema.json").read_text(encoding="utf-8"))[
-        "properties"
-    ]
-)
+DECISION = {"id", "cause", "dryRun", "pool.name"}
 
 
 def targets() -> list[dict[str, Any]]:
@@ -115,7 +117,27 @@ def test_a_query_reads_logged_fields_of_existing_log_groups(name: str) -> None:
         if first == "counts":
             assert rest in OF_STACK, field
         if first == "decision":
-            assert rest.split(".")[0] in DECISION, field
+            assert rest in DECISION, field
+
+
+def test_the_line_of_a_decision_has_what_queries_read(caplog: pytest.LogCaptureFixture) -> None:
+    house = House(zones((3, 2, 2), bounds=[(0, 9)] * 3))
+    with caplog.at_level(logging.INFO):
+        house.run()
+    (logged, *_) = [record.__dict__ for record in caplog.records if record.getMessage() == "decision"]
+    assert logged["cluster"] == "demo"
+    fields = {f"{a}.{b}" for a, value in logged["decision"].items() if isinstance(value, dict) for b in value}
+    assert fields | {a for a, value in logged["decision"].items() if not isinstance(value, dict)} == DECISION
+
+
+def test_a_log_line_has_what_queries_read() -> None:
+    stream = io.StringIO()
+    logger = Logger(service="line", stream=stream, json_serializer=log_line)
+    logger.append_keys(function_name="scan", cold_start=True, function_arn="arn:x", function_memory_size="512")
+    logger.info("said")
+    fields = set(json.loads(stream.getvalue()))
+    assert fields >= GIVEN
+    assert not fields & {"function_arn", "function_memory_size"}
 
 
 def test_queries_compare_with_words_of_the_code() -> None:

@@ -70,7 +70,10 @@ class Recorder:
         cluster, expires = self.summary.cluster, self.ports.clock.now() + _DECISIONS_KEPT
         self.ports.store.save_decision(cluster, decision["id"], decision, expires)
         self.summary.decisions.append(decision["id"])
-        _log.info("decision", extra={"cluster": cluster, "decision": decision})
+        # The table and the event have the whole decision.
+        short = {name: decision[name] for name in ("id", "cause", "dryRun")}
+        short["pool"] = {"name": decision["pool"]["name"]}
+        _log.info("decision", extra={"cluster": cluster, "decision": short})
 
 
 def _is_written(outcome: Outcome | None) -> bool:
