@@ -18,7 +18,7 @@ from evenkeel.application.rebalancing.ports import MachineNode, WorkloadCluster
 from evenkeel.domain.demand.filters import taints_and_affinity, volume_binding
 from evenkeel.domain.demand.node_info import NodeInfo as RealNodeInfo
 from evenkeel.domain.demand.pod_groups import PodGroup as RealPodGroup
-from evenkeel.domain.demand.pods import daemon_sets_of, not_rescheduled_because
+from evenkeel.domain.demand.pods import daemon_sets_of, is_unplaceable, not_rescheduled_because
 from evenkeel.domain.demand.requests import CPU, MEMORY, PODS, counts
 from evenkeel.domain.demand.selectors import matches
 from evenkeel.domain.demand.simulation import Simulation
@@ -161,16 +161,18 @@ class Loss:
         simulation, policy = self._simulation, DemandPolicy()
         homeless: dict[RealPodGroup, list[Pod]] = defaultdict(list)
         pending: dict[RealPodGroup, list[Pod]] = defaultdict(list)
+        self.bound: Counter[str] = Counter()
         for name in sorted(self.lost_nodes):
             for pod in simulation.pods_on.get(name, ()):
                 if not_rescheduled_because(pod, policy) is None:
                     homeless[simulation.pod_groups.of(pod)].append(pod)
+                if is_unplaceable(pod):
+                    self.bound[_owner_of(pod)] += 1
         for pod in simulation.pending:
             if pod.node == "":
                 pending[simulation.pod_groups.of(pod)].append(pod)
         self.homeless: list[tuple[Kind, int]] = []
         self.pending: list[tuple[Kind, int]] = []
-        self.bound: Counter[str] = Counter()
         counted: dict[RealPodGroup, Kind] = {}
         for pods in sorted({*homeless, *pending}, key=lambda pods: pods.name):
             sample = (homeless.get(pods) or pending[pods])[0]

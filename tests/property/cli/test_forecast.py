@@ -119,6 +119,16 @@ def test_a_pod_waits_for_its_gpu(record: dict[str, Any]) -> None:
     assert [(waits.pods, waits.never) for waits in foreseen(seen, **record).waits] == [(1, 1)]
 
 
+def test_a_pod_that_evenkeel_cannot_place_is_bound_to_its_zone() -> None:
+    nodes = [node(zone, zone, group=group_key(zone), created_at=NOW) for zone in "ab"]
+    pods = [pod("free", node="a"), pod("devices", node="a", owner=Owner("ReplicaSet", "dra"), resource_claims=("gpu",))]
+    groups = [group(zone, 1, node=template(), pool="workers", key=group_key(zone)) for zone in "ab"]
+    seen = Observation(groups=tuple(groups), workload=Workload(nodes=tuple(nodes), pods=tuple(pods)))
+    outcome = foreseen(seen)
+
+    assert (outcome.displaced, dict(outcome.bound)) == (1, {"default/dra": 1})
+
+
 def test_a_pod_that_a_drain_moves_later_counts_once() -> None:
     even = places.Kind("k0", 2, 5, "even zones", tolerates=True)
     alone = places.Kind("k2", 3, 9, "no other on the node", tolerates=True)
