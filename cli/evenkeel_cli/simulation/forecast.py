@@ -157,7 +157,7 @@ class Loss:
         return self.nodes[node].labels.get(ZONE, "")
 
     def _sort_pods(self) -> None:
-        """Divide the pods into displaced, pending and bound ones, and those that only use resources where they are."""
+        """Divide the pods into displaced, pending and bound ones, and those that stay."""
         simulation, policy = self._simulation, DemandPolicy()
         homeless: dict[RealPodGroup, list[Pod]] = defaultdict(list)
         pending: dict[RealPodGroup, list[Pod]] = defaultdict(list)
@@ -179,13 +179,18 @@ class Loss:
             kind = Kind(pods, replace(sample, node=""), _owner_of(sample))
             kind.shapes = frozenset(self._shapes(pods))
             if not kind.shapes:
-                self.bound[kind.name] += len(homeless.get(pods, ()))
                 kind.shapes = frozenset(self._shapes(pods, in_lost_zone=True))
-                kind.is_bound = True
+                kind.is_bound = bool(self._places)  # without another zone, no pod survives
+            if kind.is_bound:
+                self.bound[kind.name] += len(homeless.get(pods, ()))
             self.homeless.append((kind, len(homeless.get(pods, ()))))
             self.pending.append((kind, len(pending.get(pods, ()))))
             if kind.needs_counts:
                 counted[pods] = kind
+        self._sort_stays(counted)
+
+    def _sort_stays(self, counted: Mapping[RealPodGroup, Kind]) -> None:
+        """Divide the pods that stay into those that decide where others may run, and those that only use resources."""
         self.stays: dict[str, Counter[Kind]] = {}
         self.fillers: dict[str, Pod] = {}
         for name, info in self.infos.items():
