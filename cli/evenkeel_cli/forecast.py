@@ -30,6 +30,7 @@ from evenkeel_cli.state_file import StateFile
 from evenkeel_cli.terminal import CANNOT_READ, IN_TROUBLE, CommandError, Output, fail, progress, say, say_document
 
 _SAME: dict[str, Any] = {"access": {"kind": "same"}}  # reads pods and nodes from the machine objects' own API
+_MOST_NODES = 20_000  # of all node groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +168,10 @@ def _foreseen(inputs: Inputs, policy: ClusterFile, known: ClusterState, name: st
         moment += observation.clock_skew
     if observation.workload is not None and not observation.workload.nodes:
         observation = replace(observation, workload=None)
+    if sum(group.requested for group in observation.groups) > _MOST_NODES:
+        largest = max(observation.groups, key=lambda group: group.requested)
+        text = f"{largest.key}: replicas is {largest.requested}: a forecast plays at most {_MOST_NODES} nodes"
+        raise CommandError([text])
     lost = _zone(observation, inputs.zone, inputs.zone_id, policy.zone_ids)
     planned = plan(observation, known, policy.policy(), moment)
     loss = Loss(observation, planned, moment, lost)

@@ -25,11 +25,12 @@ class Foreseen:
     unread: str  # why pods are not known; empty: they are, or the input has none
 
     @property
-    def badness(self) -> tuple[int, int, int, str]:
-        """Return the sort key: pods without a place or missing nodes, then the longest wait, then displaced pods."""
+    def badness(self) -> tuple[int, int, int, int, str]:
+        """Return the sort key: pods without a place or missing nodes, bound pods, longest wait, displaced pods."""
         outcome = self.outcome
         longest = max((waits.longest or 0 for waits in outcome.waits), default=0)
-        return outcome.never + sum(outcome.missing.values()), longest, outcome.displaced, self.name
+        without = outcome.never + sum(outcome.missing.values())
+        return without, sum(outcome.bound.values()), longest, outcome.displaced, self.name
 
 
 def forecast_json(foreseen: Foreseen) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from evenkeel.application.rebalancing.ports import MachineNode, WorkloadCluster
 from evenkeel.domain.demand.filters import taints_and_affinity, volume_binding
 from evenkeel.domain.demand.node_info import NodeInfo as RealNodeInfo
 from evenkeel.domain.demand.pod_groups import PodGroup as RealPodGroup
-from evenkeel.domain.demand.pods import daemon_sets_of, not_rescheduled_because
+from evenkeel.domain.demand.pods import daemon_sets_of, is_unplaceable, not_rescheduled_because
 from evenkeel.domain.demand.requests import CPU, MEMORY, PODS, counts
 from evenkeel.domain.demand.selectors import matches
 from evenkeel.domain.demand.simulation import Simulation
@@ -158,33 +158,40 @@ class Loss:
         return self.nodes[node].labels.get(ZONE, "")
 
     def _sort_pods(self) -> None:
-        """Divide the pods into displaced, pending and bound ones, and those that only use resources where they are."""
+        """Divide the pods into displaced, pending and bound ones, and those that stay."""
         simulation, policy = self._simulation, DemandPolicy()
         homeless: dict[RealPodGroup, list[Pod]] = defaultdict(list)
         pending: dict[RealPodGroup, list[Pod]] = defaultdict(list)
+        self.bound: Counter[str] = Counter()
         for name in sorted(self.lost_nodes):
             for pod in simulation.pods_on.get(name, ()):
                 if not_rescheduled_because(pod, policy) is None:
                     homeless[simulation.pod_groups.of(pod)].append(pod)
+                if is_unplaceable(pod):
+                    self.bound[_owner_of(pod)] += 1
         for pod in simulation.pending:
             if pod.node == "":
                 pending[simulation.pod_groups.of(pod)].append(pod)
         self.homeless: list[tuple[Kind, int]] = []
         self.pending: list[tuple[Kind, int]] = []
-        self.bound: Counter[str] = Counter()
         counted: dict[RealPodGroup, Kind] = {}
         for pods in sorted({*homeless, *pending}, key=lambda pods: pods.name):
             sample = (homeless.get(pods) or pending[pods])[0]
             kind = Kind(pods, replace(sample, node=""), _owner_of(sample))
             kind.shapes = frozenset(self._shapes(pods))
             if not kind.shapes:
-                self.bound[kind.name] += len(homeless.get(pods, ()))
                 kind.shapes = frozenset(self._shapes(pods, in_lost_zone=True))
-                kind.is_bound = True
+                kind.is_bound = bool(self._places)  # without another zone, no pod survives
+            if kind.is_bound:
+                self.bound[kind.name] += len(homeless.get(pods, ()))
             self.homeless.append((kind, len(homeless.get(pods, ()))))
             self.pending.append((kind, len(pending.get(pods, ()))))
             if kind.needs_counts:
                 counted[pods] = kind
+        self._sort_stays(counted)
+
+    def _sort_stays(self, counted: Mapping[RealPodGroup, Kind]) -> None:
+        """Divide the pods that stay into those that decide where others may run, and those that only use resources."""
         self.stays: dict[str, Counter[Kind]] = {}
         self.fillers: dict[str, Pod] = {}
         for name, info in self.infos.items():

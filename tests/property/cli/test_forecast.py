@@ -9,17 +9,20 @@ from hypothesis import strategies as st
 
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import ZONE, Node, Owner, Pod, Workload
 from evenkeel.domain.plan import plan
 from evenkeel.record import ClusterFile
 from evenkeel.validation import read_model
+from evenkeel_cli.forecast_answers import Foreseen
 from evenkeel_cli.simulation.forecast import EVICTED, Loss, Outcome, foresee
 from tests import places
 from tests.builders import NOW, group
 from tests.workloads import container, group_key, node, pod, template
 
 ALONE = {"autoscaler": "none", "demand": "full", "on_failure": "move"}
+NO_PLAN = Plan(now=NOW, pools=(), skipped=(), states={})
 PER_NODE = 4  # pods of one core on a node of four
 
 
@@ -117,6 +120,33 @@ def test_a_pod_waits_for_its_gpu(record: dict[str, Any]) -> None:
     seen = Observation(groups=tuple(groups), workload=Workload(nodes=tuple(nodes), pods=tuple(pods)))
 
     assert [(waits.pods, waits.never) for waits in foreseen(seen, **record).waits] == [(1, 1)]
+
+
+def test_a_pod_that_evenkeel_cannot_place_is_bound_to_its_zone() -> None:
+    nodes = [node(zone, zone, group=group_key(zone), created_at=NOW) for zone in "ab"]
+    pods = [pod("free", node="a"), pod("devices", node="a", owner=Owner("ReplicaSet", "dra"), resource_claims=("gpu",))]
+    groups = [group(zone, 1, node=template(), pool="workers", key=group_key(zone)) for zone in "ab"]
+    seen = Observation(groups=tuple(groups), workload=Workload(nodes=tuple(nodes), pods=tuple(pods)))
+    outcome = foreseen(seen)
+
+    assert (outcome.displaced, dict(outcome.bound)) == (1, {"default/dra": 1})
+
+
+def test_a_cluster_of_one_zone_does_not_survive_its_loss() -> None:
+    outcome = foreseen(world({"a": 2}, {"a": 8}, 9))
+
+    assert (outcome.survives, outcome.never, dict(outcome.bound)) == (False, 8, {})
+
+
+def test_bound_pods_are_worse_than_pods_that_wait() -> None:
+    nodes, pods = {"a": 1, "b": 2}, {"a": 4, "b": 4}
+    bound, waits = (
+        Foreseen(name="", outcome=foreseen(world(nodes, pods, 9, count)), planned=NO_PLAN, surviving=NO_PLAN, unread="")
+        for count in (4, 0)
+    )
+
+    assert bound.outcome.survives
+    assert bound.badness > waits.badness
 
 
 def test_a_pod_that_a_drain_moves_later_counts_once() -> None:

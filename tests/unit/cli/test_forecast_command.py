@@ -90,6 +90,8 @@ def test_the_text_fits_80_columns(files: list[str]) -> None:
 def test_bad_input_is_one_line_each(files: list[str], tmp_path: Path) -> None:
     empty = tmp_path / "empty.json"
     empty.write_text(json.dumps(objects.cluster_api("c", 0)), encoding="utf-8")
+    large = tmp_path / "large.json"
+    large.write_text(json.dumps(objects.cluster_api("c", 2**31 - 1)), encoding="utf-8")
     nodeless = tmp_path / "nodeless.json"
     nodeless.write_text(json.dumps(objects.cluster_api("c", 1)), encoding="utf-8")
     for arguments, problem in (
@@ -106,6 +108,7 @@ def test_bad_input_is_one_line_each(files: list[str], tmp_path: Path) -> None:
         (("--zone", "a", "--stack", "s"), "give either --cluster or --all"),
         (("-f", str(empty), "--zone", "c"), "zone c holds no node and no replica: nothing would be lost"),
         (("-f", str(empty), "--zone-id", "x"), "--zone-id is 'x': zone ids are read from the labels of nodes"),
+        (("-f", str(large), "--zone", "c"), "workers-c: replicas is 2147483647: a forecast plays at most 20000 nodes"),
         (("-f", str(nodeless), "--zone-id", "x"), "--zone-id is 'x': the ids of these zones are unknown: c: add them"),
     ):
         (line,) = forecast(*arguments, code=2).stderr.splitlines()

@@ -270,6 +270,8 @@ class TestRefusals:
             ({"zone": "a", "for": "soon"}, "for is 'soon': no length of time: write 2h, 90m or 1d"),
             ({"zone": "a", "zone_id": "euc1-az1"}, "drill needs a zone or a zone_id: name one of them"),
             ({"zone": "a", "abort": True}, "drill: abort and a zone are there: name one of the two"),
+            ({"abort": True, "dry_run": True}, "drill: abort ends the drill: leave out dry_run, for and forecast"),
+            ({"abort": True, "for": "5m"}, "drill: abort ends the drill: leave out dry_run, for and forecast"),
             ({"zone": "a", "reason": None}, "reason is missing: a drill stores who begins it, and why"),
             ({"zone": "a", "by": None}, "by is missing: a drill stores who begins it, and why"),
             ({"abort": True}, "demo: no drill is open: nothing is to be ended"),

@@ -47,6 +47,8 @@ def drill(call: Call, fields: DrillFields) -> Answer:
     """Fence one zone for a limited time, and report the forecast next to the effect. Running nodes stay."""
     if fields.abort and (fields.zone or fields.zone_id):
         raise BadRequestError("drill: abort and a zone are there: name one of the two")
+    if fields.abort and (fields.dry_run or fields.lasting is not None or fields.forecast is not None):
+        raise BadRequestError("drill: abort ends the drill: leave out dry_run, for and forecast")
     if fields.abort:
         return _abort(call)
     if fields.zone is None and fields.zone_id is None:

@@ -166,6 +166,11 @@ def not_rescheduled_because(pod: Pod, policy: DemandPolicy) -> Reason | None:
     return unplaceable(pod)
 
 
+def is_unplaceable(pod: Pod) -> bool:
+    """Return True if a pod would need a place once its node is lost, but Evenkeel cannot evaluate its needs."""
+    return pod.deleted_at is None and not comes_with_node(pod) and unplaceable(pod) is not None
+
+
 def old_enough_at(pods: Iterable[Pod], policy: DemandPolicy, now: datetime) -> datetime | None:
     """Return when the oldest pending pod is old enough to act on; None: no pod is pending.
 

@@ -16,14 +16,14 @@ from evenkeel.domain.demand.cluster_snapshot import Places
 from evenkeel.domain.demand.drainability import ends_with_node
 from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.pod_groups import PodGroup
-from evenkeel.domain.demand.pods import comes_with_node, unplaceable
+from evenkeel.domain.demand.pods import is_unplaceable
 from evenkeel.domain.demand.scale_down import find_places
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.demand.zone_loss import ZoneLosses
 from evenkeel.domain.model.demand import GroupOffer, KeptNodes, PoolOffer
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.reasons import Reason
-from evenkeel.domain.model.workload import Node, Pod
+from evenkeel.domain.model.workload import Node
 
 # The most nodes that one check orders so that pools survive. Further nodes follow at later checks.
 _MOST_NODES = 100
@@ -224,8 +224,4 @@ class _Search:
             info = self._simulation.snapshot.node_infos.get(name)
             needs = None if info is None else self._needs_at(info)
             if info is not None and needs is not None:
-                needs.bound[self._losses.zone_of(info)] += sum(map(_is_unplaceable, pods))
-
-
-def _is_unplaceable(pod: Pod) -> bool:
-    return pod.deleted_at is None and not comes_with_node(pod) and unplaceable(pod) is not None
+                needs.bound[self._losses.zone_of(info)] += sum(map(is_unplaceable, pods))
