@@ -14,28 +14,21 @@ import evenkeel.application.rebalancing.check  # noqa: F401  imported at the fun
 from evenkeel.adapters.aws.batches import SqsRecord, answer_batch, records_of
 from evenkeel.adapters.aws.metrics import write_metrics_of
 from evenkeel.adapters.aws.queues import Request, read_check
-from evenkeel.domain.fleet.check_times import Chunk
 
 logger = make_logger()
 metrics = make_metrics()
 
 
 def check(record: SqsRecord, context: Any) -> None:
-    """Check a chunk, or request a run. A request with a wait is sent again.
-
-    A chunk's third delivery requests its clusters separately.
-    """
+    """Check a chunk, or request a run that is due now. A chunk's third delivery requests its clusters separately."""
 
     def work(body: str) -> None:
         request = read_check(body)
-        if isinstance(request, Request):
-            if request.wait:
-                inbox.queue.check_again(request.cluster, request.reason, request.wait)
-            else:
-                inbox.queue.request(request.cluster, request.reason, f"again-{record.message_id}")
-            return
         if request.wait:
-            inbox.queue.request_checks([Chunk(clusters=request.clusters, rests=request.rests, delay=request.wait)])
+            inbox.queue.wait_on(request)
+            return
+        if isinstance(request, Request):
+            inbox.queue.request(request.cluster, request.reason, f"again-{record.message_id}")
             return
         check = container(writes=False).check
         if len(request.clusters) > 1 and record.receives > 2:  # the second delivery may be Lambda's own retry

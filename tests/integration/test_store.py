@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
@@ -364,7 +364,7 @@ class TestControl:
             found = registered.load("demo")
             assert (found.record, found.control) == (record(), control)
             assert registered_control(registered) == control
-            (listed,) = (entry for shard in registered.shards for _, entry in listed_in(registered, shard))
+            (listed,) = (entry for shard in registered.shards for _, entry in registered.due(shard).registrations)
             assert listed == dict(registered.registrations())["demo"]
             assert isinstance(listed, Registration)
             assert (listed.record, listed.control()) == (record(), listed_control(control))
@@ -469,7 +469,7 @@ class TestDue:
         names = {f"cluster-{'x' * (number % 3)}-{number}" for number in range(40)}
         for name in names:
             register(store, name)
-        listed = [entry for shard in store.shards for entry in listed_in(store, shard)]
+        listed = [entry for shard in store.shards for entry in store.due(shard).registrations]
         assert sorted(cluster for cluster, _ in listed) == sorted(names)
         assert dict(listed)["cluster--0"] == dict(store.registrations())["cluster--0"]
 
@@ -479,10 +479,6 @@ class TestDue:
         assert list(store.called("shared")) == ["a", "b"]
         assert list(store.called("only-b")) == ["b"]
         assert [list(store.called(name)) for name in ("nobody", "", "x" * 5000)] == [[], [], []]
-
-
-def listed_in(store: ActionStore, shard: str) -> Sequence[tuple[str, Registration | str]]:
-    return store.due(shard).registrations
 
 
 SETTLED = SteadyState(

@@ -165,6 +165,13 @@ class SqsQueue:
         message = _delayed({"cluster": cluster, "reason": reason[:200]}, seconds)
         self._call("send_message", self._urls.checks, **message)
 
+    def wait_on(self, request: Request | CheckRequest) -> None:
+        """Send a request again whose wait is not over."""
+        if isinstance(request, Request):
+            self.check_again(request.cluster, request.reason, request.wait)
+        else:
+            self.request_checks([Chunk(clusters=request.clusters, rests=request.rests, delay=request.wait)])
+
     def advance_rollouts(self, rollout: str, at: datetime) -> None:
         """Send the request in the message group of rollouts. No cluster can have the name of this group as its id."""
         self._call(
