@@ -60,19 +60,21 @@ def _forecast(
     stack: str, cluster: str, zone: str, kubeconfig: str | None, context: str | None, output: Output
 ) -> dict[str, Any] | None:
     """Show the forecast for the loss of the zone, and return its numbers; None: the caller names no cluster to read."""
-    if kubeconfig is None and context is None:
-        say("no forecast: name the cluster by --context or --kubeconfig to get one", err=True)
-        return None
     # Here, because the other forms of the command need neither the simulation nor a Kubernetes client.
-    from evenkeel_cli.forecast import Inputs, NothingLostError, forecast_of
+    from evenkeel_cli.forecast import Inputs, NothingLostError, forecast_of_record, record_of
     from evenkeel_cli.forecast_answers import forecast_json, print_forecast
 
+    record = record_of(stack, cluster)
+    reads_aws = record["access"]["kind"] == "auto-scaling"
+    if kubeconfig is None and context is None and not reads_aws:
+        say("no forecast: name the cluster by --context or --kubeconfig to get one", err=True)
+        return None
     inputs = Inputs(zone=zone, kubeconfig=kubeconfig, context=context, stack=stack, cluster=cluster)
     try:
-        foreseen = forecast_of(inputs)
+        foreseen = forecast_of_record(inputs, record)
     except NothingLostError:
         fail([f"--context: that cluster has nothing in zone {zone}: name the context of {cluster}"])
-    if not foreseen.outcome.has_pods:
+    if not foreseen.outcome.has_pods and not reads_aws:
         fail([f"pods and nodes cannot be read{f': {foreseen.unread}' if foreseen.unread else ''}: leave --context out"])
     if not output.is_piped:
         print_forecast(foreseen)
@@ -81,13 +83,13 @@ def _forecast(
 
 def numbers_of(forecast: Mapping[str, Any]) -> dict[str, Any]:
     """Return the numbers of a forecast that a drill measures, too. Pods wait from their eviction on."""
-    pods, timeline = forecast["pods"], forecast["nodes"]
+    pods, timeline, knows_pods = forecast["pods"], forecast["nodes"], forecast["podsKnown"]
     waits = [max(0, each["longest"] - forecast["evictedAfter"]) for each in pods if each["longest"] is not None]
     return {
         "lostNodes": forecast["lostNodes"],
-        "pods": sum(each["pods"] for each in pods),
-        "bound": sum(forecast["bound"].values()),
-        "withoutPlace": sum(each["withoutPlace"] for each in pods),
+        "pods": sum(each["pods"] for each in pods) if knows_pods else None,
+        "bound": sum(forecast["bound"].values()) if knows_pods else None,
+        "withoutPlace": sum(each["withoutPlace"] for each in pods) if knows_pods else None,
         "longestWait": max(waits, default=None),
         "ordered": _ordered(timeline),
         "readyAfter": _ready_after(timeline),

@@ -76,11 +76,16 @@ def forecast_of(inputs: Inputs) -> Foreseen:
     """Return the forecast of one cluster. Raises CommandError, ConfigError, EvenkeelError."""
     if inputs.stack is None:
         return _foreseen(inputs, *_read_files(inputs), inputs.context or "")
-    records, unread = _records(inputs.stack, inputs.cluster)
+    return forecast_of_record(inputs, record_of(inputs.stack, inputs.cluster))
+
+
+def record_of(stack: str, cluster: str | None) -> dict[str, Any]:
+    """Return the record of a registered cluster. Raises CommandError."""
+    records, unread = _records(stack, cluster)
     if unread:
         fail(list(unread.values()), CANNOT_READ)
     (record,) = records
-    return _of_stack(inputs, record)
+    return record
 
 
 def _check(inputs: Inputs) -> None:
@@ -132,7 +137,7 @@ def _records(stack: str, cluster: str | None) -> tuple[list[dict[str, Any]], dic
     return [record for page in exported for record in page["records"]], unread
 
 
-def _of_stack(inputs: Inputs, record: dict[str, Any]) -> Foreseen:
+def forecast_of_record(inputs: Inputs, record: dict[str, Any]) -> Foreseen:
     """Return the forecast of a registered cluster. The caller's kubeconfig reads it, so that no answer is too large."""
     assert inputs.stack is not None
     id = record["id"]
@@ -241,7 +246,7 @@ def _clusters(inputs: Inputs, unread: dict[str, str]) -> Iterator[tuple[str, Cal
         records, of_records = _records(inputs.stack, None)
         unread.update(of_records)
         for record in records:
-            yield record["id"], partial(_of_stack, inputs, record)
+            yield record["id"], partial(forecast_of_record, inputs, record)
         return
     from evenkeel_cli.live import contexts
 

@@ -190,7 +190,14 @@ def test_the_numbers_of_a_forecast() -> None:
         {"owner": "db", "pods": 2, "longest": None, "withoutPlace": 2},
         {"owner": "early", "pods": 1, "longest": 100, "withoutPlace": 0},
     ]
-    forecast = {"lostNodes": 2, "evictedAfter": 300, "pods": pods, "bound": {"x": 1, "y": 2}, "atMaximum": ["p"]}
+    forecast: dict[str, Any] = {
+        "podsKnown": True,
+        "lostNodes": 2,
+        "evictedAfter": 300,
+        "pods": pods,
+        "bound": {"x": 1, "y": 2},
+        "atMaximum": ["p"],
+    }
     forecast["nodes"] = [line(0, (2, 2), (0, 2)), line(20, (0, 2), (0, 2)), line(310, (0, 4), (0, 2))]
     numbers = numbers_of(forecast)
     assert numbers == {
@@ -205,3 +212,5 @@ def test_the_numbers_of_a_forecast() -> None:
     }
     forecast["nodes"] = [*forecast["nodes"], line(400, (0, 4), (0, 4))]
     assert numbers_of(forecast)["readyAfter"] == 90
+    unknown = numbers_of({**forecast, "podsKnown": False, "pods": [], "bound": {}})
+    assert [unknown[name] for name in ("pods", "bound", "withoutPlace", "longestWait")] == [None] * 4

@@ -46,12 +46,12 @@ class DrillEnd(Document):
 
 
 class ForecastNumbers(Document):
-    """The forecast for the loss of the zone. Times are seconds."""
+    """The forecast for the loss of the zone. Times are seconds; null for pods: they are not known."""
 
     lost_nodes: Count
-    pods: Count
-    bound: Count
-    without_place: Count
+    pods: Count | None
+    bound: Count | None
+    without_place: Count | None
     longest_wait: Count | None
     ordered: Annotated[dict[_Name, Count], Field(max_length=100)]
     ready_after: Count | None

@@ -57,13 +57,13 @@ class ZoneNodes:
 
 @dataclass(frozen=True, kw_only=True)
 class DrillForecast:
-    """The forecast for the loss of the zone, made before the drill began."""
+    """The forecast for the loss of the zone, made before the drill began. None for pods: they are not known."""
 
     lost_nodes: int = 0
-    pods: int = 0  # the pods that need another place
-    bound: int = 0  # the pods that may run in no other zone
-    without_place: int = 0  # the pods that never get a place
-    longest_wait: timedelta | None = None  # None: no pod gets a place
+    pods: int | None = None  # the pods that need another place
+    bound: int | None = None  # the pods that may run in no other zone
+    without_place: int | None = None  # the pods that never get a place
+    longest_wait: timedelta | None = None  # None: also if no pod gets a place
     ordered: Mapping[str, int] = field(default_factory=dict)  # zone -> nodes ordered there
     ready_after: timedelta | None = None  # until all requested nodes run; None: not within the forecast
     at_maximum: tuple[str, ...] = ()  # the pools that reach PoolMaximum
