@@ -447,7 +447,7 @@ def test_with_a_dashboard_all_metrics_are_sent_and_shown(dashboard: str) -> None
         .partition("## Metrics")[2]
         .partition("## ")[0]
     )
-    rows = re.findall(r"^\| (`[A-Z].*?) \|", page, re.M)
+    rows = re.findall(r"^- (`[A-Z].*?) \(", page, re.M)
     assert bill.dashboard_metrics() == {name for row in rows for name in re.findall(r"`(\w+)`", row)}
 
 
