@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, RootModel
 
-from evenkeel.adapters.page.reading import Pool, lanes, pool_view
+from evenkeel.adapters.page.reading import Pool, Says, lanes, pool_view
 from evenkeel.adapters.page.view import Answer, Decision, GroupView, History, Page, PoolView, Section, Span, Table, Text
-from evenkeel.application.plan_documents import Number, PlanDocument
+from evenkeel.application.plan_documents import Number, SkippedDocument
 from evenkeel.domain.model.groups import State
 from evenkeel.texts.english import duration
 from evenkeel.validation import Moment, read_json
@@ -18,12 +18,12 @@ _MOST_OWNERS = 100  # of pods on the page of a forecast, those with the longest 
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
 
-class _Plan(PlanDocument):
+class _Plan(Answer):
+    now: Moment
     pools: tuple[Pool, ...]
-
-
-class _AnyPlan(RootModel[_Plan]):
-    model_config = ConfigDict(defer_build=True)
+    skipped: tuple[SkippedDocument, ...] = ()
+    refused: tuple[str, ...] = ()
+    demand: Says | None = None
 
 
 class _SimulatedGroup(Answer):
@@ -133,7 +133,7 @@ class _AnyForecast(RootModel[_Forecasts | _Forecast]):
 
 def page_of_plan(text: str, where: str) -> Page:
     """Return the page of a plan that `evenkeel plan -o json` has printed. Raises ConfigError."""
-    plan = read_json(_AnyPlan, text, where).root
+    plan = read_json(_Plan, text, where)
     section = Section(
         name="Plan",
         pools=tuple(pool_view(pool) for pool in plan.pools),

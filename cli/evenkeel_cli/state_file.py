@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Annotated, Any, Self
-
-from pydantic import BeforeValidator
+from typing import Any, Self
 
 from evenkeel.adapters.codec import dump_plain, read_as
 from evenkeel.domain.model.groups import GroupKey, PoolId
@@ -25,25 +23,27 @@ class ImpairedZone:
     impaired_until: datetime
 
 
-def _with_failures(groups: object) -> object:
-    """Return the entries of groups. If an entry lacks ``failures``, set it to 1."""
+def _with_failures(state: Any) -> object:
+    """Return the content of a state file. If the entry of a group lacks ``failures``, set it to 1."""
+    groups = state.get("groups") if isinstance(state, Mapping) else None
     if not isinstance(groups, Mapping):
-        return groups
-    return {key: {"failures": 1, **group} if isinstance(group, Mapping) else group for key, group in groups.items()}
+        return state
+    counted = {key: {"failures": 1, **group} if isinstance(group, Mapping) else group for key, group in groups.items()}
+    return {**state, "groups": counted}
 
 
 @dataclass(frozen=True, kw_only=True)
 class StateFile:
     """The state that one plan passes to the next plan. The keys are group keys, zone names and pool ids."""
 
-    groups: Annotated[Mapping[str, GroupState], BeforeValidator(_with_failures)] = field(default_factory=dict)
+    groups: Mapping[str, GroupState] = field(default_factory=dict)
     zones: Mapping[str, ImpairedZone] = field(default_factory=dict)
     pools: Mapping[str, PoolState] = field(default_factory=dict)
 
     @classmethod
     def read(cls, text: str, where: str) -> Self:
         """Return the state of a file. Raises ConfigError with a line for each bad value."""
-        file = read_as(cls, parse_json(text, where), where, strict=True)
+        file = read_as(cls, _with_failures(parse_json(text, where)), where, strict=True)
         _check_keys("groups", file.groups, GroupKey.read, where)
         _check_keys("pools", file.pools, PoolId.read, where)
         return file

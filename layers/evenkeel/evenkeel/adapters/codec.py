@@ -1,14 +1,19 @@
 """Converts stored items and state files, which are the domain's dataclasses and the records, to and from JSON.
 
-Pydantic reads and writes both. For dataclasses, this module adds checks that type annotations do not express.
+Pydantic reads and writes both. This module builds the schemas of dataclasses, with checks that type annotations do not
+express.
 """
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from datetime import datetime, timedelta
+from enum import Enum
 from functools import cache
 from itertools import zip_longest
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
@@ -24,6 +29,7 @@ _Kind = TypeVar("_Kind")
 # Fields whose numbers are not counts of nodes. Such a number may be negative, or larger than LARGEST_COUNT.
 _ANY_NUMBER = frozenset({"facts", "generation", "maxima", "steps", "unplaced"})
 _SMALLEST = {"size": 1}  # the smallest value by field: a rollout's wave has a size of at least 1; other counts may be 0
+_PLAIN = {str: "str", bool: "bool", timedelta: "timedelta"}  # the type of a schema without further rules
 
 
 def read_stored(kind: type[_Kind], text: str, where: str) -> _Kind:
@@ -92,7 +98,9 @@ def _built(kind: type) -> tuple[Any, SchemaValidator, SchemaSerializer]:
     if issubclass(kind, BaseModel):
         kind.model_rebuild()  # the schema of a record is built at its first use
         return kind.__pydantic_core_schema__, kind.__pydantic_validator__, kind.__pydantic_serializer__  # type: ignore[return-value]
-    schema: Any = _checked(TypeAdapter(kind).core_schema)
+    classes: dict[type, Any] = {}
+    root = _of_dataclass(kind, classes)
+    schema: Any = core_schema.definitions_schema(root, [*classes.values()])
     return schema, SchemaValidator(schema), SchemaSerializer(schema)
 
 
@@ -100,49 +108,84 @@ def _built(kind: type) -> tuple[Any, SchemaValidator, SchemaSerializer]:
 _codec: Callable[[type], tuple[Any, SchemaValidator, SchemaSerializer]] = cache(_built)
 
 
-def _checked(schema: Any, field: str = "") -> Any:
-    """Return a dataclass's schema with the valid ranges of numbers and times. ``field``: the field that has the schema.
+def _of_dataclass(kind: Any, classes: dict[type, Any]) -> Any:
+    """Return a reference to a dataclass's schema, which this adds to ``classes`` with the schemas that it refers to.
 
-    In JSON, the field ``failure_class`` has the name ``class``, and a set is a sorted list.
+    ``TypeAdapter`` would return nearly the same schema, but takes several times as long at a cold start.
     """
-    if isinstance(schema, list | tuple):
-        return type(schema)(_checked(part, field) for part in schema)
-    if not isinstance(schema, dict):
-        return schema
-    match schema.get("type"):
-        case "datetime":
-            return _moment()
-        case "int":
-            count = {"ge": _SMALLEST.get(field, 0), "le": LARGEST_COUNT}
-            return {"type": "int", "strict": True, **({} if field in _ANY_NUMBER else count)}
-        case "frozenset":
-            schema = {**schema, "serialization": core_schema.plain_serializer_function_ser_schema(sorted)}
-        case "union" if tags := [_tag_of(choice) for choice in schema["choices"]]:
-            if None not in tags:  # so a bad value causes one fault, from the member with the value's tag
-                choices = dict(zip(tags, schema["choices"], strict=True))
-                schema = core_schema.tagged_union_schema(choices, discriminator="phase")
-        case "dataclass-field":
-            field = schema["name"]
-            if field == "failure_class":
-                schema = {**schema, "validation_alias": "class", "serialization_alias": "class"}
-            if schema["schema"]["type"] == "default" and schema["schema"]["schema"]["type"] == "literal":
-                # A union's tag must be stored, but the JSON omits default values. So the tag's default is removed.
-                schema = {**schema, "schema": schema["schema"]["schema"]}
-            if field in _FIELD_CHECKS:
-                schema = {**schema, "schema": _with_check(schema["schema"], _FIELD_CHECKS[field])}
-    return {name: _checked(part, field) for name, part in schema.items()}
+    ref = f"{kind.__module__}.{kind.__qualname__}"
+    if kind not in classes:
+        classes[kind] = None  # a class may refer to itself
+        own = fields(kind)
+        hints = get_type_hints(kind)
+        args = [_of_field(each, _of_hint(hints[each.name], each.name, classes)) for each in own]
+        checks = hasattr(kind, "__post_init__")
+        classes[kind] = core_schema.dataclass_schema(
+            kind,
+            core_schema.dataclass_args_schema(kind.__name__, args, collect_init_only=checks),
+            [each.name for each in own],
+            post_init=checks,
+            slots="__slots__" in vars(kind),
+            ref=ref,
+        )
+    return core_schema.definition_reference_schema(ref)
 
 
-def _tag_of(choice: Any) -> str | None:
-    """Return the literal ``phase`` of one dataclass of a union; None if the dataclass has no field ``phase``."""
-    fields = choice["schema"]["fields"] if isinstance(choice, dict) and choice["type"] == "dataclass" else ()
-    tags = [field["schema"]["default"] for field in fields if field["name"] == "phase"]
-    return tags[0] if tags else None
+def _of_field(each: Field[Any], schema: Any) -> Any:
+    """Return the schema of a dataclass's field. In JSON, the field ``failure_class`` has the name ``class``."""
+    if each.name in _FIELD_CHECKS:
+        schema = _FIELD_CHECKS[each.name](schema)
+    if each.default_factory is not MISSING:
+        schema = core_schema.with_default_schema(schema, default_factory=each.default_factory)
+    elif each.default is not MISSING and schema["type"] != "literal":
+        # A union's tag must be stored, but the JSON omits default values. So the tag has no default.
+        schema = core_schema.with_default_schema(schema, default=each.default)
+    alias = "class" if each.name == "failure_class" else None
+    return core_schema.dataclass_field(each.name, schema, validation_alias=alias, serialization_alias=alias)
 
 
-def _with_check(schema: Any, check: Callable[[Any], Any]) -> Any:
-    has_default = schema["type"] == "default"
-    return {**schema, "schema": check(schema["schema"])} if has_default else check(schema)
+def _of_hint(hint: Any, field: str, classes: dict[type, Any]) -> Any:
+    """Return the schema of an annotation. ``field``: the field that has it. In JSON, a set is a sorted list."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is None:
+        return _of_dataclass(hint, classes) if is_dataclass(hint) else _of_value(hint, field)
+    if origin is Literal:
+        return core_schema.literal_schema([*arguments])
+    parts = [_of_hint(part, field, classes) for part in arguments if part not in (..., NoneType)]
+    if origin is Mapping:
+        return core_schema.dict_schema(*parts)
+    if origin is frozenset:
+        return core_schema.frozenset_schema(
+            *parts, serialization=core_schema.plain_serializer_function_ser_schema(sorted)
+        )
+    if origin is tuple:
+        return core_schema.tuple_schema(parts, variadic_item_index=0 if ... in arguments else None)
+    union = parts[0] if len(parts) == 1 else _of_union([part for part in arguments if part is not NoneType], parts)
+    return core_schema.nullable_schema(union) if NoneType in arguments else union
+
+
+def _of_union(kinds: Sequence[Any], schemas: list[Any]) -> Any:
+    """Return the schema of a union. Dataclasses with a field ``phase`` are told apart by it.
+
+    So a bad value causes one fault, from the dataclass with the value's phase.
+    """
+    if all(hasattr(kind, "phase") for kind in kinds):
+        choices = {kind.phase: schema for kind, schema in zip(kinds, schemas, strict=True)}
+        return core_schema.tagged_union_schema(choices, discriminator="phase")
+    return core_schema.union_schema(schemas)
+
+
+def _of_value(kind: Any, field: str) -> Any:
+    """Return the schema of a number, a text, a time or an enum, with the valid range of numbers and times."""
+    if kind is int:
+        if field in _ANY_NUMBER:
+            return core_schema.int_schema(strict=True)
+        return core_schema.int_schema(strict=True, ge=_SMALLEST.get(field, 0), le=LARGEST_COUNT)
+    if kind is datetime:
+        return _moment()
+    if issubclass(kind, Enum):
+        return core_schema.enum_schema(kind, [*kind], sub_type="str")
+    return {"type": _PLAIN[kind]}
 
 
 @cache

@@ -26,11 +26,8 @@ from evenkeel.adapters.page.view import (
 )
 from evenkeel.application.plan_documents import (
     BoundChange,
-    ClusterDemandDocument,
-    DecisionDocument,
     GroupDocument,
     Number,
-    PlannedPoolDocument,
     ReplicaChange,
 )
 from evenkeel.domain.model.groups import State
@@ -56,9 +53,40 @@ class _Group(GroupDocument):
     held: tuple[str, ...] = ()
 
 
-class Pool(PlannedPoolDocument):
-    groups: tuple[_Group, ...]
+class Says(Answer):
+    """A part of an answer of which the page shows only the sentences."""
+
+    says: tuple[str, ...] = ()
+
+
+class Pool(Answer):
+    """A pool of a plan. To read all of ``PlannedPoolDocument`` would take three times as long at a cold start."""
+
+    name: str
+    strategy: str
+    min: Number | None
+    max: Number | None
+    valid: bool = True
     healthy: bool = False
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    groups: tuple[_Group, ...]
+    demand: Says | None = None
+    level: Says | None = None
+
+
+class _DecidedPool(Answer):
+    name: str
+    max: Number | None
+    problems: tuple[str, ...] = ()
+    groups: tuple[GroupDocument, ...]
+
+
+class _Decision(Answer):
+    at: Moment
+    cause: Text = ""
+    dry_run: bool = Field(default=False, alias="dryRun")
+    pool: _DecidedPool
 
 
 class _Known(Answer):
@@ -86,11 +114,11 @@ class _Status(Answer):
     unread: str = ""
     incidents: tuple[IncidentView, ...] = ()
     causes: tuple[CauseView, ...] = ()
-    demand: ClusterDemandDocument | None = None
+    demand: Says | None = None
     pools: tuple[Pool, ...] = ()
     groups: dict[str, _Known] = Field(default_factory=dict)
     zones: dict[str, _Zone] = Field(default_factory=dict)
-    decisions: tuple[DecisionDocument, ...] = ()
+    decisions: tuple[_Decision, ...] = ()
 
 
 class _Statuses(Answer):
@@ -191,7 +219,7 @@ def pool_view(pool: Pool, incidents: Sequence[IncidentView] = ()) -> PoolView:
     )
 
 
-def _decision_view(decision: DecisionDocument) -> Decision:
+def _decision_view(decision: _Decision) -> Decision:
     groups = [group for group in decision.pool.groups if group.changes] or decision.pool.groups
     return Decision(
         at=decision.at,
@@ -313,7 +341,7 @@ def _remembered(key: str, group: _Known) -> GroupView:
     )
 
 
-def _past(decisions: Sequence[DecisionDocument]) -> Iterable[History]:
+def _past(decisions: Sequence[_Decision]) -> Iterable[History]:
     """Yield a history of requested nodes for each pool with two or more decisions."""
     in_order = sorted(decisions, key=lambda decision: (decision.pool.name, decision.at))
     for name, of_pool in groupby(in_order, key=lambda decision: decision.pool.name):
