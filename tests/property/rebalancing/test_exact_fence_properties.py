@@ -20,7 +20,7 @@ def groups_of(pools: Pools, cluster: str) -> tuple[list[NodeGroup], frozenset[st
     for number, (pinned, _, read) in enumerate(pools):
         if read:
             found = owned("abcdef"[number], Bounds(0, 2), requested=2, uid=f"{cluster}-{number}")
-            key = replace(found.key, namespace=cluster)
+            key = found.key._replace(namespace=cluster)
             groups.append(replace(found, key=key, pinned=pinned, pinning=pinning))
     return groups, scaled
 

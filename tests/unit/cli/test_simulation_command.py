@@ -352,7 +352,7 @@ def test_an_operators_fence_is_in_the_replay() -> None:
 
 
 def test_pools_of_one_name_in_two_namespaces_are_two() -> None:
-    other = [replace(group, key=replace(group.key, namespace="other")) for group in zones([2, 2, 2])]
+    other = [replace(group, key=group.key._replace(namespace="other")) for group in zones([2, 2, 2])]
     decisions = [decided(0 * MINUTE, zones([1, 1, 1])), decided(MINUTE, other)]
     found = scenario_of(history(decisions=decisions), "history.json")
     assert [pool.name for pool in found.pools] == ["default.workers", "other.workers"]

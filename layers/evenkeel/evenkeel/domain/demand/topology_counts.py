@@ -87,9 +87,10 @@ class SpreadCount(TopologyCount):
         """Add matching pods on a node, if the node is eligible. A negative count removes pods."""
         value = self._domains.domain_of.get(node_info)
         if value is not None:
-            self.remove_domain(value)
-            self.pods[value] += count
-            self.add_domain(value)
+            before = self.pods[value]
+            after = self.pods[value] = before + count
+            self._levels[after] += 1
+            self._leave(before)
 
     def add_domain(self, value: str) -> None:
         """Include a domain in the minimum, because it has got its first node."""
@@ -97,7 +98,9 @@ class SpreadCount(TopologyCount):
 
     def remove_domain(self, value: str) -> None:
         """Exclude a domain from the minimum, because it has lost its last node."""
-        level = self.pods[value]
+        self._leave(self.pods[value])
+
+    def _leave(self, level: int) -> None:
         self._levels[level] -= 1
         if not self._levels[level]:
             del self._levels[level]

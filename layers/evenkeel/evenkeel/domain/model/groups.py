@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Self
+from typing import NamedTuple, Self
 
 from evenkeel.domain.model.choices import Level, OnFailure, Strategy, SurviveZones
 from evenkeel.domain.model.offerings import Offering
@@ -45,16 +45,12 @@ def is_outage(states: Iterable[State]) -> bool:
     return bool(acting) and acting <= {State.FENCED, State.PROBING}
 
 
-@dataclass(frozen=True, order=True)
-class GroupKey:
+class GroupKey(NamedTuple):  # a plan hashes each key several times, and a tuple needs no Python code for that
     """The name of a node group in stored state, messages and answers: ``<flavour>/<namespace>/<name>``."""
 
     flavour: str
     namespace: str
     name: str
-
-    def __hash__(self) -> int:
-        return hash(self.name)  # a plan looks up each key several times, and few groups share a name
 
     def __str__(self) -> str:
         return f"{self.flavour}/{self.namespace}/{self.name}"
