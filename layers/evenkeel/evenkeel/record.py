@@ -12,7 +12,7 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
-    InstanceOf,
+    GetPydanticSchema,
     PlainSerializer,
     Tag,
     ValidationInfo,
@@ -20,7 +20,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticKnownError
+from pydantic_core import PydanticKnownError, core_schema
 
 from evenkeel.access_config import (
     AWS_REGION,
@@ -78,8 +78,11 @@ def _discovery(value: str) -> str:
     return value
 
 
+# Pydantic's InstanceOf would also build the schema of the class.
+_INSTANCE = GetPydanticSchema(lambda kind, _: core_schema.is_instance_schema(kind))
 StrategyName = Annotated[
-    InstanceOf[Strategy],
+    Strategy,
+    _INSTANCE,
     BeforeValidator(read_strategy, json_schema_input_type=str),
     PlainSerializer(lambda strategy: strategy.name, return_type=str),
 ]
@@ -180,7 +183,8 @@ def _window(value: object) -> object:
 
 
 WindowText = Annotated[
-    InstanceOf[Window],
+    Window,
+    _INSTANCE,
     BeforeValidator(_window),
     PlainSerializer(str, return_type=str),
     WithJsonSchema({"type": "string", "pattern": WINDOW_PATTERN}),

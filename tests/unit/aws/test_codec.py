@@ -100,6 +100,7 @@ def test_a_stored_text_omits_defaults_and_sorts_sets() -> None:
         (GroupState, [], "item: the whole is '[]': no object"),
         (PoolState, {"adopted": {"a": {"min": 4, "max": 1}}}, "item: adopted.a is"),
         (PoolState, {"convergence": {"step": BAD_STEP}}, "it names group 'a'"),
+        (PoolState, {"convergence": {"step": {**BAD_STEP, "phase": "gone"}}}, "is 'gone': it is one of starting,"),
         (Timer, {}, "item: due is missing"),
         (Rollout, {**json.loads(dump_stored(ROLLOUT)), "size": 0}, "item: size is '0'"),
     ],

@@ -302,6 +302,17 @@ def test_a_broken_cluster_is_reported_beside_the_others() -> None:
     assert "no machines left" in text
 
 
+def test_a_bad_value_that_the_page_does_not_show_is_ignored() -> None:
+    answer = json.loads(json.dumps(told_status()))
+    before = document(page_of_status(answer, "x", NOW))
+    answer["pools"][0] |= {"starved": -1, "numbersFrom": []}
+    answer["decisions"][0]["pool"] |= {"starved": -1, "numbersFrom": []}
+    assert document(page_of_status(answer, "x", NOW)) == before
+    answer["pools"][0]["min"] = "many"
+    with pytest.raises(ConfigError, match=r"pools\.0\.min is 'many'"):
+        page_of_status(answer, "x", NOW)
+
+
 @pytest.mark.parametrize("theme", [Theme.LIGHT, Theme.DARK])
 def test_a_widget_has_no_script_and_the_theme_of_the_console(theme: Theme) -> None:
     html = fragment(page_of_status(told_status(), "x", NOW), theme_of({"widgetContext": {"theme": theme.value}}))

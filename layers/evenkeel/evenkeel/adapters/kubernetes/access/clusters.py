@@ -29,7 +29,6 @@ from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.garden import Garden
 from evenkeel.adapters.kubernetes.objects import Kind, get_path
 from evenkeel.adapters.kubernetes.read.list_cache import ListCache
-from evenkeel.adapters.kubernetes.write.drainer import NodeDrainer
 from evenkeel.adapters.lru import RotationCache
 from evenkeel.adapters.redacting import redacting
 from evenkeel.adapters.ttl_cache import Shared
@@ -41,6 +40,7 @@ from evenkeel.record import ClusterRecord
 
 if TYPE_CHECKING:
     from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
+    from evenkeel.adapters.kubernetes.write.drainer import NodeDrainer
 
 # How long an EKS endpoint with its certificate (3 KB) is cached. The time is limited because a cluster that is deleted
 # and created again under the same name gets another endpoint.
@@ -133,8 +133,10 @@ class RecordedClusters:
             api = self._kept_or_opened(self._workloads, record.id, name, access, text)
         return KubernetesWorkload(api, entry, remaining, flavours=record.flavours, alone=alone)
 
-    def open_drainer(self, record: ClusterRecord, remaining: Remaining) -> NodeDrainer:
+    def open_drainer(self, record: ClusterRecord, remaining: Remaining) -> "NodeDrainer":
         """Return what drains nodes of the workload cluster. Raises as ``open_workload`` does."""
+        from evenkeel.adapters.kubernetes.write.drainer import NodeDrainer  # most records drain no nodes
+
         return NodeDrainer(self.open_workload(record, remaining), remaining)
 
     def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:
