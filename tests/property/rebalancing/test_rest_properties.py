@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evenkeel.application.operate import Operate
@@ -136,6 +136,7 @@ def test_a_restore_adds_only_what_was_started(step: int, runs: int, crash: tuple
 
 
 @given(st.integers(1, 4), st.integers(1, 60), st.lists(CRASHES, max_size=3))
+@example(1, 39, [(4, How.AFTER)])  # the rest is empty, and the request that has emptied it is not done
 def test_nodes_given_back_reduce_a_rest_once(step: int, back: int, crashes: list[tuple[int, How]]) -> None:
     town = Queue((), max_step=step, takes=1, maximum=300)
     town.request("long", 40)

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
+from xml.etree.ElementTree import Element, tostring
 
 import pytest
 from botocore.model import Shape
@@ -57,7 +58,16 @@ def read(service: str, operation: str, content: str) -> tuple[Any, Any]:
             parsed.append(parser.parse(answer(service, operation, content), shape))
         except (ResponseParserError, AttributeError, KeyError, TypeError, ValueError):
             parsed.append(None)
-    return parsed[0], parsed[1]
+    return plain(parsed[0]), plain(parsed[1])
+
+
+def plain(value: Any) -> Any:
+    """The value with XML elements as text. A repeated scalar is such an element, which equals only itself."""
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return tostring(value) if isinstance(value, Element) else value
 
 
 @pytest.mark.parametrize(("service", "operation"), OPERATIONS)

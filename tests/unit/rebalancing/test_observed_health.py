@@ -475,7 +475,7 @@ class TestEventsOfAMachineSet:
         state = GroupState()
         for minute in minutes:
             state = record_failure(state, NOW + minute * MINUTE, FailureClass.CAPACITY, "no room", BACKOFF)
-        return ClusterState(groups={replace(key("a"), name="workers-a-5b6f7"): state})
+        return ClusterState(groups={key("a")._replace(name="workers-a-5b6f7"): state})
 
     def test_it_fences_the_group_as_if_the_event_had_named_that(self) -> None:
         found = self.planned(self.failed_at(-2))

@@ -181,7 +181,7 @@ class TestRequests:
         assert not refusal.waits
 
     def test_an_ambiguous_name_is_refused_with_both_pools(self) -> None:
-        twin = replace(group("a", 0), key=replace(key("a"), namespace="other"))
+        twin = replace(group("a", 0), key=key("a")._replace(namespace="other"))
         (refusal,) = planned([*zones((0, 0)), twin], ask(2)).refusals
         assert "cluster-api/default/workers, cluster-api/other/workers" in problem_text(refusal.problem)
 

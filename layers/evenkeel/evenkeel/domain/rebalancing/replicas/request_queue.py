@@ -132,7 +132,7 @@ class RequestQueue:
         several plans.
         """
         unbegun = [request for request in sorted(scale_requests, key=_turn) if request.id not in self._begun]
-        rests = [request.id for request in unbegun if request.is_rest and request.nodes > 0]
+        rests = [request.id for request in unbegun if request.is_rest and request.nodes >= 0]
         waiting = {request.id: request for request in scale_requests}
         taken_off = []
         for request in unbegun if rests else ():
