@@ -265,7 +265,7 @@ class _Pods(Pods):
     def counts(self) -> PodCounts:
         """Return the numbers of waiting pods by owner. A forecast has thousands of kinds, of which few wait."""
         waiting = Counter(pod.kind.name for pod in self.waiting())
-        return PodCounts(wanted={}, waiting=waiting, evicted=0, against_budget=0, held=0)
+        return PodCounts(wanted={}, waiting=waiting, evicted=self._evicted, against_budget=0, held=0)
 
     def start(self, kind: PodGroup, node: NodeInfo) -> None:
         """Add a pod that runs since before the loss."""
