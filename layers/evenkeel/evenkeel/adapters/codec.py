@@ -165,7 +165,7 @@ def _of_hint(hint: Any, field: str, classes: dict[type, Any]) -> Any:
 
 
 def _of_union(kinds: Sequence[Any], schemas: list[Any]) -> Any:
-    """Return the schema of a union. Dataclasses with a field ``phase`` are told apart by it.
+    """Return the schema of a union. A field ``phase`` selects the dataclass.
 
     So a bad value causes one fault, from the dataclass with the value's phase.
     """

@@ -317,7 +317,7 @@ class DynamoStore:
         )
 
     def save_checked_at(self, clusters: Sequence[str], at: datetime, resting: Sequence[str] = ()) -> None:
-        """Store when these clusters were checked, and the resting clusters beside them.
+        """Store when these clusters were checked, and which clusters rested then.
 
         The write has no condition, because the times of parallel writes differ only by seconds.
         """
