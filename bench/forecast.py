@@ -13,7 +13,8 @@ from evenkeel.domain.model.workload import ZONE, Needs, Node, Owner, Pod, Topolo
 from evenkeel.domain.plan import plan
 from evenkeel.record import ClusterFile
 from evenkeel.validation import read_model
-from evenkeel_cli.simulation.forecast import Loss, foresee
+from evenkeel_cli.simulation.forecast import foresee
+from evenkeel_cli.simulation.loss import Loss
 from tests.builders import NOW, group
 from tests.parts import replace
 from tests.workloads import EVERYTHING, group_key, node, pod, selector, template

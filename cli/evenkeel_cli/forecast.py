@@ -24,7 +24,8 @@ from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.forecast_answers import Foreseen, fleet_json, forecast_json, print_fleet, print_forecast
 from evenkeel_cli.inputs import file_name, read_moment, read_text, read_yaml
 from evenkeel_cli.objects import read_objects
-from evenkeel_cli.simulation.forecast import Loss, foresee, zones_of
+from evenkeel_cli.simulation.forecast import foresee
+from evenkeel_cli.simulation.loss import Loss, zones_of
 from evenkeel_cli.stack_client import ask_or_fail, pages
 from evenkeel_cli.state_file import StateFile
 from evenkeel_cli.terminal import CANNOT_READ, IN_TROUBLE, CommandError, Output, fail, progress, say, say_document

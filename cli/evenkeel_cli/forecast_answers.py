@@ -7,7 +7,8 @@ from typing import Any
 from evenkeel.domain.model.plans import Plan
 from evenkeel.texts.english import counted, rfc3339
 from evenkeel_cli.simulation.engine import GroupSnapshot
-from evenkeel_cli.simulation.forecast import EVICTED, PROVISIONED, Outcome
+from evenkeel_cli.simulation.forecast import Outcome
+from evenkeel_cli.simulation.loss import EVICTED, PROVISIONED
 from evenkeel_cli.simulation.scenario import write_duration
 from evenkeel_cli.terminal import cell, table, terminal
 

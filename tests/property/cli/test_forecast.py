@@ -16,7 +16,8 @@ from evenkeel.domain.plan import plan
 from evenkeel.record import ClusterFile
 from evenkeel.validation import read_model
 from evenkeel_cli.forecast_answers import Foreseen
-from evenkeel_cli.simulation.forecast import EVICTED, Loss, Outcome, foresee
+from evenkeel_cli.simulation.forecast import Outcome, foresee
+from evenkeel_cli.simulation.loss import EVICTED, Loss
 from tests import places
 from tests.builders import NOW, group
 from tests.workloads import container, group_key, node, pod, template

@@ -21,7 +21,8 @@ from evenkeel.record import ClusterFile
 from evenkeel.validation import read_model
 from evenkeel_cli.simulation.agenda import Turn
 from evenkeel_cli.simulation.engine import Run, Variant, play
-from evenkeel_cli.simulation.forecast import EVICTED, LASTING, PROVISIONED, Loss, Outcome, foresee
+from evenkeel_cli.simulation.forecast import Outcome, foresee
+from evenkeel_cli.simulation.loss import EVICTED, LASTING, PROVISIONED, Loss
 from evenkeel_cli.simulation.scenario import Scenario, read_scenario
 from evenkeel_cli.simulation.workload_view import WorkloadView
 

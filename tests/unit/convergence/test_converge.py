@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from evenkeel.adapters.codec import dump_stored, keep_unknown, read_stored
-from evenkeel.domain.convergence import converge as rules
+from evenkeel.domain import convergence as rules
 from evenkeel.domain.incidents.health import evaluate
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure
 from evenkeel.domain.model.convergence import IDLE_REMOVED_WITHIN, ConvergenceState, Deleting, Ordered, Window
@@ -969,7 +969,8 @@ def test_stored_states_of_older_and_newer_versions_are_readable() -> None:
 
 
 def test_each_special_case_of_the_rules_names_a_test_of_this_file() -> None:
-    named = re.findall(r"\btest_\w+", Path(rules.__file__).read_text(encoding="utf-8"))
+    modules = Path(rules.__file__).parent.glob("*.py")
+    named = [name for module in modules for name in re.findall(r"\btest_\w+", module.read_text(encoding="utf-8"))]
     here = Path(__file__).read_text(encoding="utf-8")
     assert len(named) > 8
     assert [name for name in named if f"def {name}(" not in here] == []

@@ -32,7 +32,8 @@ from evenkeel_cli import stack_client
 from evenkeel_cli.forecast_answers import Foreseen, forecast_json
 from evenkeel_cli.main import app
 from evenkeel_cli.printed_pages import page_of_forecast, page_of_plan, page_of_simulation
-from evenkeel_cli.simulation.forecast import Loss, foresee
+from evenkeel_cli.simulation.forecast import foresee
+from evenkeel_cli.simulation.loss import Loss
 from evenkeel_cli.stack_client import CannotAskError
 from tests.builders import MINUTE, NOW, in_backoff, json_values, key, numbers, zones
 from tests.property.cli.test_forecast import ALONE, world

@@ -1,9 +1,10 @@
 """Convergence in the pipeline of a plan: its steps, and the machines that may be drained."""
 
-from evenkeel.domain.convergence.converge import converge, update_step
+from evenkeel.domain.convergence.converge import converge
 from evenkeel.domain.convergence.level import hold_level
 from evenkeel.domain.convergence.machine_choice import choose
 from evenkeel.domain.convergence.returns import with_fallbacks, with_steps
+from evenkeel.domain.convergence.step import update_step
 from evenkeel.domain.demand.capability import offers_of
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.rebalancing.capability import Capability, Inputs, Planned, PlannedPool, Point
