@@ -173,7 +173,7 @@ def _status(console: Console, answer: _Json) -> None:
     _remedies(console, [incident for incident in answer["incidents"] if "cause" not in incident])
     _pools_of_status(console, answer, now)
     _summary(console, answer, "demand")
-    pools: dict[tuple[datetime, str], list[str]] = {}  # by what was decided at one time
+    pools: dict[tuple[datetime, str], list[str]] = {}  # by time and decision
     for decision in read_decisions(answer["decisions"], "status"):
         changes = "; ".join(_outcomes(decision)) or "nothing changed"
         pools.setdefault((decision.at, f"{changes} ({decision.cause})"), []).append(decision.pool.name)

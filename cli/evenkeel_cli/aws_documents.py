@@ -1,6 +1,6 @@
 """Read what the AWS command line prints about Auto Scaling groups, their scaling activities and EKS node groups.
 
-botocore's models of the services say which fields an answer has, so the values read here are as boto3 returns them.
+botocore's service models list the fields of an answer. So the values here are the ones that boto3 returns.
 """
 
 import shlex

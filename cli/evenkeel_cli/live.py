@@ -133,7 +133,7 @@ def _by_name(nodes: Iterable[Any], singular: str) -> dict[Any, Mapping[str, Any]
 
 
 class _Refusal(logging.Handler):
-    """Raises AccessError for what is logged."""
+    """Raises AccessError for each logged record."""
 
     def emit(self, record: logging.LogRecord) -> None:
         text = " ".join(record.getMessage().split())[:300]

@@ -106,7 +106,7 @@ def plan_command(  # noqa: PLR0913  one parameter per option
 def _advice(
     observation: Observation, planned: Plan, policy: ClusterFile, texts: Sequence[tuple[str, str]], target: Target
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Return a heading with the lines to paste for node groups in no pool. Without lines, return what is missing."""
+    """Return a heading with the lines to paste for node groups in no pool, or the marks that are missing."""
     if observation.groups and policy.pools == ():
         return ["to get a pool, add to the record (a plan without a record has this line):", *_DISCOVERY], ()
     advice = propose_marks(observation.groups, planned, policy.policy().similarity)

@@ -106,7 +106,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Advice:
-    """What brings groups into pools: marks, or for each group what is missing for certain marks."""
+    """The marks that bring groups into pools, or the facts that each group lacks for certain marks."""
 
     marks: Sequence[Mark]
     lacking: int  # the number of pools whose marks exceed the lines of one plan

@@ -1,4 +1,4 @@
-"""The simulated services over HTTP, as boto3 calls them. botocore's service models say how requests and answers look.
+"""The simulated services over HTTP, as boto3 calls them. Requests and answers follow botocore's service models.
 
 with AwsServer(lambda access_key, region: {"autoscaling": auto_scaling, "eks": node_groups}) as server:
     os.environ |= server.environment()

@@ -58,9 +58,9 @@ class AutoScalingAccess(AwsAccess):
 
 
 def auto_scaling_place(region: str, account: str = "") -> str:
-    """Return the name by which the store lists clusters with Auto Scaling groups in an account and a Region.
+    """Return the stored name of an account and Region with Auto Scaling groups.
 
-    ``account``: empty for the stack's own account, whose number a record does not have.
+    The store lists clusters by it. ``account`` is empty for the stack's own account, whose number no record has.
     """
     return f"{AUTO_SCALING}/{account}/{region}"
 

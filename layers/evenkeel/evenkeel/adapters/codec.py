@@ -109,9 +109,9 @@ _codec: Callable[[type], tuple[Any, SchemaValidator, SchemaSerializer]] = cache(
 
 
 def _of_dataclass(kind: Any, classes: dict[type, Any]) -> Any:
-    """Return a reference to a dataclass's schema, which this adds to ``classes`` with the schemas that it refers to.
+    """Return a reference to a dataclass's schema. Its schema and those that it refers to are added to ``classes``.
 
-    ``TypeAdapter`` would return nearly the same schema, but takes several times as long at a cold start.
+    ``TypeAdapter`` returns nearly the same schema, but takes several times as long at a cold start.
     """
     ref = f"{kind.__module__}.{kind.__qualname__}"
     if kind not in classes:

@@ -220,8 +220,8 @@ _NEXT = re.compile(rb"<NextToken>[^<]*</NextToken>")
 def digesting(client: Any, *, parses: bool) -> Any:
     """Return the client, whose answers to DescribeAutoScalingGroups contain a digest of the groups.
 
-    To parse a hundred groups takes ten times as long as to compute their digest. ``parses`` False: the answers have no
-    groups, but the digest and the token of the next page.
+    To parse a hundred groups takes ten times as long as to compute their digest. Without ``parses``, an answer has only
+    the digest and the token of the next page.
     """
 
     def add_digest(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any) -> None:

@@ -23,7 +23,7 @@ class ZoneFields(Fields):
 
 
 def one_zone(call: Call, action: str, fields: ZoneFields, stored: StoredCluster) -> str:
-    """Return the zone's name. Only a name that an id stands for is known to exist. Raises BadRequestError."""
+    """Return the zone's name, which may not exist if the request has no id. Raises BadRequestError."""
     if (fields.zone is None) == (fields.zone_id is None):
         raise BadRequestError(f"{action} needs a zone or a zone_id: name one of them")
     return fields.zone if fields.zone is not None else _zone_of_id(call, str(fields.zone_id), stored)

@@ -92,9 +92,9 @@ def _taker(fallback: Fallback, first_pools: Sequence[tuple[Pool, Sequence[Draft]
 def held_nodes(pool: Pool, first_pools: Sequence[tuple[Pool, Sequence[Draft]]]) -> dict[str, int]:
     """Return how many nodes each group of a fallback holds. The numbers may be too low, but count no other node.
 
-    Added nodes count only if they remain after all removals since the last check, in a zone where no first pool could
-    take them, and if the reason is no limit of the user (``_is_short``). Removed nodes of a group are counted as held
-    ones, but a step that levels the fallback moves a held node. Nodes for PoolMinimum are never held.
+    Nodes added since the last check count, less those removed. They count only in a zone where no first pool could take
+    them, and only if no limit of the user was the reason (``_is_short``). A removed node counts as a held one, but a
+    step that levels the fallback moves a held node. Nodes for PoolMinimum are never held.
     """
     requested = {str(group.key): group.requested for group in pool.groups}
     seen = requested if pool.state.seen is None else pool.state.seen.requested

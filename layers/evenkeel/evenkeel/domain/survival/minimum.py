@@ -1,7 +1,7 @@
 """The nodes of a pool that must survive the loss of any one zone, without knowledge of its pods.
 
-After the loss, PoolMinimum must remain. This gives each zone a min: its part of the fewest nodes, leveled over the
-zones, with which that holds. Every rule that keeps nodes for ``evenkeel.dev/zone-min`` keeps these nodes, too.
+After the loss, PoolMinimum must remain. The fewest nodes with which that holds are divided evenly, and each part is a
+zone's min. Every rule that keeps nodes for ``evenkeel.dev/zone-min`` keeps these nodes, too.
 
 - A zone's min is at most its nodes, and follows from the nodes of the other zones. So a pool that survives can always
   lose its spare nodes.

@@ -1,7 +1,7 @@
 """Cluster Autoscaler's auto-discovery strings, so that Evenkeel accepts the same settings as the autoscaler.
 
-Cluster Autoscaler reads ``clusterapi:namespace=ns,clusterName=c,label=value``
-(cloudprovider/clusterapi/clusterapi_autodiscovery.go:37-75) and, for Auto Scaling groups, ``asg:tag=key,key=value``
+Cluster Autoscaler reads two kinds of text: ``clusterapi:namespace=ns,clusterName=c,label=value``
+(cloudprovider/clusterapi/clusterapi_autodiscovery.go:37-75), and ``asg:tag=key,key=value`` for Auto Scaling groups
 (cloudprovider/aws/aws_manager.go, parseASGAutoDiscoverySpec). GEP-24 section 2 defines
 ``mcm:k8s.io/cluster-autoscaler/<shoot>``. That string names a shoot, whose machine objects are in one namespace of the
 seed.
