@@ -223,3 +223,14 @@ def over_http(stage: Stage) -> Iterator[AutoScalingClusters]:
         opening: Any = AtServer
         stage.clusters = AutoScalingClusters(session=lambda: opening(), clock=stage.clock, drainer=no_workload)
         yield stage.clusters
+
+
+def outage(**fields: Any) -> tuple[Stage, list[str]]:
+    """Three zones with two nodes each; two more are requested in a zone that refuses them."""
+    stage = Stage(autoscaler="none", **fields)
+    names = stage.pool()
+    stage.settle()
+    stage.refuse(ZONES[1])
+    stage.api.set_desired_capacity(AutoScalingGroupName=names[1], DesiredCapacity=4)
+    stage.minutes(3)
+    return stage, names

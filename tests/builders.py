@@ -332,3 +332,14 @@ def json_values(*scalars: st.SearchStrategy[Any], keys: st.SearchStrategy[str] |
     return st.recursive(
         leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=4), max_leaves=8
     )
+
+
+def change_one_value(data: st.DataObject, document: Any) -> None:
+    """Replace one value of a JSON document, at any depth."""
+    place = document
+    while True:
+        step = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+        if not isinstance(place[step], dict | list) or not place[step] or data.draw(st.booleans()):
+            place[step] = data.draw(json_values())
+            return
+        place = place[step]

@@ -1,10 +1,12 @@
 """Answers of the real `status`, for whoever draws a page of them: a fleet in a bad night, and one cluster."""
 
 from datetime import timedelta
+from html.parser import HTMLParser
 from io import BytesIO
 from typing import Any
 
 from PIL import Image
+from rich.console import Console
 
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import Theme, document, fragment
@@ -15,6 +17,7 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.health.backoff import record_failure
+from evenkeel_cli.answers import print_answer
 from sandbox.chromium import Chromium
 from sandbox.template import ROOT
 from tests.builders import MINUTE, NOW, key, zones
@@ -166,3 +169,45 @@ def picture(browser: Chromium, name: str, html: str, *, width: int, height: int)
 
 if __name__ == "__main__":
     draw()
+
+
+class Seen(HTMLParser):
+    """Tags, attributes and texts of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.texts: list[str] = []
+        self.inside: dict[str, str] = {}
+        self._open = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self._open = tag
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._open in ("script", "style"):
+            self.inside[self._open] = self.inside.get(self._open, "") + data
+        else:
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+
+def assert_note_is_shown(house: House, note: str, pool: str) -> None:
+    """Check that plan, status, the page and explain print a note of a pool."""
+    console = Console(width=200)
+    with console.capture() as printed:
+        for action in ("plan", "status"):
+            print_answer(house.ask(action), console)
+    assert printed.get().count(f"note: {note}") == 2
+    assert note in Seen(document(page_of_status(house.ask("status"), "x", house.clock.now()))).text
+    assert note[1:] in house.ask("explain", pool=pool)["message"]

@@ -17,10 +17,10 @@ from evenkeel.domain.rollout.waves import Phase
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.texts.english import sentence, sentences
 from sandbox.auto_scaling.calls import AwsError
-from tests.auto_scaling_groups import POOL, REGION, ZONES, Stage, tag
+from tests.auto_scaling_groups import POOL, REGION, ZONES, Stage, outage, tag
 from tests.fakes import InMemoryStore, plenty
 from tests.house import House
-from tests.integration.test_auto_scaling_groups import desired, house, outage
+from tests.integration.test_auto_scaling_groups import desired, house
 from tests.timed import worker
 
 WRITES = ("CreateOrUpdateTags", "SuspendProcesses", "UpdateAutoScalingGroup", "SetDesiredCapacity", "ResumeProcesses")

@@ -9,7 +9,7 @@ from botocore.exceptions import ReadTimeoutError
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.texts.english import sentence
 from sandbox.auto_scaling.calls import AwsError
-from tests.auto_scaling_groups import POOL, ZONES, Stage, over_http, tag
+from tests.auto_scaling_groups import POOL, ZONES, Stage, outage, over_http, tag
 from tests.fakes import plenty
 from tests.house import House
 
@@ -60,17 +60,6 @@ def run_dying(stage: Stage, calls: _Calls) -> None:
         pass
     finally:
         stage.clusters.wrap = lambda client: client
-
-
-def outage(**fields: Any) -> tuple[Stage, list[str]]:
-    """Three zones with two nodes each; two more are requested in a zone that refuses them."""
-    stage = Stage(autoscaler="none", **fields)
-    names = stage.pool()
-    stage.settle()
-    stage.refuse(ZONES[1])
-    stage.api.set_desired_capacity(AutoScalingGroupName=names[1], DesiredCapacity=4)
-    stage.minutes(3)
-    return stage, names
 
 
 def desired(stage: Stage, names: list[str]) -> list[int]:

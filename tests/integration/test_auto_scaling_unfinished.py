@@ -11,7 +11,7 @@ from evenkeel.application.errors import StateUnavailableError
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.record import ControlRecord
 from sandbox.auto_scaling.calls import AwsError
-from tests.auto_scaling_groups import REGION, ZONES, Stage
+from tests.auto_scaling_groups import REGION, Stage, outage
 from tests.auto_scaling_pods import Mortal
 from tests.crashing import How, KilledError, Life
 from tests.crashing import Mortal as MortalPort
@@ -20,20 +20,9 @@ from tests.house import House
 from tests.timed import worker
 
 
-def outage() -> tuple[Stage, list[str]]:
-    """Three zones with two nodes each; two more are requested in a zone that refuses them."""
-    stage = Stage(autoscaler="none", dry_run=False)
-    names = stage.pool()
-    stage.settle()
-    stage.refuse(ZONES[1])
-    stage.api.set_desired_capacity(AutoScalingGroupName=names[1], DesiredCapacity=4)
-    stage.minutes(3)
-    return stage, names
-
-
 def killed(at: int, how: How) -> tuple[Stage, House, Life]:
     """Kill a run at one call of AWS. From then on, the dead run reaches neither AWS nor the table."""
-    stage, _ = outage()
+    stage, _ = outage(dry_run=False)
     life = Life(at=at, how=how)
     stage.clusters.wrap = lambda client: Mortal(client, life)
     table = MortalPort(stage.store, life, "table", StateUnavailableError, only=("give_back_lease",))

@@ -1,8 +1,8 @@
 """The one place that connects ports to adapters. No client is created before its first use.
 
 Lambda gives a function a whole processor at its start, but not later. So a function imports this module and its use
-case at its start. Other modules are imported where they are used: a stack with Auto Scaling groups alone loads no client
-of Kubernetes, and an action only its own modules.
+case at its start. Other modules are imported where they are used: a stack with Auto Scaling groups alone loads no
+client of Kubernetes, and an action only its own modules.
 """
 
 # ruff: noqa: E402

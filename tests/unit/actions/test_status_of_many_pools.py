@@ -10,8 +10,7 @@ from evenkeel.adapters.page.render import document
 from evenkeel_cli.answers import print_answer
 from tests.builders import key, zones
 from tests.house import House
-from tests.pages import told_pools
-from tests.unit.page.test_page import Seen
+from tests.pages import Seen, told_pools
 
 COUNT = 14
 

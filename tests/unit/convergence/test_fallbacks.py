@@ -3,10 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from rich.console import Console
 
-from evenkeel.adapters.page.reading import page_of_status
-from evenkeel.adapters.page.render import document
 from evenkeel.domain.model.choices import Level, SurviveZones
 from evenkeel.domain.model.convergence import ConvergenceState, Deleting, Order
 from evenkeel.domain.model.groups import Bounds, MachineRef, NodeGroup, PoolId
@@ -17,11 +14,10 @@ from evenkeel.domain.model.states import ClusterState, MemberSnapshot, PoolState
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.texts.english import sentences
-from evenkeel_cli.answers import print_answer
 from tests.builders import MINUTE, NOW, after_backoff, group, in_backoff, key, problems_of
 from tests.house import House
+from tests.pages import assert_note_is_shown
 from tests.parts import make, replace
-from tests.unit.page.test_page import Seen
 
 
 def pools(*names: str, zones: str = "ab", **fallback_for: str) -> list[NodeGroup]:
@@ -201,13 +197,7 @@ def test_plan_status_page_and_explain_show_the_held_nodes() -> None:
     state = replace(loaded.state.pools[id], held_nodes=holds("spare", a=2, b=1))
     house.store.save_pool("demo", id, state, loaded.versions)
     says = "holds 3 nodes for pool first"
-    console = Console(width=200)
-    with console.capture() as printed:
-        for action in ("plan", "status"):
-            print_answer(house.ask(action), console)
-    assert printed.get().count(f"note: {says}") == 2
-    assert says in Seen(document(page_of_status(house.ask("status"), "x", house.clock.now()))).text
-    assert says[1:] in house.ask("explain", pool="spare")["message"]
+    assert_note_is_shown(house, says, "spare")
     (pool,) = [pool for pool in house.ask("plan")["plan"]["pools"] if pool["name"] == "spare"]
     (rule,) = [rule for rule in pool["noteRules"] if rule["rule"] == "holds-nodes"]
     assert (rule["nodes"], rule["pool"]) == (3, "first")

@@ -27,8 +27,7 @@ from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, key
 from tests.fakes import plenty
 from tests.house import House
-from tests.pages import fleet_house, told_fleet
-from tests.unit.page.test_page import Seen
+from tests.pages import Seen, fleet_house, told_fleet
 
 M5 = Offering("aws", "eu-central-1", "euc1-az2", "m5.xlarge", "on-demand")
 IDS = {"a": "euc1-az2", "b": "euc1-az3"}

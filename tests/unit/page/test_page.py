@@ -7,7 +7,6 @@ from datetime import timedelta
 from functools import cache
 from hashlib import sha256
 from html import unescape
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -35,41 +34,11 @@ from evenkeel_cli.printed_pages import page_of_forecast, page_of_plan, page_of_s
 from evenkeel_cli.simulation.forecast import foresee
 from evenkeel_cli.simulation.loss import Loss
 from evenkeel_cli.stack_client import CannotAskError
-from tests.builders import MINUTE, NOW, in_backoff, json_values, key, numbers, zones
+from tests.builders import MINUTE, NOW, change_one_value, in_backoff, key, numbers, zones
+from tests.pages import Seen
 from tests.property.cli.test_forecast import ALONE, world
 
 EVIL = "<script>alert(1)</script><img src=x onerror='alert(2)'>\"'&"
-
-
-class Seen(HTMLParser):
-    """Tags, attributes and texts of a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str, str]] = []
-        self.texts: list[str] = []
-        self.inside: dict[str, str] = {}
-        self._open = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self._open = tag
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-
-    def handle_endtag(self, tag: str) -> None:
-        self._open = ""
-
-    def handle_data(self, data: str) -> None:
-        if self._open in ("script", "style"):
-            self.inside[self._open] = self.inside.get(self._open, "") + data
-        else:
-            self.texts.append(data)
-
-    @property
-    def text(self) -> str:
-        return "".join(self.texts)
 
 
 def told_plan() -> dict[str, Any]:
@@ -454,13 +423,7 @@ def test_any_answer_is_drawn_or_refused(data: st.DataObject) -> None:
     }
     make, read = makers[data.draw(st.sampled_from(sorted(makers)))]
     reported: Any = make()
-    place: Any = reported
-    while True:  # down to some value, which becomes another one
-        step = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
-        if not isinstance(place[step], dict | list) or not place[step] or data.draw(st.booleans()):
-            place[step] = data.draw(json_values())
-            break
-        place = place[step]
+    change_one_value(data, reported)
     try:
         page = read(reported)
     except ConfigError:

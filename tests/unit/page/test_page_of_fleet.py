@@ -20,11 +20,11 @@ from evenkeel.domain.plan import plan
 from evenkeel.validation import ConfigError
 from evenkeel_cli.answers import print_answer
 from evenkeel_cli.printed_pages import page_of_plan
-from tests.builders import NOW, in_backoff, json_values, key, numbers, zones
+from tests.builders import NOW, change_one_value, in_backoff, key, numbers, zones
 from tests.fakes import register
 from tests.house import House
-from tests.pages import QUOTA, told_fleet, told_quota
-from tests.unit.page.test_page import Seen, told_status
+from tests.pages import QUOTA, Seen, told_fleet, told_quota
+from tests.unit.page.test_page import told_status
 
 FLEET = told_fleet(40)
 
@@ -282,13 +282,7 @@ def test_a_link_finds_its_card_for_any_cluster_name(name: str) -> None:
 @given(st.data())
 def test_any_answer_of_a_fleet_is_drawn_or_refused(data: st.DataObject) -> None:
     reported: Any = json.loads(json.dumps(FLEET))
-    place: Any = reported
-    while True:  # down to some value, which becomes another one
-        step = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
-        if not isinstance(place[step], dict | list) or not place[step] or data.draw(st.booleans()):
-            place[step] = data.draw(json_values())
-            break
-        place = place[step]
+    change_one_value(data, reported)
     try:
         html = page(reported)
     except ConfigError:

@@ -16,8 +16,8 @@ from evenkeel.domain.plan import plan
 from evenkeel_cli.answers import print_answer, print_plan
 from tests.builders import NOW, in_backoff, key, numbers, zones
 from tests.house import House
+from tests.pages import Seen
 from tests.parts import replace
-from tests.unit.page.test_page import Seen
 
 SAYS = (
     "zones differ by 6 nodes, from 1 to 7: level: {} leaves it so; to even them out, set level: converge in the record,"

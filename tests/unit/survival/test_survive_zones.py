@@ -3,10 +3,7 @@
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from evenkeel.adapters.page.reading import page_of_status
-from evenkeel.adapters.page.render import document
 from evenkeel.application.rebalancing.decisions import pool_json
 from evenkeel.domain.demand.scale_down import SCALE_DOWN_DISABLED
 from evenkeel.domain.model.choices import DemandStage, Level, SurviveZones
@@ -21,7 +18,6 @@ from evenkeel.domain.rebalancing.bounds.gep24 import LAX_GREEDY
 from evenkeel.record import ClusterRecord
 from evenkeel.texts.english import sentence
 from evenkeel.validation import ConfigError, read_model
-from evenkeel_cli.answers import print_answer
 from tests import objects
 from tests.builders import (
     MINUTE,
@@ -38,10 +34,10 @@ from tests.builders import (
 )
 from tests.convergence import Home, convergence
 from tests.house import House
+from tests.pages import assert_note_is_shown
 from tests.parts import replace
 from tests.property.survival.test_counts_properties import arrive, surviving
 from tests.unit.kubernetes.test_read_groups import only
-from tests.unit.page.test_page import Seen
 from tests.workloads import node, pod, template
 
 
@@ -152,13 +148,7 @@ def test_plan_status_page_and_explain_show_it() -> None:
         zones((2, 2, 2), bounds=[(0, 9)] * 3), pools=[{"name": "workers", "min": 6, "max": 40, "survive_zones": "1"}]
     )
     says = "survives one zone: short of 3 nodes; keeps 3 more nodes for it"
-    console = Console(width=200)
-    with console.capture() as printed:
-        for action in ("plan", "status"):
-            print_answer(house.ask(action), console)
-    assert printed.get().count(f"note: {says}") == 2
-    assert says in Seen(document(page_of_status(house.ask("status"), "x", house.clock.now()))).text
-    assert says[1:] in house.ask("explain", pool="workers")["message"]
+    assert_note_is_shown(house, says, "workers")
     (pool,) = house.ask("plan")["plan"]["pools"]
     (rule,) = [rule for rule in pool["noteRules"] if rule["rule"] == "survives-zone"]
     assert (rule["short"], rule["held"]) == (3, 3)
