@@ -133,7 +133,6 @@ class Loss:
             ),
             pools=tuple(PoolSetup.model_construct(name=name, max=0) for name in sorted(self.nodes_before)),
             demand=() if self.has_pods else tuple(self._demand(zone)),
-            autoscaler=AutoscalerSetup.model_construct(unneeded=_NEVER_UNNEEDED),
         )
 
     def _demand(self, zone: str) -> Iterable[Demand]:
@@ -464,8 +463,9 @@ class Forecast(Run):
     def __init__(self, loss: Loss, policy: ClusterFile, state: ClusterState) -> None:
         self.loss, self._policy, self._state = loss, policy, state
         self._checked_at = -1
+        autoscaler = AutoscalerSetup.model_construct(loop=policy.autoscaler_loop, unneeded=_NEVER_UNNEEDED)
         super().__init__(
-            loss.scenario,
+            loss.scenario.model_copy(update={"autoscaler": autoscaler}),
             Variant(name="forecast", autoscaler=policy.autoscaler != "none", demand=policy.demand_stage),
         )
 
