@@ -366,6 +366,9 @@ class InMemoryStore:
         if self._leases.get(cluster) == lease:
             self._leases[cluster], self._unfinished[cluster] = replace(lease, expires=now), tuple(sorted(unfinished))
 
+    def unfinished(self, cluster: str) -> Sequence[str]:
+        return self._unfinished.get(cluster, ())
+
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
         self._write("DECISION")
         decisions = self._decisions.setdefault(cluster, {})

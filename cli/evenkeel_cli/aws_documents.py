@@ -25,6 +25,8 @@ _ANSWERS = {
     "Activities": ("autoscaling", "DescribeScalingActivities"),
     "nodegroup": ("eks", "DescribeNodegroup"),
 }
+# botocore's models require these fields, but no plan uses them.
+_UNUSED = ("DefaultCooldown", "HealthCheckType", "ProtectedFromScaleIn", "Cause")
 KIND = "AutoScalingGroup"
 # EKS, kOps and eksctl set the first three. Cluster Autoscaler finds groups by the third.
 _OF_CLUSTERS = ("eks:", "kubernetes.io/cluster/", "k8s.io/cluster-autoscaler/", OWN)
@@ -139,7 +141,7 @@ def _members(shape: Any, value: Mapping[str, Any], path: str, faults: list[str])
     faults += [
         f"{path}.{name} is missing: print the whole answer of AWS, without --query"
         for name in shape.required_members
-        if value.get(name) is None
+        if name not in _UNUSED and value.get(name) is None
     ]
     for name, member in shape.members.items():
         if value.get(name) is not None:

@@ -134,14 +134,18 @@ def test_a_cluster_is_not_unregistered_before_it_is_ended() -> None:
     assert "Evenkeel's bounds are still set" in stack.refused("unregister")
 
 
-def test_a_forced_unregister_names_the_groups_and_a_new_record_ends_the_write() -> None:
+@pytest.mark.parametrize(("minutes", "record"), [(2, None), (0, "{"), (2, "{")])
+def test_a_forced_unregister_names_the_groups_and_a_new_record_ends_the_write(minutes: int, record: str | None) -> None:
     stage, stack, _ = next(crashes())
     (left,) = suspended(stage)
-    stage.minutes(2)
+    stage.minutes(minutes)
+    if record is not None:  # the record cannot be read
+        stage.store.plant("demo", record)
     command = "aws autoscaling resume-processes --scaling-processes Terminate"
     message = stack.ask("unregister", force=True)["message"]
     assert f"{command} --region {REGION} --auto-scaling-group-name {left}" in message
     stage.store.save_record(stage.record, ControlRecord(), None)
+    stage.minutes(2)
     assert str(GroupKey("auto-scaling", REGION, left)) in stage.store.load("demo").unfinished
     check(stage, stack, 2)
     assert suspended(stage) == []

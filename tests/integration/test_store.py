@@ -418,6 +418,7 @@ class TestLease:
         register(kept.store)
         now = kept.clock.now()
         lease = kept.store.take_lease("demo", "first", 0, now, now + MINUTE, ["b", "a"])
+        assert list(kept.store.unfinished("demo")) == ["a", "b"]
         assert kept.store.load("demo").unfinished == ()  # it may still finish it
         kept.clock.at += MINUTE
         assert kept.store.load("demo").unfinished == ("a", "b")
@@ -426,6 +427,7 @@ class TestLease:
         token = kept.store.load("demo").fencing_token
         lease = kept.store.take_lease("demo", "second", token, kept.clock.now(), kept.clock.now() + MINUTE)
         kept.store.give_back_lease("demo", lease, kept.clock.now())
+        assert list(kept.store.unfinished("demo")) == []
         assert kept.store.load("demo").unfinished == ()
 
     def test_one_given_back_is_free_at_once_and_a_conflict_for_a_run_that_read_before(

@@ -81,6 +81,7 @@ def record_of(
         access=KubeconfigAccess(kind="kubeconfig", secret=cluster),
         dry_run=False,
         autoscaler="cluster-autoscaler" if autoscaler else "none",
+        autoscaler_loop=scenario.autoscaler.loop,
         demand=demand,
         workload=WorkloadEntry(access=SameAccess(kind="same")) if scenario.pods else None,
         pools=tuple(

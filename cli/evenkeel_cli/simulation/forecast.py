@@ -24,12 +24,15 @@ from evenkeel.record import ClusterFile, ClusterPolicy, ClusterRecord
 from evenkeel_cli.simulation.agenda import Agenda, Turn
 from evenkeel_cli.simulation.engine import Run, Snapshot, Stage, Variant, play
 from evenkeel_cli.simulation.evenkeel import Evenkeel
-from evenkeel_cli.simulation.loss import EVICTED, Kind, Loss, shape_name
+from evenkeel_cli.simulation.loss import EVICTED, LASTING, Kind, Loss, shape_name
 from evenkeel_cli.simulation.pods import PodCounts, Pods, SimulatedPod
+from evenkeel_cli.simulation.scenario import AutoscalerSetup
 from evenkeel_cli.simulation.scheduling import POOL, NodeInfo, PodGroup
 from evenkeel_cli.simulation.workload_view import WorkloadView
 from evenkeel_cli.simulation.world import Group, World
 
+# Pods that stay are not played, so that the model cannot judge which nodes are unneeded.
+_NEVER_UNNEEDED = 10 * LASTING
 _SETTLED = 1200  # seconds without any change, after which a forecast ends. They are longer than a provision timeout.
 
 
@@ -253,8 +256,9 @@ class Forecast(Run):
     def __init__(self, loss: Loss, policy: ClusterFile, state: ClusterState) -> None:
         self.loss, self._policy, self._state = loss, policy, state
         self._checked_at = -1
+        autoscaler = AutoscalerSetup.model_construct(loop=policy.autoscaler_loop, unneeded=_NEVER_UNNEEDED)
         super().__init__(
-            loss.scenario,
+            loss.scenario.model_copy(update={"autoscaler": autoscaler}),
             Variant(name="forecast", autoscaler=policy.autoscaler != "none", demand=policy.demand_stage),
         )
 

@@ -18,7 +18,6 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.workload import HOSTNAME, ZONE, Container, Needs, Pod, Resources, Workload
 from evenkeel_cli.simulation.scenario import (
-    AutoscalerSetup,
     Demand,
     DemandStep,
     Limit,
@@ -33,7 +32,6 @@ from evenkeel_cli.simulation.scheduling import POOL, PodGroup
 EVICTED = 300  # seconds until the pods of a lost node are replaced: the default of tolerationSeconds
 PROVISIONED: int = Zone.model_fields["provision"].default  # seconds from a launch until the node is Ready
 LASTING = 3600  # the longest forecast in seconds
-_NEVER_UNNEEDED = 10 * LASTING  # pods that stay are not played, so that the model cannot judge which nodes are unneeded
 
 
 class Kind(PodGroup):
@@ -113,7 +111,6 @@ class Loss:
             ),
             pools=tuple(PoolSetup.model_construct(name=name, max=0) for name in sorted(self.nodes_before)),
             demand=() if self.has_pods else tuple(self._demand(zone)),
-            autoscaler=AutoscalerSetup.model_construct(unneeded=_NEVER_UNNEEDED),
         )
 
     def _demand(self, zone: str) -> Iterable[Demand]:

@@ -243,7 +243,7 @@ class AutoscalerSetup(_Entry):
     """The autoscaler, its loop and its flags."""
 
     enabled: bool = True
-    loop: Positive = 10
+    loop: Annotated[Positive, Field(le=600)] = 10
     balance: bool = Flags.balance
     provision_timeout: Positive = Flags.provision_timeout
     backoff: Positive = Flags.backoff

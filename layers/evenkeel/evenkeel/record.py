@@ -43,7 +43,7 @@ from evenkeel.domain.model.incidents import TROUBLE_AFTER
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule, PoolSettings
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.similarity import GARDENER, Similarity
-from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError
+from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, quote
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.strategies import read_strategy
 from evenkeel.domain.rebalancing.membership.discovery import Discovery
@@ -276,10 +276,19 @@ def _form(pools: object) -> str:
     return DISCOVERED if isinstance(pools, Mapping | DiscoveredPools) else LISTED
 
 
+def _not_by_name(pools: object) -> object:
+    if isinstance(pools, Mapping) and pools and all(isinstance(entry, Mapping) for entry in pools.values()):
+        name = quote(next(iter(pools)))
+        raise ValueError(f"no list: write each pool as an entry with its name, such as {{name: {name}}}")
+    return pools
+
+
 # The form (list or object) is chosen before the entries are read. So a wrong entry is reported once, not once
 # for each form.
 Pools = Annotated[
-    Annotated[tuple[PoolEntry, ...], Tag(LISTED)] | Annotated[DiscoveredPools, Tag(DISCOVERED)], Discriminator(_form)
+    Annotated[tuple[PoolEntry, ...], Tag(LISTED)] | Annotated[DiscoveredPools, Tag(DISCOVERED)],
+    Discriminator(_form),
+    BeforeValidator(_not_by_name),
 ]
 
 

@@ -14,6 +14,7 @@ from evenkeel_cli import forecast as command
 from evenkeel_cli import live
 from evenkeel_cli.main import app
 from evenkeel_cli.objects import read_objects
+from evenkeel_cli.simulation.forecast import PROVISIONED
 from tests import objects
 from tests.parts import replace
 
@@ -136,6 +137,14 @@ def test_without_pods_the_forecast_is_about_nodes(tmp_path: Path) -> None:
     assert document["missing"] == {}
     assert document["nodes"][-1]["running"] == {"a": 0, "b": 3, "c": 3}
     assert "pods are not known: each pool wants the nodes that it had" in forecast(*files).stdout
+
+
+def test_the_autoscaler_orders_in_the_loops_of_the_record(files: list[str]) -> None:
+    Path(files[3]).write_text("{autoscaler_loop: 400, pools: [{name: workers, max: 9}]}", encoding="utf-8")
+
+    (pods,) = json.loads(forecast(*files, "--zone", "a", "-o", "json").stdout)["pods"]
+
+    assert pods["longest"] >= 400 + PROVISIONED  # the first loop after the eviction, and a new node
 
 
 def test_nodes_that_stay_missing_are_counted_by_pool(tmp_path: Path) -> None:

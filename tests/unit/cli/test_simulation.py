@@ -376,11 +376,12 @@ def test_an_invalid_pod_scenario_leads_to_one_line(fields: dict[str, Any], line:
     assert caught.value.faults == [f"test.yaml: {line}"]
 
 
-def test_the_record_of_a_scenario_has_its_order_of_pools_and_its_max_step() -> None:
-    desired_bounds = {"expander": "order", "expander_order": ["workers"], "max_step": 3}
-    played = scenario(**pods_and_size({"name": "web", "count": 1}), evenkeel=desired_bounds)
+def test_the_record_of_a_scenario_has_its_order_of_pools_its_max_step_and_its_loop() -> None:
+    fields = {"expander": "order", "expander_order": ["workers"], "max_step": 3}
+    played = scenario(**pods_and_size({"name": "web", "count": 1}), evenkeel=fields, autoscaler={"loop": "60s"})
     policy = record_of(played, None, autoscaler=False, demand=DemandStage.SCALE_UP).policy()
     assert (policy.pool_order, policy.settings.max_step) == (("workers",), 3)
+    assert policy.settings.autoscaler_loop.total_seconds() == 60
 
 
 def test_a_pool_may_name_its_zones_and_nodes() -> None:

@@ -321,6 +321,7 @@ class TestClusterRecord:
             ({"access": {**ACCOUNT, "namespace": "A b"}}, "access.namespace is 'A b'"),
             ({"access": {**OIDC, "role_arn": ROLE}}, "access.role_arn is not a field of this record"),
             ({"pools": {}}, "pools.discover is missing"),
+            ({"pools": {"workers": {}}}, "write each pool as an entry with its name, such as {name: 'workers'}"),
             ({"pools": {"discover": "equal"}}, "pools.discover is 'equal'"),
             ({"pools": {"discover": "similar", "rules": [{"name": "p", "max": -1}]}}, "pools.rules.0.max is '-1'"),
             ({"pools": {"discover": "similar", "ratios": "azure"}}, "pools.ratios is 'azure'"),
@@ -340,7 +341,7 @@ class TestClusterRecord:
     @pytest.mark.parametrize(
         "pools",
         [
-            *(7, [7], {}, [{"name": "p", "max": -1}], {"discover": 7}),
+            *(7, [7], {}, [{"name": "p", "max": -1}], {"discover": 7}, {"p": {"max": 9}, "q": {"max": 9}}),
             *({"discover": "similar", "rules": rules} for rules in (7, [7])),
         ],
         ids=str,

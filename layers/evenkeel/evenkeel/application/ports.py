@@ -351,6 +351,9 @@ class LeaseStore(Protocol):
     def give_back_lease(self, cluster: str, lease: Lease, now: datetime, unfinished: Collection[str] = ()) -> None:
         """End the lease now, and store the unfinished writes. Do nothing if another owner has already taken it."""
 
+    def unfinished(self, cluster: str) -> Sequence[str]:
+        """Return the groups whose writes have not ended, also those of a run that has the lease. Raises ConfigError."""
+
 
 class PageStore(Protocol):
     """The store of the status page."""

@@ -445,6 +445,10 @@ class DynamoStore:
                 },
             )
 
+    def unfinished(self, cluster: str) -> Sequence[str]:
+        """Return the groups whose writes have not ended, also those of a run that has the lease. Raises ConfigError."""
+        return [name for item in self._table.get(_pk(cluster), _LEASE) for name in texts(item, "writes")]
+
     # ---------------------------------------------------------------- decisions
 
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from math import ceil
 from typing import Annotated
@@ -44,7 +45,7 @@ def _unregister_touches(call: Call, _fields: UnregisterFields) -> Answer | None:
     except ConfigError:
         return {**before, "message": f"{call.cluster}: its record cannot be read"}
     pools = _pools_with_our_bounds(stored)
-    unfinished = f"; the write of {_names(stored)} has not ended" if stored.unfinished else ""
+    unfinished = f"; the write of {_names(stored.unfinished)} has not ended" if stored.unfinished else ""
     held = f": Evenkeel's bounds are still set in pool {', '.join(pools)}" if pools else ""
     return {**before, "message": f"{call.cluster}{held}{unfinished}"}
 
@@ -90,8 +91,7 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
         left += f"; pool {', '.join(closed)} stays closed to cluster-autoscaler: raise its max by hand"
     if stored.draining:
         left += f"; the nodes of {', '.join(stored.draining)} stay cordoned: uncordon them by hand"
-    if stored.unfinished:
-        left += f"; process Terminate may stay suspended in {_names(stored)}: {_commands(stored)}"
+    left += _left_suspended(stored.unfinished)
     if (place := stored.record.status_configmap) is not None:  # this function has no right to write to clusters
         namespace, _, name = place.partition("/")
         left += f"; its status stays: kubectl delete configmap --namespace {namespace} {name}"
@@ -105,37 +105,43 @@ def _unregister_unread(call: Call, fields: UnregisterFields, error: ConfigError)
             f"{call.cluster} is not unregistered: it is unknown if Evenkeel's bounds are still set: {error}: "
             "fix its record, or unregister with force"
         )
-    registered = call.ports.store.registered(call.cluster)
+    registered, unfinished = call.ports.store.registered(call.cluster), list[str]()
+    with suppress(ConfigError):  # the item may be the one that cannot be read
+        unfinished += call.ports.store.unfinished(call.cluster)
     if registered is not None:
         _refuse_changed(call, fields, registered.record)
         _request_run_afterwards(call)
         call.ports.store.remove_record(call.cluster, registered.versions)
     call.request_run(UNREGISTERED)
-    return {"message": f"{call.cluster} is not registered any more; the state of its objects is unknown"}
+    text = f"{call.cluster} is not registered any more; the state of its objects is unknown"
+    return {"message": text + _left_suspended(unfinished)}
 
 
 def _refuse_unfinished(call: Call, stored: StoredCluster) -> None:
     """Raise BadRequestError if a killed run may have left a process of a group suspended."""
     if stored.unfinished:
         raise BadRequestError(
-            f"{call.cluster} is not unregistered: a run was killed while it wrote {_names(stored)}, so process "
-            "Terminate may be suspended there: try again in two minutes, by when the next run has resumed it, or use "
-            "force"
+            f"{call.cluster} is not unregistered: a run was killed while it wrote {_names(stored.unfinished)}, so "
+            "process Terminate may be suspended there: try again in two minutes, by when the next run has resumed it, "
+            "or use force"
         )
 
 
-def _names(stored: StoredCluster) -> str:
+def _names(unfinished: Sequence[str]) -> str:
     """Return the names of the groups whose writes have not ended."""
-    return ", ".join(GroupKey.read(key).name for key in stored.unfinished)
+    return ", ".join(GroupKey.read(key).name for key in unfinished)
 
 
-def _commands(stored: StoredCluster) -> str:
-    """Return the commands that end these writes. Only writes to Auto Scaling groups have several requests."""
+def _left_suspended(unfinished: Sequence[str]) -> str:
+    """Return what ends these writes. Only writes to Auto Scaling groups have several requests."""
+    if not unfinished:
+        return ""
     command = "aws autoscaling resume-processes --scaling-processes Terminate"
-    return "; ".join(
+    commands = "; ".join(
         f"{command} --region {key.namespace} --auto-scaling-group-name {shlex.quote(key.name)}"
-        for key in map(GroupKey.read, stored.unfinished)
+        for key in map(GroupKey.read, unfinished)
     )
+    return f"; process Terminate may stay suspended in {_names(unfinished)}: {commands}"
 
 
 def _was_registered(call: Call) -> bool:
