@@ -5,8 +5,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from botocore.config import Config
 from botocore.loaders import Loader
-from botocore.parsers import QueryParser, ResponseParserError, ResponseParserFactory
+from botocore.parsers import JSONParser, QueryParser, ResponseParserError, ResponseParserFactory
 from botocore.session import Session
 from botocore.utils import parse_timestamp
 
@@ -112,6 +113,20 @@ def _text(_: Any, element: Any) -> str:
     return text or ""
 
 
+class _Json(JSONParser):  # type: ignore[misc]
+    """Reads answers in JSON. DynamoDB sends items of strings and numbers as a client returns them."""
+
+    def _handle_map(self, shape: Any, value: Any) -> Any:
+        if shape.value.name == "AttributeValue" and all(map(_is_text_or_number, value.values())):
+            return value
+        return super()._handle_map(shape, value)
+
+
+def _is_text_or_number(attribute: Any) -> bool:
+    is_single = isinstance(attribute, dict) and len(attribute) == 1
+    return is_single and isinstance(attribute.get("S", attribute.get("N")), str)
+
+
 class _Parsers(ResponseParserFactory):  # type: ignore[misc]
     """Makes parsers that raise the same error for every answer that they cannot read.
 
@@ -120,7 +135,8 @@ class _Parsers(ResponseParserFactory):  # type: ignore[misc]
 
     def create_parser(self, protocol_name: str) -> Any:
         """Return the parser of a protocol."""
-        parser = _Xml() if protocol_name == "query" else super().create_parser(protocol_name)
+        ours = {"query": _Xml, "json": _Json}.get(protocol_name)
+        parser = super().create_parser(protocol_name) if ours is None else ours()
         parse = parser.parse
 
         def parse_or_refuse(response: Any, shape: Any) -> Any:
@@ -139,7 +155,8 @@ class _Parsers(ResponseParserFactory):  # type: ignore[misc]
 def open_session() -> Session:
     """Return a session with the credentials, the region and the endpoints from the environment."""
     session = Session()
-    session.user_agent_extra = USER_AGENT
+    # Botocore builds a longer user agent from many parts, twice for each call.
+    session.set_default_client_config(Config(user_agent=USER_AGENT))
     session.register_component("data_loader", _ModelsOfServices())
     session.register_component("response_parser_factory", _Parsers())
     return session
