@@ -3,10 +3,12 @@
 import os
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
+from botocore.config import Config
 from botocore.loaders import Loader
-from botocore.parsers import QueryParser, ResponseParserError, ResponseParserFactory
+from botocore.parsers import JSONParser, QueryParser, ResponseParserError, ResponseParserFactory
 from botocore.session import Session
 from botocore.utils import parse_timestamp
 
@@ -55,8 +57,8 @@ def _without_services(partition: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-# A member of a shape: its name, its shape, and the function that reads it.
-_Member = tuple[str, Any, Callable[[Any, Any], Any]]
+# A member of a shape: its name, and the function that reads its element.
+_Member = tuple[str, Callable[[Any], Any]]
 
 
 def _parse_time(value: str) -> datetime:
@@ -83,13 +85,16 @@ class _Xml(QueryParser):  # type: ignore[misc]
             return super()._handle_structure(shape, node)
         parsed = {}
         for element in node:
-            member = members.get(element.tag.rpartition("}")[2])
+            member = members.get(element.tag)
             if member is None:
-                continue
-            name, member_shape, handle = member
+                member = members.get(element.tag.rpartition("}")[2])
+                if member is None:
+                    continue
+                members[element.tag] = member  # the tag with its namespace
+            name, read = member
             if name in parsed:  # botocore refuses most repeated elements
                 return super()._handle_structure(shape, node)
-            parsed[name] = handle(member_shape, element)
+            parsed[name] = read(element)
         return parsed
 
     def _members_of(self, shape: Any) -> dict[str, _Member] | None:
@@ -97,19 +102,42 @@ class _Xml(QueryParser):  # type: ignore[misc]
         is_plain = all(member.serialization.keys() <= {"name"} for _, member in shapes)
         if not is_plain or shape.is_tagged_union or shape.metadata.get("exception"):
             return None
-        return {
-            self._member_key_name(member, name): (
-                name,
-                member,
-                _text if member.type_name == "string" else getattr(self, f"_handle_{member.type_name}"),
-            )
-            for name, member in shapes
-        }
+        return {self._member_key_name(member, name): (name, self._reader(member)) for name, member in shapes}
+
+    def _reader(self, shape: Any) -> Callable[[Any], Any]:
+        """Return the function that reads an element of a shape."""
+        match shape.type_name:
+            case "string":
+                return _text
+            case "integer":
+                return _integer
+            case "list":
+                read = self._reader(shape.member)
+                return lambda element: [read(each) for each in element]
+        return partial(getattr(self, f"_handle_{shape.type_name}"), shape)
 
 
-def _text(_: Any, element: Any) -> str:
+def _text(element: Any) -> str:
     text: str | None = element.text
     return text or ""
+
+
+def _integer(element: Any) -> int:
+    return int(_text(element))
+
+
+class _Json(JSONParser):  # type: ignore[misc]
+    """Reads answers in JSON. DynamoDB sends items of strings and numbers as a client returns them."""
+
+    def _handle_map(self, shape: Any, value: Any) -> Any:
+        if shape.value.name == "AttributeValue" and all(map(_is_text_or_number, value.values())):
+            return value
+        return super()._handle_map(shape, value)
+
+
+def _is_text_or_number(attribute: Any) -> bool:
+    is_single = isinstance(attribute, dict) and len(attribute) == 1
+    return is_single and isinstance(attribute.get("S", attribute.get("N")), str)
 
 
 class _Parsers(ResponseParserFactory):  # type: ignore[misc]
@@ -120,7 +148,8 @@ class _Parsers(ResponseParserFactory):  # type: ignore[misc]
 
     def create_parser(self, protocol_name: str) -> Any:
         """Return the parser of a protocol."""
-        parser = _Xml() if protocol_name == "query" else super().create_parser(protocol_name)
+        ours = {"query": _Xml, "json": _Json}.get(protocol_name)
+        parser = super().create_parser(protocol_name) if ours is None else ours()
         parse = parser.parse
 
         def parse_or_refuse(response: Any, shape: Any) -> Any:
@@ -139,7 +168,8 @@ class _Parsers(ResponseParserFactory):  # type: ignore[misc]
 def open_session() -> Session:
     """Return a session with the credentials, the region and the endpoints from the environment."""
     session = Session()
-    session.user_agent_extra = USER_AGENT
+    # Botocore builds a longer user agent from many parts, twice for each call.
+    session.set_default_client_config(Config(user_agent=USER_AGENT))
     session.register_component("data_loader", _ModelsOfServices())
     session.register_component("response_parser_factory", _Parsers())
     return session
