@@ -192,7 +192,7 @@ LOCK = uv pip compile -q --upgrade --generate-hashes --no-emit-index-url --no-em
 # (layers/dependencies/README.md).
 FOR_TWIN = aiohttp aiohttp-retry aiohappyeyeballs aiosignal attrs frozenlist multidict propcache yarl
 NOT_SHIPPED = $(FOR_TWIN) \
-  certifi charset-normalizer durationpy idna oauthlib requests requests-oauthlib websocket-client
+  certifi charset-normalizer durationpy idna oauthlib python-dateutil requests requests-oauthlib six websocket-client
 
 lock: ## update the pinned versions (needs uv)
 	$(LOCK) --universal --python-version 3.11 pyproject.toml cli/pyproject.toml --extra plot --group dev \

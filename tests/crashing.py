@@ -179,11 +179,9 @@ class _Wireless:
         token = f"Bearer {api.token('evenkeel')}"
         self.configuration = SimpleNamespace(host="https://sandbox", get_api_key_with_prefix=lambda _: token)
 
-    def call_api(
-        self, method: str, url: str, *, header_params: Mapping[str, str], body: Any, _request_timeout: Any
-    ) -> Any:
+    def request(self, method: str, url: str, *, headers: Mapping[str, str], body: Any, _request_timeout: Any) -> Any:
         target = url.removeprefix(self.configuration.host)
-        headers = {key.lower(): value for key, value in header_params.items()}
+        headers = {key.lower(): value for key, value in headers.items()}
         text = b"" if body is None else json.dumps(body).encode()
         answer = self._life.step(
             f"{method} {target.partition('?')[0]}",

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from kubernetes.client import ApiClient, Configuration
+from kubernetes.client.configuration import Configuration
+from kubernetes.client.rest import RESTClientObject
 from kubernetes.config import ConfigException, list_kube_config_contexts, load_kube_config
 from kubernetes.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR, KUBE_CONFIG_DEFAULT_LOCATION, KubeConfigMerger
 
@@ -151,7 +152,7 @@ def _plugin_errors_raised() -> Iterator[None]:
         logging.getLogger().removeHandler(handler)
 
 
-def _client(kubeconfig: str | None, context: str | None, where: str) -> ApiClient:
+def _client(kubeconfig: str | None, context: str | None, where: str) -> RESTClientObject:
     # load_kube_config reads the same files. They are checked before, because load_kube_config expands YAML aliases
     # without limit and quotes file contents in errors.
     if kubeconfig is not None:
@@ -176,7 +177,7 @@ def _client(kubeconfig: str | None, context: str | None, where: str) -> ApiClien
             raise ConfigException("cluster.server is no URL: begin it with https://")
         configuration.retries = False
         try:
-            return ApiClient(configuration)
+            return RESTClientObject(configuration)
         except Exception:  # ImportError or an exception of the HTTP library, for a proxy that it cannot use
             raise ConfigException(
                 "cluster.proxy-url (or HTTPS_PROXY) is no HTTP proxy: begin it with http:// or https://, "

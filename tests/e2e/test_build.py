@@ -265,7 +265,7 @@ def test_what_is_kept_of_the_kubernetes_client_imports_nothing_that_is_left_out(
     asked = {name for file in kept.rglob("*.py") for name in imports_of(file, kept)}
     # A proxy that speaks SOCKS is asked for by nobody: urllib3 itself needs another package for it.
     asked.remove("urllib3.contrib.socks:SOCKSProxyManager")
-    assert {"urllib3", "dateutil.parser:parse", "kubernetes.client:rest"} <= asked
+    assert {"urllib3", "kubernetes.utils.keepalive:tcp_keepalive_socket_options"} <= asked
     with RuntimeProcess(
         function=tmp_path, python=twin.python, layers=twin.layers, runtime=twin.runtime, timeout=60
     ) as runtime:

@@ -8,6 +8,8 @@ import pytest
 from botocore.awsrequest import AWSPreparedRequest
 from botocore.config import Config
 from botocore.exceptions import DataNotFoundError, UnknownServiceError
+from botocore.handlers import BUILTIN_HANDLERS
+from botocore.hooks import BaseEventHooks, EventAliaser
 
 from evenkeel.adapters.aws import session
 from evenkeel.adapters.aws.session import open_session
@@ -79,6 +81,21 @@ def test_a_request_goes_where_botocore_sends_it(region: str, config: Config) -> 
     ours, theirs = open_session(), botocore.session.Session()
     for service in REQUESTS:
         assert request_of(ours, service, region, config) == request_of(theirs, service, region, config)
+
+
+class _Names(BaseEventHooks):  # type: ignore[misc]
+    def emit(self, event_name: str, **_: Any) -> Any:
+        return event_name
+
+
+def test_no_handler_of_a_called_operation_has_a_former_name_of_a_service() -> None:
+    called = {"auto-scaling"}
+    for service in REQUESTS:
+        called.add(open_session().create_client(service).meta.service_model.service_id.hyphenize())
+    events = [event for event, *_ in BUILTIN_HANDLERS if "." in event and not event.startswith("docs.")]
+    present = {event: EventAliaser(_Names()).emit(event) for event in events}
+    former = [event for event, name in present.items() if event != name and name.split(".")[1] in called]
+    assert former == ["before-parameter-build.autoscaling.CreateLaunchConfiguration"]
 
 
 def test_an_unknown_service_or_model_is_an_error() -> None:

@@ -61,7 +61,7 @@ def test_a_request_that_fails_keeps_nothing_of_those_before_it() -> None:
         raise OSError("no route")
 
     configuration = SimpleNamespace(host="https://demo", get_api_key_with_prefix=lambda _: None)
-    client: Any = SimpleNamespace(configuration=configuration, call_api=fail)
+    client: Any = SimpleNamespace(configuration=configuration, request=fail)
     api = KubernetesApi("demo", client, None, FakeClock())
 
     def failed() -> weakref.ref[ClusterUnavailableError]:

@@ -33,7 +33,7 @@ class Answers:
         default_factory=lambda: SimpleNamespace(host="https://demo", get_api_key_with_prefix=lambda _: None)
     )
 
-    def call_api(self, *_: Any, **__: Any) -> Any:
+    def request(self, *_: Any, **__: Any) -> Any:
         headers = self.headers.pop(0)
         body = json.dumps({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []}).encode()
         response = urllib3.HTTPResponse(io.BytesIO(body), preload_content=False)

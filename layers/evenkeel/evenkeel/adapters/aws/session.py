@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any
 
 from botocore.config import Config
+from botocore.handlers import BUILTIN_HANDLERS, REGISTER_FIRST, REGISTER_LAST
+from botocore.hooks import HierarchicalEmitter
 from botocore.loaders import Loader
 from botocore.parsers import JSONParser, QueryParser, ResponseParserError, ResponseParserFactory
 from botocore.session import Session
@@ -165,9 +167,24 @@ class _Parsers(ResponseParserFactory):  # type: ignore[misc]
         return parser
 
 
+def _events() -> HierarchicalEmitter:
+    """Return an emitter with botocore's handlers, except those of its documentation.
+
+    Botocore's own emitter first searches the name of each event for former names of services. Evenkeel calls no
+    operation whose handlers have such a name.
+    """
+    emitter = HierarchicalEmitter()
+    register = {REGISTER_FIRST: emitter.register_first, REGISTER_LAST: emitter.register_last, None: emitter.register}
+    for event, handler, *place in BUILTIN_HANDLERS:
+        if not event.startswith("docs."):
+            register[place[0] if place else None](event, handler)
+    return emitter
+
+
 def open_session() -> Session:
     """Return a session with the credentials, the region and the endpoints from the environment."""
-    session = Session()
+    session = Session(include_builtin_handlers=False)
+    session.register_component("event_emitter", _events())
     # Botocore builds a longer user agent from many parts, twice for each call.
     session.set_default_client_config(Config(user_agent=USER_AGENT))
     session.register_component("data_loader", _ModelsOfServices())

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from kubernetes.client import ApiClient, Configuration
+from kubernetes.client.configuration import Configuration
+from kubernetes.client.rest import RESTClientObject
 
 from evenkeel.adapters.kubernetes.client.transport import connections, tls_context
 from evenkeel.adapters.redacting import redacting
@@ -49,7 +50,7 @@ def pem(data: bytes, where: str) -> str:
     return redacting(lambda: data.decode("ascii"), ValueError, f"{where} is not a PEM certificate")
 
 
-def api_client(connection: Connection, where: str, *, allow_loopback: bool = False) -> ApiClient:
+def api_client(connection: Connection, where: str, *, allow_loopback: bool = False) -> RESTClientObject:
     """Return the client of a connection: with verified TLS, without a proxy of the environment, and without retries.
 
     Raises:
@@ -61,8 +62,8 @@ def api_client(connection: Connection, where: str, *, allow_loopback: bool = Fal
     context = redacting(lambda: tls_context(connection.ca), (ssl.SSLError, ValueError), problem)
     if connection.certificate is not None and connection.key is not None:
         _load_certificate(context, connection.certificate, connection.key, where)
-    client = ApiClient(configuration)
-    client.rest_client.pool_manager = connections(context, connection.tls_server_name, allow_loopback=allow_loopback)
+    client = RESTClientObject(configuration)
+    client.pool_manager = connections(context, connection.tls_server_name, allow_loopback=allow_loopback)
     return client
 
 

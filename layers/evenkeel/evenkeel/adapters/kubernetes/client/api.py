@@ -1,7 +1,7 @@
 """Sends requests to one API server. Reads lists by page. After status 401, repeats a request once with a new token.
 
-``ApiClient.call_api`` provides TLS, connections and the undecoded answer. Redirects and the transport's retries are
-off, because a redirect would send the token to another server, and a retry could send a patch twice.
+``RESTClientObject`` provides TLS, connections and the undecoded answer. Redirects and the transport's retries are off,
+because a redirect would send the token to another server, and a retry could send a patch twice.
 """
 
 import logging
@@ -16,7 +16,8 @@ from urllib.parse import quote as url_quote
 from urllib.parse import urlencode
 
 import urllib3
-from kubernetes.client import ApiClient, ApiException
+from kubernetes.client.exceptions import ApiException
+from kubernetes.client.rest import RESTClientObject
 
 from evenkeel.adapters.addresses import ForbiddenAddressError
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList, continuation_of, read_json
@@ -95,7 +96,7 @@ class KubernetesApi:
     def __init__(
         self,
         name: str,
-        client: ApiClient,
+        client: RESTClientObject,
         credential: Credential | None,
         clock: Clock,
         served: dict[str, list[str]] | None = None,
@@ -443,10 +444,10 @@ class KubernetesApi:
         self.reached = False
         failed: Exception
         try:
-            response: Any = self._client.call_api(
+            response: Any = self._client.request(  # type: ignore[no-untyped-call]
                 method,
                 self._client.configuration.host.rstrip("/") + path,
-                header_params=headers,
+                headers=headers,
                 body=dict(body) if body is not None else None,
                 _request_timeout=seconds,
             )
