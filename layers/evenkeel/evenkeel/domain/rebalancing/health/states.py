@@ -90,13 +90,12 @@ class _Health(NamedTuple):
 
 def assess(pool: AnyPool, state: ClusterState, now: datetime) -> list[Draft]:
     """Return a draft for each group of the pool: the group as found, with its state and the reasons for the state."""
-    name = str(pool.id)
     healths = [_health(pool, group, state, now) for group in pool.groups]
     states = _states(healths, now)
     if not _starts_slowly(pool, healths, states):
         healths = [health._replace(starts_slowly=False) for health in healths]
     return [
-        _draft(pool, health, group_state, tie_of(name, health.group), now)
+        _draft(pool, health, group_state, tie_of(pool.id, health.group), now)
         for health, group_state in zip(healths, states, strict=True)
     ]
 

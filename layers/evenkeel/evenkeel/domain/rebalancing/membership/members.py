@@ -133,7 +133,7 @@ def _compare(pool: Pool, now: datetime) -> Comparison:
         for group in pool.groups
         if (more := group.requested - expected.get(str(group.key), group.requested)) > 0
     }
-    ties = {str(group.key): tie_of(str(pool.id), group) for group in pool.groups} if len(grown) > 1 else {}
+    ties = {str(group.key): tie_of(pool.id, group) for group in pool.groups} if len(grown) > 1 else {}
     grower = max(grown, key=lambda key: (grown[key], ties.get(key, 0)), default="")
     anew = MemberSnapshot(since=now, requested=requested, owners=owners)
     return Comparison(anew, others_changed=True, grower=grower)
