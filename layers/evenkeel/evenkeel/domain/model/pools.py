@@ -127,6 +127,7 @@ def adopted_bounds(group: NodeGroup, state: PoolState) -> Bounds | None:
 
 def rule_of(id: PoolId, policy: Policy) -> PoolRule | None:
     """Return the first entry of the cluster record with the pool's name; None: there is none."""
-    return next(
-        (rule for rule in policy.pools if rule.name == id.name and rule.namespace in (None, id.namespace)), None
-    )
+    for rule in policy.pools:
+        if rule.name == id.name and rule.namespace in (None, id.namespace):
+            return rule
+    return None
