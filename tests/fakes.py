@@ -225,7 +225,7 @@ class InMemoryStore:
         self._save(cluster, f"GROUP#{key}", state, versions)
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
-        self._save(cluster, f"POOL#{pool}", StoredPool(id=pool, state=state), versions)
+        self._save(cluster, f"POOL#{pool}", StoredPool.of(pool, state), versions)
 
     def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, versions: Versions | None) -> None:
         self._save(cluster, f"ZONE#{region}/{zone}", record, versions)

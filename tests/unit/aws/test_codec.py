@@ -65,7 +65,7 @@ STEPS: list[Step] = [
 ]
 VALUES: list[Any] = [
     POOL,
-    StoredPool(id=PoolId("cluster-api", "demo", "", "a/b"), state=POOL),
+    StoredPool.of(PoolId("cluster-api", "demo", "", "a/b"), POOL),
     GroupState(failures=2, failure_class=FailureClass.QUOTA, announced=ANNOUNCED, unneeded={"n": NOW}),
     ClusterHealth(incidents=(MISSING,)),
     OfferingState(reports={"api": CapacityReport(failed_at=NOW, until=NOW)}),

@@ -414,7 +414,7 @@ def test_a_pool_remembers_while_another_one_orders_for_the_same_pods(is_elsewher
     recent = {key: replace(order, at=NOW - HOUR) for key, order in old.items()}
     here = replace(pool_offer(zones="a", room=60, template=template()), orders=old)
     other = replace(
-        here, pool=replace(here.pool, name="other"), room=0, groups=(), orders=recent if is_elsewhere else {}
+        here, pool=here.pool._replace(name="other"), room=0, groups=(), orders=recent if is_elsewhere else {}
     )
     found = scale_up(Simulation(Workload(pods=(pod("small", cpu="1"),)), (here, other), DemandPolicy(), NOW))
     assert (old.keys() <= found.pools[0].orders_after.keys()) is is_elsewhere
@@ -469,7 +469,7 @@ def test_pods_that_fit_no_node_by_themselves_are_not_reported(waiting: tuple[Pod
 def test_pods_that_another_pool_could_serve_are_not_reported() -> None:
     one = replace(pool_offer(zones="a", room=60), groups=(offer(template=template(), room=60),))
     large = offer("large", template=template(cpu="8"), room=60, closed=Reason.of(Rule.POOL_AT_ITS_MAX))
-    other = replace(one, pool=replace(one.pool, name="large"), groups=(large,))
+    other = replace(one, pool=one.pool._replace(name="large"), groups=(large,))
     seen = Workload(pods=WEB, daemon_sets=(AGENT,))
     assert [bool(each.blocked) for each in scale_up(Simulation(seen, (one,), DemandPolicy(), NOW)).pools] == [True]
     assert [bool(each.blocked) for each in scale_up(Simulation(seen, (one, other), DemandPolicy(), NOW)).pools] == [

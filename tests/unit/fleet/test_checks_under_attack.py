@@ -154,12 +154,12 @@ def test_a_failed_write_keeps_fields_of_a_newer_release() -> None:
     """Until a write has succeeded, the versions carry the text that was read."""
     pool = PoolId("cluster-api", "default", "main", "workers")
     registration = Registration.of(record("demo"), ControlRecord()).model_dump_json(exclude_none=True)
-    entry = records.entry(f"POOL#{pool}", StoredPool(id=pool, state=PoolState()), None, NOW)
+    entry = records.entry(f"POOL#{pool}", StoredPool.of(pool, PoolState()), None, NOW)
     text = json.dumps({**json.loads(entry.text), "from_tomorrow": 1})
     items = {META: Stored(text=registration, version=1), f"POOL#{pool}": Stored(text=text, version=1)}
     versions = records.stored_cluster("demo", items, 0, NOW).versions
     for attempt in range(2):  # of the first, the table takes nothing: a timeout, a lost lease
-        value = StoredPool(id=pool, state=PoolState(digest=f"d{attempt}"))
+        value = StoredPool.of(pool, PoolState(digest=f"d{attempt}"))
         written = records.entry(f"POOL#{pool}", value, versions, NOW)
         assert json.loads(written.text).get("from_tomorrow") == 1, f"attempt {attempt + 1}"
 

@@ -581,7 +581,7 @@ class TestRenamedPool:
             house.cluster.change(key(zone), pool_label="nodes")
         house.run()
         pools = house.state.pools
-        assert pools[replace(POOL_ID, name="nodes")].adopted == adopted
+        assert pools[POOL_ID._replace(name="nodes")].adopted == adopted
         assert pools[POOL_ID].adopted == {}
         assert pools[POOL_ID].seen is None
 

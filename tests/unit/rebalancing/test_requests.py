@@ -258,7 +258,7 @@ class TestAfterACrash:
             assert (closed(pool, opened(pool, BEGUN)).move is None) == (expected == 6), "a patch may still arrive"
 
     def test_a_request_of_a_removed_pool_is_not_restarted(self) -> None:
-        pools = {replace(ID, name="old"): PoolState(move=Move(id=BEGUN, unplaced=4, request="r"))}
+        pools = {ID._replace(name="old"): PoolState(move=Move(id=BEGUN, unplaced=4, request="r"))}
         request = ScaleRequest(id="r", nodes=4, at=NOW, group=str(key("a")))
         found = planned(zones((2, 2)), request, pools=pools)
         assert requested(found.pools[0]) == (2, 2)

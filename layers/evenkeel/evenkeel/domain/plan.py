@@ -40,7 +40,7 @@ def _with_reports(
     check: Check, pool: AnyPool, group: NodeGroup, before: GroupState | None, after: GroupState | None
 ) -> GroupState | None:
     offerings = check.state.offerings
-    if offerings is None:
+    if offerings is None or not (offerings or after):
         return after
     reports = reports_about(group, offerings, check.now, pool.settings.backoff)
     return apply_reports(group, before, after, reports, check.now, pool.settings.backoff)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from evenkeel.adapters.codec import dump_stored, keep_unknown, read_stored
 from evenkeel.application.errors import UnknownClusterError
@@ -64,11 +64,31 @@ _Kind = TypeVar("_Kind")
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoredPoolId:
+    """The id of a pool, as its item contains it."""
+
+    flavour: str
+    namespace: str
+    cluster: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class StoredPool:
     """A pool's item. It contains the id, because names may contain slashes, so the sort key cannot be parsed."""
 
-    id: PoolId
+    id: StoredPoolId
     state: PoolState
+
+    @classmethod
+    def of(cls, id: PoolId, state: PoolState) -> Self:
+        """Return the item of a pool."""
+        return cls(id=StoredPoolId(**id._asdict()), state=state)
+
+    @property
+    def pool(self) -> PoolId:
+        """Return the id of the pool."""
+        return PoolId(**vars(self.id))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +250,7 @@ def stored_cluster(
         control=_control(cluster, items, registration.control()),
         state=ClusterState(
             groups={key: state for key, state in groups.items() if state != GroupState()},
-            pools={pool.id: pool.state for pool in read(StoredPool, "POOL#").values()},
+            pools={stored.pool: stored.state for stored in read(StoredPool, "POOL#").values()},
             zones={zone: record.impaired_until for zone, record in zones_with_drill(zones, drill).items()},
             drill_zone=_drill_zone(drill, zones, now),
             scale_requests=tuple(request.scale_request() for request in scale_requests.values() if not request.done),

@@ -150,7 +150,7 @@ class DynamoStore:
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
         """Store the state of a pool. Raises StateConflictError if the stored state has changed."""
-        self._save(cluster, f"POOL#{pool}", StoredPool(id=pool, state=state), versions)
+        self._save(cluster, f"POOL#{pool}", StoredPool.of(pool, state), versions)
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
         """Store the state of a node group. Raises StateConflictError if the stored state has changed."""

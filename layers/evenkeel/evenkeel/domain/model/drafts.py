@@ -41,13 +41,14 @@ class MachineCounts:
     marked: tuple[str, ...] = ()  # names of the machines with Evenkeel's delete mark
 
 
-@dataclass(kw_only=True, slots=True)  # This class is not frozen, because the steps change the draft.
+@dataclass(slots=True)  # This class is not frozen, because the steps change the draft.
 class Draft(GroupPlan):
     """The plan of a group after the steps so far, with the facts that the steps need."""
 
     bounds: Bounds | None = None
     reasons: list[Reason] = field(default_factory=list)
-    moves_elsewhere: bool = True  # True: the failure concerns only this zone, so other zones may get the stuck replicas
+    # True: the failure of a fenced group concerns only this zone, so other zones may get the stuck replicas.
+    moves_elsewhere: bool = True
     tie: int = 0  # among equal groups, the group with the lowest value is first
     machines: MachineCounts = MachineCounts()
     limits: dict[Rule, int] = field(default_factory=dict)  # the most replicas that the group may have, by rule
@@ -119,12 +120,12 @@ class Draft(GroupPlan):
         """Return True for a fenced or probing group that is sized as if healthy."""
         if not self.group.annotations.fencing_enabled:
             return self.state in (State.FENCED, State.PROBING)
-        return self.state is State.PROBING and not self.probes_slowly
+        return not self.probes_slowly and self.state is State.PROBING
 
     @property
     def kept_room(self) -> int:
         """Return max minus requested for a group that is frozen or has held bounds; for other groups 0."""
-        stay = self.state is State.FROZEN or self.group.owner.bounds_held
+        stay = self.group.owner.bounds_held or self.state is State.FROZEN
         if not stay or self.group.bounds is None:
             return 0
         return max(0, self.group.bounds.max - self.requested)
@@ -205,8 +206,8 @@ class Draft(GroupPlan):
         In a healthy or probing group, these replicas have a failure that any zone would have. In other groups, the
         result is ``stuck_kept``.
         """
-        if self.state in (State.HEALTHY, State.PROBING):
-            return min(self.machines.held, self.stuck) if self.machines.held else 0
+        if self.machines.held and self.state in (State.HEALTHY, State.PROBING):
+            return min(self.machines.held, self.stuck)
         return self.stuck_kept
 
     @property

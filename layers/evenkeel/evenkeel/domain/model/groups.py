@@ -45,7 +45,8 @@ def is_outage(states: Iterable[State]) -> bool:
     return bool(acting) and acting <= {State.FENCED, State.PROBING}
 
 
-class GroupKey(NamedTuple):  # a plan hashes each key several times, and a tuple needs no Python code for that
+# Keys and ids are tuples, because a plan hashes each several times, and a tuple needs no Python code for that.
+class GroupKey(NamedTuple):
     """The name of a node group in stored state, messages and answers: ``<flavour>/<namespace>/<name>``."""
 
     flavour: str
@@ -69,17 +70,13 @@ class GroupKey(NamedTuple):  # a plan hashes each key several times, and a tuple
         return cls(*parts)
 
 
-@dataclass(frozen=True, order=True)
-class PoolId:
+class PoolId(NamedTuple):
     """The id of a pool. Pools of the same name in two namespaces, or in two workload clusters, are different pools."""
 
     flavour: str
     namespace: str
     cluster: str  # the name of the workload cluster; empty: this flavour has only one cluster per namespace
     name: str
-
-    def __hash__(self) -> int:
-        return hash(self.name)
 
     def __str__(self) -> str:
         return "/".join([part for part in (self.flavour, self.namespace, self.cluster, self.name) if part])

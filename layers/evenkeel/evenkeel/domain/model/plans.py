@@ -44,7 +44,7 @@ class Removal:
 
 # The classes of which a scan creates an object for each group or pool are not frozen, because a frozen object takes
 # three times as long to create.
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)  # Python sets the defaults of keyword-only parameters one by one, which takes longer.
 class GroupPlan:
     """The plan of one group. If ``bounds`` is None, Evenkeel does not write bounds."""
 
@@ -72,7 +72,9 @@ class GroupPlan:
     @property
     def publishes(self) -> bool:
         """Return True if bounds or pinning change."""
-        return self.bounds != self.group.bounds or self.pins != self.group.ours.pinned
+        # Unchanged bounds are the same object, and its comparison with itself takes long.
+        bounds = self.bounds is not self.group.bounds and self.bounds != self.group.bounds
+        return bounds or self.pins != self.group.ours.pinned
 
     @property
     def changes_options(self) -> bool:
@@ -90,7 +92,7 @@ class GroupPlan:
         return self.requested < self.group.requested
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PoolMode:
     """Flags that say which parts of a pool are planned, and which parts of the plan are written."""
 

@@ -102,13 +102,14 @@ def unknown_in(order: Iterable[str], ids: Iterable[PoolId]) -> tuple[str, ...]:
     return tuple(name for name in order if name not in names)
 
 
-def tie_of(pool: str, group: NodeGroup) -> int:
+def tie_of(pool: PoolId, group: NodeGroup) -> int:
     """Return a stable hash of pool, zone and name. It orders equal groups, so that no zone is always first."""
-    return _hash(f"{pool}/{group.identity.zone}/{group.key.name}")
+    return _hash(*pool, group.identity.zone, group.key.name)
 
 
 @lru_cache(maxsize=32768)  # a warm Lambda function hashes the same groups at every scan
-def _hash(text: str) -> int:
+def _hash(flavour: str, namespace: str, cluster: str, pool: str, zone: str | None, name: str) -> int:
+    text = f"{PoolId(flavour, namespace, cluster, pool)}/{zone}/{name}"
     return int.from_bytes(hashlib.sha256(text.encode(errors="backslashreplace")).digest()[:8])
 
 
@@ -126,6 +127,7 @@ def adopted_bounds(group: NodeGroup, state: PoolState) -> Bounds | None:
 
 def rule_of(id: PoolId, policy: Policy) -> PoolRule | None:
     """Return the first entry of the cluster record with the pool's name; None: there is none."""
-    return next(
-        (rule for rule in policy.pools if rule.name == id.name and rule.namespace in (None, id.namespace)), None
-    )
+    for rule in policy.pools:
+        if rule.name == id.name and rule.namespace in (None, id.namespace):
+            return rule
+    return None

@@ -26,27 +26,27 @@ def water_fill(buckets: Sequence[Bucket], amount: int) -> list[int]:
     """
     if amount <= 0 or not buckets:
         return [0] * len(buckets)
-    # Conditional expressions are faster than min and max, and this function runs twice for each pool and scan.
     levels, spaces, weights, ties = zip(*buckets, strict=True)
-    room = [space if space > 0 else 0 for space in spaces]
+    room = spaces if min(spaces) >= 0 else [max(0, space) for space in spaces]
     if amount >= sum(room):
-        return room
-    if weights.count(weights[0]) == len(weights):
-        height, rest = _even_height(levels, room, amount)
-        dealt = [
-            0 if (depth := height - level) < 0 else depth if depth < space else space
-            for level, space in zip(levels, room, strict=True)
-        ]
-        if not rest:
-            return dealt
-        rising = [i for i, level in enumerate(levels) if level <= height and dealt[i] < room[i]]
-    else:
+        return [*room]
+    rising: Sequence[int]
+    if weights.count(weights[0]) != len(weights):
         dealt, above = _weighted(buckets, room, amount, lcm(*set(weights)))
         rest = amount - sum(dealt)
         rising = [i for i in range(len(buckets)) if above[i] > dealt[i]]
-    rising.sort(key=ties.__getitem__)
-    for i in rising[:rest]:
-        dealt[i] += 1
+    else:
+        height, rest = divmod(sum(levels) + amount, len(levels))
+        if max(levels) <= height < min(map(add, levels, room)):  # no bucket is above this height, and none is full
+            dealt = [height - level for level in levels]
+            rising = range(len(buckets))
+        else:
+            height, rest = _even_height(levels, room, amount)
+            dealt = [min(max(0, height - level), space) for level, space in zip(levels, room, strict=True)]
+            rising = [i for i, level in enumerate(levels) if level <= height and dealt[i] < room[i]]
+    if rest:
+        for i in sorted(rising, key=ties.__getitem__)[:rest]:
+            dealt[i] += 1
     return dealt
 
 
@@ -56,9 +56,6 @@ def _even_height(levels: Sequence[int], room: Sequence[int], amount: int) -> tup
     The loop goes up from edge to edge. Each bucket has two edges: the level at which it starts to fill, and the level
     at which it is full.
     """
-    height, rest = divmod(sum(levels) + amount, len(levels))
-    if max(levels) <= height < min(map(add, levels, room)):
-        return height, rest  # no bucket is above this height, and none is full
     edges = [(level, 1) for level in levels]
     edges += [(level + space, -1) for level, space in zip(levels, room, strict=True)]
     edges.sort()

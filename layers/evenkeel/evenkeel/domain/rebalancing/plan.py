@@ -3,15 +3,15 @@
 Capabilities plug in at the points of ``capability.Capability``. The pipeline itself imports no capability.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Check
-from evenkeel.domain.model.plans import Plan
+from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.pools import AnyPool
-from evenkeel.domain.model.states import PoolState
+from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.rebalancing.bounds.exact_fences import with_exact_fences
 from evenkeel.domain.rebalancing.bounds.owners import with_write_consent, without_foreign, without_unread
 from evenkeel.domain.rebalancing.capability import Capability, Extension, Inputs, Planned, PoolInput
@@ -55,7 +55,6 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     pool_plans = [*(pool.plan for pool in planned.values()), *absent]
     moments = [moment for pool in planned.values() for moment in pool.check_at]
     moments += [snapshot.second_check_at for snapshot in members.absent.values()] + retry_times(refusals, now)
-    unknown = PoolState()
     plan = Plan(
         now=now,
         pools=with_left_groups(pool_plans, observation, stored, policy),
@@ -63,9 +62,7 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
         states=changed,
         refusals=tuple(refusals),
         taken_off=tuple(taken_off),
-        pool_states={
-            plan.id: plan.next_state for plan in pool_plans if plan.next_state != stored.pools.get(plan.id, unknown)
-        },
+        pool_states=_changed_pool_states(pool_plans, stored),
         check_at=min(moments, default=None),
         clock_skew=observation.clock_skew,
     )
@@ -74,6 +71,16 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     # The health of a group that is being restored is not stored.
     leaving = {group.key for pool in pools if pool.id in restored for group in pool.groups}
     return replace(plan, states={key: state for key, state in plan.states.items() if key not in leaving})
+
+
+def _changed_pool_states(plans: Iterable[PoolPlan], stored: ClusterState) -> dict[PoolId, PoolState]:
+    unknown = PoolState()
+    changed = {}
+    for plan in plans:
+        before, after = stored.pools.get(plan.id, unknown), plan.next_state
+        if after is not before and after != before:  # an unchanged state mostly is the same object
+            changed[plan.id] = after
+    return changed
 
 
 def _plan_all(
@@ -88,7 +95,8 @@ def _plan_all(
     First, each pool is planned with the most likely advice. It is planned again if the advice differs, or if a
     capability answers a question of its plan.
     """
-    inputs: dict[PoolId, PoolInput] = {pool.id: PoolInput(request=requests.get(pool.id)) for pool in pools}
+    inputs = dict.fromkeys([pool.id for pool in pools], PoolInput())
+    inputs.update({id: PoolInput(request=request) for id, request in requests.items()})
     for capability in capabilities:
         if capability.assume is not None:
             inputs.update(capability.assume(check, pools, inputs))

@@ -90,6 +90,8 @@ class PoolPlanner:
         for extend in self._pool_plans:
             plan, changes_at = extend(self._check, plan)
             check_at = check_at if changes_at is None else [*check_at, changes_at]
+        if plan is planned.plan and check_at is planned.check_at:
+            return planned
         return PlannedPool(pool, planned.draft, plan, check_at)
 
     def _plan_steps(self, pool: AnyPool, given: PoolInput) -> PlannedPool:
@@ -159,9 +161,7 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
             contested=tuple([group.key for group in draft.groups if group.contested]),
             unmet_minimum=draft.replicas.missing,
         ),
-        mode=PoolMode(
-            dry_run=pool.dry_run, autoscaler=pool.settings.autoscaler, closes=_closes(draft), opens=draft.opens
-        ),
+        mode=_mode(pool.dry_run, pool.settings.autoscaler, _closes(draft), draft.opens),
     )
     replicas, request, convergence, demand = draft.replicas, draft.request, draft.convergence, draft.demand
     if replicas.added or replicas.unplaced or pool.unplaced:
@@ -185,6 +185,11 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
     if draft.release.stored or draft.release.planned or draft.release.asks_waiting:
         plan.release = _release(draft)
     return plan
+
+
+@cache  # most pools have the same mode
+def _mode(dry_run: bool | None, autoscaler: bool, closes: bool, opens: bool) -> PoolMode:
+    return PoolMode(dry_run=dry_run, autoscaler=autoscaler, closes=closes, opens=opens)
 
 
 def _release(draft: PoolDraft) -> ReleasePlan:
@@ -249,16 +254,16 @@ def _unevenness(draft: PoolDraft) -> Reason | None:
     In an outage, the zones differ because of it, and a zone at its own maximum cannot catch up.
     """
     settings = draft.pool.settings
-    is_levelled = settings.level is Level.CONVERGE or (settings.level is Level.SHRINK and settings.autoscaler)
-    groups = [each for each in draft.groups if each.state is not State.FROZEN]
-    if is_levelled or draft.convergence.step is not None or not groups:
+    is_levelled = settings.level is not Level.OFF and (settings.level is Level.CONVERGE or settings.autoscaler)
+    if is_levelled or draft.convergence.step is not None:
         return None
-    zones: dict[str, int] = {}
+    groups = [each for each in draft.groups if each.state is not State.FROZEN]
+    zones: dict[str | None, int] = {}
     for each in groups:
-        zone = each.group.identity.zone or ""
+        zone = each.group.identity.zone
         zones[zone] = zones.get(zone, 0) + each.requested
-    most = max(zones.values())
-    if most - min(zones.values()) < _UNEVEN or any([each.state is not State.HEALTHY for each in groups]):
+    most = max(zones.values(), default=0)
+    if most - min(zones.values(), default=0) < _UNEVEN or any([each.state is not State.HEALTHY for each in groups]):
         return None
     full = {each.group.identity.zone for each in groups if each.requested == each.group.annotations.zone_max}
     fewest = min([nodes for zone, nodes in zones.items() if zone not in full], default=0)

@@ -82,7 +82,7 @@ def note(pool: PoolDraft) -> None:
         if draft.rolling is not None:
             surge, unavailable = draft.rolling.max_surge, draft.rolling.max_unavailable
             draft.add_reason(Rule.ROLLING_SHARE, surge=surge, unavailable=unavailable)
-        stays = draft.requested == group.requested and draft.bounds == group.bounds and draft.pins == group.ours.pinned
+        stays = draft.requested == group.requested and not draft.publishes
         if stays and draft.state is State.HEALTHY:  # a fenced group is not as it should be
             draft.reasons.append(_AS_IT_SHOULD_BE)
 
@@ -99,8 +99,8 @@ def report(pool: PoolDraft) -> None:
     pool.starved, pool.overcommitted = _starved(pool), requested > pool.surged_max
     if pool.overcommitted:
         pool.problem(ProblemKind.OVER_COMMITTED, requested=requested, maximum=pool_max)
-    floors = any([draft.group.owner.least_max > draft.requested for draft in pool.groups])
-    if pool.pool.settings.strategy.reserves and floors:
+    reserves = pool.pool.settings.strategy.reserves
+    if reserves and any([draft.group.owner.least_max > draft.requested for draft in pool.groups]):
         offered = sum(draft.bounds.max for draft in pool.groups if draft.bounds is not None)
         if offered > pool_max >= requested:
             pool.problem(ProblemKind.OVER_OFFERED, offered=offered, maximum=pool_max)
@@ -116,9 +116,10 @@ def report(pool: PoolDraft) -> None:
 
 
 def _starved(pool: PoolDraft) -> int:
-    if all([draft.state is State.FROZEN for draft in pool.groups]):
-        return pool.replicas.unplaced  # A paused or hibernated pool has no missing nodes.
-    return pool.replicas.missing + pool.replicas.unplaced + sum([draft.missing for draft in pool.groups])
+    missing = pool.replicas.missing + sum([draft.missing for draft in pool.groups])
+    if missing and all([draft.state is State.FROZEN for draft in pool.groups]):
+        missing = 0  # A paused or hibernated pool has no missing nodes.
+    return pool.replicas.unplaced + missing
 
 
 def remember(pool: PoolDraft) -> None:

@@ -106,31 +106,36 @@ class _Share:
 
     def __init__(self, draft: Draft, pool_max: int) -> None:
         self.draft, self.target, self.limit = draft, draft.requested, draft.cap
-        # A group with held bounds is sized as if frozen.
-        healthy = State.HEALTHY if draft.is_unfenced else draft.state
-        self.state = State.FROZEN if draft.group.owner.bounds_held else healthy
+        if draft.group.owner.bounds_held:
+            self.state = State.FROZEN  # a group with held bounds is sized as if frozen
+        else:
+            self.state = State.HEALTHY if draft.is_unfenced else draft.state
         # The number of nodes by which the group may exceed its target. Without a cap, only the headroom limits its
         # growth.
         self.cap = pool_max if self.limit is None else self.limit - draft.requested
         self.extra = draft.kept_room
-        self.steps: list[Reason] = []
+        self.steps: tuple[Reason, ...] = ()
 
     @property
     def basis(self) -> str:
         """Return the group's values that a deal depends on, except the target."""
-        draft, group, state = self.draft, self.draft.group, self.state
-        probe = draft.probe if state is State.PROBING else ""
-        room = group.bounds.max if state is State.FROZEN and group.bounds is not None else ""
-        return f"{draft.key}:{state}:{probe}{room}:{group.annotations.weight}:{self.limit}:{group.owner.least_max}"
+        group, state = self.draft.group, self.state
+        fixed: int | str = ""
+        if state is not State.HEALTHY:
+            if state is State.PROBING:
+                fixed = self.draft.probe
+            elif state is State.FROZEN and group.bounds is not None:
+                fixed = group.bounds.max
+        return f"{self.draft.key}:{state}:{fixed}:{group.annotations.weight}:{self.limit}:{group.owner.least_max}"
 
     @property
     def growth(self) -> int:
         """Return the number of nodes by which the group may grow at once: at most 1 if the group is probing."""
         return self.cap if self.state is State.HEALTHY else self.draft.probe
 
-    def bucket(self, level: int, room: int, weight: int = 1) -> Bucket:
-        """Return the group as a bucket for ``water_fill``."""
-        return Bucket(level, room, weight, self.draft.tie)
+
+def _smallest_first(shares: Sequence[_Share]) -> list[_Share]:
+    return sorted(shares, key=lambda share: (share.target, share.draft.tie))
 
 
 class _Deal:
@@ -138,22 +143,22 @@ class _Deal:
 
     def __init__(self, pool_max: int, drafts: Sequence[Draft]) -> None:
         self._shares = [_Share(draft, pool_max) for draft in drafts]
-        live = [share for share in self._shares if share.state is not State.FROZEN]
         # 1. Compute the headroom. A frozen group keeps its bounds, so the nodes up to its max are reserved. If an owner
         # requires a least max, its group first gets the nodes up to that max. Otherwise the sum of the maxima could
         # exceed PoolMaximum.
         self._left = max(0, pool_max - sum([share.target + share.extra for share in self._shares]))
         self._headroom = self._left
-        for share in live:
-            if (short := share.draft.group.owner.least_max - share.target) > 0:
+        for share in self._shares:
+            short = share.draft.group.owner.least_max - share.target
+            if short > 0 and share.state is not State.FROZEN:
                 nodes = min(short, self._left)
                 share.extra += nodes
                 self._left -= nodes
-        self._healthy = [share for share in live if share.state is State.HEALTHY and share.cap > 0]
-        self._smallest_first = sorted(live, key=lambda share: (share.target, share.draft.tie))
+        growing = [share for share in self._shares if share.cap > 0]
+        self._healthy = [share for share in growing if share.state is State.HEALTHY]
         # 2. A probing group gets one machine. A fenced group gets no machine, so its max is its target.
-        probing = [share for share in self._smallest_first if share.state is State.PROBING and share.draft.probe > 0]
-        self._probing = [share for share in probing if share.cap > 0 and not share.extra]
+        probing = [share for share in growing if share.state is State.PROBING]
+        self._probing = _smallest_first([share for share in probing if share.draft.probe > 0 and not share.extra])
         self.is_scarce = 0 < self._left < len(self._healthy) + len(self._probing)
         if not self.is_scarce:
             for share in self._probing:
@@ -177,12 +182,15 @@ class _Deal:
         if given > 0:
             share.extra += given
             self._left -= given
-            share.steps.append(reason)
+            share.steps += (reason,)
 
     def _fill(self, shares: Sequence[_Share], buckets: Sequence[Bucket], reason: Reason) -> None:
         """Distribute the remaining headroom evenly over these shares. Each share has its own bucket."""
         for share, nodes in zip(shares, water_fill(buckets, self._left), strict=True):
-            self._give(share, nodes, reason)
+            if nodes:
+                share.extra += nodes
+                share.steps += (reason,)
+                self._left -= nodes
 
     def keep(self, last: Publication, reason: Reason) -> None:
         """3. Keep the published maxima, as far as the headroom suffices."""
@@ -220,7 +228,8 @@ class _Deal:
     def serve(self, awaited: Mapping[str, int]) -> None:
         """4. Give each group headroom for the nodes that pods wait for. If the headroom does not suffice, level it."""
         short = self._short(awaited)
-        self._fill([share for share, _ in short], [share.bucket(0, nodes) for share, nodes in short], _AWAITED)
+        buckets = [Bucket(0, nodes, tie=share.draft.tie) for share, nodes in short]
+        self._fill([share for share, _ in short], buckets, _AWAITED)
 
     def _short(self, awaited: Mapping[str, int]) -> list[tuple[_Share, int]]:
         shares = self._healthy + self._probing
@@ -229,8 +238,10 @@ class _Deal:
 
     def lend(self, at_bound: Sequence[_Share]) -> None:
         """4. Lend the headroom to these groups, except one node for each other healthy group."""
-        self._one_each(set(self._healthy) - set(at_bound))
-        self._fill(at_bound, [share.bucket(0, share.cap - share.extra) for share in at_bound], _LENT)
+        lent = set(at_bound)
+        self._one_each([share for share in self._healthy if share not in lent])
+        buckets = [Bucket(0, share.cap - share.extra, tie=share.draft.tie) for share in at_bound]
+        self._fill(at_bound, buckets, _LENT)
         self._level_rest()  # distribute the headroom that the groups at their caps cannot use
 
     def level_out(self, grower: str, turn: int) -> None:
@@ -241,17 +252,18 @@ class _Deal:
         if self.is_scarce:
             self._last_nodes(grower, turn)
             return
-        self._one_each(set(self._healthy))
+        self._one_each(self._healthy)
         self._level_rest()
 
-    def _one_each(self, shares: set[_Share]) -> None:
-        for share in self._smallest_first:
-            if not share.extra and share in shares:
-                self._give(share, 1, _ONE)
+    def _one_each(self, shares: Sequence[_Share]) -> None:
+        without = [share for share in shares if not share.extra]
+        # The order matters only if the headroom does not suffice for all.
+        for share in without if len(without) <= self._left else _smallest_first(without):
+            self._give(share, 1, _ONE)
 
     def _last_nodes(self, grower: str, turn: int) -> None:
         healthy, probing = set(self._healthy), set(self._probing)
-        order = [share for share in self._smallest_first if share in healthy or share in probing]
+        order = _smallest_first([*self._healthy, *self._probing])
         order.sort(key=lambda share: (share.draft.key != grower, share not in probing))
         start = turn % len(order)
         order = order[start:] + order[:start]
@@ -266,7 +278,12 @@ class _Deal:
     def _level_rest(self) -> None:
         if self._left:
             buckets = [
-                share.bucket(share.target + share.extra, share.cap - share.extra, share.draft.group.annotations.weight)
+                Bucket(
+                    share.target + share.extra,
+                    share.cap - share.extra,
+                    share.draft.group.annotations.weight,
+                    share.draft.tie,
+                )
                 for share in self._healthy
             ]
             self._fill(self._healthy, buckets, _LEVELLED)
@@ -275,15 +292,15 @@ class _Deal:
         """7. Return the sizes. PoolMinimum is leveled over the groups, and no min is above the group's replicas."""
         minima, buckets = [], []
         for share in self._shares:
-            group, low, room = share.draft.group, share.draft.zone_share, 0
-            if share.state is State.FROZEN:
-                low = 0 if group.bounds is None else group.bounds.min
-            elif share.state is State.FENCED:
-                room = min(group.running, share.target)
-            else:
-                room = share.target
+            low, room = share.draft.zone_share, share.target
+            if share.state is not State.HEALTHY:
+                group = share.draft.group
+                if share.state is State.FROZEN:
+                    low, room = (0 if group.bounds is None else group.bounds.min), 0
+                elif share.state is State.FENCED:
+                    room = min(group.running, share.target)
             minima.append(low)
-            buckets.append(share.bucket(low, room - low))
+            buckets.append(Bucket(low, room - low, 1, share.draft.tie))
         more = water_fill(buckets, pool_min - sum(minima))
         return [
             Size(
@@ -295,7 +312,7 @@ class _Deal:
                         "strategy": BALANCED.name,
                         "nodes": share.extra,
                         "headroom": self._headroom,
-                        "steps": tuple(share.steps),
+                        "steps": share.steps,
                     },
                 ),
             )

@@ -6,6 +6,8 @@ autoscaler (clusterapi_controller.go:804-808). A max below the replicas stops sc
 (kubernetes/autoscaler#4942).
 """
 
+from functools import lru_cache
+
 from evenkeel.domain.model.choices import Size
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import Bounds, NodeGroup, State
@@ -40,7 +42,7 @@ def publish(pool: PoolDraft) -> None:
             draft.add_reason(Rule.STEP_MIN, min=minimum)
         draft.bounds, reasons = safe_bounds(minimum, maximum, draft.group, draft.requested)
         draft.reasons += reasons
-        draft.pins = draft.state is State.FENCED and draft.group.owner.may_be_pinned
+        draft.pins = draft.group.owner.may_be_pinned and draft.state is State.FENCED
         if draft.pins:
             draft.add_reason(Rule.PINNED, requested=draft.requested)
 
@@ -130,7 +132,7 @@ def _has_moved_machines_coming(pool: PoolDraft, draft: Draft) -> bool:
     """
     if draft.journal_delta > 0:
         return True
-    waits = draft.state is State.HEALTHY and draft.group.waiting > 0
+    waits = draft.group.waiting > 0 and draft.state is State.HEALTHY
     return waits and draft.group.is_ordered_by_us(pool.now, draft.provision_timeout)
 
 
@@ -162,10 +164,13 @@ def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) ->
     if minimum < group.owner.least_min:
         reasons.append(Reason.of(Rule.OWNER_MIN_MIN, min=max(0, minimum), owner_min_min=group.owner.least_min))
         minimum, maximum = group.owner.least_min, max(maximum, group.owner.least_min)
-    same = group.bounds
-    if same is not None and same.max == maximum and same.min == max(0, minimum):
+    minimum, same = max(0, minimum), group.bounds
+    if same is not None and same.max == maximum and same.min == minimum:
         return same, reasons
-    return Bounds(max(0, minimum), maximum), reasons
+    return _bounds(minimum, maximum), reasons
+
+
+_bounds = lru_cache(maxsize=4096)(Bounds)  # the groups of a large cluster have few different bounds
 
 
 def shorten_provision_time(pool: PoolDraft) -> None:
@@ -180,9 +185,8 @@ def shorten_provision_time(pool: PoolDraft) -> None:
         group = draft.group
         if draft.state is State.FROZEN:
             continue
-        is_suspect = draft.state is not State.HEALTHY
         draft.short_provision = None
-        if wanted is None or not is_suspect or group.options.keeps_provision or group.owner.max_only:
+        if wanted is None or draft.state is State.HEALTHY or group.options.keeps_provision or group.owner.max_only:
             continue
         if wanted < draft.provision_timeout:
             draft.short_provision = wanted

@@ -78,7 +78,7 @@ def observe_health(
 
     ``of_sets`` are the states of the group's MachineSets. Their failures count as failures of the group.
     """
-    put_back = _bounds_put_back(group) or _replicas_put_back(group)
+    put_back = group.ours.published is not None and (_bounds_put_back(group) or _replicas_put_back(group))
     is_event = (
         group.waiting or put_back or group.status.autoscaler_failure is not None or of_sets or group.status.never_ready
     )

@@ -90,13 +90,12 @@ class _Health(NamedTuple):
 
 def assess(pool: AnyPool, state: ClusterState, now: datetime) -> list[Draft]:
     """Return a draft for each group of the pool: the group as found, with its state and the reasons for the state."""
-    name = str(pool.id)
     healths = [_health(pool, group, state, now) for group in pool.groups]
     states = _states(healths, now)
     if not _starts_slowly(pool, healths, states):
         healths = [health._replace(starts_slowly=False) for health in healths]
     return [
-        _draft(pool, health, group_state, tie_of(name, health.group), now)
+        _draft(pool, health, group_state, tie_of(pool.id, health.group), now)
         for health, group_state in zip(healths, states, strict=True)
     ]
 
@@ -131,7 +130,7 @@ def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime)
         impaired_until = None
     is_frozen = group.frozen_because is not None or (stored is not None and stored.is_frozen)
     own = State.FROZEN if is_frozen else state_at(stored, now, impaired_until, pool.settings.backoff)
-    reports = reports_about(group, state.offerings or {}, now, pool.settings.backoff)
+    reports = reports_about(group, state.offerings, now, pool.settings.backoff) if state.offerings else ()
     return _Health(group, stored or _UNKNOWN, impaired_until, own, reports)
 
 
@@ -158,7 +157,6 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         group=group,
         state=state,
         requested=group.requested,
-        moves_elsewhere=health.impaired_until is not None or stored.failure_class.moves_elsewhere,
         tie=tie,
         provision_timeout=timeout,
         replicas_are_ours=not (group.owner.max_only or stored.contested_replicas or stored.replicas_applied_by),
@@ -180,21 +178,27 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         draft.limits[Rule.ZONE_MAX] = group.annotations.zone_max
     if health.throttled_requested is not None:
         _throttle(draft, health)
-    elif state is State.FROZEN:
+    elif state is not State.HEALTHY:
+        _explain_state(draft, health, now)
+    if health.slow_start:
+        draft.limits[Rule.SLOW_START_MAX] = group.running - draft.machines.starting + health.slow_start
+        draft.add_reason(Rule.SLOW_START, nodes=health.slow_start)
+    if group.frozen_because is None and not draft.replicas_are_ours:
+        _explain_replicas(draft, stored)
+    return draft
+
+
+def _explain_state(draft: Draft, health: _Health, now: datetime) -> None:
+    stored = health.state
+    if draft.state is State.FROZEN:
         _freeze(draft, stored)
-    elif state is State.FENCED:
+    elif draft.state is State.FENCED:
         _fence(draft, health, now)
-    elif state is State.PROBING:
+    else:
         is_early = stored.backoff_until is not None and now <= stored.backoff_until
         draft.doubted_since, draft.probes_slowly = stored.last_failure, health.starts_slowly
         rule = Rule.PROBING_AFTER_ARRIVAL if is_early else Rule.PROBING_AFTER_BACKOFF
         draft.add_reason(rule, **_failure(stored))
-    if health.slow_start:
-        draft.limits[Rule.SLOW_START_MAX] = group.running - draft.machines.starting + health.slow_start
-        draft.add_reason(Rule.SLOW_START, nodes=health.slow_start)
-    if group.frozen_because is None:
-        _explain_replicas(draft, stored)
-    return draft
 
 
 def _held(group: NodeGroup) -> int:
@@ -212,7 +216,7 @@ def _throttle(draft: Draft, health: _Health) -> None:
         "others": sum(not report.cluster for report in reports),
     }
     if draft.state is State.FENCED:
-        draft.moves_elsewhere, draft.fence_ends = True, stored.throttled_until
+        draft.fence_ends = stored.throttled_until
         draft.machines = replace(draft.machines, coming=draft.group.waiting)
         draft.add_reason(Rule.FENCED_BY_OTHERS, **facts, until=stored.throttled_until)
     elif health.throttled_requested is not None:
@@ -232,6 +236,7 @@ def _freeze(draft: Draft, stored: GroupState) -> None:
 
 def _fence(draft: Draft, health: _Health, now: datetime) -> None:
     group, stored = health.group, health.state
+    draft.moves_elsewhere = health.impaired_until is not None or stored.failure_class.moves_elsewhere
     ends = (stored.backoff_until, health.impaired_until)
     draft.fence_ends = max((end for end in ends if end is not None and end > now), default=None)
     if (since := stored.waiting_since) is not None:
@@ -255,7 +260,7 @@ def _explain_replicas(draft: Draft, stored: GroupState) -> None:
     elif stored.replicas_applied_by:
         place = f"spec.replicas of {draft.group.identity.kind} {key.namespace}/{key.name}"
         draft.add_reason(Rule.REPLICAS_NOT_OURS, why=_not_ours(place, stored.replicas_applied_by))
-    elif stored.contested_replicas:
+    else:
         draft.add_reason(Rule.CONTESTED_REPLICAS, by=stored.contested_by, times=CONTEST_REVERTS)
 
 

@@ -31,7 +31,7 @@ def _first_of(pool: AnyPool, pools: Sequence[AnyPool]) -> PoolId | Problem:
     """Return the pool of which a pool is a fallback, or why it is the fallback of no pool."""
     name = pool.settings.fallback_for or ""
     named = [other for other in pools if is_called(other.id, [name])]
-    first = next((other for other in named if replace(other.id, name="") == replace(pool.id, name="")), None)
+    first = next((other for other in named if other.id[:-1] == pool.id[:-1]), None)
     if first is None and named:
         return Problem.of(ProblemKind.FALLBACK_ELSEWHERE, name=name, pool=str(named[0].id))
     if first is None:

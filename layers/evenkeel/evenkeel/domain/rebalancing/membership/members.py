@@ -1,8 +1,9 @@
 """The members of a pool compared with the last check: absent members, and replicas that others have changed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 from typing import NamedTuple
 
 from evenkeel.domain.model.groups import NodeGroup, PoolId
@@ -41,16 +42,22 @@ def compare_pools(pools: Iterable[AnyPool], check: Check) -> FoundMembers:
     A list of groups may be incomplete, or empty by mistake. So a member counts as absent only if a second check,
     ``PARTIAL_LIST_GRACE`` after the first, misses it, too.
     """
-    names, now = _names_in(check.observation), check.now
+    now = check.now
+
+    @cache
+    def names() -> frozenset[str]:
+        return _names_in(check.observation)
+
     few, complete, present = {}, {}, set[PoolId | None]()
     for pool in pools:
         present |= {pool.id, pool.known_as}
         if isinstance(pool, InvalidPool):
             continue
-        if (snapshot := _few_members(pool, names, now)) is not None:
+        requested = {str(group.key): group.requested for group in pool.groups}
+        if (snapshot := _few_members(pool, requested, names, now)) is not None:
             few[pool.id] = snapshot
         else:
-            complete[pool.id] = _compare(pool, now)
+            complete[pool.id] = _compare(pool, requested, now)
     absent = {
         id: snapshot
         for id, state in sorted(check.state.pools.items())
@@ -66,7 +73,9 @@ def _names_in(observation: Observation) -> frozenset[str]:
     return frozenset([*(str(group.key) for group in groups), *_owners(groups), *objects])
 
 
-def _few_members(pool: Pool, names: frozenset[str], now: datetime) -> MemberSnapshot | None:
+def _few_members(
+    pool: Pool, requested: Mapping[str, int], names: Callable[[], frozenset[str]], now: datetime
+) -> MemberSnapshot | None:
     """Return the snapshot to store while a known group or owner is absent, or half of the groups have left the pool.
 
     None: no member is absent, or a second check has confirmed the absence.
@@ -74,17 +83,19 @@ def _few_members(pool: Pool, names: frozenset[str], now: datetime) -> MemberSnap
     before = pool.state.seen
     if before is None:
         return None
-    present = {str(group.key) for group in pool.groups} & before.requested.keys()
+    present = requested.keys() & before.requested.keys()
+    if len(present) == len(before.requested) and before.owners == _owners(pool.groups):
+        return None
     has_left = bool(before.requested) and 2 * len(present) <= len(before.requested)
-    if has_left or not names.issuperset(before.owners):
+    if has_left or not names().issuperset(before.owners):
         return _waiting(before, now)
     return _absent_members(pool.state, names, now)
 
 
-def _absent_members(state: PoolState, names: frozenset[str], now: datetime) -> MemberSnapshot | None:
+def _absent_members(state: PoolState, names: Callable[[], frozenset[str]], now: datetime) -> MemberSnapshot | None:
     """Return the snapshot to store while a known group of a pool is absent from the cluster; else None."""
     before = state.seen
-    if before is None or all([key in names or key.partition("/")[2] in names for key in before.requested]):
+    if before is None or all([key in names() or key.partition("/")[2] in names() for key in before.requested]):
         return None
     return _waiting(before, now)
 
@@ -105,15 +116,13 @@ def created_again(pool: Pool) -> frozenset[str]:
     A former group with such a name had other bounds.
     """
     seen = pool.state.seen
-    return frozenset(
-        str(group.key)
-        for group in pool.groups
-        if seen is not None and group.identity.created_at is not None and group.identity.created_at > seen.since
-    )
+    if seen is None:
+        return frozenset()
+    groups = [(group, group.identity.created_at) for group in pool.groups]
+    return frozenset([str(group.key) for group, created_at in groups if created_at and created_at > seen.since])
 
 
-def _compare(pool: Pool, now: datetime) -> Comparison:
-    requested = {str(group.key): group.requested for group in pool.groups}
+def _compare(pool: Pool, requested: Mapping[str, int], now: datetime) -> Comparison:
     before, owners = pool.state.seen, _owners(pool.groups)
     if before is None:
         anew = MemberSnapshot(since=now, requested=requested, owners=owners)
@@ -133,7 +142,7 @@ def _compare(pool: Pool, now: datetime) -> Comparison:
         for group in pool.groups
         if (more := group.requested - expected.get(str(group.key), group.requested)) > 0
     }
-    ties = {str(group.key): tie_of(str(pool.id), group) for group in pool.groups} if len(grown) > 1 else {}
+    ties = {str(group.key): tie_of(pool.id, group) for group in pool.groups} if len(grown) > 1 else {}
     grower = max(grown, key=lambda key: (grown[key], ties.get(key, 0)), default="")
     anew = MemberSnapshot(since=now, requested=requested, owners=owners)
     return Comparison(anew, others_changed=True, grower=grower)

@@ -209,6 +209,7 @@ _SETTINGS = (
     "fallback_for",
 )
 _values = attrgetter(*_ANNOTATIONS)
+_settings = attrgetter(*_SETTINGS)
 _NO_RULE = PoolRule(name="")  # the rule of a pool that the record does not name
 
 
@@ -245,9 +246,8 @@ def _pool(candidate: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | R
     """
     pool, new_intents = _with_new_intents(candidate)
     rule = rule_of(pool.id, pool.policy) or _NO_RULE
-    problems = [
-        _unreadable(ProblemKind.UNREADABLE, fault) for group in pool.groups for fault in group.unreadable.faults
-    ]
+    faults = [fault for group in pool.groups for fault in group.unreadable.faults]
+    problems = [_unreadable(ProblemKind.UNREADABLE, fault) for fault in faults]
     weighted, weight_problems = with_shares(pool.groups)
     if weighted is not pool.groups:
         pool = pool._replace(groups=weighted)
@@ -262,11 +262,12 @@ def _pool(candidate: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | R
         fields = tuple(f"{share.owner.max_field} of {share.owner.ref}" for share in top.owners)
         return Reason.of(Rule.SWITCHED_OFF, fields=fields)
     pool_min, pool_max = (None if origin is None else origin.value for origin in (low, top))
-    notes = dict.fromkeys(fault for group in pool.groups for fault in group.unreadable.notes)
+    notes = dict.fromkeys([fault for group in pool.groups for fault in group.unreadable.notes])
     warnings = [_unreadable(ProblemKind.UNREADABLE_AND_LEFT_OUT, fault) for fault in notes]
     warnings += _held(pool.groups)
     _check_numbers(pool, pool_min, top, problems, warnings)
     members = _members(pool, rule, annotated, all_groups)
+    members["dry_run"] = _dry_run(pool, rule, annotated["dry_run"], faults)
     members["origins"] = tuple(origin for origin in (low, top) if origin is not None)
     members["warnings"] = (*warnings, *new_intents)
     if problems or pool_min is None or pool_max is None:
@@ -274,19 +275,15 @@ def _pool(candidate: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | R
     return Pool(**members, min=pool_min, max=pool_max)
 
 
-def _dry_run(pool: _Candidate, rule: PoolRule, annotated: bool | None) -> bool | None:
+def _dry_run(pool: _Candidate, rule: PoolRule, annotated: bool | None, faults: Sequence[Fault]) -> bool | None:
     """Return the pool's own dry-run setting; None: it has none.
 
     If one member has the value true or an unreadable value, the setting is True.
     """
     field = _ANNOTATIONS["dry_run"]
-    is_held = any(
-        [
-            group.annotations.dry_run or any([fault.field == field for fault in group.unreadable.faults])
-            for group in pool.groups
-        ]
-    )
-    return True if is_held else rule.dry_run if annotated is None else annotated
+    if any([group.annotations.dry_run for group in pool.groups]) or any([fault.field == field for fault in faults]):
+        return True
+    return rule.dry_run if annotated is None else annotated
 
 
 def _with_new_intents(pool: _Candidate) -> tuple[_Candidate, list[Problem]]:
@@ -371,7 +368,7 @@ def _check_numbers(
 def _members(
     pool: _Candidate, rule: PoolRule, annotated: Mapping[str, Any], all_groups: Iterable[NodeGroup]
 ) -> dict[str, Any]:
-    """Return the fields of ``Members``, except origins and warnings."""
+    """Return the fields of ``Members``, except dry_run, origins and warnings."""
     policy, move = pool.policy, pool.state.move
     # All groups of the cluster are searched, because a group may have left the pool after its part of the move was
     # done.
@@ -384,12 +381,15 @@ def _members(
             # remaining nodes.
             request = replace(request, nodes=0)
     requested = [at for name, at in policy.convergence_requested.items() if is_called(pool.id, [name])]
-    own = {name: value for name in _SETTINGS if (value := annotated.get(name) or getattr(rule, name))}
+    own = {
+        name: value
+        for name, ruled in zip(_SETTINGS, _settings(rule), strict=True)
+        if (value := annotated.get(name) or ruled)
+    }
     return {
         "settings": replace(policy.settings, **own) if own else policy.settings,
         "id": pool.id,
         "groups": pool.groups,
-        "dry_run": _dry_run(pool, rule, annotated["dry_run"]),
         "convergence_requested": max(requested, default=None),
         "state": pool.state,
         "known_as": pool.known_as,

@@ -42,8 +42,14 @@ def probe_the_unseen(pool: PoolDraft) -> None:
     if not pool.pool.settings.autoscaler:
         return
     for draft in pool.groups:
-        unseen = draft.state is State.PROBING and draft.requested == 0 and draft.group.template.invisible_at_zero
-        if unseen and draft.room and pool.requested < pool.bounds.pool_max and pool.may_add:
+        unseen = draft.group.template.invisible_at_zero and draft.requested == 0
+        if (
+            unseen
+            and draft.state is State.PROBING
+            and draft.room
+            and pool.requested < pool.bounds.pool_max
+            and pool.may_add
+        ):
             # ``add`` must be called before the raise. After the raise, the machine counts as provisioning, so ``probe``
             # is 0.
             pool.add(draft.probe, draft.probe)
