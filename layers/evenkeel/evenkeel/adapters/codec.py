@@ -38,7 +38,11 @@ def read_stored(kind: type[_Kind], text: str, where: str) -> _Kind:
     Raises:
         ConfigError: a known field has a bad value.
     """
-    return read_as(kind, parse_json(text, where), where)
+    try:
+        value: _Kind = _codec(kind)[1].validate_json(text, extra="ignore")
+    except ValidationError:
+        return read_as(kind, parse_json(text, where), where)  # the error names each bad value
+    return value
 
 
 def read_as(kind: type[_Kind], data: object, where: str, *, strict: bool = False) -> _Kind:
