@@ -113,10 +113,11 @@ class ClusterReader:
                 continue
             served = True
             self._api.confirm_clock(self._remaining)
-            groups, others = self._read_groups(flavour, lists)
-            skipped += others
-            fingerprints |= self._fingerprints(flavour, lists, groups)
-            groups = with_autoscaler_status(groups, flavour, status)
+            read = self._read_groups(flavour, lists)
+            skipped += read.skipped
+            for kind, fingerprint in read.fingerprints.items():
+                fingerprints[f"{flavour.name}/{kind.kind}/{self.lister.version(kind)}"] = fingerprint
+            groups = with_autoscaler_status(read.groups, flavour, status)
             groups = self._with_machines(flavour, groups, with_machines_of, machines)
             members += self._with_templates(flavour, groups, with_machines_of, buyer)
         if not served:
@@ -145,23 +146,15 @@ class ClusterReader:
             listing = Listing(flavour=flavour)
             for kind, received in lists.items():
                 listing.objects[kind] = [item for page in received for item in page.objects()]
-            return read_groups(listing, discoveries)
+            groups, skipped = read_groups(listing, discoveries)
+            kinds = {member.group.identity.kind for member in groups} if self._list_cache is not None else ()
+            fingerprints = {kind: versions_of(lists[kind.kind]) for kind in flavour.scalables if kind.kind in kinds}
+            return ReadGroups(groups, skipped, fingerprints)
 
         if self._list_cache is None:
             return read()
         received = [received for of_kind in lists.values() for received in of_kind]
         return self._list_cache.groups((self._api.name, flavour.name), received, discoveries, read)
-
-    def _fingerprints(self, flavour: Flavour, lists: Lists, groups: Iterable[GroupObjects]) -> dict[str, str | None]:
-        """Return the fingerprint of each list that has groups. A later quick check compares the fingerprints."""
-        if self._list_cache is None:
-            return {}
-        kinds = {member.group.identity.kind for member in groups}
-        return {
-            f"{flavour.name}/{kind.kind}/{self.lister.version(kind)}": versions_of(lists[kind.kind])
-            for kind in flavour.scalables
-            if kind.kind in kinds
-        }
 
     def is_unchanged(self, fingerprints: Mapping[str, str]) -> bool:
         """Return True where the lists still have these fingerprints. A list of an unknown kind counts as changed."""

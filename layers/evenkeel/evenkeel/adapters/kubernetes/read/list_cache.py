@@ -2,17 +2,25 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList, fingerprint_of
+from evenkeel.adapters.kubernetes.objects import Kind
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects
 from evenkeel.domain.model.observations import Skipped
 
 # The limit of the weight of all cached lists together, in bytes. The cached groups need about as much memory.
 MOST_BYTES = 160 * 2**20
 
-ReadGroups = tuple[list[GroupObjects], list[Skipped]]
+
+class ReadGroups(NamedTuple):
+    """What the lists of a flavour contain."""
+
+    groups: list[GroupObjects]
+    skipped: list[Skipped]
+    # The fingerprint of the lists of each kind that has groups. A later quick check compares it. None: it is unknown.
+    fingerprints: Mapping[Kind, str | None]
 
 
 class _Entry(NamedTuple):
