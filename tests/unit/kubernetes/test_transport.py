@@ -154,6 +154,13 @@ class TestBodies:
         with pytest.raises(TooMuchError, match="it holds more than 400 values"):
             read_body(answer(smallest), Allowance(size=len(smallest), values=400))
 
+    def test_the_values_of_several_bodies_count_together(self) -> None:
+        body, allowance = b"[" + b"0," * 99 + b"0]", Allowance(size=10_000, values=350)  # 100 values in 201 bytes
+        for _ in range(3):
+            read_body(answer(body), allowance)
+        with pytest.raises(TooMuchError, match="it holds more than 350 values"):
+            read_body(answer(body), allowance)
+
     @pytest.mark.parametrize(
         ("body", "encoding", "says"),
         [

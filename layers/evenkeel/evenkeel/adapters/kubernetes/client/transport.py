@@ -50,6 +50,7 @@ class Allowance:
         self.size_left, self._values_left = size, values
         # A value needs at least two bytes, one of them for a separator. So a low limit of bytes also limits the values.
         self._is_counted = size > 2 * values
+        self._uncounted: list[bytes] = []  # the first pieces, which may not have enough bytes for too many values
 
     def take(self, piece: bytes) -> None:
         """Subtract a piece of an answer. Raises TooMuchError where the allowance is exceeded."""
@@ -58,9 +59,13 @@ class Allowance:
             raise TooMuchError(f"it is larger than {self._size // 2**20} MiB")
         if not self._is_counted:
             return
+        self._uncounted.append(piece)
+        if self._size - self.size_left <= self._values:
+            return
         # In JSON, one of these characters precedes each value or its name. Only the outermost value has no such
         # character.
-        self._values_left -= len(piece) - len(piece.translate(None, b",[{"))
+        self._values_left -= sum(len(piece) - len(piece.translate(None, b",[{")) for piece in self._uncounted)
+        self._uncounted.clear()
         if self._values_left < 0:
             raise TooMuchError(f"it holds more than {self._values} values")
 
@@ -72,7 +77,7 @@ def read_body(response: urllib3.BaseHTTPResponse, allowance: Allowance) -> bytes
         UnusableAnswerError: the body is too large, or compressed by another method than gzip.
         urllib3.exceptions.HTTPError: the connection broke, or timed out.
     """
-    whole = bytearray()
+    pieces: list[bytes] = []
     try:
         packed = response.headers.get("Content-Encoding", "identity").strip().lower()
         if packed not in ("gzip", "identity", ""):
@@ -83,8 +88,8 @@ def read_body(response: urllib3.BaseHTTPResponse, allowance: Allowance) -> bytes
                 piece = chunk if unpack is None else unpack.decompress(chunk, _CHUNK)
                 chunk = b"" if unpack is None else unpack.unconsumed_tail
                 allowance.take(piece)
-                whole += piece
-        if unpack is not None and whole and not unpack.eof:
+                pieces.append(piece)
+        if unpack is not None and pieces and not unpack.eof:
             raise UnusableAnswerError("it breaks off")
         response.release_conn()
     except zlib.error:
@@ -93,7 +98,7 @@ def read_body(response: urllib3.BaseHTTPResponse, allowance: Allowance) -> bytes
     except BaseException:
         response.close()
         raise
-    return bytes(whole)
+    return b"".join(pieces)
 
 
 class _TimedSocket(ssl.SSLSocket):
