@@ -98,8 +98,10 @@ def _absent(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
 
     Once a second check has confirmed their absence, return none.
     """
+    if not (pool.awaits_check and state.is_failing):
+        return ()
     here = {str(plan.group.key) for plan in pool.groups}
-    return tuple(key for key in state.is_failing if key not in here) if pool.awaits_check else ()
+    return tuple(key for key in state.is_failing if key not in here)
 
 
 def _detail_types(pool: PoolPlan, state: PoolState, *, wrote: bool) -> list[DetailType]:

@@ -18,6 +18,8 @@ def after_restore(control: ControlRecord, plan: Plan, state: ClusterState) -> tu
     After its restore, a cluster or pool is paused without end. A pool that is neither in the plan nor in the stored
     state may be missing by mistake. So a second check must confirm that the pool is missing.
     """
+    if not (control.restoring or control.restoring_pools):
+        return None
     unfinished = [
         pool.id
         for pool in plan.pools

@@ -65,6 +65,7 @@ class Run:
     cluster_clock: ClusterClock = field(init=False)  # for times that are compared with times of the cluster
     run_state: RunState = field(init=False)
     outcomes: dict[GroupKey, Outcome] = field(init=False, default_factory=dict)
+    _requests: ScaleRequests = field(init=False)
     _journal_ids: dict[PoolId, str] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -77,6 +78,7 @@ class Run:
             pools={**state.pools},
             scale_requests={**self.stored.scale_requests},
         )
+        self._requests = ScaleRequests(run_state=self.run_state, clock=self.cluster_clock)
 
     def carry_out(self) -> bool:
         """Write the plan, fences first, growth last. Return True after a conflict, so that the caller plans again."""
@@ -143,10 +145,6 @@ class Run:
         This run then only writes bounds that let autoscalers order nodes again.
         """
         return self.stored.control.is_paused(self.plan.now)
-
-    @property
-    def _requests(self) -> ScaleRequests:
-        return ScaleRequests(run_state=self.run_state, now=self.cluster_clock.now())
 
     @property
     def _recorder(self) -> Recorder:

@@ -2,8 +2,8 @@
 
 import logging
 from dataclasses import dataclass
-from datetime import datetime
 
+from evenkeel.application.rebalancing.ports import ClusterClock
 from evenkeel.application.rebalancing.run_state import RunState
 from evenkeel.domain.model.plans import PoolPlan, Refusal, TakenOff
 from evenkeel.state_records import ScaleRequestRecord
@@ -14,10 +14,10 @@ _log = logging.getLogger("evenkeel.rebalance")
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleRequests:
-    """The stored requests for nodes of one cluster. ``now``: the time of the cluster's API server."""
+    """The stored requests for nodes of one cluster."""
 
     run_state: RunState
-    now: datetime
+    clock: ClusterClock
 
     @property
     def _cluster(self) -> str:
@@ -43,8 +43,9 @@ class ScaleRequests:
         request = (
             self.run_state.scale_requests.get(pool.request.current.id) if pool.request.current is not None else None
         )
-        if request is not None and request.scale_request().is_over(self.now):
-            self.run_state.save_scale_request(request.model_copy(update={"stepped_at": self.now}))
+        now = self.clock.now()
+        if request is not None and request.scale_request().is_over(now):
+            self.run_state.save_scale_request(request.model_copy(update={"stepped_at": now}))
 
     def answer(self, pool: PoolPlan, *, dry_run: bool) -> bool:
         """Answer the pool's request if it is done. Return True if the answer must be recorded in a decision.
@@ -71,7 +72,7 @@ class ScaleRequests:
         """
         before = abs(request.nodes) if request.left is None else request.left
         if left != before:
-            self.run_state.save_scale_request(request.model_copy(update={"left": left, "stepped_at": self.now}))
+            self.run_state.save_scale_request(request.model_copy(update={"left": left, "stepped_at": self.clock.now()}))
 
     def refuse(self, refusal: Refusal) -> None:
         """Answer a request that no pool accepts, unless a pool may accept it later."""
