@@ -125,7 +125,10 @@ _SETTINGS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
 
 def read_annotations(annotations: Mapping[str, Any], reading: Reading) -> Annotations:
     """Return the values of the ``evenkeel.dev/`` annotations or tags of a group."""
-    values = {field: reading.read(name, annotations.get(name), reader) for field, name, reader in _SETTINGS}
+    values = {
+        field: reading.read(name, annotations[name], reader) if name in annotations else None
+        for field, name, reader in _SETTINGS
+    }
     zone_min, zone_max = values["zone_min"], values["zone_max"]
     if zone_min is not None and zone_max is not None and zone_min > zone_max:
         problem = f"larger than {OWN}zone-max, {zone_max}: lower one or raise the other"

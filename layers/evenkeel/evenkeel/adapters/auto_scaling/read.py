@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from evenkeel.adapters.own_annotations import (
@@ -45,7 +46,7 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.model.values import BadValueError, quote, read_count
 from evenkeel.domain.rebalancing.annotations import is_unfinished, read_adopted, read_published, writer_of
-from evenkeel.domain.rebalancing.membership.discovery import discovered
+from evenkeel.domain.rebalancing.membership.discovery import Discovery, discovered
 from evenkeel.domain.rebalancing.membership.quantities import read_amount, read_duration, read_share, read_wait
 from evenkeel.record import ClusterPolicy
 
@@ -77,6 +78,8 @@ _FAILURE_KEPT = timedelta(hours=1)
 # By then, a run has ended an unfinished write. Otherwise it may not resume the process.
 _WRITE_ENDS_WITHIN = timedelta(minutes=10)
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
+_MANAGERS = FieldManagers(bounds_by=UNNAMED_BY_AWS, replicas_by=UNNAMED_BY_AWS)
+_NO_OPTIONS = AutoscalerOptions(keeps_provision=True)
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 
@@ -123,10 +126,11 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
     managed = {name: node_group for node_group in node_groups for name in _groups_of(node_group)}
     members: list[Member] = []
     skipped: list[Skipped] = []
+    discoveries = policy.discoveries
     for item in described:
         name = str(item.get("AutoScalingGroupName") or "")
         reader = _GroupReader(item, policy, now, activities.get(name, ()), managed.get(name), writer)
-        reason = reader.skipped_because()
+        reason = reader.skipped_because(discoveries)
         if reason is None:
             members.append(reader.read((refreshes or {}).get(name), with_machines=name in with_machines))
         else:
@@ -137,7 +141,7 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
 def tags_of(described: Described) -> dict[str, str]:
     """Return the values of a group's tags by key."""
     tags = described.get("Tags") or ()
-    return {str(tag.get("Key")): str(tag.get("Value") or "") for tag in tags if isinstance(tag, Mapping)}
+    return {str(tag.get("Key")): str(tag.get("Value") or "") for tag in tags if isinstance(tag, dict)}
 
 
 def instances_of(described: Described) -> list[Described]:
@@ -225,13 +229,13 @@ class _GroupReader:
         owned = (key.removeprefix(_CLUSTER) for key in sorted(self._tags) if key.startswith(_CLUSTER))
         self._cluster = self._tags.get(_EKS_CLUSTER) or next(owned, "")
 
-    def skipped_because(self) -> Reason | None:
+    def skipped_because(self, discoveries: Sequence[Discovery]) -> Reason | None:
         """Return the reason why the group is no node group; None: it is one."""
         if not self._name:
             return Reason.of(Rule.NAMELESS, kind="AutoScalingGroup")
         if "/" in self._name:
             return Reason.of(Rule.GROUP_NAME_UNUSABLE)
-        region, discoveries = self.key.namespace, self._policy.discoveries
+        region = self.key.namespace
         if not discovered(
             discoveries, flavour=AUTO_SCALING, namespace=region, cluster=self._cluster, labels=self._tags
         ):
@@ -249,7 +253,7 @@ class _GroupReader:
                 rebalance="suspended" if is_suspended(self._item, "AZRebalance") else "",
                 shift="enabled" if impairment.get("ZonalShiftEnabled") else "",
             )
-        weights = {str(each.get("WeightedCapacity") or "1") for each in (*self._overrides(), *self._instances())}
+        weights = {str(each.get("WeightedCapacity") or "1") for each in (*self._overrides, *self._instances())}
         if not weights <= {"1"}:
             return Reason.of(Rule.GROUP_WEIGHTED)
         unit = str(self._item.get("DesiredCapacityType") or "units")
@@ -291,7 +295,7 @@ class _GroupReader:
             frozen_because=self._frozen(refresh),
             status=GroupStatus(launched=None if is_drained else len(instances_of(item))),
             ours=ours,
-            managers=FieldManagers(bounds_by=UNNAMED_BY_AWS, replicas_by=UNNAMED_BY_AWS),
+            managers=_MANAGERS,
             owner=Ownership(bounds_field=f"MaxSize of Auto Scaling group {self._name}", min_within_running=True),
             options=options,
             template=template,
@@ -307,12 +311,10 @@ class _GroupReader:
         )
 
     def _bounds(self) -> Bounds | None:
-        reading, values = self._reading, (self._item.get("MinSize"), self._item.get("MaxSize"))
-        low, high = (
-            reading.read(field, value, read_count) for field, value in zip(("MinSize", "MaxSize"), values, strict=True)
-        )
+        reading, minimum, maximum = self._reading, self._item.get("MinSize"), self._item.get("MaxSize")
+        low, high = reading.read("MinSize", minimum, read_count), reading.read("MaxSize", maximum, read_count)
         if low is None or high is None:
-            if None in values:
+            if minimum is None or maximum is None:
                 reading.fault("MinSize and MaxSize", "missing", "every Auto Scaling group has both: read it again")
             return None
         if low <= high:
@@ -335,6 +337,8 @@ class _GroupReader:
 
     def _options(self) -> AutoscalerOptions:
         """Return the group's options of Cluster Autoscaler (aws_manager.go, extractAutoscalingOptionsFromTags)."""
+        if not any(key.startswith(_OPTIONS) for key in self._tags):
+            return _NO_OPTIONS
 
         def option(name: str, reader: Any) -> Any:
             return self._reading.option(_OPTIONS + name, self._tags.get(_OPTIONS + name), reader)
@@ -393,7 +397,7 @@ class _GroupReader:
             id: at for launch in reversed(self._launches) if (id := _instance_of(launch)) and (at := _start(launch))
         }
         machines = [
-            self._machine(instance, started.get(str(instance.get("InstanceId"))))
+            self._machine(instance, started)
             for instance in self._instances()
             if _counts(instance) or is_terminating(instance)
         ]
@@ -416,11 +420,11 @@ class _GroupReader:
         ]
         return tuple(machines)
 
-    def _machine(self, instance: Described, started: datetime | None) -> Machine:
+    def _machine(self, instance: Described, started: Mapping[str, datetime]) -> Machine:
         name, is_deleting, runs = str(instance.get("InstanceId")), is_terminating(instance), is_running(instance)
         # AWS replaces an instance that does not become healthy, and would terminate any instance if the desired
         # capacity fell instead. So such an instance counts as being on its way at any age.
-        created_at = (started or _LONG_AGO) if runs or is_deleting else self._now
+        created_at = started.get(name, _LONG_AGO) if runs or is_deleting else self._now
         zone = instance.get("AvailabilityZone")
         return Machine(
             name=name,
@@ -449,18 +453,20 @@ class _GroupReader:
 
     # Instance types and node template
 
+    @cached_property
     def _overrides(self) -> Sequence[Described]:
         template = (self._item.get("MixedInstancesPolicy") or {}).get("LaunchTemplate") or {}
         return template.get("Overrides") or ()
 
+    @cached_property
     def _types(self) -> list[str]:
-        types = [str(each["InstanceType"]) for each in self._overrides() if each.get("InstanceType")]
+        types = [str(each["InstanceType"]) for each in self._overrides if each.get("InstanceType")]
         return types or [str(each) for each in (self._node_group or {}).get("instanceTypes") or ()]
 
     def _bought(self) -> Bought | Reason:
         """Return the machines that the group buys; a reason if a refused launch does not show which are sold out."""
-        types = sorted(set(self._types()))
-        if any(each.get("InstanceRequirements") for each in self._overrides()):
+        types = sorted(set(self._types))
+        if any(each.get("InstanceRequirements") for each in self._overrides):
             return Reason.of(Rule.BUYS_BY_ATTRIBUTES)
         if len(types) != 1:
             rule = Rule.BUYS_SEVERAL_TYPES if types else Rule.BUYS_UNKNOWN_TYPE
@@ -479,8 +485,10 @@ class _GroupReader:
         """Return the node template that the tags describe (aws_manager.go, buildNodeFromTemplate)."""
         labels, capacity, taints = self._labels(), dict[str, Fraction](), list[Taint]()
         for key, value in self._tags.items():
+            if not key.startswith(_TEMPLATE):
+                continue
             kind, _, name = key.removeprefix(_TEMPLATE).partition("/")
-            if not key.startswith(_TEMPLATE) or not name:
+            if not name:
                 continue
             if kind == "label":
                 labels[name] = value
@@ -505,7 +513,7 @@ class _GroupReader:
             return None
 
     def _labels(self) -> dict[str, str]:
-        types = self._types()
+        types = self._types
         labels = {str(key): str(value) for key, value in ((self._node_group or {}).get("labels") or {}).items()}
         return {**labels, **({_INSTANCE_TYPE: types[0]} if types else {})}
 

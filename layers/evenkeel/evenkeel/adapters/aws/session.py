@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from botocore.config import Config
@@ -56,8 +57,8 @@ def _without_services(partition: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-# A member of a shape: its name, its shape, and the function that reads it.
-_Member = tuple[str, Any, Callable[[Any, Any], Any]]
+# A member of a shape: its name, and the function that reads its element.
+_Member = tuple[str, Callable[[Any], Any]]
 
 
 def _parse_time(value: str) -> datetime:
@@ -84,13 +85,16 @@ class _Xml(QueryParser):  # type: ignore[misc]
             return super()._handle_structure(shape, node)
         parsed = {}
         for element in node:
-            member = members.get(element.tag.rpartition("}")[2])
+            member = members.get(element.tag)
             if member is None:
-                continue
-            name, member_shape, handle = member
+                member = members.get(element.tag.rpartition("}")[2])
+                if member is None:
+                    continue
+                members[element.tag] = member  # the tag with its namespace
+            name, read = member
             if name in parsed:  # botocore refuses most repeated elements
                 return super()._handle_structure(shape, node)
-            parsed[name] = handle(member_shape, element)
+            parsed[name] = read(element)
         return parsed
 
     def _members_of(self, shape: Any) -> dict[str, _Member] | None:
@@ -98,19 +102,28 @@ class _Xml(QueryParser):  # type: ignore[misc]
         is_plain = all(member.serialization.keys() <= {"name"} for _, member in shapes)
         if not is_plain or shape.is_tagged_union or shape.metadata.get("exception"):
             return None
-        return {
-            self._member_key_name(member, name): (
-                name,
-                member,
-                _text if member.type_name == "string" else getattr(self, f"_handle_{member.type_name}"),
-            )
-            for name, member in shapes
-        }
+        return {self._member_key_name(member, name): (name, self._reader(member)) for name, member in shapes}
+
+    def _reader(self, shape: Any) -> Callable[[Any], Any]:
+        """Return the function that reads an element of a shape."""
+        match shape.type_name:
+            case "string":
+                return _text
+            case "integer":
+                return _integer
+            case "list":
+                read = self._reader(shape.member)
+                return lambda element: [read(each) for each in element]
+        return partial(getattr(self, f"_handle_{shape.type_name}"), shape)
 
 
-def _text(_: Any, element: Any) -> str:
+def _text(element: Any) -> str:
     text: str | None = element.text
     return text or ""
+
+
+def _integer(element: Any) -> int:
+    return int(_text(element))
 
 
 class _Json(JSONParser):  # type: ignore[misc]
