@@ -41,7 +41,7 @@ def read_stored(kind: type[_Kind], text: str, where: str) -> _Kind:
     try:
         value: _Kind = _codec(kind)[1].validate_json(text, extra="ignore")
     except ValidationError:
-        return read_as(kind, parse_json(text, where), where)  # raises the error
+        return read_as(kind, parse_json(text, where), where)  # the error names each bad value
     return value
 
 
