@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from evenkeel.domain.model.plans import Plan
-from evenkeel.texts.english import counted, rfc3339
+from evenkeel.domain.model.problems import ProblemKind
+from evenkeel.texts.english import counted, problem_text, rfc3339
 from evenkeel_cli.simulation.engine import GroupSnapshot
 from evenkeel_cli.simulation.forecast import Outcome
 from evenkeel_cli.simulation.loss import EVICTED, PROVISIONED
@@ -13,6 +14,12 @@ from evenkeel_cli.simulation.scenario import write_duration
 from evenkeel_cli.terminal import cell, table, terminal
 
 _MOST_ROWS = 15  # of a table; JSON has all
+_CANNOT_SURVIVE = {
+    ProblemKind.SURVIVES_NO_ZONE,
+    ProblemKind.SURVIVAL_PAST_MAX,
+    ProblemKind.SURVIVAL_PAST_LIMITS,
+    ProblemKind.SURVIVAL_PAST_ZONES,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +68,7 @@ def forecast_json(foreseen: Foreseen) -> dict[str, Any]:
             str(pool.id): not pool.is_at_risk for pool in foreseen.planned.pools if pool.survival is not None
         },
         "costOfSurviving": [
-            {"pool": cost.pool, "nodes": cost.nodes, "more": cost.more, "only": cost.only, "possible": cost.possible}
+            {"pool": cost.pool, "nodes": cost.nodes, "more": cost.more, "only": cost.only, "possible": not cost.problem}
             for cost in costs(foreseen)
         ],
     }
@@ -75,7 +82,7 @@ class Cost:
     nodes: int  # that the pool has, and those to add so that it survives
     more: int  # of them, nodes to add
     only: int  # of them, nodes that it keeps only to survive
-    possible: bool
+    problem: str  # why it cannot survive; empty: it can
 
 
 def costs(foreseen: Foreseen) -> list[Cost]:
@@ -86,8 +93,9 @@ def costs(foreseen: Foreseen) -> list[Cost]:
             continue
         only = max(survival.held, survival.short)  # the held nodes are those after this plan's orders
         nodes = sum(plan.group.requested for plan in pool.groups) + survival.short
-        found.append(Cost(pool=str(pool.id), nodes=nodes, more=survival.short, only=only, possible=survival.possible))
-    return [cost for cost in found if cost.only or not cost.possible]
+        problem = next((problem_text(each) for each in pool.report.problems if each.kind in _CANNOT_SURVIVE), "")
+        found.append(Cost(pool=str(pool.id), nodes=nodes, more=survival.short, only=only, problem=problem))
+    return [cost for cost in found if cost.only or cost.problem]
 
 
 def _pools_json(foreseen: Foreseen) -> list[dict[str, Any]]:
@@ -161,8 +169,8 @@ def sayings(foreseen: Foreseen) -> Iterator[str]:
 
 def _cost_text(cost: Cost) -> str:
     """Return the nodes with which a pool survives the loss of one zone, in one line."""
-    if not cost.possible:
-        return f"{cost.pool}: survives no zone within its limits: raise PoolMaximum or zone-max"
+    if cost.problem:
+        return f"{cost.pool}: {cost.problem}"
     nodes = f"{counted(cost.nodes)}: {cost.more} new, {cost.only} kept for it"
     return f"{cost.pool}: survives one zone with {nodes}"
 

@@ -116,15 +116,15 @@ def test_bad_input_is_one_line_each(files: list[str], tmp_path: Path) -> None:
         assert problem in line
 
 
-def groups_of(tmp_path: Path, *, count: int, **pool: Any) -> list[str]:
+def groups_of(tmp_path: Path, *, count: int, zones: str = "abc", most: int = 12, **pool: Any) -> list[str]:
     """A pool of level zones, without pods and nodes."""
     file, record = tmp_path / "groups.json", tmp_path / "groups.yaml"
     items: list[Object] = []
-    for zone in "abc":
+    for zone in zones:
         scalable = objects.cluster_api(zone, count)
         items += [scalable, *(objects.machine(scalable, number, node=True) for number in range(count))]
     file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": items}), encoding="utf-8")
-    record.write_text(json.dumps({**pool, "pools": [{"name": "workers", "min": 3, "max": 12}]}), encoding="utf-8")
+    record.write_text(json.dumps({**pool, "pools": [{"name": "workers", "min": 3, "max": most}]}), encoding="utf-8")
     return ["-f", str(file), "--record", str(record), "--now", "2026-01-02T00:00:00Z", "--zone", "a"]
 
 
@@ -163,6 +163,19 @@ def test_surviving_has_its_price_in_nodes(tmp_path: Path) -> None:
 
     # PoolMinimum 3 in three zones: of 5 nodes, 3 remain without the largest zone.
     assert (cost["nodes"], cost["more"], cost["only"], cost["possible"]) == (5, 2, 2, True)
+
+
+@pytest.mark.parametrize(
+    ("zones", "most", "problem"), [("a", 12, "the pool has one zone"), ("abc", 4, "needs 5, PoolMaximum is 4")]
+)
+def test_a_pool_that_cannot_survive_says_why(tmp_path: Path, zones: str, most: int, problem: str) -> None:
+    files = groups_of(tmp_path, count=1, zones=zones, most=most, autoscaler="none", on_failure="move")
+
+    code = 4 if zones == "a" else 0
+    (cost,) = json.loads(forecast(*files, "-o", "json", code=code).stdout)["costOfSurviving"]
+
+    assert cost["possible"] is False
+    assert f"workers: cannot survive: {problem}" in forecast(*files, code=code).stdout
 
 
 def test_the_record_gives_zone_ids_without_nodes(tmp_path: Path) -> None:
