@@ -27,8 +27,10 @@ RESTS = timedelta(hours=3)
 
 def hold_level(pool: PoolDraft) -> None:
     """Raise each smaller zone's min to its requested replicas, and fuller zones' mins to the smaller zones' level."""
-    pool.bounds.held_until = None if pool.pool.settings.level is Level.OFF else pool.pool.state.held_until
-    if pool.pool.settings.level is Level.OFF or not pool.pool.settings.autoscaler:
+    if pool.pool.settings.level is Level.OFF:
+        return
+    pool.bounds.held_until = pool.pool.state.held_until
+    if not pool.pool.settings.autoscaler:
         return
     minima = level_minima(
         [draft for draft in pool.groups if draft.state is State.HEALTHY and not draft.group.owner.bounds_held]

@@ -41,7 +41,9 @@ class MachineCounts:
     marked: tuple[str, ...] = ()  # names of the machines with Evenkeel's delete mark
 
 
-@dataclass(slots=True)  # This class is not frozen, because the steps change the draft.
+# The drafts are not frozen, because the steps change them. They are not keyword-only, because Python sets the defaults
+# of keyword-only parameters one by one, and a plan creates several drafts for each pool.
+@dataclass(slots=True)
 class Draft(GroupPlan):
     """The plan of a group after the steps so far, with the facts that the steps need."""
 
@@ -139,14 +141,13 @@ class Draft(GroupPlan):
     @property
     def survival_share(self) -> int:
         """Return the replicas that ``survive-zones`` keeps."""
-        least = max(self.survival_min, self.survival_bound)
-        return self._kept(least) if least else 0
+        if not (self.survival_min or self.survival_bound):
+            return 0
+        return self._kept(max(self.survival_min, self.survival_bound))
 
     def _kept(self, least: int) -> int:
         """Return as many of these replicas as the group requests. In a fenced group, only running ones are kept."""
-        return least and min(
-            least, self.requested, self.group.running if self.state is State.FENCED else self.requested
-        )
+        return min(least, self.requested, self.group.running if self.state is State.FENCED else self.requested)
 
     @property
     def owner_min(self) -> int:
@@ -216,7 +217,7 @@ class Draft(GroupPlan):
         return self.state is State.FENCED and not self.moves_elsewhere
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)
 class RequestDraft:
     """The request for nodes that a pool carries out. Each integer is a number of nodes."""
 
@@ -229,7 +230,7 @@ class RequestDraft:
     later: int = 0  # nodes that later runs add
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)
 class ReplicasDraft:
     """The changes of a pool's replicas. Each integer is a number of nodes."""
 
@@ -242,7 +243,7 @@ class ReplicasDraft:
     raises: bool = False  # True: this plan may raise requested replicas to a minimum
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)
 class ReleaseDraft:
     """Released replicas that have to be ordered again (``domain.rebalancing.replicas.release``)."""
 
@@ -260,7 +261,7 @@ class ReleaseDraft:
     open_for: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)
 class BoundsDraft:
     """The values from which the bounds of a pool are computed."""
 
@@ -299,7 +300,7 @@ class Fallback:
         return min(self.held.get(draft.key, 0), self.requested - self.pool.min, draft.requested - low)
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)
 class ConvergenceDraft:
     """The step of a pool's convergence."""
 
@@ -319,7 +320,7 @@ class ConvergenceDraft:
     gives_to: PoolId | None = None  # the pool whose step this plan's patch belongs to
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)
 class DemandDraft:
     """The advice of scale-up and scale-down for a pool."""
 
@@ -327,7 +328,7 @@ class DemandDraft:
     asks_idle: bool = False  # True: the plan depends on unneeded nodes, but the check did not look for them
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)
 class SurvivalDraft:
     """The nodes with which a pool survives the loss of one zone (``domain.survival``)."""
 
@@ -336,7 +337,7 @@ class SurvivalDraft:
     result: Survival | None = None  # None: not known, because not all pods were read
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)
 class PoolDraft:
     """The unfinished plan of a pool. Each step of the planning changes only this draft."""
 

@@ -44,7 +44,7 @@ class Removal:
 
 # The classes of which a scan creates an object for each group or pool are not frozen, because a frozen object takes
 # three times as long to create.
-@dataclass(slots=True)  # Python sets the defaults of keyword-only parameters one by one, which takes longer.
+@dataclass(slots=True)
 class GroupPlan:
     """The plan of one group. If ``bounds`` is None, Evenkeel does not write bounds."""
 

@@ -221,8 +221,9 @@ def _next_state(draft: PoolDraft) -> PoolState:
     if draft.survival is not None or state.survival is not None:
         facts = None if draft.survival is None else draft.survival.facts
         after["survival"] = None if facts is None else facts.held
-    changed: dict[str, Any] = {name: value for name, value in after.items() if value is not getattr(state, name)}
-    return PoolState(**(vars(state) | changed)) if changed else state  # three times as fast as ``replace``
+    before = vars(state)
+    changed = {name: value for name, value in after.items() if value is not before[name]}
+    return PoolState(**(before | changed)) if changed else state  # three times as fast as ``replace``
 
 
 def _adopted(draft: PoolDraft) -> Mapping[str, Bounds | None]:

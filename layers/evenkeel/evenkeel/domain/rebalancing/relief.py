@@ -84,8 +84,10 @@ def relieve(check: Check, planned: PoolPlan) -> tuple[PoolPlan, datetime | None]
     If the record does not enable relief, or the pool is being restored, Evenkeel restores the users' maximum as soon as
     the restored maximum deletes no node.
     """
-    policy, now = check.policy, check.now
-    before, restored = planned.next_state.relief, is_restored(planned.id, policy)
+    policy, now, before = check.policy, check.now, planned.next_state.relief
+    if before is None and not policy.shoot_relief:
+        return planned, None
+    restored = is_restored(planned.id, policy)
     on = policy.shoot_relief and not restored
     if (before is None and not on) or not (
         planned.mode.judged or restored

@@ -47,7 +47,7 @@ def changed_states(pools: Iterable[AnyPool], check: Check, observers: Sequence[O
     changed: dict[GroupKey, GroupState] = {}
     for pool in pools:
         for group in pool.groups:
-            before, of_sets = stored.groups.get(group.key), _of_sets(group, stored)
+            before, of_sets = stored.groups.get(group.key), _of_sets(group, stored) if group.identity.sets else ()
             after = observe_reader(pool, group, observe_appliers(group, before))
             after = observe_health(group, after, now, pool.settings.backoff, pool.timeout_of(group), of_sets)
             if after is not None:
@@ -60,8 +60,6 @@ def changed_states(pools: Iterable[AnyPool], check: Check, observers: Sequence[O
 
 
 def _of_sets(group: NodeGroup, state: ClusterState) -> list[GroupState]:
-    if not state.groups:
-        return []
     keys = [GroupKey(group.key.flavour, group.key.namespace, name) for name in group.identity.sets]
     return [state.groups[key] for key in keys if key in state.groups]
 

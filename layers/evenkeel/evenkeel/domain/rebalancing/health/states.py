@@ -154,14 +154,14 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
     group, stored, timeout = health.group, health.state, pool.timeout_of(health.group)
     never_ready = group.status.never_ready
     draft = Draft(
-        group=group,
-        state=state,
-        requested=group.requested,
+        group,
+        state,
+        group.requested,
+        group.bounds,
         tie=tie,
         provision_timeout=timeout,
         replicas_are_ours=not (group.owner.max_only or stored.contested_replicas or stored.replicas_applied_by),
         contested=stored.contested_since is not None,
-        bounds=group.bounds,
         short_provision=group.options.short_provision,
         pins=group.ours.pinned,
     )

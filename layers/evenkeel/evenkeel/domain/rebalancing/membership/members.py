@@ -107,7 +107,8 @@ def _waiting(before: MemberSnapshot, now: datetime) -> MemberSnapshot | None:
 
 
 def _owners(groups: Iterable[NodeGroup]) -> tuple[str, ...]:
-    return tuple(sorted({group.owner.numbers.ref.id for group in groups if group.owner.numbers is not None}))
+    owners = {group.owner.numbers.ref.id for group in groups if group.owner.numbers is not None}
+    return tuple(sorted(owners)) if owners else ()
 
 
 def created_again(pool: Pool) -> frozenset[str]:

@@ -261,14 +261,15 @@ def _pool(candidate: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | R
     if top is not None and _is_off(top, pool.groups) and not problems:
         fields = tuple(f"{share.owner.max_field} of {share.owner.ref}" for share in top.owners)
         return Reason.of(Rule.SWITCHED_OFF, fields=fields)
-    pool_min, pool_max = (None if origin is None else origin.value for origin in (low, top))
+    pool_min = None if low is None else low.value
+    pool_max = None if top is None else top.value
     notes = dict.fromkeys([fault for group in pool.groups for fault in group.unreadable.notes])
     warnings = [_unreadable(ProblemKind.UNREADABLE_AND_LEFT_OUT, fault) for fault in notes]
     warnings += _held(pool.groups)
     _check_numbers(pool, pool_min, top, problems, warnings)
     members = _members(pool, rule, annotated, all_groups)
     members["dry_run"] = _dry_run(pool, rule, annotated["dry_run"], faults)
-    members["origins"] = tuple(origin for origin in (low, top) if origin is not None)
+    members["origins"] = tuple([origin for origin in (low, top) if origin is not None])
     members["warnings"] = (*warnings, *new_intents)
     if problems or pool_min is None or pool_max is None:
         return InvalidPool(**members, min=pool_min, max=pool_max, problems=tuple(problems))
@@ -381,11 +382,8 @@ def _members(
             # remaining nodes.
             request = replace(request, nodes=0)
     requested = [at for name, at in policy.convergence_requested.items() if is_called(pool.id, [name])]
-    own = {
-        name: value
-        for name, ruled in zip(_SETTINGS, _settings(rule), strict=True)
-        if (value := annotated.get(name) or ruled)
-    }
+    settings = zip(_SETTINGS, map(annotated.get, _SETTINGS), _settings(rule), strict=True)
+    own = {name: value or ruled for name, value, ruled in settings if value or ruled}
     return {
         "settings": replace(policy.settings, **own) if own else policy.settings,
         "id": pool.id,
