@@ -128,7 +128,7 @@ class PoolPlanner:
             release=ReleaseDraft(
                 waited_for=given.waited_for,
                 fallback_takes=given.fallback_takes,
-                for_pods=check.policy.demand.orders and check.observation.workload is not None,
+                for_pods=check.policy.demand.orders,
             ),
             survival=SurvivalDraft(facts=given.survival) if _has_to_survive(pool) else None,
             replicas=ReplicasDraft(unplaced=pool.unplaced if opens else 0),

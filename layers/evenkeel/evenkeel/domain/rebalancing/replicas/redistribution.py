@@ -30,8 +30,7 @@ def redistribute(pool: PoolDraft) -> None:
     room = sum(draft.room for draft in takers)
     # If only a fallback can take the nodes, they are ordered there for the pods that wait.
     by_fallback = pool.release.fallback_takes and not takers
-    # Where Evenkeel orders nodes for pods, it orders only nodes that help them: a pod may be bound to the fenced zone.
-    moving = pool.pool.settings.on_failure is OnFailure.MOVE and not by_fallback and not pool.release.for_pods
+    moving = pool.pool.settings.on_failure is OnFailure.MOVE and not by_fallback and not _pods_decide(pool)
     # Unplaced replicas of an interrupted move are placed first, except replicas above PoolMaximum, which are no longer
     # wanted. The room that frozen groups reserve is not subtracted here. Otherwise the move would lose replicas.
     pool_max = pool.pool.max
@@ -47,6 +46,12 @@ def redistribute(pool: PoolDraft) -> None:
         draft.journal_delta = more
         draft.add_reason(Rule.TAKES_ON, count=more)
     pool.replicas.unplaced = max(0, unplaced - placed)
+
+
+def _pods_decide(pool: PoolDraft) -> bool:
+    """Return True if pods wait for which Evenkeel orders nodes. They may be bound to the fenced zone."""
+    workload = pool.observation.workload if pool.release.for_pods else None
+    return workload is not None and any(not pod.node and pod.unscheduled is not None for pod in workload.pods)
 
 
 def _give_up(pool: PoolDraft, room: int | None, *, has_takers: bool, moving: bool) -> int:
