@@ -14,7 +14,7 @@ from evenkeel_cli import forecast as command
 from evenkeel_cli import live
 from evenkeel_cli.main import app
 from evenkeel_cli.objects import read_objects
-from evenkeel_cli.simulation.forecast import PROVISIONED
+from evenkeel_cli.simulation.loss import PROVISIONED
 from tests import objects
 from tests.parts import replace
 
