@@ -361,7 +361,7 @@ class _World(World):
                 allocatable.get(CPU, 0) - info.cpu,
                 allocatable.get(MEMORY, 0) - info.memory,
             )
-            node.most_pods, node.rest = info.pods, info.free.copy()
+            node.most_pods, node.rest = info.pods, dict(info.free)
         return node
 
     def _template(self, group: Group) -> GroupTemplate:

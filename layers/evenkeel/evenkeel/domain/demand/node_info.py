@@ -24,7 +24,7 @@ class Shape:
     def __init__(self) -> None:
         self.by_node: dict[int, Reason | None] = {}  # by ``PodGroup.selects``
         self.by_volumes: dict[PodGroup, Reason | None] = {}
-        self.accepts: dict[int, bool] = {}  # by ``PodGroup.selects``: True if both filters accept plain pods
+        self.accepts: dict[int, bool] = {}  # by ``PodGroup.selects``: True if both filters accept such pods
 
 
 def shape_of(node: Node) -> Hashable:
@@ -49,13 +49,14 @@ class NodeInfo:
         self.labels: Mapping[str, str] = node.labels
         self.shape = shape
         self.allocatable = counts(node.allocatable)
-        self.free = dict(self.allocatable)
-        self.cpu = self.free.pop(CPU, 0)
-        self.memory = self.free.pop(MEMORY, 0)
-        self.pods = self.free.pop(PODS, 0)
+        free = dict(self.allocatable)
+        self.cpu = free.pop(CPU, 0)
+        self.memory = free.pop(MEMORY, 0)
+        self.pods = free.pop(PODS, 0)
+        self.free: Mapping[str, int] = free
         self.limits = node.attach_limits
-        self.attached: dict[str, int] = dict(attached)  # number of attached volumes, by CSI driver
-        self.ports: dict[HostPort, int] = {}
+        self.attached = attached  # number of attached volumes, by CSI driver
+        self.ports: Mapping[HostPort, int] = {}
         self.pod_groups: dict[PodGroup, int] = {}
         deleting = node.deleting or any(taint.key == TO_BE_DELETED for taint in node.taints)
         # Cluster-autoscaler places no pod on a cordoned node, even if the pod tolerates the taint
@@ -71,8 +72,8 @@ class NodeInfo:
         copy.node, copy.shape, copy.is_schedulable = self.node, self.shape, self.is_schedulable
         copy.allocatable, copy.limits = self.allocatable, self.limits
         copy.cpu, copy.memory, copy.pods = self.cpu, self.memory, self.pods
-        copy.free, copy.attached = self.free.copy(), self.attached.copy()
-        copy.ports, copy.pod_groups = self.ports.copy(), self.pod_groups.copy()
+        copy.free, copy.attached, copy.ports = self.free, self.attached, self.ports
+        copy.pod_groups = self.pod_groups.copy()
         return copy
 
     def add_plain(self, pod_group: PodGroup, wanted: int) -> int:
@@ -100,12 +101,13 @@ class NodeInfo:
         self.cpu -= pod_group.cpu * count
         self.memory -= pod_group.memory * count
         self.pods -= count
+        # Few pods change these mappings, so copies of a node share them until one changes.
         for name, request in pod_group.rest:
-            self.free[name] = self.free.get(name, 0) - request * count
+            self.free = {**self.free, name: self.free.get(name, 0) - request * count}
         for driver, volumes in pod_group.volumes.drivers:
-            self.attached[driver] = self.attached.get(driver, 0) + volumes * count
+            self.attached = {**self.attached, driver: self.attached.get(driver, 0) + volumes * count}
         for port in pod_group.ports:
-            self.ports[port] = self.ports.get(port, 0) + count
+            self.ports = {**self.ports, port: self.ports.get(port, 0) + count}
 
 
 def utilization(node_info: NodeInfo) -> tuple[str, Fraction] | None:

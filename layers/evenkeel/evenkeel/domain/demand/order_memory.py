@@ -274,9 +274,9 @@ class OrderMemory:
 
         In the node groups of ``ineffective_groups``, only started nodes are usable.
         """
-        groups, started = self.ineffective_groups(pod_group), self._simulation.started
-        if not groups:
+        if not self.has_failed or not (groups := self.ineffective_groups(pod_group)):
             return node_infos
+        started = self._simulation.started
         return [info for info in node_infos if info.name in started or info.node.group not in groups]
 
     def due(self, pod_group: PodGroup) -> list[GroupKey]:

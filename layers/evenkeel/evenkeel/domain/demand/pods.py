@@ -180,14 +180,15 @@ def old_enough_at(pods: Iterable[Pod], policy: DemandPolicy, now: datetime) -> d
     """
     pending = list(pods)
 
-    def old_at(pod: Pod, patience: timedelta) -> datetime:
-        return now if pod.created_at > now else pod.created_at + patience
+    def first_at(pods: Iterable[Pod], patience: timedelta) -> datetime | None:
+        times = {pod.created_at for pod in pods}  # pods of one burst have equal times
+        return min((now if time > now else time + patience for time in times), default=None)
 
     specs = {id(pod.needs): pod.needs for pod in pending}  # many pods share one spec
     with_gpu = {key for key, needs in specs.items() if _requests_gpu(needs)}
-    ends = [old_at(pod, policy.patience) for pod in pending]
-    gpu = [old_at(pod, policy.patience_gpu) for pod in pending if id(pod.needs) in with_gpu]
-    return max(min(ends), min(gpu, default=min(ends))) if ends else None
+    first = first_at(pending, policy.patience)
+    gpu = first_at((pod for pod in pending if id(pod.needs) in with_gpu), policy.patience_gpu)
+    return max(first, gpu or first) if first is not None else None
 
 
 def _requests_gpu(needs: Needs) -> bool:

@@ -48,7 +48,7 @@ class TemplateNodes:
         self._daemon_sets = workload.daemon_sets or daemon_sets_of(workload.pods)
         self._node_pods: dict[str, list[Pod]] = {}
         for pod in workload.pods:
-            if comes_with_node(pod) and pod.node and not pod.has_ended and pod.deleted_at is None:
+            if pod.node and comes_with_node(pod) and not pod.has_ended and pod.deleted_at is None:
                 self._node_pods.setdefault(pod.node, []).append(pod)
         self._ready: dict[GroupKey, list[Node]] = {}
         for node in workload.nodes:
