@@ -5,8 +5,8 @@ from collections.abc import Hashable, Iterable, Mapping
 
 from evenkeel.domain.demand import filters
 from evenkeel.domain.demand.node_info import NodeInfo, Shape, shape_of
-from evenkeel.domain.demand.pod_groups import PodGroup
-from evenkeel.domain.demand.topology_counts import TopologyCounts
+from evenkeel.domain.demand.pod_groups import PodGroup, PodGroupClasses
+from evenkeel.domain.demand.topology_counts import Change, TopologyCounts
 from evenkeel.domain.demand.topology_filters import InterPodAffinity, Namespaces, topology_spread
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Node
@@ -18,22 +18,16 @@ _OF_DOMAIN = frozenset({Rule.SPREAD_SKEW, Rule.KEEPS_AWAY, Rule.KEPT_AWAY})
 _ANY = float("-inf")  # a pod that requests none of a resource fits any free amount of it
 
 
-# A node, the pod group of added pods (None: the node itself was added), their number (negative: they were removed),
-# and the pods of an added or removed node.
-_Change = tuple[NodeInfo, PodGroup | None, int, Mapping[PodGroup, int]]
-
-
 class ClusterSnapshot:
     """The nodes and pods of one simulation. ``node_infos`` has the nodes in the order in which they were added."""
 
     def __init__(self, namespaces: Namespaces) -> None:
         self.node_infos: dict[str, NodeInfo] = {}
-        self._counts = TopologyCounts()
+        self._changes: list[Change] = []
+        self._counts = TopologyCounts(self._changes)
         self._affinity = InterPodAffinity(self._counts, namespaces)
         self._shapes: defaultdict[Hashable, Shape] = defaultdict(Shape)
         self._users: Counter[str] = Counter()  # number of pods that use a ReadWriteOncePod claim, by claim
-        self._changes: list[_Change] = []
-        self._counted = 0  # the number of changes that the counts include; most pods need no count
 
     def add_node(
         self, node: Node, pod_groups: Mapping[PodGroup, int], attached: Mapping[str, int] = NOTHING
@@ -84,20 +78,18 @@ class ClusterSnapshot:
         return frozenset(info.name for info, group, count, _ in self._changes[fork:] if group is not None and count > 0)
 
     def revert(self, fork: int) -> None:
-        """Undo all changes since a fork."""
-        changes = self._changes
-        dropped = {change[0] for change in changes[fork:] if change[1] is None and change[2] > 0}
-        while len(changes) > fork:
-            node_info, pod_group, number, pods = changes.pop()
+        """Undo all changes since a fork. A node that was added since then keeps its pods, because it is dropped."""
+        self._counts.revert(fork)
+        undone = self._changes[fork:]
+        del self._changes[fork:]
+        dropped = {node_info for node_info, pod_group, number, _ in undone if pod_group is None and number > 0}
+        for node_info, pod_group, number, _ in reversed(undone):
             if pod_group is None:
                 self._change_node(node_info, -number)
-            elif node_info not in dropped or pod_group.depends_on_others:
+            elif node_info not in dropped:
                 node_info.change(pod_group, -number)
                 if pod_group.depends_on_others:
                     self._use(pod_group, -number)
-            if self._counted > len(changes):
-                self._counted -= 1
-                self._count(node_info, pod_group, -number, pods)
 
     def _change_node(self, node_info: NodeInfo, number: int) -> None:
         if number > 0:
@@ -113,23 +105,6 @@ class ClusterSnapshot:
             self._users[claim] += count
         if pod_group.needs.anti_affinity:
             self._affinity.add(pod_group)
-
-    def _up_to_date_counts(self) -> TopologyCounts:
-        if self._counted < len(self._changes):
-            for change in self._changes[self._counted :]:
-                self._count(*change)
-            self._counted = len(self._changes)
-        return self._counts
-
-    def _count(
-        self, node_info: NodeInfo, pod_group: PodGroup | None, number: int, pods: Mapping[PodGroup, int]
-    ) -> None:
-        if pod_group is not None:
-            self._counts.change(node_info, pod_group, number)
-        elif number > 0:
-            self._counts.add_node(node_info, pods)
-        else:
-            self._counts.remove_node(node_info, pods)
 
     def depends_on_others(self, pod_group: PodGroup) -> bool:
         """Return True if placed pods of any group affect where this group fits, apart from the resources they use."""
@@ -152,28 +127,26 @@ class ClusterSnapshot:
             or (self._rejected_by_others(pod_group, node_info) if self.depends_on_others(pod_group) else None)
         )
 
-    def rejections(self, pod_groups: Iterable[PodGroup], node_info: NodeInfo) -> dict[PodGroup, Reason]:
+    def rejections(self, classes: PodGroupClasses, node_info: NodeInfo) -> dict[PodGroup, Reason]:
         """Return the pod groups of which a pod does not fit a node, each with the reason."""
-        rejections = {}
         cpu, memory = (node_info.cpu, node_info.memory) if node_info.pods > 0 else (-1, -1)
-        accepts, is_repelled = node_info.shape.accepts, bool(self._affinity.anti_terms)
-        for pod_group in pod_groups:
-            # Scale-up asks this for all pod groups and node groups, so most answers are found without a call.
-            if pod_group.cpu <= cpu and pod_group.memory <= memory and pod_group.is_plain:
-                is_accepted = accepts.get(pod_group.selects) or self._accepts(pod_group, node_info)
-                if is_accepted and not (is_repelled and self._affinity.counts_against(pod_group)):
-                    continue
-            reason = self.failing_filter(pod_group, node_info)
-            if reason is not None:
-                rejections[pod_group] = reason
-        return rejections
+        doubtful = [*classes.others]
+        for most_cpu, most_memory, plain in classes.plain:
+            if not self._accepts(plain[0], node_info):
+                doubtful += plain
+            elif most_cpu > cpu or most_memory > memory or self._affinity.anti_terms:
+                doubtful += [
+                    group for group in plain if group.cpu > cpu or group.memory > memory or not self._is_plain(group)
+                ]
+        reasons = ((pod_group, self.failing_filter(pod_group, node_info)) for pod_group in doubtful)
+        return {pod_group: reason for pod_group, reason in reasons if reason is not None}
 
     def _is_plain(self, pod_group: PodGroup) -> bool:
         affinity = self._affinity
         return pod_group.is_plain and not (affinity.anti_terms and affinity.counts_against(pod_group))
 
     def _accepts(self, pod_group: PodGroup, node_info: NodeInfo) -> bool:
-        """Return True if plain pods fit a node apart from its resources. The answer holds for all nodes of a shape."""
+        """Return True if a node's shape accepts the pods of a group that is ``by_shape``."""
         accepted = node_info.shape.accepts.get(pod_group.selects)
         if accepted is None:
             accepted = node_info.shape.accepts[pod_group.selects] = not (
@@ -184,8 +157,8 @@ class ClusterSnapshot:
         return accepted
 
     def _rejected_by_others(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
-        counts = self._up_to_date_counts()
-        return topology_spread(pod_group, node_info, counts) or self._affinity.failing_term(pod_group, node_info)
+        self._counts.update()
+        return topology_spread(pod_group, node_info, self._counts) or self._affinity.failing_term(pod_group, node_info)
 
     def _volume_restrictions(self, pod_group: PodGroup) -> Reason | None:
         """Return why a ReadWriteOncePod claim rejects one more pod (plugin volumerestrictions); None: the pod fits."""
@@ -197,8 +170,17 @@ class ClusterSnapshot:
         return self.fill(pod_group, (node_info,), wanted)
 
     def _fill_node(self, pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> tuple[int, Reason | None]:
-        """Add as many pods of a group as fit. Return their number, and why no further pod fits, if it is known."""
-        if (reason := self.failing_filter(pod_group, node_info)) is not None:
+        """Add as many pods of a group as fit. Return their number, and why no further pod fits, if it is known.
+
+        The caller has checked that the node has room for one more pod.
+        """
+        if not pod_group.by_shape:
+            reason = self.failing_filter(pod_group, node_info)
+        elif self._accepts(pod_group, node_info):
+            reason = self._rejected_by_others(pod_group, node_info)
+        else:
+            return 0, None
+        if reason is not None:
             return 0, reason
         most, count = filters.capacity_for(pod_group, node_info, wanted), 0
         if not self.depends_on_others(pod_group):
@@ -222,7 +204,7 @@ class ClusterSnapshot:
             # Most nodes lack cpu or memory. This condition skips them without a call.
             if node_info.cpu < cpu or node_info.memory < memory or node_info.pods < 1:
                 continue
-            if barred and not barred.isdisjoint(node_info.labels.items()):
+            if barred and not node_info.labels.items().isdisjoint(barred):
                 continue
             count, reason = self._fill_node(pod_group, node_info, wanted - added)
             if count:

@@ -31,8 +31,9 @@ class PodGroup:
     rest: tuple[tuple[str, int], ...] = field(init=False)  # the request without cpu and memory
     by_node: bool = field(init=False)  # True: the pods can select single nodes of one shape
     depends_on_others: bool = field(init=False)  # True: other pods decide whether the pods fit
-    # True: only the node's shape, cpu, memory and number of pods, and other pods' anti-affinity, can reject a pod.
-    is_plain: bool = field(init=False)
+    # True: only the node's shape, cpu, memory and number of pods, and other pods, can reject a pod.
+    by_shape: bool = field(init=False)
+    is_plain: bool = field(init=False)  # True: of other pods, only those with anti-affinity can reject a pod
 
     def __post_init__(self) -> None:
         self.cpu = self.request.get(CPU, 0)
@@ -45,7 +46,29 @@ class PodGroup:
         )
         needs = self.needs
         self.depends_on_others = bool(self.spread or needs.affinity or needs.anti_affinity or self.volumes.exclusive)
-        self.is_plain = not (self.depends_on_others or self.by_node or self.rest or self.ports or self.volumes.drivers)
+        volumes = self.volumes
+        self.by_shape = not (self.by_node or self.rest or self.ports or volumes.drivers or volumes.exclusive)
+        self.is_plain = self.by_shape and not self.depends_on_others
+
+
+class PodGroupClasses:
+    """Pod groups to compare with many nodes. A node has room for a whole class if it has room for the most it requests.
+
+    A class has plain pod groups that select nodes equally.
+    """
+
+    def __init__(self, pod_groups: Iterable[PodGroup]) -> None:
+        self.pod_groups = list(pod_groups)
+        self.others = [pod_group for pod_group in self.pod_groups if not pod_group.is_plain]
+        classes: dict[int, list[PodGroup]] = {}
+        for pod_group in self.pod_groups:
+            if pod_group.is_plain:
+                classes.setdefault(pod_group.selects, []).append(pod_group)
+        # Of each class: the most cpu and the most memory that one of its pods requests, and its pod groups.
+        self.plain = [
+            (max(group.cpu for group in plain), max(group.memory for group in plain), plain)
+            for plain in classes.values()
+        ]
 
 
 class _Requested(NamedTuple):

@@ -22,7 +22,7 @@ from fractions import Fraction
 from evenkeel.domain.demand.blocked import Blocked
 from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.order_memory import CHANGING, OrderMemory
-from evenkeel.domain.demand.pod_groups import PodGroup
+from evenkeel.domain.demand.pod_groups import PodGroup, PodGroupClasses
 from evenkeel.domain.demand.pods import old_enough_at
 from evenkeel.domain.demand.requests import CPU, MEMORY, Counts, counts
 from evenkeel.domain.demand.simulation import Simulation
@@ -33,7 +33,9 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Pod
 
 _UNKNOWN = float("-inf")  # the lower bound of an unknown waste
-_SWEEP = 8  # a packing drops full nodes before each eighth pod group
+_ANY = float("-inf")  # a pod that requests none of a resource fits any free amount of it
+_BATCH = 8  # a packing selects the new nodes with room for the next pods once for so many pod groups
+_SWEEP = 8 * _BATCH  # a packing drops full nodes once for so many pod groups
 
 
 def scale_up(simulation: Simulation) -> Demand:
@@ -157,6 +159,7 @@ class _Packing:
     room: int  # number of nodes that the pool may still get
     new: list[NodeInfo]  # the pool's new nodes, without full nodes
     others: list[NodeInfo]  # all other nodes, without full nodes
+    roomy: list[NodeInfo] = field(default_factory=list)  # those of ``new`` that may have room for the next pods
 
 
 @dataclass
@@ -192,14 +195,13 @@ class _ScaleUp:
         self._pods = dict(pending)
         self._open = Counter({pod_group: len(pods) for pod_group, pods in pending.items()})
         self._nodes_left = simulation.policy.most_nodes
-        # A node with less cpu or memory than this is full.
-        self._least_cpu = min((pod_group.cpu for pod_group in pending), default=0)
-        self._least_memory = min((pod_group.memory for pod_group in pending), default=0)
+        self._least = _least(pending)  # a node with less cpu or memory than this is full
         self._open_nodes = self._not_full(simulation.schedulable_nodes())
         self._offers = {pool.pool: sorted(pool.groups, key=lambda offer: offer.group) for pool in pools}
         self._sorted: dict[Fraction, list[PodGroup]] = {}  # share of cpu and memory -> pod groups by size
         self._orders = {pool.pool: _Order() for pool in pools}
-        self._rejections = {pool.pool: self._rejections_of(pool, self._pods) for pool in pools}
+        classes = PodGroupClasses(pending)
+        self._rejections = {pool.pool: self._rejections_of(pool, classes) for pool in pools}
         self._rank = {pool.pool: place_in(simulation.policy.order, pool.pool) for pool in pools}
         by_id = {pool.pool: pool for pool in pools}
         self._first_pools = {
@@ -324,9 +326,7 @@ class _ScaleUp:
 
     # ---------------------------------------------------------------- pods that fit a new node of a group
 
-    def _rejections_of(
-        self, pool: PoolOffer, pod_groups: Collection[PodGroup]
-    ) -> dict[PodGroup, dict[GroupKey, Reason]]:
+    def _rejections_of(self, pool: PoolOffer, classes: PodGroupClasses) -> dict[PodGroup, dict[GroupKey, Reason]]:
         """Return, by pod group, the node groups of a pool whose new node rejects its pods, and why.
 
         Pod groups that fit a new node of each node group are left out.
@@ -335,16 +335,16 @@ class _ScaleUp:
         for offer in pool.groups:
             closed = self._closed_because(pool, offer)
             for pod_group, reason in (
-                dict.fromkeys(pod_groups, closed) if closed is not None else self._rejected_by(offer.group, pod_groups)
+                self._rejected_by(offer.group, classes) if closed is None else dict.fromkeys(classes.pod_groups, closed)
             ).items():
                 rejections.setdefault(pod_group, {})[offer.group] = reason
         return rejections
 
-    def _rejected_by(self, group: GroupKey, pod_groups: Collection[PodGroup]) -> dict[PodGroup, Reason]:
+    def _rejected_by(self, group: GroupKey, classes: PodGroupClasses) -> dict[PodGroup, Reason]:
         fork = self._snapshot.fork()
-        rejections = self._snapshot.rejections(pod_groups, self._simulation.add_template_node(group))
+        rejections = self._snapshot.rejections(classes, self._simulation.add_template_node(group))
         self._snapshot.revert(fork)
-        for pod_group in pod_groups if self._memory.has_failed else ():
+        for pod_group in classes.pod_groups if self._memory.has_failed else ():
             if pod_group not in rejections and (reason := self._memory.no_order_because(pod_group, group)):
                 rejections[pod_group] = reason
         return rejections
@@ -378,12 +378,7 @@ class _ScaleUp:
         return len(rejections) < len(pool.groups) or any(reason.rule in CHANGING for reason in rejections.values())
 
     def _not_full(self, node_infos: Iterable[NodeInfo]) -> list[NodeInfo]:
-        cpu, memory = self._least_cpu, self._least_memory
-        return [
-            info
-            for info in node_infos
-            if info.pods > 0 and (info.cpu >= cpu or not cpu) and (info.memory >= memory or not memory)
-        ]
+        return _with_room(node_infos, self._least)
 
     # ---------------------------------------------------------------- first fit, the largest first
 
@@ -407,7 +402,7 @@ class _ScaleUp:
         self._cache[pool.pool] = key, option
         return option
 
-    def _pack(self, pool: PoolOffer, pod_groups: Iterable[PodGroup]) -> _Option:
+    def _pack(self, pool: PoolOffer, pod_groups: Sequence[PodGroup]) -> _Option:
         """Place the remaining pods on new nodes of one pool, as far as its room allows.
 
         If a pod's affinity requires pods that are placed later, the pod is placed in the next round.
@@ -423,11 +418,14 @@ class _ScaleUp:
             new=self._not_full(order.node_infos),
             others=[node_info for node_info in self._open_nodes if node_info not in own],
         )
-        for number, pod_group in enumerate(pod_groups):
-            if number % _SWEEP == 0:
+        for start in range(0, len(pod_groups), _BATCH):
+            batch = pod_groups[start : start + _BATCH]
+            if start % _SWEEP == 0:
                 packing.new = self._not_full(packing.new)
-            if placed := self._place(pod_group, self._open[pod_group], packing):
-                option.placed[pod_group] = placed
+            packing.roomy = _with_room(packing.new, _least(batch))
+            for pod_group in batch:
+                if placed := self._place(pod_group, self._open[pod_group], packing):
+                    option.placed[pod_group] = placed
         for offer, size in zip(offers, packing.sizes, strict=True):
             if new := size - offer.requested - order.nodes[offer.group]:
                 option.nodes[offer.group] = new
@@ -457,7 +455,7 @@ class _ScaleUp:
         if helps_others:
             placed = self._fill_all(pod_group, packing, wanted)
         else:
-            placed = self._snapshot.fill(pod_group, self._memory.usable_nodes(pod_group, packing.new), wanted)
+            placed = self._snapshot.fill(pod_group, self._memory.usable_nodes(pod_group, packing.roomy), wanted)
         while placed < wanted and (more := self._open_node(pod_group, wanted - placed, packing)):
             placed += more
             if helps_others:
@@ -470,7 +468,7 @@ class _ScaleUp:
         Once a pod with spread constraints or affinity is placed, the next pod may fit nodes that rejected it before
         (kubernetes/autoscaler#8181).
         """
-        placed, usable = 0, self._memory.usable_nodes(pod_group, [*packing.new, *packing.others])
+        placed, usable = 0, self._memory.usable_nodes(pod_group, [*packing.roomy, *packing.others])
         while placed < wanted and (more := self._snapshot.fill(pod_group, usable, wanted - placed)):
             placed += more
         return placed
@@ -491,6 +489,7 @@ class _ScaleUp:
             if count:
                 packing.ordered.append(node_info)
                 packing.new.append(node_info)
+                packing.roomy.append(node_info)
                 sizes[position] += 1
                 packing.room -= 1
                 return count
@@ -516,9 +515,9 @@ class _ScaleUp:
         """Return the nodes that a pool gets, the pods on these nodes, and the pending pods that fit no node of it."""
         order, by_pod_group = self._orders[pool.pool], self._rejections[pool.pool]
         pending, unfit = [], []
-        for pod_group, pods in self._pods.items():
-            if pool.groups and pod_group not in order.pods and pod_group not in by_pod_group:
-                continue
+        # A pool without groups rejects all pods, but has no rejections.
+        for pod_group in {**order.pods, **by_pod_group} if pool.groups else self._pods:
+            pods = self._pods[pod_group]
             rejections = by_pod_group.get(pod_group, {})
             if pod_group in order.pods:
                 retried = order.retried.get(pod_group, ())
@@ -545,7 +544,8 @@ class _ScaleUp:
     def unmet(self) -> list[Unfit]:
         """Return the pods that get no node, with one reason that covers all pools."""
         left = self.left()
-        rejections = {pool.pool: self._rejections_of(pool, left) for pool in self._pools} if left else {}
+        classes = PodGroupClasses(left)
+        rejections = {pool.pool: self._rejections_of(pool, classes) for pool in self._pools} if left else {}
         unmet = []
         for pod_group, pods in left.items():
             of_pools = [(id, rejections[id][pod_group]) for id in sorted(rejections) if pod_group in rejections[id]]
@@ -554,6 +554,19 @@ class _ScaleUp:
             by_group = {group: rejected[group] for _, rejected in of_pools for group in rejected}
             unmet.append(Unfit(pods=_names(pods), since=_since(pods), reason=reason, by_group=by_group))
         return sorted(unmet, key=_by_age)
+
+
+def _least(pod_groups: Collection[PodGroup]) -> tuple[float, float]:
+    """Return the least cpu and the least memory that a pod of these groups requests."""
+    cpu = min((pod_group.cpu for pod_group in pod_groups), default=0)
+    memory = min((pod_group.memory for pod_group in pod_groups), default=0)
+    return cpu or _ANY, memory or _ANY
+
+
+def _with_room(node_infos: Iterable[NodeInfo], least: tuple[float, float]) -> list[NodeInfo]:
+    """Return the nodes that have at least this much free cpu and memory, and room for one more pod."""
+    cpu, memory = least
+    return [info for info in node_infos if info.cpu >= cpu and info.memory >= memory and info.pods > 0]
 
 
 def _first(rejections: Mapping[GroupKey, Reason]) -> Reason:

@@ -4,12 +4,16 @@ A domain is one value of a topology key, such as a zone or a host. To count agai
 steps. Here, a placed pod changes only the few counts that match its pod group.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.model.workload import TopologySpreadConstraint
+
+# A node, the pod group of added pods (None: the node itself was added), their number (negative: they were removed),
+# and the pods of an added or removed node.
+Change = tuple[NodeInfo, PodGroup | None, int, Mapping[PodGroup, int]]
 
 
 class TopologyCount:
@@ -106,28 +110,27 @@ class SpreadCount(TopologyCount):
             del self._levels[level]
 
 
-class _Placed:
-    """The nodes of a pod group's pods, and the counts that include these pods."""
-
-    __slots__ = ("compared", "counts", "node_infos")
-
-    def __init__(self) -> None:
-        self.node_infos: dict[NodeInfo, int] = {}  # number of pods by node
-        self.counts: list[TopologyCount] = []
-        self.compared = 0  # number of all counts that were compared with the pod group
-
-
 class TopologyCounts:
-    """All counts that a filter has requested so far, and the nodes of each pod group."""
+    """All counts that a filter has requested so far.
 
-    def __init__(self) -> None:
+    Args:
+        changes: The changes of the snapshot, which appends to this list. Most changes need no count. So ``update``
+            includes new changes before counts are read.
+    """
+
+    def __init__(self, changes: Sequence[Change]) -> None:
+        self._changes = changes
+        self._counted = 0  # number of changes that the counts include
         self._node_infos: dict[NodeInfo, None] = {}
-        self._placed: defaultdict[PodGroup, _Placed] = defaultdict(_Placed)
+        self._counts: list[TopologyCount] = []
+        self._counts_of: dict[PodGroup, list[TopologyCount]] = {}  # for each placed pod group: the counts that match it
         self._domains: dict[Hashable, EligibleDomains] = {}
         self._by_name: dict[Hashable, TopologyCount] = {}
         # For each pod group: its spread constraints, each with its count and the number of matching pods one pod is.
         self.spreads: dict[PodGroup, list[tuple[TopologySpreadConstraint, SpreadCount, int]]] = {}
-        self._counts: list[TopologyCount] = []
+        # Only a new count needs the number of pods by pod group and node, so fewer changes are included.
+        self._placed: defaultdict[PodGroup, Counter[NodeInfo]] = defaultdict(Counter)
+        self._indexed = 0  # number of changes that ``_placed`` includes
 
     def of(self, name: Hashable, make: Callable[[], TopologyCount]) -> TopologyCount:
         """Return the count with this name. The first call for a name makes the count."""
@@ -139,10 +142,13 @@ class TopologyCounts:
 
     def add(self, count: TopologyCount) -> None:
         """Add a count. It includes the pods that are there already."""
+        self._index(self._changes[self._indexed : self._counted], 1)
+        self._indexed = self._counted
         self._counts.append(count)
-        for pod_group, placed in self._placed.items():
-            if placed.node_infos and count.matches(pod_group):
-                for node_info, pods in placed.node_infos.items():
+        for pod_group, counts in self._counts_of.items():
+            if count.matches(pod_group):
+                counts.append(count)
+                for node_info, pods in self._placed[pod_group].items():
                     count.change(node_info, pods)
 
     def domains(self, key: str, alike: Hashable, is_eligible: Callable[[NodeInfo], bool]) -> EligibleDomains:
@@ -154,32 +160,54 @@ class TopologyCounts:
                 domains.add_node(node_info)
         return domains
 
-    def add_node(self, node_info: NodeInfo, pods: Mapping[PodGroup, int]) -> None:
-        """Add a node with these pods to all counts."""
+    def update(self) -> None:
+        """Include all changes in the counts."""
+        if self._counted < len(self._changes):
+            self._count(self._changes[self._counted :], 1)
+            self._counted = len(self._changes)
+
+    def revert(self, fork: int) -> None:
+        """Exclude the changes since a fork, which the snapshot is about to undo."""
+        self._count(reversed(self._changes[fork : self._counted]), -1)
+        self._index(self._changes[fork : self._indexed], -1)
+        self._counted, self._indexed = min(self._counted, fork), min(self._indexed, fork)
+
+    def _count(self, changes: Iterable[Change], sign: int) -> None:
+        """Include changes in the counts; sign -1: exclude them."""
+        for node_info, pod_group, number, pods in changes:
+            if pod_group is not None:
+                self._change(node_info, pod_group, sign * number)
+            elif sign * number > 0:
+                self._add_node(node_info, pods)
+            else:
+                self._remove_node(node_info, pods)
+
+    def _index(self, changes: Iterable[Change], sign: int) -> None:
+        """Include changes in the number of pods by pod group and node; sign -1: exclude them."""
+        for node_info, pod_group, number, pods in changes:
+            for placed, count in pods.items() if pod_group is None else ((pod_group, 1),):
+                nodes = self._placed[placed]
+                nodes[node_info] += sign * number * count
+                if not nodes[node_info]:
+                    del nodes[node_info]
+
+    def _add_node(self, node_info: NodeInfo, pods: Mapping[PodGroup, int]) -> None:
         self._node_infos[node_info] = None
         for domains in self._domains.values():
             domains.add_node(node_info)
         for pod_group, count in pods.items():
-            self.change(node_info, pod_group, count)
+            self._change(node_info, pod_group, count)
 
-    def remove_node(self, node_info: NodeInfo, pods: Mapping[PodGroup, int]) -> None:
-        """Remove a node with these pods from all counts."""
+    def _remove_node(self, node_info: NodeInfo, pods: Mapping[PodGroup, int]) -> None:
         for pod_group, count in pods.items():
-            self.change(node_info, pod_group, -count)
+            self._change(node_info, pod_group, -count)
         for domains in self._domains.values():
             domains.remove_node(node_info)
         del self._node_infos[node_info]
 
-    def change(self, node_info: NodeInfo, pod_group: PodGroup, count: int) -> None:
-        """Add pods of a group on a node to all matching counts. A negative count removes pods."""
-        placed = self._placed[pod_group]
-        pods = placed.node_infos.get(node_info, 0) + count
-        if pods:
-            placed.node_infos[node_info] = pods
-        else:
-            del placed.node_infos[node_info]
-        if placed.compared < len(self._counts):
-            placed.counts += [added for added in self._counts[placed.compared :] if added.matches(pod_group)]
-            placed.compared = len(self._counts)
-        for topology_count in placed.counts:
-            topology_count.change(node_info, count)
+    def _change(self, node_info: NodeInfo, pod_group: PodGroup, number: int) -> None:
+        counts = self._counts_of.get(pod_group)
+        if counts is None:
+            counts = self._counts_of[pod_group] = [count for count in self._counts if count.matches(pod_group)]
+        for count in counts:
+            count.change(node_info, number)
