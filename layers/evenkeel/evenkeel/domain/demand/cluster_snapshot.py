@@ -158,7 +158,11 @@ class ClusterSnapshot:
 
     def _rejected_by_others(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
         self._counts.update()
-        return topology_spread(pod_group, node_info, self._counts) or self._affinity.failing_term(pod_group, node_info)
+        reason = topology_spread(pod_group, node_info, self._counts) if pod_group.spread else None
+        needs, anti_terms = pod_group.needs, self._affinity.anti_terms
+        if reason is None and (needs.affinity or needs.anti_affinity or anti_terms):
+            reason = self._affinity.failing_term(pod_group, node_info)
+        return reason
 
     def _volume_restrictions(self, pod_group: PodGroup) -> Reason | None:
         """Return why a ReadWriteOncePod claim rejects one more pod (plugin volumerestrictions); None: the pod fits."""

@@ -101,6 +101,8 @@ class NodeInfo:
         self.cpu -= pod_group.cpu * count
         self.memory -= pod_group.memory * count
         self.pods -= count
+        if pod_group.by_shape:
+            return
         # Few pods change these mappings, so copies of a node share them until one changes.
         for name, request in pod_group.rest:
             self.free = {**self.free, name: self.free.get(name, 0) - request * count}

@@ -229,10 +229,12 @@ class _ScaleUp:
 
         A pool is not packed if the least waste that its option may have is more than the waste of the best option.
         """
-        pending = [pod_group for pod_group, count in self._open.items() if count]
+        pending = +self._open
         repel = any(pod_group.needs.anti_affinity for pod_group in pending)
-        certain = [group for group in pending if not (repel or self._snapshot.depends_on_others(group))]
-        requests, certain_requests = self._requests(pending), self._requests(certain)
+        certain = {
+            group: count for group, count in pending.items() if not (repel or self._snapshot.depends_on_others(group))
+        }
+        requests, certain_requests = _requests(pending), _requests(certain)
         bounds = [
             ((self._rank[pool.pool], self._least_waste(pool, requests, certain, certain_requests), pool.pool), pool)
             for pool in self._pools
@@ -249,16 +251,8 @@ class _ScaleUp:
                 best = key, pool
         return best[1] if best is not None else None
 
-    def _requests(self, pod_groups: Iterable[PodGroup]) -> Counts:
-        """Return the cpu and memory that the remaining pods of pod groups request."""
-        cpu = memory = 0
-        for pod_group in pod_groups:
-            cpu += pod_group.cpu * self._open[pod_group]
-            memory += pod_group.memory * self._open[pod_group]
-        return {CPU: cpu, MEMORY: memory}
-
     def _least_waste(
-        self, pool: PoolOffer, requests: Counts, certain: Collection[PodGroup], certain_requests: Counts
+        self, pool: PoolOffer, requests: Counts, certain: Mapping[PodGroup, int], certain_requests: Counts
     ) -> float | Fraction:
         """Return a lower bound of the waste of a pool's option; minus infinity: unknown.
 
@@ -268,12 +262,12 @@ class _ScaleUp:
         if self._orders[pool.pool].node_infos or not all(offer.group in self._templates for offer in pool.groups):
             return _UNKNOWN
         rejections, nodes, waste = self._rejections[pool.pool], 0, Fraction(0)
-        rejected = self._requests(group for group in certain if group in rejections) if rejections else {}
+        rejected = _requests({group: certain[group] for group in rejections if group in certain})
         templates = [self._templates[offer.group].node for offer in pool.groups]
         for name in (CPU, MEMORY):
             largest = max((counts(template.allocatable).get(name, 0) for template in templates), default=0)
             if largest:
-                nodes = max(nodes, -(-(certain_requests[name] - rejected.get(name, 0)) // largest))
+                nodes = max(nodes, -(-(certain_requests[name] - rejected[name]) // largest))
         nodes = min(nodes, pool.room, sum(max(0, offer.room) for offer in pool.groups), self._nodes_left)
         for name in (CPU, MEMORY):
             total = nodes * min((counts(template.capacity).get(name, 0) for template in templates), default=0)
@@ -388,12 +382,14 @@ class _ScaleUp:
         if not pod_groups:
             return _Option()
         key = tuple((pod_group, self._open[pod_group]) for pod_group in pod_groups)
-        # If a pod group depends on other pods, the result is not cached, because pods placed in another pool may change
-        # it.
-        depends = any(map(self._snapshot.depends_on_others, pod_groups))
-        cached = None if depends else self._cache.get(pool.pool)
-        if cached is not None and cached[0] == key and cached[1].nodes.total() <= self._nodes_left:
-            return cached[1]
+        cached_key, cached = self._cache.get(pool.pool, (None, _Option()))
+        # Pods placed in another pool may change the result for a pod group that depends on other pods.
+        if (
+            cached_key == key
+            and cached.nodes.total() <= self._nodes_left
+            and not any(map(self._snapshot.depends_on_others, pod_groups))
+        ):
+            return cached
         order = self._orders[pool.pool]
         fork, new_nodes = self._snapshot.fork(), len(order.node_infos)
         option = self._pack(pool, pod_groups)
@@ -501,12 +497,11 @@ class _ScaleUp:
 
         An unknown capacity counts as unused. Otherwise a pool with unknown capacity would always be first.
         """
-        waste = Fraction(0)
+        waste, requests = Fraction(0), _requests(option.placed)
         for name in (CPU, MEMORY) if option.nodes else ():
             capacities = {group: counts(self._templates[group].node.capacity).get(name, 0) for group in option.nodes}
             total = sum(capacities[group] * nodes for group, nodes in option.nodes.items())
-            used = sum(getattr(pod_group, name) * count for pod_group, count in option.placed.items())
-            waste += 1 - Fraction(used, total) if total else 1
+            waste += 1 - Fraction(requests[name], total) if total else 1
         return waste
 
     # ---------------------------------------------------------------- the result
@@ -567,6 +562,15 @@ def _with_room(node_infos: Iterable[NodeInfo], least: tuple[float, float]) -> li
     """Return the nodes that have at least this much free cpu and memory, and room for one more pod."""
     cpu, memory = least
     return [info for info in node_infos if info.cpu >= cpu and info.memory >= memory and info.pods > 0]
+
+
+def _requests(counts: Mapping[PodGroup, int]) -> Counts:
+    """Return the cpu and memory that these numbers of pods request."""
+    cpu = memory = 0
+    for pod_group, count in counts.items():
+        cpu += pod_group.cpu * count
+        memory += pod_group.memory * count
+    return {CPU: cpu, MEMORY: memory}
 
 
 def _first(rejections: Mapping[GroupKey, Reason]) -> Reason:

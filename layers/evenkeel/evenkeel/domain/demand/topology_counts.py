@@ -110,6 +110,18 @@ class SpreadCount(TopologyCount):
             del self._levels[level]
 
 
+class _CountsOf(dict[PodGroup, list[TopologyCount]]):
+    """For each pod group that was placed so far: those of ``counts`` that include its pods."""
+
+    def __init__(self, counts: Sequence[TopologyCount]) -> None:
+        super().__init__()
+        self._counts = counts
+
+    def __missing__(self, pod_group: PodGroup) -> list[TopologyCount]:
+        self[pod_group] = [count for count in self._counts if count.matches(pod_group)]
+        return self[pod_group]
+
+
 class TopologyCounts:
     """All counts that a filter has requested so far.
 
@@ -123,7 +135,7 @@ class TopologyCounts:
         self._counted = 0  # number of changes that the counts include
         self._node_infos: dict[NodeInfo, None] = {}
         self._counts: list[TopologyCount] = []
-        self._counts_of: dict[PodGroup, list[TopologyCount]] = {}  # for each placed pod group: the counts that match it
+        self._counts_of = _CountsOf(self._counts)
         self._domains: dict[Hashable, EligibleDomains] = {}
         self._by_name: dict[Hashable, TopologyCount] = {}
         # For each pod group: its spread constraints, each with its count and the number of matching pods one pod is.
@@ -176,7 +188,8 @@ class TopologyCounts:
         """Include changes in the counts; sign -1: exclude them."""
         for node_info, pod_group, number, pods in changes:
             if pod_group is not None:
-                self._change(node_info, pod_group, sign * number)
+                for count in self._counts_of[pod_group]:
+                    count.change(node_info, sign * number)
             elif sign * number > 0:
                 self._add_node(node_info, pods)
             else:
@@ -195,19 +208,14 @@ class TopologyCounts:
         self._node_infos[node_info] = None
         for domains in self._domains.values():
             domains.add_node(node_info)
-        for pod_group, count in pods.items():
-            self._change(node_info, pod_group, count)
+        for pod_group, number in pods.items():
+            for count in self._counts_of[pod_group]:
+                count.change(node_info, number)
 
     def _remove_node(self, node_info: NodeInfo, pods: Mapping[PodGroup, int]) -> None:
-        for pod_group, count in pods.items():
-            self._change(node_info, pod_group, -count)
+        for pod_group, number in pods.items():
+            for count in self._counts_of[pod_group]:
+                count.change(node_info, -number)
         for domains in self._domains.values():
             domains.remove_node(node_info)
         del self._node_infos[node_info]
-
-    def _change(self, node_info: NodeInfo, pod_group: PodGroup, number: int) -> None:
-        counts = self._counts_of.get(pod_group)
-        if counts is None:
-            counts = self._counts_of[pod_group] = [count for count in self._counts if count.matches(pod_group)]
-        for count in counts:
-            count.change(node_info, number)
