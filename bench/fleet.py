@@ -226,6 +226,7 @@ class Fleet:
             "POWERTOOLS_SERVICE_NAME": "bench",
             "POWERTOOLS_METRICS_NAMESPACE": "Evenkeel",
             "PYDANTIC_DISABLE_PLUGINS": "1",
+            "PYTHONTZPATH": "/usr/share/zoneinfo",
             **{f"EVENKEEL_{queue}_URL": f"{self._url}/1/{name}" for queue, name in queues.items()},
         }
         with RuntimeProcess(

@@ -11,8 +11,8 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import ZONE, Needs, Node, Owner, Pod, TopologySpreadConstraint, Workload
 from evenkeel.domain.plan import plan
-from evenkeel.record import ClusterFile
 from evenkeel.validation import read_model
+from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.simulation.forecast import foresee
 from evenkeel_cli.simulation.loss import Loss
 from tests.builders import NOW, group

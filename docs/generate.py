@@ -281,7 +281,7 @@ def _length(length: timedelta) -> str:
 _ACTIONS_SET = (
     "Operator actions set these fields, which the schema describes. A new record that omits them keeps them: {}."
 )
-_CONTROL = "_ControlFields"
+_CONTROL = "ControlFields"
 _SECTIONS = {
     "StackFields": "Access, account and schedule",
     "SizingFields": "Node groups and strategy",

@@ -24,8 +24,8 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.values import quote
-from evenkeel.record import ClusterFile
 from evenkeel_cli.aws_documents import is_of_cluster, not_of_clusters
+from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.stack_client import CannotAskError, service_error, session
 from evenkeel_cli.terminal import BAD_INPUT
 

@@ -18,9 +18,9 @@ from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.values import near, quote
 from evenkeel.domain.model.workload import ZONE
 from evenkeel.domain.plan import plan
-from evenkeel.record import ClusterFile
 from evenkeel.texts.english import sentence
 from evenkeel.validation import ConfigError, read_model
+from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.forecast_answers import Foreseen, fleet_json, forecast_json, print_fleet, print_forecast
 from evenkeel_cli.inputs import file_name, read_moment, read_text, read_yaml
 from evenkeel_cli.objects import read_objects

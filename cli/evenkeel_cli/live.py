@@ -28,8 +28,8 @@ from evenkeel.bootstrap import SystemClock
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
-from evenkeel.record import ClusterFile
 from evenkeel.validation import ConfigError, read_model
+from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.inputs import read_text, refuse_empty
 
 _PATIENCE_SECONDS = 120.0

@@ -52,9 +52,9 @@ from evenkeel.domain.model.observations import Observation, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Workload
-from evenkeel.record import ClusterFile
 from evenkeel.validation import ConfigError
 from evenkeel_cli.aws_documents import KIND, AwsDocuments, is_answer
+from evenkeel_cli.cluster_file import ClusterFile
 
 # The shape of each kind, by API group and kind. The core group has no name, so v1 replaces it. ``_sort`` handles nodes.
 _SHAPES: Mapping[tuple[str, str], type[Shape]] = {

@@ -17,11 +17,11 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
-from evenkeel.record import ClusterFile
 from evenkeel.texts.english import problem_text
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.actions import plan_of_stack
 from evenkeel_cli.answers import group_names, print_plan
+from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.inputs import file_name, read_growths, read_moment, read_namespaces, read_text, read_yaml
 from evenkeel_cli.objects import objects_of, read_objects
 from evenkeel_cli.proposals import Target, heading, lines, propose_marks, propose_places

@@ -20,7 +20,8 @@ from evenkeel.domain.demand.requests import CPU, MEMORY, PODS, counts
 from evenkeel.domain.model.groups import Bounds, GroupKey, GroupTemplate, NodeGroup, State
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import HOSTNAME, ZONE, Node, Pod, Workload
-from evenkeel.record import ClusterFile, ClusterPolicy, ClusterRecord
+from evenkeel.record import ClusterPolicy, ClusterRecord
+from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.simulation.agenda import Agenda, Turn
 from evenkeel_cli.simulation.engine import Run, Snapshot, Stage, Variant, play
 from evenkeel_cli.simulation.evenkeel import Evenkeel

@@ -697,7 +697,7 @@ def _has_one_identity(access: object) -> bool:
     return isinstance(access, KubeconfigAccess)
 
 
-class _ControlFields(Strict):
+class ControlFields(Strict):
     """The fields of a record that are copied into its control record, which operator actions change, too."""
 
     paused: bool = False
@@ -716,7 +716,7 @@ _CONTROL_NAMES = {
 }
 
 
-class Registration(ClusterRecord, _ControlFields):
+class Registration(ClusterRecord, ControlFields):
     """A record as ``register`` accepts it, and as the index stores it for ``scan``."""
 
     @classmethod
@@ -740,7 +740,3 @@ class Registration(ClusterRecord, _ControlFields):
         restored = tuple(name for name in control.restored_pools if name in control.paused_pools)
         update = {"restored": control.restored and control.paused, "restored_pools": restored}
         return control.model_copy(update=update | ({"rollout": ""} if "live" in named else {}))
-
-
-class ClusterFile(ClusterPolicy, _ControlFields):
-    """A record as ``evenkeel plan --record`` accepts it."""

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, ValidationError
+from pydantic_core import core_schema
 
 from evenkeel.domain.model.values import LARGEST_COUNT, near, quote
 
@@ -146,11 +147,13 @@ def _unknown_kind(where: str, fault: dict[str, Any]) -> str:
 
 
 # A time with a time zone, converted to UTC. Beyond these years, adding a backoff or an offset could overflow.
-Moment = Annotated[
-    AwareDatetime,
-    Field(gt=datetime(2000, 1, 1, tzinfo=UTC), lt=datetime(2200, 1, 1, tzinfo=UTC)),
-    AfterValidator(lambda moment: moment.astimezone(UTC)),
-]
+MOMENT = core_schema.no_info_after_validator_function(
+    lambda moment: moment.astimezone(UTC),
+    core_schema.datetime_schema(
+        tz_constraint="aware", gt=datetime(2000, 1, 1, tzinfo=UTC), lt=datetime(2200, 1, 1, tzinfo=UTC)
+    ),
+)
+Moment = Annotated[datetime, GetPydanticSchema(lambda *_: MOMENT.copy())]  # pydantic adds to the schema of a field
 Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
 KubernetesName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 PoolName = Annotated[str, Field(min_length=1, max_length=600)]

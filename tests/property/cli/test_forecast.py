@@ -13,8 +13,8 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import ZONE, Node, Owner, Pod, Workload
 from evenkeel.domain.plan import plan
-from evenkeel.record import ClusterFile
 from evenkeel.validation import read_model
+from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.forecast_answers import Foreseen
 from evenkeel_cli.simulation.forecast import Outcome, foresee
 from evenkeel_cli.simulation.loss import EVICTED, Loss

@@ -17,8 +17,8 @@ from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
-from evenkeel.record import ClusterFile
 from evenkeel.validation import read_model
+from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.simulation.agenda import Turn
 from evenkeel_cli.simulation.engine import Run, Variant, play
 from evenkeel_cli.simulation.forecast import Outcome, foresee

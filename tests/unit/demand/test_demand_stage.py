@@ -15,9 +15,10 @@ from evenkeel.domain.demand import advice
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.incidents import IncidentKind
 from evenkeel.domain.model.workload import Workload
-from evenkeel.record import ClusterFile, ClusterRecord
+from evenkeel.record import ClusterRecord
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.answers import print_answer
+from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.printed_pages import page_of_plan
 from tests.builders import MINUTE, NOW, group, key
 from tests.fakes import FakeWorkload, record

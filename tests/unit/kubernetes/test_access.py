@@ -208,9 +208,10 @@ class TestKubeconfig:
 class TestClient:
     def test_the_client_verifies_and_uses_no_proxy_and_no_retries(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
-        configuration = api_client(read(kubeconfig()), "x").configuration
-        assert (configuration.verify_ssl, configuration.proxy, configuration.retries) == (True, None, False)
-        assert configuration.host == "https://api.demo:6443"
+        client = api_client(read(kubeconfig()), "x")
+        pool = client.pool_manager.connection_from_url(client.configuration.host)
+        assert (pool.scheme, pool.host, pool.port) == ("https", "api.demo", 6443)
+        assert (pool.proxy, pool.retries.total, pool.cert_reqs) == (None, False, ssl.CERT_REQUIRED)
 
     @pytest.mark.parametrize("usable", [True, False])
     def test_a_client_key_file_is_private_and_short_lived(

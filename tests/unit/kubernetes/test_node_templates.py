@@ -24,9 +24,10 @@ from evenkeel.adapters.kubernetes.read.node_templates import (
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.similarity import IGNORED_LABELS
 from evenkeel.domain.model.templates import NodeTemplate, Taint
-from evenkeel.record import ClusterFile, DiscoveredPools
+from evenkeel.record import DiscoveredPools
 from evenkeel.texts.english import sentence
 from evenkeel.validation import read_model
+from evenkeel_cli.cluster_file import ClusterFile
 from tests import objects
 from tests.builders import json_values, stated
 from tests.objects import CAPACITY, INFRASTRUCTURE, ZONES, Object, machine

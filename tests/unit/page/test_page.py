@@ -24,10 +24,10 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.values import printable
 from evenkeel.domain.plan import plan
-from evenkeel.record import ClusterFile
 from evenkeel.texts.english import duration, rfc3339
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli import stack_client
+from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.forecast_answers import Foreseen, forecast_json
 from evenkeel_cli.main import app
 from evenkeel_cli.printed_pages import page_of_forecast, page_of_plan, page_of_simulation

@@ -28,9 +28,10 @@ from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.rebalancing.health.backoff import record_failure
-from evenkeel.record import ClusterFile, ClusterPolicy, ClusterRecord, Registration
+from evenkeel.record import ClusterPolicy, ClusterRecord, Registration
 from evenkeel.settings import Settings
 from evenkeel.validation import ConfigError, read_json, read_model
+from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.state_file import StateFile
 from tests.builders import json_values
 from tests.fakes import NOW
@@ -449,7 +450,7 @@ def test_every_model_can_be_built() -> None:
     models = [BaseModel]
     for model in models:
         models += model.__subclasses__()
-    ours = [model for model in models if model.__module__.startswith("evenkeel.")]
+    ours = [model for model in models if model.__module__.startswith(("evenkeel.", "evenkeel_cli."))]
     assert {ClusterFile, Registration} <= set(ours)
     for model in ours:
         model.model_rebuild()

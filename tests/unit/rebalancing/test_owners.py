@@ -18,10 +18,10 @@ from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.states import DesiredBounds, PoolState
 from evenkeel.domain.rebalancing.bounds.gep24 import ADAPTIVE, LAX_GREEDY
 from evenkeel.domain.rebalancing.membership.numbers import Change
-from evenkeel.record import ClusterFile
 from evenkeel.texts.english import texts
 from evenkeel.texts.pool_numbers import MOST_NAMED, command_text
 from evenkeel.validation import ConfigError, read_model
+from evenkeel_cli.cluster_file import ClusterFile
 from tests import objects
 from tests.builders import NOW, group, key, numbers, owned, pool_plan, problems_of
 from tests.house import House

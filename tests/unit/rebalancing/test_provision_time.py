@@ -13,8 +13,8 @@ from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.restore import carries_ours
 from evenkeel.domain.rebalancing.writes import patches
-from evenkeel.record import ClusterFile
 from evenkeel.validation import ConfigError, read_model
+from evenkeel_cli.cluster_file import ClusterFile
 from tests import objects
 from tests.builders import group, numbers, owned, pool_plan, problems_of
 from tests.fakes import register_again

@@ -28,9 +28,9 @@ from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.relief import PATIENCE, refused, shares, shoots_asked_for
-from evenkeel.record import ClusterFile
 from evenkeel.texts.english import problem_text, sentence
 from evenkeel.validation import read_model
+from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.objects import read_objects
 from tests.builders import NOW, POOL, group
 from tests.parts import make, replace

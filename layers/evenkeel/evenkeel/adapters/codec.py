@@ -15,14 +15,14 @@ from itertools import zip_longest
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import SchemaSerializer, SchemaValidator, core_schema
 
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, quote
-from evenkeel.validation import Moment, parse_json, validated
+from evenkeel.validation import MOMENT, parse_json, validated
 
 _log = logging.getLogger("evenkeel.stored")
 _Kind = TypeVar("_Kind")
@@ -186,15 +186,10 @@ def _of_value(kind: Any, field: str) -> Any:
             return core_schema.int_schema(strict=True)
         return core_schema.int_schema(strict=True, ge=_SMALLEST.get(field, 0), le=LARGEST_COUNT)
     if kind is datetime:
-        return _moment()
+        return MOMENT
     if issubclass(kind, Enum):
         return core_schema.enum_schema(kind, [*kind], sub_type="str")
     return {"type": _PLAIN[kind]}
-
-
-@cache
-def _moment() -> Any:
-    return TypeAdapter(Moment).core_schema
 
 
 def _group_key(text: str) -> str:

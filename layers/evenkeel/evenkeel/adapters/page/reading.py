@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import chain, groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import Field
 
@@ -24,15 +24,10 @@ from evenkeel.adapters.page.view import (
     Span,
     Text,
 )
-from evenkeel.application.plan_documents import (
-    BoundChange,
-    GroupDocument,
-    Number,
-    ReplicaChange,
-)
+from evenkeel.application.plan_documents import Number
 from evenkeel.domain.model.groups import State
 from evenkeel.texts.english import counted, without_request_ids
-from evenkeel.validation import Moment, read_model
+from evenkeel.validation import Count, Moment, read_model
 
 _Value = TypeVar("_Value")
 
@@ -43,9 +38,31 @@ class _Failure(Answer):
     message: Text = ""
 
 
-class _Group(GroupDocument):
-    """A node group of a plan, with the fields that a status answer adds."""
+class _Replicas(Answer):
+    before: Count = Field(alias="from")
+    after: Count = Field(alias="to")
 
+
+class _Bound(Answer):
+    before: Number | None = Field(alias="from")
+    after: Number | None = Field(alias="to")
+
+
+class _Group(Answer):
+    """A node group of a plan, a decision or a status answer. Each has only some of the fields with defaults."""
+
+    flavour: str
+    namespace: str
+    name: str
+    zone: str | None
+    state: State
+    requested: _Replicas
+    min: _Bound
+    max: _Bound
+    reasons: tuple[str, ...] = ()
+    rules: tuple[dict[str, Any], ...] = ()
+    outcome: str | None = None
+    result: str | None = None
     running: Number | None = None
     since: Moment | None = None
     until: Moment | None = None
@@ -79,7 +96,7 @@ class _DecidedPool(Answer):
     name: str
     max: Number | None
     problems: tuple[str, ...] = ()
-    groups: tuple[GroupDocument, ...]
+    groups: tuple[_Group, ...]
 
 
 class _Decision(Answer):
@@ -178,7 +195,7 @@ def _failure(failure: _Failure | _Known) -> str:
     return f"failure {failure.failures} in a row, {failure.kind}{message}"
 
 
-def _span(number: ReplicaChange | BoundChange) -> Span:
+def _span(number: _Replicas | _Bound) -> Span:
     return Span(number.before, number.after)
 
 
@@ -202,7 +219,7 @@ def _group_view(group: _Group, shown: Collection[str]) -> GroupView:
 
 
 def pool_view(pool: Pool, incidents: Sequence[IncidentView] = ()) -> PoolView:
-    keys = {group.key for group in pool.groups}
+    keys = {f"{group.flavour}/{group.namespace}/{group.name}" for group in pool.groups}
     return PoolView(
         name=pool.name,
         strategy=pool.strategy,
@@ -220,7 +237,7 @@ def pool_view(pool: Pool, incidents: Sequence[IncidentView] = ()) -> PoolView:
 
 
 def _decision_view(decision: _Decision) -> Decision:
-    groups = [group for group in decision.pool.groups if group.changes] or decision.pool.groups
+    groups = [group for group in decision.pool.groups if _changes_of(group)] or decision.pool.groups
     return Decision(
         at=decision.at,
         pool=decision.pool.name,
@@ -229,10 +246,20 @@ def _decision_view(decision: _Decision) -> Decision:
     )
 
 
-def _decision_line(group: GroupDocument) -> str:
-    changes = [f"{name} {_shown(span.before)} → {_shown(span.after)}" for name, span in group.changes.items()]
+def _changes_of(group: _Group) -> str:
+    """Return the numbers that change, in words."""
+    numbers = (("requested", group.requested), ("min", group.min), ("max", group.max))
+    changes = (
+        f"{name} {_shown(number.before)} → {_shown(number.after)}"
+        for name, number in numbers
+        if number.before != number.after
+    )
+    return ", ".join(changes)
+
+
+def _decision_line(group: _Group) -> str:
     outcome = f" ({group.outcome})" if group.outcome else ""
-    return f"{group.zone or group.name}: {', '.join(changes) or 'as it was'}{outcome}: {'; '.join(group.reasons)}"
+    return f"{group.zone or group.name}: {_changes_of(group) or 'as it was'}{outcome}: {'; '.join(group.reasons)}"
 
 
 def _fleet(overview: _Overview) -> tuple[tuple[Section, ...], Fleet]:
