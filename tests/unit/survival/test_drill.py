@@ -1,6 +1,5 @@
 """A drill from its begin to its report, with every port in memory."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -119,16 +118,6 @@ def test_abort_ends_it_and_says_who() -> None:
     assert house.maxima() == house.bounds
     assert house.drill.is_recorded
     assert "no drill is open" in house.refused("drill", abort=True)
-
-
-def test_the_end_of_a_drill_precedes_the_next_begin_in_the_history() -> None:
-    house = Drilled()
-    house.begin("a", reason="first")
-    house.ask("drill", abort=True, reason="wrong zone")
-    house.clock.at += timedelta(milliseconds=300)
-    house.begin("b", reason="second")
-    actions = [(entry["cause"], entry["reason"]) for entry in house.ask("history")["actions"]]
-    assert actions.index(("drill-ended", "first")) < actions.index(("drill", "second"))
 
 
 def test_a_repeated_begin_is_refused_but_requests_the_run_again() -> None:

@@ -184,8 +184,8 @@ def follow(store: DrillStore, stored: StoredCluster, facts: Facts, now: datetime
 def record_report(store: DrillStore, cluster: str, drill: Drill, versions: Versions) -> None:
     """Record the report of an ended drill among the cluster's decisions, once. Raises as ``follow`` does."""
     at = drill.fenced_until
-    # The id is the same for each attempt, and sorts before that of the next drill.
-    id = ulid(at, hashlib.sha256(drill.id.encode()).digest()[:10])
+    # The id is the same for each attempt, and sorts after that of the action that has ended the drill.
+    id = ulid(at + timedelta(seconds=1), hashlib.sha256(drill.id.encode()).digest()[:10])
     report = drill_json(drill, at)
     entry: dict[str, Any] = {
         "id": id,
