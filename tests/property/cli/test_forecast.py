@@ -151,18 +151,20 @@ def test_bound_pods_are_worse_than_pods_that_wait() -> None:
 
 
 def test_a_pod_that_a_drain_moves_later_counts_once() -> None:
-    first, second = places.Kind("k0", 2, 5, "no other in the zone"), places.Kind("k3", 3, 9, "no other in the zone")
-    third = places.Kind("k1", 2, 2, "no other in the zone", tolerates=True)
+    even = places.Kind("k0", 2, 5, "even zones", tolerates=True)
+    alone = places.Kind("k2", 3, 9, "no other on the node", tolerates=True)
+    bound = places.Kind("k1", 2, 9, "even nodes")
     there = (
-        places.Place("b0", "b", {third: 2}),
-        places.Place("c0", "c", {first: 1, second: 1, third: 1}),
-        places.Place("c1", "c", {second: 1}),
+        places.Place("a0", "a", {bound: 1}),
+        places.Place("a1", "a", {bound: 1}, is_tainted=True),
+        places.Place("b0", "b", {even: 1}),
+        places.Place("b1", "b", {bound: 1, alone: 2}),
     )
     numbers = {"bounds": (0, 40), "pool_min": 0, "pool_max": 40}
     groups = [
-        group(zone, count, template=places.template_of(zone, there), **numbers) for zone, count in (("b", 1), ("c", 2))
+        group(zone, count, template=places.template_of(zone, there), **numbers) for zone, count in (("a", 2), ("b", 2))
     ]
-    outcome = foreseen(Observation(groups=tuple(groups), workload=places.workload_of(there)), "c", survive_zones="1")
+    outcome = foreseen(Observation(groups=tuple(groups), workload=places.workload_of(there)), "b", survive_zones="1")
 
     assert sum(shot.pods.evicted for shot in outcome.snapshots[-1:] if shot.pods is not None) > 0
     (waits,) = outcome.waits

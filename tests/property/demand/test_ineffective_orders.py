@@ -6,18 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
 from evenkeel.adapters.codec import dump_stored, read_stored
-from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.domain.model.past_orders import ORDERS_KEPT, PastOrder, wait_after
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import PoolState
-from evenkeel.domain.model.workload import ZONE
-from tests.builders import NOW, key
+from tests.builders import NOW
 from tests.crashing import How, Life
 from tests.vain_orders import (
     CASES,
@@ -35,31 +32,8 @@ from tests.vain_orders import (
 )
 from tests.workloads import template
 
-PLAIN, RED = Make(), Make(taints=(TAINT,))
+RED = Make(taints=(TAINT,))
 ORDERED = [name for name, case in CASES.items() if case.ordered]
-
-
-@pytest.mark.parametrize("stage", ["scale-up", "full"])
-def test_a_zone_that_delivers_nothing_leads_to_orders_elsewhere_only_for_pods_that_may_run_there(stage: str) -> None:
-    pods = [App(name="bound", pods=1, selects={ZONE: "a"}), App(name="web", pods=2)]
-    world = VainWorld(pods, nodes=((PLAIN,), (PLAIN,), (PLAIN,)), demand=stage)
-    world.dead.add("a")
-    world.live(4 * HOUR)
-    assert {key.name[-1]: group.running for key, group in world.cluster.groups.items()} == {"a": 1, "b": 2, "c": 2}
-    assert max(world.per_hour(4)[1:]) <= 2, "a probe of zone a"
-    world.dead.clear()
-    world.live(HOUR)
-    assert world.waiting("bound") == 0
-
-
-def test_unread_pods_decide_nothing_so_stuck_replicas_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = VainWorld([App(name="bound", pods=1, selects={ZONE: "a"})], nodes=((PLAIN,), (PLAIN,), (PLAIN,)))
-    world.dead.add("a")
-    world.live(5 * MINUTE)
-    monkeypatch.setattr(world, "workload", Mock(side_effect=ClusterUnavailableError("no answer")))
-    world.live(15 * MINUTE)
-    assert sum(group.requested for group in world.cluster.groups.values()) == 4
-    assert world.cluster.groups[key("a")].requested == 1
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -228,7 +228,7 @@ def test_a_rest_expires_an_hour_after_its_last_step() -> None:
 
 
 def test_stuck_replicas_of_a_failing_zone_move_while_a_request_has_a_rest() -> None:
-    town = Queue((), nodes=(4, 4, 4), max_step=1, takes=1, maximum=300, demand="off")
+    town = Queue((), nodes=(4, 4, 4), max_step=1, takes=1, maximum=300, on_failure="move")
     town.request("long", 150)
     town.step()
     before = {group.identity.zone: group.requested for group in town.cluster.groups.values()}

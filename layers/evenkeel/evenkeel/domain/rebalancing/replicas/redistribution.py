@@ -30,7 +30,7 @@ def redistribute(pool: PoolDraft) -> None:
     room = sum(draft.room for draft in takers)
     # If only a fallback can take the nodes, they are ordered there for the pods that wait.
     by_fallback = pool.release.fallback_takes and not takers
-    moving = pool.pool.settings.on_failure is OnFailure.MOVE and not by_fallback and not _pods_decide(pool)
+    moving = pool.pool.settings.on_failure is OnFailure.MOVE and not by_fallback
     # Unplaced replicas of an interrupted move are placed first, except replicas above PoolMaximum, which are no longer
     # wanted. The room that frozen groups reserve is not subtracted here. Otherwise the move would lose replicas.
     pool_max = pool.pool.max
@@ -48,17 +48,11 @@ def redistribute(pool: PoolDraft) -> None:
     pool.replicas.unplaced = max(0, unplaced - placed)
 
 
-def _pods_decide(pool: PoolDraft) -> bool:
-    """Return True if pods wait for which Evenkeel orders nodes. They may be bound to the fenced zone."""
-    workload = pool.observation.workload if pool.release.for_pods else None
-    return workload is not None and any(not pod.node and pod.unscheduled is not None for pod in workload.pods)
-
-
 def _give_up(pool: PoolDraft, room: int | None, *, has_takers: bool, moving: bool) -> int:
     """Lower fenced groups by their stuck replicas, in total by at most ``room`` (None: no limit). Return the total."""
     released = 0
     for draft in pool.groups:
-        if draft.state is not State.FENCED or not draft.stuck or _all_stay(pool, draft, moving=moving):
+        if draft.state is not State.FENCED or not draft.stuck or _all_stay(pool, draft):
             continue
         if not has_takers or (room is not None and released >= room):
             draft.stuck_kept = draft.stuck
@@ -74,7 +68,7 @@ def _give_up(pool: PoolDraft, room: int | None, *, has_takers: bool, moving: boo
     return released
 
 
-def _all_stay(pool: PoolDraft, draft: Draft, *, moving: bool) -> bool:
+def _all_stay(pool: PoolDraft, draft: Draft) -> bool:
     if pool.pool.settings.on_failure is OnFailure.HOLD:
         draft.add_reason(Rule.STUCK_ON_HOLD, count=draft.stuck)
     elif not draft.moves_elsewhere:
@@ -83,7 +77,7 @@ def _all_stay(pool: PoolDraft, draft: Draft, *, moving: bool) -> bool:
     elif (until := _autoscaler_gives_up_until(pool, draft)) is not None:
         pool.check_at.append(until)
         draft.add_reason(Rule.STUCK_FOR_AUTOSCALER, count=draft.stuck, until=until)
-    elif moving and pool.pool.scale_request is not None:
+    elif pool.pool.settings.on_failure is OnFailure.MOVE and pool.pool.scale_request is not None:
         draft.add_reason(Rule.STUCK_BEHIND_REQUEST, count=draft.stuck)
     else:
         return False

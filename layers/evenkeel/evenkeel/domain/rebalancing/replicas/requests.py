@@ -23,21 +23,17 @@ def begin_request(pool: PoolDraft) -> None:
     """Delay a request that has not begun, while a move between zones is in progress.
 
     The journal stores one change at a time. A request that the plan itself makes also waits while the plan lowers
-    replicas, except stuck ones. Until the lower number is written, the machines of these replicas may still register.
+    replicas. Until the lower number is written, the machines of these replicas may still register.
     """
     step, request = pool.convergence.state.step, pool.request.current
     if request is None:
         return
     gives_in_step = request.nodes < 0 and step is not None and step.is_open
     if request.is_of_plan:
-        if pool.moves or gives_in_step or any([_takes_back(draft) for draft in pool.groups]):
+        if pool.moves or gives_in_step or any(draft.requested < draft.group.requested for draft in pool.groups):
             _drop(pool, request)
     elif pool.pool.scale_request is None and (pool.moves or gives_in_step):
         pool.request.current, pool.request.waits = None, request
-
-
-def _takes_back(draft: Draft) -> bool:
-    return draft.state is not State.FENCED and draft.requested < draft.group.requested
 
 
 def _drop(pool: PoolDraft, request: ScaleRequest) -> None:
