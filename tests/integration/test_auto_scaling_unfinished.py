@@ -134,6 +134,14 @@ def test_a_cluster_is_not_unregistered_before_it_is_ended() -> None:
     assert "Evenkeel's bounds are still set" in stack.refused("unregister")
 
 
+def test_a_forced_unregister_removes_a_record_whose_lease_cannot_be_read_either() -> None:
+    stage, stack, _ = next(crashes())
+    stage.store.plant("demo", "{")
+    stage.store._unfinished["demo"] = ("no key of a group",)
+    assert "the state of its objects is unknown" in stack.ask("unregister", force=True)["message"]
+    assert stage.store.registered("demo") is None
+
+
 @pytest.mark.parametrize(("minutes", "record"), [(2, None), (0, "{"), (2, "{")])
 def test_a_forced_unregister_names_the_groups_and_a_new_record_ends_the_write(minutes: int, record: str | None) -> None:
     stage, stack, _ = next(crashes())

@@ -171,7 +171,7 @@ def _events() -> HierarchicalEmitter:
     """Return an emitter with botocore's handlers, except those of its documentation.
 
     Botocore's own emitter first searches the name of each event for former names of services. Evenkeel calls no
-    operation whose handlers have such a name.
+    operation whose handlers have such a name. ``Session.register`` and ``emit`` still use botocore's own emitter.
     """
     emitter = HierarchicalEmitter()
     register = {REGISTER_FIRST: emitter.register_first, REGISTER_LAST: emitter.register_last, None: emitter.register}

@@ -15,6 +15,7 @@ from evenkeel.application.fleet.records import digest_of
 from evenkeel.application.incidents.notify import UNREGISTERED
 from evenkeel.application.ports import StoredCluster
 from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.rebalancing.replicas.release import RELEASE_KEPT
 from evenkeel.record import ClusterRecord
 from evenkeel.validation import ConfigError
@@ -105,16 +106,16 @@ def _unregister_unread(call: Call, fields: UnregisterFields, error: ConfigError)
             f"{call.cluster} is not unregistered: it is unknown if Evenkeel's bounds are still set: {error}: "
             "fix its record, or unregister with force"
         )
-    registered, unfinished = call.ports.store.registered(call.cluster), list[str]()
-    with suppress(ConfigError):  # the item may be the one that cannot be read
-        unfinished += call.ports.store.unfinished(call.cluster)
+    registered, left = call.ports.store.registered(call.cluster), ""
+    with suppress(ConfigError, BadValueError):  # the item may be the one that cannot be read
+        left = _left_suspended(call.ports.store.unfinished(call.cluster))
     if registered is not None:
         _refuse_changed(call, fields, registered.record)
         _request_run_afterwards(call)
         call.ports.store.remove_record(call.cluster, registered.versions)
     call.request_run(UNREGISTERED)
     text = f"{call.cluster} is not registered any more; the state of its objects is unknown"
-    return {"message": text + _left_suspended(unfinished)}
+    return {"message": text + left}
 
 
 def _refuse_unfinished(call: Call, stored: StoredCluster) -> None:

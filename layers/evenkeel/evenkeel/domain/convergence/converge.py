@@ -25,15 +25,15 @@ Five principles decide all cases. The comment of a special case names the test t
 from dataclasses import replace
 from datetime import datetime
 
-from evenkeel.domain.convergence.doubts import (
-    awaited,
+from evenkeel.domain.convergence.obstacles import (
+    awaited_machines,
     doubt_of,
     goes_without_order,
-    in_progress,
-    in_state,
     no_room,
     not_now,
-    rollout,
+    other_change,
+    rollout_in_progress,
+    state_reason,
     zone_doubt,
 )
 from evenkeel.domain.convergence.pairs import Pairs, course_of, least_replicas, rebalance_pairs, return_pairs
@@ -179,8 +179,8 @@ def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, d
     """Delete one machine of the source by name, or of the destination if the step is undone, and return the report."""
     # Of all reasons to doubt the other zones, only a fence stops the drain.
     # test_once_the_successor_runs_doubt_about_other_zones_stops_nothing
-    fence = next((in_state(draft) for draft in pool.groups if draft.state is State.FENCED), None)
-    reason: Reason | None = rollout(pool) or fence or in_progress(pool)
+    fence = next((state_reason(draft) for draft in pool.groups if draft.state is State.FENCED), None)
+    reason: Reason | None = rollout_in_progress(pool) or fence or other_change(pool)
     candidates: list[Draft] = []
     is_late = pool.now >= deadline
     if reason is None:
@@ -240,8 +240,8 @@ def _candidates(order: Order, drafts: Drafts, *, is_late: bool) -> tuple[list[Dr
 
 def start_step(pool: PoolDraft, pairs: Pairs, *, is_pass: bool) -> Reason | None:
     """Order one node for the smallest zone, or return the first reason that keeps the step from starting."""
-    reason = not_now(pool, is_pass=is_pass) or rollout(pool)
-    reason = reason or zone_doubt(pool.groups) or in_progress(pool) or awaited(pool.groups)
+    reason = not_now(pool, is_pass=is_pass) or rollout_in_progress(pool)
+    reason = reason or zone_doubt(pool.groups) or other_change(pool) or awaited_machines(pool.groups)
     if reason is not None:
         return reason
     for source, destination in pairs:
@@ -292,7 +292,7 @@ def _start_blocked_by(pool: PoolDraft, source: Draft, destination: Draft) -> Rea
     if (full := no_room(pool)) is not None:
         return full
     if source.state is State.PROBING:
-        return in_state(source)
+        return state_reason(source)
     if (idle := goes_without_order(pool, source)) is not None:
         return idle
     if (reason := _choice(pool, source, destination).why) is not None:
@@ -305,7 +305,7 @@ def _return_blocked_by(pool: PoolDraft, fallback: Fallback, source: Draft, desti
     if fallback.pool.state.convergence.step is not None or fallback.pool.unplaced or fallback.pool.scale_request:
         return Reason.of(Rule.CONVERGE_BEHIND)
     choice = _choice(pool, source, destination)
-    reason = awaited(fallback.groups) or choice.why
+    reason = awaited_machines(fallback.groups) or choice.why
     if reason is not None:
         return Reason.of(Rule.CONVERGE_STAYS, zone=source.group.identity.zone, why=reason)
     policy, now = pool.pool.settings.converge, pool.now

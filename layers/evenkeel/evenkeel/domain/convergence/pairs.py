@@ -4,9 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from evenkeel.domain.model.convergence import (
-    Starting,
-)
+from evenkeel.domain.model.convergence import Starting
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Rule
@@ -67,6 +65,7 @@ def return_pairs(pool: PoolDraft) -> Pairs:
 
 
 def least_replicas(pool: PoolDraft) -> dict[str, int]:
+    """Return how many replicas each group keeps, by its key."""
     return {draft.key: pool.least_of(draft) for draft in pool.groups}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from evenkeel.domain.convergence.doubts import no_room, zone_doubt
+from evenkeel.domain.convergence.obstacles import no_room, zone_doubt
 from evenkeel.domain.model.convergence import (
     AFTER_FAILURE,
     COMES_BACK,

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 
 from evenkeel.domain.demand import filters
-from evenkeel.domain.demand.node_info import NodeInfo, Shape, shape_of
+from evenkeel.domain.demand.node_info import ANY_AMOUNT, NodeInfo, Shape, shape_of
 from evenkeel.domain.demand.pod_groups import PodGroup, PodGroupClasses
 from evenkeel.domain.demand.topology_counts import Change, TopologyCounts
 from evenkeel.domain.demand.topology_filters import InterPodAffinity, Namespaces, topology_spread
@@ -15,7 +15,6 @@ NOTHING: Mapping[str, int] = {}
 _NO_PODS: Mapping[PodGroup, int] = {}
 # The rules that reject a pod on all nodes of a domain.
 _OF_DOMAIN = frozenset({Rule.SPREAD_SKEW, Rule.KEEPS_AWAY, Rule.KEPT_AWAY})
-_ANY = float("-inf")  # a pod that requests none of a resource fits any free amount of it
 
 
 class ClusterSnapshot:
@@ -201,7 +200,7 @@ class ClusterSnapshot:
         """Add up to ``wanted`` pods of a group, each to the first node that it fits. Return the number added."""
         if self._is_plain(pod_group):
             return self._fill_plain(pod_group, node_infos, wanted)
-        cpu, memory = pod_group.cpu or _ANY, pod_group.memory or _ANY
+        cpu, memory = pod_group.cpu or ANY_AMOUNT, pod_group.memory or ANY_AMOUNT
         added = 0
         barred: set[tuple[object, object]] = set()  # keys and domains in which no pod fits until another one is added
         for node_info in node_infos if wanted else ():
@@ -222,7 +221,7 @@ class ClusterSnapshot:
 
     def _fill_plain(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
         """Add pods as ``fill`` does, of a group whose pods fit a node with room if they fit any node of its shape."""
-        cpu, memory, left = pod_group.cpu or _ANY, pod_group.memory or _ANY, wanted
+        cpu, memory, left = pod_group.cpu or ANY_AMOUNT, pod_group.memory or ANY_AMOUNT, wanted
         for info in node_infos if wanted else ():
             if info.cpu >= cpu and info.memory >= memory and info.pods > 0 and self._accepts(pod_group, info):
                 count = info.add_plain(pod_group, left)
@@ -258,7 +257,7 @@ class Places:
         snapshot, node_infos, alike = self._snapshot, self._node_infos, pod_group.alike
         depends = snapshot.depends_on_others(pod_group)
         start = 0 if depends else self._starts.get(alike, 0)
-        cpu, memory = pod_group.cpu or _ANY, pod_group.memory or _ANY
+        cpu, memory = pod_group.cpu or ANY_AMOUNT, pod_group.memory or ANY_AMOUNT
         position = start
         for position in range(start, len(node_infos)):
             node_info = node_infos[position]

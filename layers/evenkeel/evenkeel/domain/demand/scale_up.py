@@ -20,7 +20,7 @@ from datetime import datetime
 from fractions import Fraction
 
 from evenkeel.domain.demand.blocked import Blocked
-from evenkeel.domain.demand.node_info import NodeInfo
+from evenkeel.domain.demand.node_info import ANY_AMOUNT, NodeInfo
 from evenkeel.domain.demand.order_memory import CHANGING, OrderMemory
 from evenkeel.domain.demand.pod_groups import PodGroup, PodGroupClasses
 from evenkeel.domain.demand.pods import old_enough_at
@@ -33,7 +33,6 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Pod
 
 _UNKNOWN = float("-inf")  # the lower bound of an unknown waste
-_ANY = float("-inf")  # a pod that requests none of a resource fits any free amount of it
 _BATCH = 8  # a packing selects the new nodes with room for the next pods once for so many pod groups
 _SWEEP = 8 * _BATCH  # a packing drops full nodes once for so many pod groups
 
@@ -555,7 +554,7 @@ def _least(pod_groups: Collection[PodGroup]) -> tuple[float, float]:
     """Return the least cpu and the least memory that a pod of these groups requests."""
     cpu = min((pod_group.cpu for pod_group in pod_groups), default=0)
     memory = min((pod_group.memory for pod_group in pod_groups), default=0)
-    return cpu or _ANY, memory or _ANY
+    return cpu or ANY_AMOUNT, memory or ANY_AMOUNT
 
 
 def _with_room(node_infos: Iterable[NodeInfo], least: tuple[float, float]) -> list[NodeInfo]:

@@ -2,11 +2,7 @@
 
 from collections.abc import Iterable
 
-from evenkeel.domain.model.convergence import (
-    BUDGET,
-    IDLE_REMOVED_WITHIN,
-    SETTLES,
-)
+from evenkeel.domain.model.convergence import BUDGET, IDLE_REMOVED_WITHIN, SETTLES
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import ROLLOUTS, Reason, Rule
@@ -38,7 +34,8 @@ def not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
     return None
 
 
-def rollout(pool: PoolDraft) -> Reason | None:
+def rollout_in_progress(pool: PoolDraft) -> Reason | None:
+    """Return a reason if another controller replaces the machines of a group."""
     for draft in pool.groups:
         frozen = draft.group.frozen_because
         if frozen is not None and frozen.rule in ROLLOUTS:
@@ -55,25 +52,27 @@ def zone_doubt(drafts: Iterable[Draft], source: Draft | None = None) -> Reason |
     """
     for draft in drafts:
         if draft.state is State.FENCED:
-            return in_state(draft)
+            return state_reason(draft)
         if (draft is source or draft.state is not State.PROBING) and (reason := doubt_of(draft)) is not None:
             return reason
     return None
 
 
 def doubt_of(draft: Draft) -> Reason | None:
+    """Return the reason to doubt that a group delivers, apart from a fence."""
     if draft.state is State.PROBING:
-        return in_state(draft)
+        return state_reason(draft)
     if Rule.CAUTIOUS_MAX not in draft.limits:
         return None
     return Reason.of(Rule.CONVERGE_CAUTIOUS, zone=draft.group.identity.zone)
 
 
-def in_state(draft: Draft) -> Reason:
+def state_reason(draft: Draft) -> Reason:
+    """Return the reason that names the state of a group."""
     return Reason.of(Rule.CONVERGE_STATE, zone=draft.group.identity.zone, state=draft.state.value)
 
 
-def in_progress(pool: PoolDraft) -> Reason | None:
+def other_change(pool: PoolDraft) -> Reason | None:
     """Return a reason if the pool is changing in another way, because the journal stores one change at a time."""
     changes = any(draft.requested != draft.group.requested for draft in pool.groups)
     is_requested = pool.request.current is not None or pool.pool.scale_request is not None
@@ -81,7 +80,8 @@ def in_progress(pool: PoolDraft) -> Reason | None:
     return Reason.of(Rule.CONVERGE_BEHIND) if pool.moves or is_requested or changes or is_taken else None
 
 
-def awaited(drafts: Iterable[Draft]) -> Reason | None:
+def awaited_machines(drafts: Iterable[Draft]) -> Reason | None:
+    """Return a reason if a group has other replicas than running nodes."""
     for draft in drafts:
         group = draft.group
         if group.requested != group.running:
@@ -92,6 +92,7 @@ def awaited(drafts: Iterable[Draft]) -> Reason | None:
 
 
 def no_room(pool: PoolDraft, *, more: int = 0) -> Reason | None:
+    """Return a reason if PoolMaximum has no room for one replica and ``more``."""
     reserved_nodes = pool.reserved_nodes() if pool.pool.settings.strategy.reserves else 0
     if pool.requested + more + reserved_nodes < pool.pool.max + pool.pool.settings.converge.surge:
         return None
