@@ -1,6 +1,7 @@
 """Run benches: ``python -m bench [NAME…] [--OPTION VALUE…]``. Without names, all of them run.
 
-``python -m bench --list`` names them; ``python -m bench NAME --help`` explains one and its options.
+``python -m bench --list`` names them; ``python -m bench NAME --help`` explains one and its options. Garbage is
+collected as in the deployed functions.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import evenkeel.bootstrap  # noqa: F401  it sets the thresholds of garbage collection
 from bench import auto_scaling, bill, forecast, pages, planning, rows, simulated, stack, stored, workload_view, worlds
 
 BENCHES: dict[str, Callable[..., rows.Rows]] = {
