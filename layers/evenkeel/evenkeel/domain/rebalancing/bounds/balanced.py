@@ -187,7 +187,7 @@ class _Deal:
     def _fill(self, shares: Sequence[_Share], buckets: Sequence[Bucket], reason: Reason) -> None:
         """Distribute the remaining headroom evenly over these shares. Each share has its own bucket."""
         for share, nodes in zip(shares, water_fill(buckets, self._left), strict=True):
-            if nodes:
+            if nodes:  # the room of a bucket is at most the share's cap, so ``_give`` would give no less
                 share.extra += nodes
                 share.steps += (reason,)
                 self._left -= nodes
