@@ -444,17 +444,13 @@ class PoolDraft:
         max below 1, its empty group reserves one node while the group may not get nodes. If the bounds of all groups
         are held, nothing is reserved, because each group grows within its own bounds.
         """
-        if all([draft.group.owner.bounds_held for draft in self.groups]):
-            return 0
-        reserved = sum([draft.kept_room for draft in self.groups])
-        if not self.pool.settings.strategy.reserves:
-            return reserved
-        return reserved + sum(
-            [
-                draft.group.owner.least_max - draft.requested
-                for draft in self.groups
-                if draft.group.owner.least_max > draft.requested
-                and draft.state is not State.FROZEN
-                and not draft.takes_nodes
-            ]
-        )
+        reserves, frozen = self.pool.settings.strategy.reserves, State.FROZEN
+        reserved, all_held = 0, True
+        for draft in self.groups:
+            owner = draft.group.owner
+            all_held &= owner.bounds_held
+            if owner.bounds_held or draft.state is frozen:
+                reserved += draft.kept_room
+            if reserves and owner.least_max > draft.requested and draft.state is not frozen:
+                reserved += 0 if draft.takes_nodes else owner.least_max - draft.requested
+        return 0 if all_held else reserved

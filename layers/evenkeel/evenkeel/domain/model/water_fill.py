@@ -42,7 +42,10 @@ def water_fill(buckets: Sequence[Bucket], amount: int) -> list[int]:
             rising = range(len(buckets))
         else:
             height, rest = _even_height(levels, room, amount)
-            dealt = [min(max(0, height - level), space) for level, space in zip(levels, room, strict=True)]
+            dealt = [
+                0 if (depth := height - level) < 0 else depth if depth < space else space
+                for level, space in zip(levels, room, strict=True)
+            ]
             rising = [i for i, level in enumerate(levels) if level <= height and dealt[i] < room[i]]
     if rest:
         for i in sorted(rising, key=ties.__getitem__)[:rest]:

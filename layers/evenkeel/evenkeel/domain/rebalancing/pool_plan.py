@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache, partial
-from typing import Any
+from operator import is_
 
 from evenkeel.domain.model.choices import Level, SurviveZones
 from evenkeel.domain.model.drafts import (
@@ -204,7 +204,8 @@ def _release(draft: PoolDraft) -> ReleasePlan:
 
 def _next_state(draft: PoolDraft) -> PoolState:
     state = draft.pool.state
-    after: dict[str, Any] = {
+    before = vars(state)
+    after = before | {
         "adopted": _adopted(draft),
         "seen": draft.snapshot,
         "published": draft.bounds.publication,
@@ -217,9 +218,9 @@ def _next_state(draft: PoolDraft) -> PoolState:
     if draft.survival is not None or state.survival is not None:
         facts = None if draft.survival is None else draft.survival.facts
         after["survival"] = None if facts is None else facts.held
-    before = vars(state)
-    changed = {name: value for name, value in after.items() if value is not before[name]}
-    return PoolState(**(before | changed)) if changed else state  # three times as fast as ``replace``
+    if all(map(is_, before.values(), after.values())):
+        return state
+    return PoolState(**after)  # three times as fast as ``replace``
 
 
 def _adopted(draft: PoolDraft) -> Mapping[str, Bounds | None]:
@@ -258,20 +259,23 @@ def _unevenness(draft: PoolDraft) -> Reason | None:
     is_levelled = settings.level is not Level.OFF and (settings.level is Level.CONVERGE or settings.autoscaler)
     if is_levelled or draft.convergence.step is not None:
         return None
-    groups = [each for each in draft.groups if each.state is not State.FROZEN]
     zones: dict[str | None, int] = {}
-    for each in groups:
-        zone = each.group.identity.zone
-        zones[zone] = zones.get(zone, 0) + each.requested
+    full = set()
+    healthy = State.HEALTHY
+    for each in draft.groups:
+        if each.state is healthy:
+            zone = each.group.identity.zone
+            zones[zone] = zones.get(zone, 0) + each.requested
+            if each.requested == each.group.annotations.zone_max:
+                full.add(zone)
+        elif each.state is not State.FROZEN:
+            return None
     most = max(zones.values(), default=0)
-    if most - min(zones.values(), default=0) < _UNEVEN or any([each.state is not State.HEALTHY for each in groups]):
+    fewest = min([nodes for zone, nodes in zones.items() if zone not in full] if full else zones.values(), default=most)
+    if most - fewest < _UNEVEN:
         return None
-    full = {each.group.identity.zone for each in groups if each.requested == each.group.annotations.zone_max}
-    fewest = min([nodes for zone, nodes in zones.items() if zone not in full], default=0)
-    if len(zones) == len(full) or most - fewest < _UNEVEN:
-        return None
-    notes = [each.group.annotations for each in groups]
-    if len({note.weight for note in notes}) > 1 or any(note.weight_percent is not None for note in notes):
+    notes = [each.group.annotations for each in draft.groups if each.state is healthy]
+    if len({note.weight for note in notes}) > 1 or any([note.weight_percent is not None for note in notes]):
         return None  # the zones are meant to differ
     return Reason.of(Rule.ZONES_DIFFER, nodes=most - fewest, fewest=fewest, most=most, level=settings.level.value)
 

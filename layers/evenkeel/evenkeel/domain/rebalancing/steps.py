@@ -71,10 +71,11 @@ def _steps_at(point: Point, capabilities: Sequence[Capability]) -> list[Step]:
 
 def note(pool: PoolDraft) -> None:
     """Add the reasons that explain the numbers: preserved machines, owners, groups closed at zero, rollout shares."""
+    healthy = State.HEALTHY
     for draft in pool.groups:
         group, owner = draft.group, draft.group.owner.numbers
-        if group.preserved:
-            draft.add_reason(Rule.PRESERVED, count=group.preserved)
+        if count := group.preserved:
+            draft.add_reason(Rule.PRESERVED, count=count)
         if owner is not None and owner.needs_consent and owner.set_by and _max_changes(draft):
             draft.add_reason(Rule.TAKEN_FROM, field=owner.max_field, owner=str(owner.ref), manager=owner.set_by)
         if group.template.closed_because is not None and draft.requested == 0:
@@ -82,8 +83,8 @@ def note(pool: PoolDraft) -> None:
         if draft.rolling is not None:
             surge, unavailable = draft.rolling.max_surge, draft.rolling.max_unavailable
             draft.add_reason(Rule.ROLLING_SHARE, surge=surge, unavailable=unavailable)
-        stays = draft.requested == group.requested and not draft.publishes
-        if stays and draft.state is State.HEALTHY:  # a fenced group is not as it should be
+        # A fenced group is not as it should be.
+        if draft.state is healthy and draft.requested == group.requested and not draft.publishes:
             draft.reasons.append(_AS_IT_SHOULD_BE)
 
 

@@ -106,14 +106,15 @@ class _Share:
 
     def __init__(self, draft: Draft, pool_max: int) -> None:
         self.draft, self.target, self.limit = draft, draft.requested, draft.cap
+        self.state = draft.state
         if draft.group.owner.bounds_held:
             self.state = State.FROZEN  # a group with held bounds is sized as if frozen
-        else:
-            self.state = State.HEALTHY if draft.is_unfenced else draft.state
+        elif self.state is not State.HEALTHY and draft.is_unfenced:
+            self.state = State.HEALTHY
         # The number of nodes by which the group may exceed its target. Without a cap, only the headroom limits its
         # growth.
-        self.cap = pool_max if self.limit is None else self.limit - draft.requested
-        self.extra = draft.kept_room
+        self.cap = pool_max if self.limit is None else self.limit - self.target
+        self.extra = 0 if self.state is State.HEALTHY else draft.kept_room
         self.steps: tuple[Reason, ...] = ()
 
     @property
@@ -148,17 +149,22 @@ class _Deal:
         # exceed PoolMaximum.
         self._left = max(0, pool_max - sum([share.target + share.extra for share in self._shares]))
         self._headroom = self._left
+        self._healthy: list[_Share] = []
+        probing, healthy = [], State.HEALTHY
         for share in self._shares:
             short = share.draft.group.owner.least_max - share.target
             if short > 0 and share.state is not State.FROZEN:
                 nodes = min(short, self._left)
                 share.extra += nodes
                 self._left -= nodes
-        growing = [share for share in self._shares if share.cap > 0]
-        self._healthy = [share for share in growing if share.state is State.HEALTHY]
+            if share.cap <= 0:
+                continue
+            if share.state is healthy:
+                self._healthy.append(share)
+            elif share.state is State.PROBING and share.draft.probe > 0 and not share.extra:
+                probing.append(share)
         # 2. A probing group gets one machine. A fenced group gets no machine, so its max is its target.
-        probing = [share for share in growing if share.state is State.PROBING]
-        self._probing = _smallest_first([share for share in probing if share.draft.probe > 0 and not share.extra])
+        self._probing = _smallest_first(probing)
         self.is_scarce = 0 < self._left < len(self._healthy) + len(self._probing)
         if not self.is_scarce:
             for share in self._probing:
@@ -290,10 +296,10 @@ class _Deal:
 
     def sizes(self, pool_min: int) -> list[Size]:
         """7. Return the sizes. PoolMinimum is leveled over the groups, and no min is above the group's replicas."""
-        minima, buckets = [], []
+        minima, buckets, healthy = [], [], State.HEALTHY
         for share in self._shares:
             low, room = share.draft.zone_share, share.target
-            if share.state is not State.HEALTHY:
+            if share.state is not healthy:
                 group = share.draft.group
                 if share.state is State.FROZEN:
                     low, room = (0 if group.bounds is None else group.bounds.min), 0
@@ -302,19 +308,12 @@ class _Deal:
             minima.append(low)
             buckets.append(Bucket(low, room - low, 1, share.draft.tie))
         more = water_fill(buckets, pool_min - sum(minima))
+        rule, name, headroom = Rule.STRATEGY, BALANCED.name, self._headroom
         return [
             Size(
                 low + nodes,
                 share.target + share.extra,
-                Reason(
-                    Rule.STRATEGY,
-                    {
-                        "strategy": BALANCED.name,
-                        "nodes": share.extra,
-                        "headroom": self._headroom,
-                        "steps": share.steps,
-                    },
-                ),
+                Reason(rule, {"strategy": name, "nodes": share.extra, "headroom": headroom, "steps": share.steps}),
             )
             for share, low, nodes in zip(self._shares, minima, more, strict=True)
         ]

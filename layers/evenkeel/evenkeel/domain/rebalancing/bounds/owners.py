@@ -13,10 +13,9 @@ from evenkeel.domain.model.states import ClusterState, PoolState
 
 def with_write_consent(observation: Observation, policy: Policy) -> Observation:
     """Return the observation. A group has ``bounds_held`` if the record lacks the consent that its owner needs."""
-    if policy.write_topology:
+    if policy.write_topology or all([group.owner.numbers is None for group in observation.groups]):
         return observation
-    groups = tuple([_held(group) for group in observation.groups])
-    return observation if groups == observation.groups else replace(observation, groups=groups)
+    return replace(observation, groups=tuple([_held(group) for group in observation.groups]))
 
 
 def without_unread(observation: Observation, state: ClusterState) -> Observation:

@@ -24,25 +24,27 @@ def publish(pool: PoolDraft) -> None:
 
     Frozen groups and groups with held bounds keep their bounds.
     """
+    frozen = State.FROZEN
     for draft, proposal in zip(pool.groups, pool.bounds.sizes, strict=True):
-        if draft.state is State.FROZEN:
+        if draft.state is frozen:
             continue
-        if draft.group.owner.bounds_held:
-            draft.add_reason(Rule.BOUNDS_HELD, owner=str(draft.group.owner.numbers and draft.group.owner.numbers.ref))
+        owner, minimum = draft.group.owner, proposal.min
+        if owner.bounds_held:
+            draft.add_reason(Rule.BOUNDS_HELD, owner=str(owner.numbers and owner.numbers.ref))
             continue
         maximum = _capped(pool, draft, proposal)
-        minimum = max(proposal.min, draft.zone_share)
-        if minimum > proposal.min:
+        if (share := draft.zone_share) > minimum:
+            minimum = share
             draft.add_reason(Rule.ZONE_MIN, min=minimum, zone_min=draft.group.annotations.zone_min)
-        if draft.survival_share > minimum:
-            minimum = draft.survival_share
+        if (share := draft.survival_share) > minimum:
+            minimum = share
             draft.add_reason(Rule.SURVIVAL_MIN, min=minimum)
         if draft.protected and minimum < draft.requested:
             minimum = draft.requested
             draft.add_reason(Rule.STEP_MIN, min=minimum)
         draft.bounds, reasons = safe_bounds(minimum, maximum, draft.group, draft.requested)
         draft.reasons += reasons
-        draft.pins = draft.group.owner.may_be_pinned and draft.state is State.FENCED
+        draft.pins = owner.may_be_pinned and draft.state is State.FENCED
         if draft.pins:
             draft.add_reason(Rule.PINNED, requested=draft.requested)
 
@@ -71,7 +73,7 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
             Rule.ZONE_MAX: {"zone_max": cap},
         }
         maximum = _cut(draft, maximum, cap, rule, **facts.get(rule, {}))
-    if pool.pool.settings.strategy.adds_up and draft.journal_delta < 0 and group.bounds is not None:
+    if draft.journal_delta < 0 and pool.pool.settings.strategy.adds_up and group.bounds is not None:
         # This group's patch is written before other groups lower their max. So this patch must not raise this group's
         # max.
         maximum = _cut(draft, maximum, group.bounds.max, Rule.GIVES_UP_FIRST)
@@ -93,7 +95,7 @@ def _closing_rule(pool: PoolDraft, draft: Draft) -> Rule | None:
     """
     if pool.opens:
         return None
-    if pool.pool.settings.autoscaler and _has_moved_machines_coming(pool, draft):
+    if _has_moved_machines_coming(pool, draft) and pool.pool.settings.autoscaler:
         return Rule.MOVE_UNDER_WAY
     return Rule.CLOSED_FOR_ORDER if pool.release.closed and draft.state is not State.FENCED else None
 
@@ -181,11 +183,12 @@ def shorten_provision_time(pool: PoolDraft) -> None:
     held.
     """
     wanted = pool.pool.settings.suspect_provision_time if pool.pool.settings.autoscaler else None
+    frozen = State.FROZEN
     for draft in pool.groups:
-        group = draft.group
-        if draft.state is State.FROZEN:
+        if draft.state is frozen:
             continue
         draft.short_provision = None
+        group = draft.group
         if wanted is None or draft.state is State.HEALTHY or group.options.keeps_provision or group.owner.max_only:
             continue
         if wanted < draft.provision_timeout:

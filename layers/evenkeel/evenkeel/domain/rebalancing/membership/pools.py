@@ -246,7 +246,8 @@ def _pool(candidate: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | R
     """
     pool, new_intents = _with_new_intents(candidate)
     rule = rule_of(pool.id, pool.policy) or _NO_RULE
-    faults = [fault for group in pool.groups for fault in group.unreadable.faults]
+    unreadable = [group.unreadable for group in pool.groups if group.unreadable.faults or group.unreadable.notes]
+    faults = [fault for of_group in unreadable for fault in of_group.faults]
     problems = [_unreadable(ProblemKind.UNREADABLE, fault) for fault in faults]
     weighted, weight_problems = with_shares(pool.groups)
     if weighted is not pool.groups:
@@ -263,7 +264,7 @@ def _pool(candidate: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | R
         return Reason.of(Rule.SWITCHED_OFF, fields=fields)
     pool_min = None if low is None else low.value
     pool_max = None if top is None else top.value
-    notes = dict.fromkeys([fault for group in pool.groups for fault in group.unreadable.notes])
+    notes = dict.fromkeys([fault for of_group in unreadable for fault in of_group.notes])
     warnings = [_unreadable(ProblemKind.UNREADABLE_AND_LEFT_OUT, fault) for fault in notes]
     warnings += _held(pool.groups)
     _check_numbers(pool, pool_min, top, problems, warnings)
@@ -282,9 +283,9 @@ def _dry_run(pool: _Candidate, rule: PoolRule, annotated: bool | None, faults: S
     If one member has the value true or an unreadable value, the setting is True.
     """
     field = _ANNOTATIONS["dry_run"]
-    if any([group.annotations.dry_run for group in pool.groups]) or any([fault.field == field for fault in faults]):
+    if any(fault.field == field for fault in faults):
         return True
-    return rule.dry_run if annotated is None else annotated
+    return rule.dry_run if annotated is None else any([group.annotations.dry_run for group in pool.groups])
 
 
 def _with_new_intents(pool: _Candidate) -> tuple[_Candidate, list[Problem]]:
@@ -344,17 +345,13 @@ def _check_numbers(
     pool_max = None if top is None else top.value
     if not problems and pool_min is not None and pool_max is not None and pool_min > pool_max:
         problems.append(Problem.of(ProblemKind.MIN_ABOVE_MAX, minimum=pool_min, maximum=pool_max))
-    problems += [
-        Problem.of(ProblemKind.NO_ZONE, group=str(group.key))
-        for group in pool.groups
-        if group.identity.zone is None and not any(fault.field == "zone" for fault in group.unreadable.faults)
-    ]
-    warnings += [
-        Problem.of(ProblemKind.AUTOSCALER_BESIDE_KARPENTER, group=str(group.key))
-        for group in pool.groups
-        if group.owner.max_only
-        and (group.managers.replicas_by == "cluster-autoscaler" or group.status.autoscaler_failure is not None)
-    ]
+    for group in pool.groups:
+        if group.identity.zone is None and not any(fault.field == "zone" for fault in group.unreadable.faults):
+            problems.append(Problem.of(ProblemKind.NO_ZONE, group=str(group.key)))
+        if group.owner.max_only and (
+            group.managers.replicas_by == "cluster-autoscaler" or group.status.autoscaler_failure is not None
+        ):
+            warnings.append(Problem.of(ProblemKind.AUTOSCALER_BESIDE_KARPENTER, group=str(group.key)))
     zones = count_zones(pool.groups)
     if not problems and pool_max is not None and pool_max < zones:
         in_use = (
