@@ -147,15 +147,15 @@ def sayings(foreseen: Foreseen) -> Iterator[str]:
     """Yield the effect of the loss, line by line."""
     outcome = foreseen.outcome
     if outcome.has_pods:
-        never = f"{outcome.never} pods get no place"
+        never = f"{counted(outcome.never, 'pod')} without a place"
         answer = "every pod that may run elsewhere gets a place" if outcome.survives else never
     else:
         short = ", ".join(f"{pool} lacks {counted(nodes)}" for pool, nodes in outcome.missing.items())
         answer = short or "the other zones get all of them"
     yield f"zone {outcome.zone} is lost, {counted(outcome.lost_nodes)}: {answer}"
     if outcome.has_pods:
-        yield f"{outcome.displaced} pods need a place from {write_duration(EVICTED)} on, when they are evicted"
-        yield f"{sum(outcome.bound.values())} pods are bound to the zone and wait for it"
+        yield f"pods that need a place from {write_duration(EVICTED)} on, when they are evicted: {outcome.displaced}"
+        yield f"pods that are bound to the zone and wait for it: {sum(outcome.bound.values())}"
     else:
         yield "pods are not known: each pool wants the nodes that it had"
     for name in outcome.at_maximum:
@@ -179,7 +179,7 @@ def print_forecast(foreseen: Foreseen) -> None:
     """Print the forecast as text of at most 80 columns."""
     console, outcome = terminal(), foreseen.outcome
     for text in (*sayings(foreseen), *map(_cost_text, costs(foreseen)[:_MOST_ROWS])):
-        console.print(cell(text), soft_wrap=True)
+        console.print(cell(text))
     pods = table()
     pods.add_column("pods of", overflow="ellipsis", max_width=44)
     for heading in ("pods", "placed by", "no place"):
