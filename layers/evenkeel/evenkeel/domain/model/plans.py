@@ -92,7 +92,7 @@ class GroupPlan:
         return self.requested < self.group.requested
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class PoolMode:
     """Flags that say which parts of a pool are planned, and which parts of the plan are written."""
 

@@ -161,7 +161,9 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
             contested=tuple([group.key for group in draft.groups if group.contested]),
             unmet_minimum=draft.replicas.missing,
         ),
-        mode=_mode(pool.dry_run, pool.settings.autoscaler, _closes(draft), draft.opens),
+        mode=PoolMode(
+            dry_run=pool.dry_run, autoscaler=pool.settings.autoscaler, closes=_closes(draft), opens=draft.opens
+        ),
     )
     replicas, request, convergence, demand = draft.replicas, draft.request, draft.convergence, draft.demand
     if replicas.added or replicas.unplaced or pool.unplaced:
@@ -185,11 +187,6 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
     if draft.release.stored or draft.release.planned or draft.release.asks_waiting:
         plan.release = _release(draft)
     return plan
-
-
-@cache  # most pools have the same mode
-def _mode(dry_run: bool | None, autoscaler: bool, closes: bool, opens: bool) -> PoolMode:
-    return PoolMode(dry_run=dry_run, autoscaler=autoscaler, closes=closes, opens=opens)
 
 
 def _release(draft: PoolDraft) -> ReleasePlan:
