@@ -33,7 +33,7 @@ BEFORE = [
     "take_back_overshoot",
     "probe_the_unseen",
     "begin_request",
-    "wait_for_standstill",
+    "date_last_change",
 ]
 AFTER = [
     "remember_rest",

@@ -238,9 +238,9 @@ class ReplicasDraft:
     later: int = 0  # nodes that later runs add, because max_step limits this plan
     unplaced: int = 0  # replicas that one group has lost in a move, and that no group has gained yet
     missing: int = 0  # nodes below PoolMinimum that no group can get
-    # Since when the requested replicas have not changed. If this plan lowers them, the value is ``now``.
+    # Since when the requested replicas have not changed. If this plan lowers them, the value is ``now``. None: not
+    # computed yet, or this plan raises no replicas.
     unchanged_since: datetime | None = None
-    raises: bool = False  # True: this plan may raise requested replicas to a minimum
 
 
 @dataclass(slots=True)
@@ -375,6 +375,18 @@ class PoolDraft:
         state = self.pool.state
         is_recent = state.added_at is not None and timedelta(0) <= self.now - state.added_at < STEPS_APART
         return state.added if is_recent else 0
+
+    @property
+    def may_raise(self) -> bool:
+        """Return True if this plan may raise requested replicas to a minimum.
+
+        If the pool has an autoscaler, the replicas must have been unchanged for ``standstill``. By then the autoscaler
+        has ordered the nodes that pods need. An earlier raise would order these nodes twice.
+        """
+        pool, since = self.pool, self.replicas.unchanged_since
+        if since is None:
+            return False
+        return not pool.settings.autoscaler or pool.state.seen is None or self.now >= since + pool.standstill
 
     @property
     def may_add(self) -> int:

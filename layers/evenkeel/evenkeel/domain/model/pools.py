@@ -53,12 +53,14 @@ class Members:
     @property
     def autoscaler_reads(self) -> timedelta:
         """Return how long after a write the autoscaler may still use the former bounds."""
-        return self.settings.autoscaler_loop + BOUNDS_KEPT.get(self.id.flavour, timedelta(0))
+        kept = BOUNDS_KEPT.get(self.id.flavour)
+        return self.settings.autoscaler_loop if kept is None else self.settings.autoscaler_loop + kept
 
     @property
     def publication_stands(self) -> timedelta:
         """Return how long Balanced keeps its maxima at least, so that every usual loop of the autoscaler reads them."""
-        return max(STANDS, BOUNDS_KEPT.get(self.id.flavour, timedelta(0)) + min(self.settings.autoscaler_loop, STANDS))
+        kept = BOUNDS_KEPT.get(self.id.flavour)
+        return STANDS if kept is None else max(STANDS, kept + min(self.settings.autoscaler_loop, STANDS))
 
     @property
     def zones(self) -> int:

@@ -14,10 +14,10 @@ from evenkeel.domain.rebalancing.bounds.distribute import share_rolling
 from evenkeel.domain.rebalancing.bounds.safety import publish, shorten_provision_time, size
 from evenkeel.domain.rebalancing.capability import Capability, Point, Step
 from evenkeel.domain.rebalancing.replicas.raising import (
+    date_last_change,
     probe_the_unseen,
     raise_to_minimum,
     raise_to_own_minimum,
-    wait_for_standstill,
 )
 from evenkeel.domain.rebalancing.replicas.redistribution import redistribute, take_back_overshoot
 from evenkeel.domain.rebalancing.replicas.release import order_released, recall_release, remember_rest
@@ -46,7 +46,7 @@ def steps_of(strategy: Strategy, capabilities: Sequence[Capability]) -> tuple[St
         take_back_overshoot,
         probe_the_unseen,
         begin_request,
-        wait_for_standstill,
+        date_last_change,
         *sized,
         remember_rest,
         *_steps_at(Point.BOUNDS, capabilities),
@@ -128,8 +128,9 @@ def remember(pool: PoolDraft) -> None:
     planned = {draft.key: draft.requested for draft in pool.groups if draft.requested != draft.group.requested}
     if planned != pool.snapshot.planned:
         pool.snapshot = replace(pool.snapshot, planned=planned, since=pool.now if planned else pool.snapshot.since)
-    if pool.replicas.unchanged_since is not None and not pool.replicas.raises and pool.requested < pool.pool.min:
-        pool.check_at.append(pool.replicas.unchanged_since + pool.pool.standstill)
+    unchanged_since = pool.replicas.unchanged_since
+    if unchanged_since is not None and pool.requested < pool.pool.min and not pool.may_raise:
+        pool.check_at.append(unchanged_since + pool.pool.standstill)
     pool.check_at += [draft.fence_ends + timedelta(seconds=1) for draft in pool.groups if draft.fence_ends is not None]
     if pool.replicas.later and pool.added_lately and pool.pool.state.added_at is not None:
         # Nodes that this plan itself adds need no check time here, because a follow-up check is made after its writes.

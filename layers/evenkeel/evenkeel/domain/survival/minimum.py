@@ -89,7 +89,7 @@ def order_to_survive(pool: PoolDraft) -> None:
     wanted = min(sum(limits), pool.bounds.pool_max - pool.requested)
     if wanted <= 0:
         return
-    if not pool.replicas.raises:
+    if not pool.may_raise:
         if pool.replicas.unchanged_since is not None:
             pool.check_at.append(pool.replicas.unchanged_since + pool.pool.standstill)
         return

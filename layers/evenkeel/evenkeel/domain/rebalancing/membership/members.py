@@ -119,8 +119,13 @@ def created_again(pool: Pool) -> frozenset[str]:
     seen = pool.state.seen
     if seen is None:
         return frozenset()
-    groups = [(group, group.identity.created_at) for group in pool.groups]
-    return frozenset([str(group.key) for group, created_at in groups if created_at and created_at > seen.since])
+    return frozenset(
+        [
+            str(group.key)
+            for group in pool.groups
+            if (created_at := group.identity.created_at) is not None and created_at > seen.since
+        ]
+    )
 
 
 def _compare(pool: Pool, requested: Mapping[str, int], now: datetime) -> Comparison:

@@ -57,15 +57,10 @@ def probe_the_unseen(pool: PoolDraft) -> None:
             draft.add_reason(Rule.PROBE_UNSEEN)
 
 
-def wait_for_standstill(pool: PoolDraft) -> None:
-    """If the pool has an autoscaler, allow raises only if requested replicas have been unchanged for ``standstill``.
-
-    By then the autoscaler has ordered the nodes that pods need. An earlier raise would order these nodes twice.
-    """
+def date_last_change(pool: PoolDraft) -> None:
+    """Set since when the requested replicas have not changed. The raises that follow depend on it."""
     takes_away = any([draft.requested < draft.group.requested for draft in pool.groups])
-    pool.replicas.unchanged_since = since = pool.now if takes_away else pool.snapshot.since
-    first_seen = pool.pool.state.seen is None
-    pool.replicas.raises = not pool.pool.settings.autoscaler or first_seen or pool.now >= since + pool.pool.standstill
+    pool.replicas.unchanged_since = pool.now if takes_away else pool.snapshot.since
 
 
 def raise_to_minimum(pool: PoolDraft) -> None:
@@ -75,7 +70,7 @@ def raise_to_minimum(pool: PoolDraft) -> None:
     as missing.
     """
     requested, minimum = pool.requested, pool.pool.min
-    if not pool.replicas.raises or requested >= minimum:
+    if requested >= minimum or not pool.may_raise:
         return
     wanted = max(0, min(minimum, pool.bounds.pool_max) - requested)
     allowed = step = min(wanted, pool.may_add)
@@ -102,7 +97,7 @@ def raise_to_own_minimum(pool: PoolDraft) -> None:
 
     Backward-Compatible and Adaptive publish a min per zone, which Cluster Autoscaler does not enforce by default.
     """
-    if not pool.replicas.raises:
+    if not pool.may_raise:
         return
     sized = zip(pool.groups, pool.bounds.sizes, strict=True)
     healthy = [(draft, size.min) for draft, size in sized if draft.state is State.HEALTHY]
