@@ -578,7 +578,7 @@ def _by_age(pods: PendingPods | Unfit) -> tuple[datetime, tuple[str, ...]]:
 
 
 def _names(pods: Iterable[Pod]) -> tuple[str, ...]:
-    return tuple(str(pod) for pod in pods)
+    return tuple(map(str, pods))
 
 
 def _since(pods: Iterable[Pod]) -> datetime:
