@@ -95,6 +95,9 @@ class ClusterSnapshot:
             self.node_infos[node_info.name] = node_info
         else:
             del self.node_infos[node_info.name]
+            # Of a removed pod, only the use of its ReadWriteOncePod claims is undone. Most clusters have none.
+            if not self._users:
+                return
         for pod_group, pods in node_info.pod_groups.items():
             if pod_group.depends_on_others:
                 self._use(pod_group, number * pods)
@@ -135,14 +138,12 @@ class ClusterSnapshot:
                 doubtful += plain
             elif most_cpu > cpu or most_memory > memory or self._affinity.anti_terms:
                 doubtful += [
-                    group for group in plain if group.cpu > cpu or group.memory > memory or not self._is_plain(group)
+                    group
+                    for group in plain
+                    if group.cpu > cpu or group.memory > memory or self.depends_on_others(group)
                 ]
         reasons = ((pod_group, self.failing_filter(pod_group, node_info)) for pod_group in doubtful)
         return {pod_group: reason for pod_group, reason in reasons if reason is not None}
-
-    def _is_plain(self, pod_group: PodGroup) -> bool:
-        affinity = self._affinity
-        return pod_group.is_plain and not (affinity.anti_terms and affinity.counts_against(pod_group))
 
     def _accepts(self, pod_group: PodGroup, node_info: NodeInfo) -> bool:
         """Return True if a node's shape accepts the pods of a group that is ``by_shape``."""
@@ -198,7 +199,8 @@ class ClusterSnapshot:
 
     def fill(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
         """Add up to ``wanted`` pods of a group, each to the first node that it fits. Return the number added."""
-        if self._is_plain(pod_group):
+        anti_terms = self._affinity.anti_terms
+        if pod_group.is_plain and not (anti_terms and self._affinity.counts_against(pod_group)):
             return self._fill_plain(pod_group, node_infos, wanted)
         cpu, memory = pod_group.cpu or ANY_AMOUNT, pod_group.memory or ANY_AMOUNT
         added = 0
@@ -222,8 +224,14 @@ class ClusterSnapshot:
     def _fill_plain(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
         """Add pods as ``fill`` does, of a group whose pods fit a node with room if they fit any node of its shape."""
         cpu, memory, left = pod_group.cpu or ANY_AMOUNT, pod_group.memory or ANY_AMOUNT, wanted
+        selects = pod_group.selects
         for info in node_infos if wanted else ():
-            if info.cpu >= cpu and info.memory >= memory and info.pods > 0 and self._accepts(pod_group, info):
+            if (
+                info.cpu >= cpu
+                and info.memory >= memory
+                and info.pods > 0
+                and (info.shape.accepts.get(selects) or self._accepts(pod_group, info))  # most answers are known
+            ):
                 count = info.add_plain(pod_group, left)
                 self._changes.append((info, pod_group, count, _NO_PODS))
                 left -= count

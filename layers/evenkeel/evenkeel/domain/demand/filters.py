@@ -109,6 +109,8 @@ def capacity_for(pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
         most = min(most, node_info.cpu // pod_group.cpu)
     if pod_group.memory:
         most = min(most, node_info.memory // pod_group.memory)
+    if pod_group.by_shape:
+        return max(0, most)
     for name, request in pod_group.rest:
         most = min(most, node_info.free.get(name, 0) // request)
     for driver, count in pod_group.volumes.drivers:

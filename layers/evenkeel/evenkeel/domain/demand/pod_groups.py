@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from evenkeel.domain.demand.requests import CPU, MEMORY, host_ports, request_of
@@ -31,6 +32,7 @@ class PodGroup:
     rest: tuple[tuple[str, int], ...] = field(init=False)  # the request without cpu and memory
     by_node: bool = field(init=False)  # True: the pods can select single nodes of one shape
     depends_on_others: bool = field(init=False)  # True: other pods decide whether the pods fit
+    needs_rounds: bool = field(init=False)  # True: once a pod is placed, the pods may fit nodes that rejected them
     # True: only the node's shape, cpu, memory and number of pods, and other pods, can reject a pod.
     by_shape: bool = field(init=False)
     is_plain: bool = field(init=False)  # True: of other pods, only those with anti-affinity can reject a pod
@@ -46,6 +48,7 @@ class PodGroup:
         )
         needs = self.needs
         self.depends_on_others = bool(self.spread or needs.affinity or needs.anti_affinity or self.volumes.exclusive)
+        self.needs_rounds = bool(self.spread or needs.affinity)
         volumes = self.volumes
         self.by_shape = not (self.by_node or self.rest or self.ports or volumes.drivers or volumes.exclusive)
         self.is_plain = self.by_shape and not self.depends_on_others
@@ -130,7 +133,7 @@ class PodGroups:
     def group(self, pods: Iterable[Pod]) -> dict[PodGroup, list[Pod]]:
         """Return pods by group, the oldest first. The order of the input does not matter."""
         groups: dict[PodGroup, list[Pod]] = {}
-        for pod in sorted(pods, key=lambda pod: (pod.created_at, pod.namespace, pod.name)):
+        for pod in sorted(pods, key=attrgetter("created_at", "namespace", "name")):
             groups.setdefault(self.of(pod), []).append(pod)
         return groups
 

@@ -13,11 +13,13 @@ pending pod fits the node.
 5. If an order did not help its pods, the next order for them waits (``domain.demand.order_memory``).
 """
 
+from bisect import insort
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fractions import Fraction
+from operator import attrgetter
 
 from evenkeel.domain.demand.blocked import Blocked
 from evenkeel.domain.demand.node_info import ANY_AMOUNT, NodeInfo
@@ -33,8 +35,7 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Pod
 
 _UNKNOWN = float("-inf")  # the lower bound of an unknown waste
-_BATCH = 8  # a packing selects the new nodes with room for the next pods once for so many pod groups
-_SWEEP = 8 * _BATCH  # a packing drops full nodes once for so many pod groups
+_BATCH = 16  # a packing selects the new nodes with room for the next pods once for so many pod groups
 
 
 def scale_up(simulation: Simulation) -> Demand:
@@ -142,6 +143,7 @@ def _demand(simulation: Simulation, memory: OrderMemory) -> Demand:
 class _Option:
     """Possible new nodes of one pool (cluster-autoscaler's expander option), their pods, and their unused share."""
 
+    pod_groups: Sequence[PodGroup] = ()  # the pod groups that were tried
     nodes: Counter[GroupKey] = field(default_factory=Counter)
     placed: dict[PodGroup, int] = field(default_factory=dict)
     waste: Fraction = Fraction(0)
@@ -153,12 +155,12 @@ class _Packing:
 
     offers: Sequence[GroupOffer]
     rejections: Mapping[PodGroup, Mapping[GroupKey, Reason]]  # ``_ScaleUp._rejections`` of the pool
-    ordered: list[NodeInfo]  # the nodes that were ordered in the pool so far; the packing adds its own
-    sizes: list[int]  # number of nodes of each group in ``offers``
+    sizes: list[tuple[int, int]]  # number of nodes of each group, and the group's position in ``offers``; sorted
     room: int  # number of nodes that the pool may still get
     new: list[NodeInfo]  # the pool's new nodes, without full nodes
     others: list[NodeInfo]  # all other nodes, without full nodes
     roomy: list[NodeInfo] = field(default_factory=list)  # those of ``new`` that may have room for the next pods
+    added: list[NodeInfo] = field(default_factory=list)  # the nodes that the packing added
 
 
 @dataclass
@@ -206,7 +208,7 @@ class _ScaleUp:
         self._first_pools = {
             pool.pool: [by_id[first] for first in pool.first_pools if first in by_id] for pool in pools
         }
-        self._cache: dict[PoolId, tuple[Hashable, _Option]] = {}
+        self._options: dict[PoolId, _Option] = {}
 
     def run(self) -> None:
         """Order new nodes for the pending pods, in the best pool first (principle 2)."""
@@ -215,13 +217,20 @@ class _ScaleUp:
             if pool is None:
                 return
             order = self._orders[pool.pool]
-            before = len(order.node_infos)
-            option = self._pack(pool, self._candidates(pool))
-            self._open_nodes = self._not_full((*self._open_nodes, *order.node_infos[before:]))
+            option, added = self._pack(pool, self._option(pool).pod_groups)
+            self._open_nodes = self._not_full((*self._open_nodes, *added))
             self._nodes_left -= option.nodes.total()
             order.nodes += option.nodes
+            order.node_infos += added
             for pod_group, count in option.placed.items():
                 self._assign(pool, pod_group, count)
+            self._options = {id: other for id, other in self._options.items() if self._is_current(other, option)}
+
+    def _is_current(self, option: _Option, chosen: _Option) -> bool:
+        """Return True if an option remains the same once the chosen option's pods are placed."""
+        return option.nodes.total() <= self._nodes_left and not any(
+            pod_group in chosen.placed or self._snapshot.depends_on_others(pod_group) for pod_group in option.pod_groups
+        )
 
     def _best_pool(self) -> PoolOffer | None:
         """Return the pool with the best option (principle 2); None: no pool gets a pod.
@@ -377,55 +386,42 @@ class _ScaleUp:
 
     def _option(self, pool: PoolOffer) -> _Option:
         """Return the new nodes that a pool would get for the remaining pods. It is cached until it may change."""
-        pod_groups = self._candidates(pool)
-        if not pod_groups:
-            return _Option()
-        key = tuple((pod_group, self._open[pod_group]) for pod_group in pod_groups)
-        cached_key, cached = self._cache.get(pool.pool, (None, _Option()))
-        # Pods placed in another pool may change the result for a pod group that depends on other pods.
-        if (
-            cached_key == key
-            and cached.nodes.total() <= self._nodes_left
-            and not any(map(self._snapshot.depends_on_others, pod_groups))
-        ):
-            return cached
-        order = self._orders[pool.pool]
-        fork, new_nodes = self._snapshot.fork(), len(order.node_infos)
-        option = self._pack(pool, pod_groups)
-        self._snapshot.revert(fork)
-        del order.node_infos[new_nodes:]
-        self._cache[pool.pool] = key, option
+        option = self._options.get(pool.pool)
+        if option is None:
+            fork = self._snapshot.fork()
+            option, _ = self._pack(pool, self._candidates(pool))
+            self._snapshot.revert(fork)
+            self._options[pool.pool] = option
         return option
 
-    def _pack(self, pool: PoolOffer, pod_groups: Sequence[PodGroup]) -> _Option:
-        """Place the remaining pods on new nodes of one pool, as far as its room allows.
+    def _pack(self, pool: PoolOffer, pod_groups: Sequence[PodGroup]) -> tuple[_Option, list[NodeInfo]]:
+        """Place the remaining pods on new nodes of one pool, as far as its room allows, and also return these nodes.
 
         If a pod's affinity requires pods that are placed later, the pod is placed in the next round.
         """
-        option, order, offers = _Option(), self._orders[pool.pool], self._offers[pool.pool]
+        option, order, offers = _Option(pod_groups), self._orders[pool.pool], self._offers[pool.pool]
         own = set(order.node_infos)
         packing = _Packing(
             offers=offers,
             rejections=self._rejections[pool.pool],
-            ordered=order.node_infos,
-            sizes=[offer.requested + order.nodes[offer.group] for offer in offers],
+            sizes=sorted((offer.requested + order.nodes[offer.group], place) for place, offer in enumerate(offers)),
             room=min(self._nodes_left, pool.room - order.nodes.total()),
             new=self._not_full(order.node_infos),
             others=[node_info for node_info in self._open_nodes if node_info not in own],
         )
         for start in range(0, len(pod_groups), _BATCH):
             batch = pod_groups[start : start + _BATCH]
-            if start % _SWEEP == 0:
-                packing.new = self._not_full(packing.new)
+            packing.new = self._not_full(packing.new)
             packing.roomy = _with_room(packing.new, _least(batch))
             for pod_group in batch:
                 if placed := self._place(pod_group, self._open[pod_group], packing):
                     option.placed[pod_group] = placed
-        for offer, size in zip(offers, packing.sizes, strict=True):
+        for size, position in packing.sizes:
+            offer = offers[position]
             if new := size - offer.requested - order.nodes[offer.group]:
                 option.nodes[offer.group] = new
         option.waste = self._waste(option)
-        return option
+        return option, packing.added
 
     def _by_size(self, pool: PoolOffer) -> list[PodGroup]:
         """Return all pod groups by their shares of cpu and memory, largest first (decreasing_pod_orderer.go:63-88).
@@ -446,14 +442,13 @@ class _ScaleUp:
 
     def _place(self, pod_group: PodGroup, wanted: int, packing: _Packing) -> int:
         """Place pods on the pool's new nodes, and add nodes while each gets a pod. Return the number placed."""
-        helps_others = bool(pod_group.spread or pod_group.needs.affinity)
-        if helps_others:
+        if pod_group.needs_rounds:
             placed = self._fill_all(pod_group, packing, wanted)
         else:
             placed = self._snapshot.fill(pod_group, self._memory.usable_nodes(pod_group, packing.roomy), wanted)
         while placed < wanted and (more := self._open_node(pod_group, wanted - placed, packing)):
             placed += more
-            if helps_others:
+            if pod_group.needs_rounds:
                 placed += self._fill_all(pod_group, packing, wanted - placed)
         return placed
 
@@ -472,20 +467,21 @@ class _ScaleUp:
         """Add a node in the smallest zone where a pod fits it. Return its number of pods; 0: no node was added."""
         if packing.room < 1:
             return 0
-        offers, sizes, rejections = packing.offers, packing.sizes, packing.rejections.get(pod_group)
-        for position in sorted(range(len(offers)), key=sizes.__getitem__):
-            offer = offers[position]
+        sizes, rejections = packing.sizes, packing.rejections.get(pod_group)
+        for place, (size, position) in enumerate(sizes):
+            offer = packing.offers[position]
             reason = rejections.get(offer.group) if rejections else None
-            if sizes[position] - offer.requested >= offer.room or (reason is not None and reason.rule not in CHANGING):
+            if size - offer.requested >= offer.room or (reason is not None and reason.rule not in CHANGING):
                 continue
             fork = self._snapshot.fork()
             node_info = self._simulation.add_template_node(offer.group)
             count = self._snapshot.fill_node(pod_group, node_info, wanted)
             if count:
-                packing.ordered.append(node_info)
+                packing.added.append(node_info)
                 packing.new.append(node_info)
                 packing.roomy.append(node_info)
-                sizes[position] += 1
+                del sizes[place]
+                insort(sizes, (size + 1, position))
                 packing.room -= 1
                 return count
             self._snapshot.revert(fork)
@@ -552,8 +548,8 @@ class _ScaleUp:
 
 def _least(pod_groups: Collection[PodGroup]) -> tuple[float, float]:
     """Return the least cpu and the least memory that a pod of these groups requests."""
-    cpu = min((pod_group.cpu for pod_group in pod_groups), default=0)
-    memory = min((pod_group.memory for pod_group in pod_groups), default=0)
+    cpu = min(map(attrgetter("cpu"), pod_groups), default=0)
+    memory = min(map(attrgetter("memory"), pod_groups), default=0)
     return cpu or ANY_AMOUNT, memory or ANY_AMOUNT
 
 
@@ -582,7 +578,7 @@ def _by_age(pods: PendingPods | Unfit) -> tuple[datetime, tuple[str, ...]]:
 
 
 def _names(pods: Iterable[Pod]) -> tuple[str, ...]:
-    return tuple(str(pod) for pod in pods)
+    return tuple(map(str, pods))
 
 
 def _since(pods: Iterable[Pod]) -> datetime:

@@ -79,13 +79,16 @@ class SpreadCount(TopologyCount):
         super().__init__(domains.key, matches)
         self._domains = domains
         self._levels: dict[int, int] = defaultdict(int)  # number of pods -> number of domains with that number of pods
+        self._least: int | None = None  # the least key of ``_levels``; None: unknown
         domains.counts.append(self)
         for value in domains.nodes:
             self.add_domain(value)
 
     def minimum(self, min_domains: int) -> int:
         """Return the smallest number of matching pods in a domain; 0 if there are fewer domains than minDomains."""
-        return min(self._levels, default=0) if len(self._domains.nodes) >= min_domains else 0
+        if self._least is None:
+            self._least = min(self._levels, default=0)
+        return self._least if len(self._domains.nodes) >= min_domains else 0
 
     def change(self, node_info: NodeInfo, count: int) -> None:
         """Add matching pods on a node, if the node is eligible. A negative count removes pods."""
@@ -95,10 +98,13 @@ class SpreadCount(TopologyCount):
             after = self.pods[value] = before + count
             self._levels[after] += 1
             self._leave(before)
+            if count < 0:
+                self._least = None
 
     def add_domain(self, value: str) -> None:
         """Include a domain in the minimum, because it has got its first node."""
         self._levels[self.pods[value]] += 1
+        self._least = None
 
     def remove_domain(self, value: str) -> None:
         """Exclude a domain from the minimum, because it has lost its last node."""
@@ -108,6 +114,8 @@ class SpreadCount(TopologyCount):
         self._levels[level] -= 1
         if not self._levels[level]:
             del self._levels[level]
+            if level == self._least:
+                self._least = None
 
 
 class _CountsOf(dict[PodGroup, list[TopologyCount]]):

@@ -80,6 +80,8 @@ class Volumes:
 
     def needs_of(self, pod: Pod) -> VolumeNeeds:
         """Return the conditions that a pod's claims put on a node, or the first obstacle that rules out every node."""
+        if not pod.needs.volumes:
+            return NONE
         volumes = [volume for volume in pod.needs.volumes if volume.kind in OF_CLAIMS]
         if not volumes:
             return NONE
