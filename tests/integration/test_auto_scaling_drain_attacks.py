@@ -135,7 +135,7 @@ def uneven(kind: str) -> tuple[PodStage, list[str]]:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("how", [How.BEFORE, How.AFTER, How.LOST])
+@pytest.mark.parametrize("how", [How.AFTER, How.LOST])  # to die before a write is to die after the one before it
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_worker_that_dies_at_any_write_of_converge_moves_one_node_and_leaves_nothing(kind: str, how: How) -> None:
     moved = 0
