@@ -115,7 +115,7 @@ _READS = ("GET ", "describe_", "table.load", "table.offering", "table.checked_at
 
 
 def is_read(step: str) -> bool:
-    """Return whether a request changes nothing, which ``CheckedLife`` checks."""
+    """Return whether a request changes nothing. ``CheckedLife`` checks this for API servers and the table."""
     return step.startswith(_READS)
 
 

@@ -198,6 +198,28 @@ def _played(write: str, version: tuple[int, int], calls: tuple[Play, ...], place
     return played
 
 
+@pytest.mark.parametrize("calls", [(_grow, _forget, _grow), (_read, _grow, _grow), (_grow, _read, _grow)])
+def test_interleavings_that_differ_are_played_once(calls: tuple[Play, ...]) -> None:
+    read = "describe_auto_scaling_groups"
+    ours = [read, "suspend_processes", read, read, "resume_processes"]
+
+    def trace(places: tuple[int, ...]) -> str:
+        """The calls in their order; of reads next to each other, those of the others are first."""
+        order = list(ours)
+        for place, call in reversed([*zip(places, calls, strict=True)]):
+            order.insert(place, call.__name__)
+        text = " ".join(order)
+        while f"{read} _read" in text:
+            text = text.replace(f"{read} _read", f"_read {read}")
+        return text
+
+    played: list[tuple[int, ...]] = [(0, 0, 0)]
+    while (following := _next_places(calls, played[-1], ours)) is not None:
+        played.append(following)
+    traces = {trace(places) for places in combinations_with_replacement(range(len(ours) + 1), 3)}
+    assert sorted(map(trace, played)) == sorted(traces)
+
+
 @pytest.mark.parametrize("write", _WRITES)
 def test_no_interleaving_with_the_autoscaler_of_today_ends_an_instance(write: str) -> None:
     version = (1, 36)
