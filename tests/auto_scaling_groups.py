@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -61,8 +60,7 @@ class _Digests:
 
     def describe_auto_scaling_groups(self, **request: Any) -> Mapping[str, Any]:
         answer = self._client.describe_auto_scaling_groups(**request)
-        text = json.dumps(answer["AutoScalingGroups"], default=str).encode()
-        return {**answer, "EvenkeelDigest": hashlib.sha256(text).hexdigest()}
+        return {**answer, "EvenkeelDigest": hashlib.sha256(repr(answer["AutoScalingGroups"]).encode()).hexdigest()}
 
 
 class InProcess:

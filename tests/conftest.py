@@ -55,9 +55,11 @@ DEEP = Path(__file__).parent / "deep.txt"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the deep tests."""
+    """Mark the deep tests, and those that call AWS."""
     lines = DEEP.read_text(encoding="utf-8").splitlines()
     deep = re.compile("|".join(f"(?:{line})" for line in lines if line and not line.startswith("#")))
     for item in items:
         if deep.match(item.nodeid.removeprefix("tests/")):
             item.add_marker("deep")
+        if "aws" in getattr(item, "fixturenames", ()):
+            item.add_marker("aws")

@@ -34,7 +34,7 @@ def refuse(stock: Cloud, zone: str, kind: str) -> None:
 
 def stamp(moment: datetime) -> str:
     """Return a time as causes show it."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{moment.isoformat()[:19]}Z"  # a third of the time of strftime
 
 
 def refusal_message(error: LaunchError, *, spot: bool, mixed: bool) -> str:
@@ -74,14 +74,18 @@ class Activity:
         """Return where the activity happens."""
         return {"Subnet ID": subnet_in(self.zone), "Availability Zone": self.zone}
 
+    @property
+    def explained(self) -> str:
+        """Return the description with the reason."""
+        return f"{self.description}  Status Reason: {self.message}" if self.message else self.description
+
     def describe(self) -> Json:
         """Return the activity as DescribeScalingActivities does."""
-        description = f"{self.description}  Status Reason: {self.message}" if self.message else self.description
         return {
             "ActivityId": self.id,
             "AutoScalingGroupName": self.group,
             "AutoScalingGroupARN": self.arn,
-            "Description": description,
+            "Description": self.explained,
             "Cause": self.cause[:1023],
             "StartTime": self.start,
             **({"EndTime": self.end} if self.end else {}),
@@ -122,6 +126,8 @@ class ActivityLog:
         """End an activity and send its event."""
         activity.status, activity.message, activity.end = status, message, self._clock.now
         activity.progress = 100
+        if not self.listeners:
+            return
         kind = "Terminate" if activity.description.startswith("Terminating") else "Launch"
         detail = {
             "StatusCode": status,
@@ -134,7 +140,7 @@ class ActivityLog:
             "EndTime": stamp(self._clock.now),
             "EC2InstanceId": activity.instance,
             "Cause": activity.cause[:1023],
-            "Description": activity.describe()["Description"],
+            "Description": activity.explained,
         }
         resources = [activity.arn]
         if activity.instance:

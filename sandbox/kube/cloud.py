@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import count
 
 
+@cache
 def subnet_in(zone: str) -> str:
     """Return the id of the only subnet of a zone."""
     return f"subnet-{hashlib.sha256(zone.encode()).hexdigest()[:17]}"

@@ -26,6 +26,7 @@ from tests.crashing import (
     IDLE,
     OWNERS,
     SCENES,
+    CheckedLife,
     ConvergingScene,
     How,
     Life,
@@ -60,7 +61,7 @@ def on(*names: str, owners: tuple[str, ...] = OWNERS) -> pytest.MarkDecorator:
 @on(*SCENES)
 def test_an_undisturbed_run_ends_well(scene: Scene) -> None:
     played = scene.again()
-    assert played.run().written or isinstance(scene, ConvergingScene)
+    assert played.run(CheckedLife(played)).written or isinstance(scene, ConvergingScene)
     played.settle()
     assert played.problems() == []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
@@ -16,7 +16,19 @@ from evenkeel.application.ports import sequentially
 from evenkeel.application.rebalancing.check import CheckClusters
 from evenkeel.domain.survival.drill import End
 from evenkeel.record import ClusterRecord
-from tests.crashing import BUSY, FROZEN, IDLE, How, KilledError, Life, Mortal, Scene, WirelessClusters
+from tests.crashing import (
+    BUSY,
+    FROZEN,
+    IDLE,
+    CheckedLife,
+    How,
+    KilledError,
+    Life,
+    Mortal,
+    Scene,
+    WirelessClusters,
+    harmed_at,
+)
 from tests.fakes import FakeBus, FakeQueue, plenty
 from tests.timed import worker
 
@@ -117,11 +129,12 @@ SCRIPTS: dict[str, tuple[Phase, ...]] = {
 }
 
 
-def play(scene: DrillScene, script: tuple[Phase, ...], dying: int = -1, life: Life | None = None) -> None:
-    """Play the phases; the one with number ``dying`` has this life. Then let the cluster be checked each minute."""
-    for number, phase in enumerate(script):
+def play(scene: DrillScene, phases: Iterable[Phase], life: Life | None = None) -> None:
+    """Play the phases; the first one has this life. Then let the cluster be checked each minute."""
+    for phase in phases:
         with contextlib.suppress(KilledError, EvenkeelError):
-            phase(scene, life if number == dying and life is not None else Life())
+            phase(scene, life or Life())
+        life = None
         scene._pass(timedelta(seconds=75))
     drill = scene.memory.load("demo").drill
     if drill is not None:
@@ -131,16 +144,14 @@ def play(scene: DrillScene, script: tuple[Phase, ...], dying: int = -1, life: Li
         scene._pass(timedelta(seconds=75))
 
 
-def steps(scene: DrillScene, script: tuple[Phase, ...]) -> Iterator[tuple[int, int, str]]:
-    """Yield each request of an undisturbed play: the number of its phase, its number in it, and its name."""
-    lives = [Life() for _ in script]
+def befores(scene: DrillScene, script: Sequence[Phase]) -> Iterator[tuple[int, DrillScene, list[str]]]:
+    """Yield the number of each phase of an undisturbed play, the scene before it, and its requests."""
     played = scene.again()
     for number, phase in enumerate(script):
-        phase(played, lives[number])
+        before, life = played.again(), Life()
+        phase(played, life)
         played._pass(timedelta(seconds=75))
-    for number, life in enumerate(lives):
-        for at, step in enumerate(life.steps):
-            yield number, at, step
+        yield number, before, life.steps
 
 
 def wrong(scene: DrillScene) -> list[str]:
@@ -175,7 +186,7 @@ SCENES = pytest.mark.parametrize("scene", ["gardener", "cluster-api"], indirect=
 def test_an_undisturbed_drill_fences_its_zone_and_ends(scene: DrillScene, name: str) -> None:
     played, script = scene.again(), SCRIPTS[name]
     for number, phase in enumerate(script):
-        phase(played, Life())
+        phase(played, CheckedLife(played))
         assert number != 1 or played.is_fenced
         played._pass(timedelta(seconds=75))
     assert not played.is_fenced
@@ -196,11 +207,12 @@ def test_a_death_or_a_lost_answer_at_any_request_of_any_function_does_no_harm(
     scene: DrillScene, name: str, how: How
 ) -> None:
     script, found = SCRIPTS[name], {}
-    for number, at, step in steps(scene, script):
-        played = scene.again()
-        play(played, script, number, Life(at=at, how=how))
-        if problems := wrong(played):
-            found[f"{number} {at} {step}"] = problems
+    for number, before, steps in befores(scene, script):
+        for at, step in harmed_at(steps, how):
+            played = before.again()
+            play(played, script[number:], Life(at=at, how=how))
+            if problems := wrong(played):
+                found[f"{number} {at} {step}"] = problems
     assert found == {}
 
 

@@ -253,7 +253,7 @@ class TestPreservedMachines:
         assert kept <= played.machines().keys()
         assert played.problems() == []
 
-    @pytest.mark.parametrize("how", [How.BEFORE, How.AFTER, How.LOST])
+    @pytest.mark.parametrize("how", [How.AFTER, How.LOST])
     def test_a_death_at_any_step_takes_no_node_in_their_place(self, scene: Scene, how: How) -> None:
         assert dying_at_every_step(scene, [how]) == {}
 

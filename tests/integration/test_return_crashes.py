@@ -20,7 +20,7 @@ from evenkeel.domain.model.states import PoolState
 from sandbox.kube.api import Request
 from sandbox.kube.schema import Object
 from sandbox.kube.world import Pool, World
-from tests.crashing import LARGE, How, KilledError, Life, Mortal, WirelessClusters
+from tests.crashing import LARGE, How, KilledError, Life, Mortal, WirelessClusters, harmed_at
 from tests.fakes import FakeClock, FakeQueue, InMemoryStore, plenty, register
 from tests.parts import replace
 from tests.timed import worker
@@ -234,7 +234,7 @@ def steps_of(scene: ReturnScene) -> list[str]:
 def test_a_death_or_a_lost_answer_at_any_request_of_a_return_does_no_harm(scene: ReturnScene, how: How) -> None:
     found, steps = {}, steps_of(scene)
     assert len(steps) > 5
-    for at, step in enumerate(steps):
+    for at, step in harmed_at(steps, how):
         played = scene.again()
         played.troubled(Life(at=at, how=how))
         played.settle()

@@ -29,7 +29,7 @@ from sandbox.kube.controllers.gardener import GardenerControllers
 from sandbox.kube.controllers.objects import arguments_of
 from sandbox.kube.controllers.shoots import MACHINE_DEPLOYMENTS, SHOOTS
 from sandbox.kube.world import ZONES, Pool, World
-from tests.crashing import How, KilledError, Life, Mortal, WirelessClusters, _Wireless
+from tests.crashing import How, KilledError, Life, Mortal, WirelessClusters, _Wireless, harmed_at
 from tests.fakes import FakeClock, FakeQueue, InMemoryStore, plenty, register, register_again
 from tests.timed import worker
 
@@ -412,7 +412,7 @@ def test_a_run_that_writes_it_may_die_anywhere() -> None:
     assert scene.written == [12]
     wrong = {}
     for how in (How.AFTER, How.LOST):  # to die before a request is to die after the one before it
-        for at, step in enumerate(undisturbed.steps):
+        for at, step in harmed_at(undisturbed.steps, how):
             scene = before_the_write(minute)
             with contextlib.suppress(KilledError, EvenkeelError):
                 scene.run(Life(at=at, how=how))

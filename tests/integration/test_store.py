@@ -40,10 +40,8 @@ from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, 
 from tests.parts import replace
 from tests.unit.rebalancing.test_decisions import large_decision
 
-#: of stores under the same tests; what is kept elsewhere than in AWS answers the same whichever emulator is asked
-KINDS = ["memory", "table", "bench"]
-if os.environ.get("EVENKEEL_LOCALSTACK"):
-    KINDS = ["table"]
+#: of stores under the same tests
+KINDS = ["memory", pytest.param("table", marks=pytest.mark.aws), "bench"]
 KEY = GroupKey("cluster-api", "demo", "workers-a")
 POOL = PoolId("cluster-api", "demo", "main", "workers")
 FAILED = record_failure(GroupState(), NOW, FailureClass.CAPACITY, "no room", BackoffPolicy())

@@ -20,7 +20,20 @@ from evenkeel.texts.english import sentences
 from sandbox.kube.controllers.node_pools import NODE_POOLS
 from sandbox.kube.schema import Object
 from tests.builders import MINUTE, NOW, group, in_backoff, numbers, pool_plan
-from tests.crashing import BUSY, DEAD, IDLE, OWNERS, PAUSED, POOL, How, Life, Scene, WirelessClusters, steps_of
+from tests.crashing import (
+    BUSY,
+    DEAD,
+    IDLE,
+    OWNERS,
+    PAUSED,
+    POOL,
+    How,
+    Life,
+    Scene,
+    WirelessClusters,
+    harmed_at,
+    steps_of,
+)
 from tests.fakes import register_again
 from tests.house import House
 
@@ -101,7 +114,7 @@ class Stay:
         """Return the steps of the next run at which a crash leaves something unrestored, also after three more runs."""
         wrong = []
         for how in (How.AFTER, How.LOST):  # to die before a step is to die after the one before
-            for at, step in enumerate(steps_of(self.scene)):
+            for at, step in harmed_at(steps_of(self.scene), how):
                 played = self.scene.again()
                 played.troubled(Life(at=at, how=how))
                 for _ in range(3):
