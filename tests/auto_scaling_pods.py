@@ -12,6 +12,7 @@ from botocore.exceptions import ReadTimeoutError
 from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
 from evenkeel.adapters.kubernetes.write.drainer import NodeDrainer
 from evenkeel.adapters.own_annotations import DRAIN
+from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.ports import Remaining
 from evenkeel.record import ClusterRecord
 from sandbox.auto_scaling.groups import Instance
@@ -21,7 +22,7 @@ from sandbox.kube.schema import Object
 from sandbox.kube.workloads import Workloads
 from sandbox.template import ROOT
 from tests.auto_scaling_groups import REGION, Stage
-from tests.crashing import How, KilledError, Life, WirelessClusters
+from tests.crashing import How, KilledError, Life, Mortal, WirelessClusters
 
 _STEP = timedelta(seconds=15)
 _SIZE = {"cpu": "4", "memory": "16Gi", "pods": "110"}
@@ -148,16 +149,17 @@ class PodStage(Stage):
             self.minutes(1)
 
     def die_at(self, at: int, how: How) -> list[str]:
-        """Run, and come to harm at this call of AWS or of the API server. Return the calls."""
-        self.life = life = Life(at=at, how=how)
-        self.clusters.wrap = lambda client: Mortal(client, life)
-        with suppress(KilledError):
+        """Run, and come to harm at this call of AWS, of the API server or of the table. Return the calls."""
+        life, store = Life(at=at, how=how), self.store
+        self.life, self.store = life, Mortal(store, life, "table")  # type: ignore[assignment]
+        self.clusters.wrap = lambda client: MortalClient(client, life)
+        with suppress(KilledError, EvenkeelError):
             self.run()
-        self.life, self.clusters.wrap = Life(), lambda client: client
+        self.life, self.clusters.wrap, self.store = Life(), lambda client: client, store
         return life.steps
 
 
-class Mortal:
+class MortalClient:
     """A client of AWS whose calls are steps of a life."""
 
     def __init__(self, client: Any, life: Life) -> None:

@@ -115,14 +115,14 @@ _READS = ("GET ", "describe_", "table.load", "table.offering", "table.checked_at
 
 
 def is_read(step: str) -> bool:
-    """Return whether a request changes nothing. ``CheckedLife`` checks this for API servers and the table."""
+    """Return True if a request changes nothing. ``CheckedLife`` checks this for API servers and the table."""
     return step.startswith(_READS)
 
 
 def harmed_at(steps: Iterable[str], how: How) -> Iterator[tuple[int, str]]:
-    """Yield each step, with its number, at which this harm has a result of its own.
+    """Yield the steps at which this harm leaves a new state, each with its number.
 
-    A worker that dies after a read leaves what it leaves if it dies after the step before.
+    A death after a read leaves the same state as a death after the previous step.
     """
     for at, step in enumerate(steps):
         if at == 0 or how is not How.AFTER or not is_read(step):

@@ -154,7 +154,7 @@ def sayings(foreseen: Foreseen) -> Iterator[str]:
         answer = short or "the other zones get all of them"
     yield f"zone {outcome.zone} is lost, {counted(outcome.lost_nodes)}: {answer}"
     if outcome.has_pods:
-        yield f"pods that need a place from {write_duration(EVICTED)} on, when they are evicted: {outcome.displaced}"
+        yield f"pods that need a place when they are evicted, after {write_duration(EVICTED)}: {outcome.displaced}"
         yield f"pods that are bound to the zone and wait for it: {sum(outcome.bound.values())}"
     else:
         yield "pods are not known: each pool wants the nodes that it had"
@@ -179,7 +179,7 @@ def print_forecast(foreseen: Foreseen) -> None:
     """Print the forecast as text of at most 80 columns."""
     console, outcome = terminal(), foreseen.outcome
     for text in (*sayings(foreseen), *map(_cost_text, costs(foreseen)[:_MOST_ROWS])):
-        console.print(cell(text))
+        console.print(cell(text), soft_wrap=True)
     pods = table()
     pods.add_column("pods of", overflow="ellipsis", max_width=44)
     for heading in ("pods", "placed by", "no place"):

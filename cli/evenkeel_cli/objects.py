@@ -69,9 +69,6 @@ _SHAPES: Mapping[tuple[str, str], type[Shape]] = {
     ("apps", "DaemonSet"): DaemonSetShape,
 }
 _KINDS = {kind: shape for (_, kind), shape in _SHAPES.items()} | {"Node": NodeShape}
-_WITHOUT_NAMESPACE = frozenset(
-    ["Node", "Namespace", "PersistentVolume", "StorageClass", "CSINode", "VolumeAttachment", "ClusterAutoscaler"]
-)
 
 
 class _WorkloadFiles:
@@ -353,8 +350,4 @@ def _object(file: str, where: str, item: Any, faults: list[str]) -> Iterable[tup
     elif not isinstance(item.get("apiVersion"), str):
         faults.append(f"{file}: {where}: apiVersion is missing")
     else:
-        metadata = item.get("metadata")
-        if isinstance(metadata, Mapping) and not metadata.get("namespace") and item["kind"] not in _WITHOUT_NAMESPACE:
-            # kubectl would create the object there.
-            item = {**item, "metadata": {**metadata, "namespace": "default"}}
         yield where, item

@@ -6,7 +6,7 @@ import pytest
 
 from evenkeel.domain.model.flavours import AUTO_SCALING, MOST_REMOVED
 from tests.auto_scaling_groups import ZONES, Stage, tag
-from tests.auto_scaling_pods import Mortal
+from tests.auto_scaling_pods import MortalClient
 from tests.crashing import How, KilledError, Life
 from tests.house import House
 
@@ -66,7 +66,7 @@ def test_a_worker_that_dies_at_any_call_removes_no_node_twice(how: How, monkeypa
         nodes = 2 + at % 2  # two fit one write
         assert stack.ask("scale-down", pool="workers", nodes=nodes)["ok"]
         life = Life(at=at, how=how)
-        stage.clusters.wrap = lambda client, life=life: Mortal(client, life)
+        stage.clusters.wrap = lambda client, life=life: MortalClient(client, life)
         with suppress(KilledError):
             stage.run()
         if at >= len(life.steps):

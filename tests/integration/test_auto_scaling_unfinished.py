@@ -12,7 +12,7 @@ from evenkeel.domain.model.groups import GroupKey
 from evenkeel.record import ControlRecord
 from sandbox.auto_scaling.calls import AwsError
 from tests.auto_scaling_groups import REGION, Stage, outage
-from tests.auto_scaling_pods import Mortal
+from tests.auto_scaling_pods import MortalClient
 from tests.crashing import How, KilledError, Life
 from tests.crashing import Mortal as MortalPort
 from tests.fakes import plenty
@@ -24,7 +24,7 @@ def killed(at: int, how: How) -> tuple[Stage, House, Life]:
     """Kill a run at one call of AWS. From then on, the dead run reaches neither AWS nor the table."""
     stage, _ = outage(dry_run=False)
     life = Life(at=at, how=how)
-    stage.clusters.wrap = lambda client: Mortal(client, life)
+    stage.clusters.wrap = lambda client: MortalClient(client, life)
     table = MortalPort(stage.store, life, "table", StateUnavailableError, only=("give_back_lease",))
     with suppress(KilledError):
         worker(table, stage.clusters, stage.clock, stage.queue)("demo", "a test", plenty)

@@ -144,7 +144,7 @@ def play(scene: DrillScene, phases: Iterable[Phase], life: Life | None = None) -
         scene._pass(timedelta(seconds=75))
 
 
-def befores(scene: DrillScene, script: Sequence[Phase]) -> Iterator[tuple[int, DrillScene, list[str]]]:
+def phases_with_scenes(scene: DrillScene, script: Sequence[Phase]) -> Iterator[tuple[int, DrillScene, list[str]]]:
     """Yield the number of each phase of an undisturbed play, the scene before it, and its requests."""
     played = scene.again()
     for number, phase in enumerate(script):
@@ -207,7 +207,7 @@ def test_a_death_or_a_lost_answer_at_any_request_of_any_function_does_no_harm(
     scene: DrillScene, name: str, how: How
 ) -> None:
     script, found = SCRIPTS[name], {}
-    for number, before, steps in befores(scene, script):
+    for number, before, steps in phases_with_scenes(scene, script):
         for at, step in harmed_at(steps, how):
             played = before.again()
             play(played, script[number:], Life(at=at, how=how))

@@ -40,7 +40,7 @@ from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, 
 from tests.parts import replace
 from tests.unit.rebalancing.test_decisions import large_decision
 
-#: of stores under the same tests
+#: the stores that pass the same tests
 KINDS = ["memory", pytest.param("table", marks=pytest.mark.aws), "bench"]
 KEY = GroupKey("cluster-api", "demo", "workers-a")
 POOL = PoolId("cluster-api", "demo", "main", "workers")

@@ -82,7 +82,9 @@ class Loss:
             PoolOffer(pool=pool.id, groups=tuple(_offer(plan.group) for plan in pool.groups)) for pool in planned.pools
         ]
         others = [_offer(group) for group in observation.groups if group.key not in self.pool_of]
-        offers += [PoolOffer(pool=PoolId.read(f"{offer.group}"), groups=(offer,)) for offer in others]
+        for offer in others:
+            flavour, namespace, name = offer.group
+            offers.append(PoolOffer(pool=PoolId(flavour, namespace, "", name), groups=(offer,)))
         self._simulation = Simulation(self.workload, offers, DemandPolicy(), now)
         self.nodes = {node.name: node for node in self.workload.nodes}
         self.lost_nodes = frozenset(node.name for node in self.workload.nodes if self._zone_of(node.name) == zone)

@@ -170,7 +170,7 @@ def _sequences(kinds: Sequence[Play]) -> Iterator[tuple[Play, ...]]:
 def _next_places(calls: tuple[Play, ...], places: tuple[int, ...], ours: Sequence[str]) -> tuple[int, ...] | None:
     """Return the places of the next interleaving, after one with these places and calls of ours. None after the last.
 
-    A place after our last call is the last one. A read of the others next to a read of ours is played before it only.
+    The last place is after our last call. Adjacent reads commute, so the others' read is played only before ours.
     """
     for number in reversed(range(len(calls))):
         place = places[number] + 1
@@ -238,4 +238,6 @@ def test_no_interleaving_ends_an_instance_by_our_calls(write: str, version: tupl
             continue  # the versions differ in this call only
         places: tuple[int, ...] | None = (0, 0, 0)
         while places is not None:
-            places = _next_places(calls, places, _played(write, version, calls, places).calls)
+            played = _played(write, version, calls, places)
+            assert len(played.calls) > 1
+            places = _next_places(calls, places, played.calls)

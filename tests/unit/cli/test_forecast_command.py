@@ -147,7 +147,7 @@ def test_the_autoscaler_orders_in_the_loops_of_the_record(files: list[str]) -> N
     assert pods["longest"] >= 400 + PROVISIONED  # the first loop after the eviction, and a new node
 
 
-def test_an_object_without_a_namespace_is_where_kubectl_would_create_it(files: list[str]) -> None:
+def test_objects_need_no_namespace(files: list[str]) -> None:
     items = json.loads(Path(files[1]).read_text(encoding="utf-8"))["items"]
     for item in items:
         item["metadata"].pop("namespace", None)
@@ -157,7 +157,7 @@ def test_an_object_without_a_namespace_is_where_kubectl_would_create_it(files: l
 
     document = json.loads(forecast(*files, "--zone", "a", "-o", "json").stdout)
 
-    assert [pods["owner"] for pods in document["pods"]] == ["default/web"]
+    assert [(pods["pods"], pods["withoutPlace"]) for pods in document["pods"]] == [(2, 0)]
 
 
 def test_nodes_that_stay_missing_are_counted_by_pool(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_nodes_that_stay_missing_are_counted_by_pool(tmp_path: Path) -> None:
 
     document = json.loads(forecast(*files, "-o", "json", code=4).stdout)
 
-    assert document["missing"] == {"cluster-api/default/demo/workers": 2}
+    assert document["missing"] == {"cluster-api/demo/workers": 2}
     assert "workers lacks 2 nodes" in forecast(*files, code=4).stdout
 
 

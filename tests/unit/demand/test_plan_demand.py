@@ -257,7 +257,7 @@ class TestDemand:
             ),
             (
                 {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "spec": {"selector": "app=web"}, **NAMED},
-                "PodDisruptionBudget default/odd: Expected `object | null`, got `str` - at `$.spec.selector`",
+                "PodDisruptionBudget odd: Expected `object | null`, got `str` - at `$.spec.selector`",
             ),
         ],
     )

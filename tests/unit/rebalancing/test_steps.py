@@ -33,7 +33,7 @@ BEFORE = [
     "take_back_overshoot",
     "probe_the_unseen",
     "begin_request",
-    "date_last_change",
+    "set_unchanged_since",
 ]
 AFTER = [
     "remember_rest",

@@ -58,14 +58,15 @@ def choose(
     simulation = Simulation(workload, with_coming(offers, workload), DemandPolicy(), now)
     simulation.schedule_pending()
     budgets = Budgets(workload.budgets)
+    keys = {str(group.group): group.group for offer in offers for group in offer.groups}
 
     def chosen(group: str, coming: str, count: int = 1, *, keeps_places: bool = False) -> Choice:
         # A node that returns is no longer in the snapshot.
         there = simulation.snapshot.node_infos
         nodes = [node for node in workload.nodes if str(node.group) == group and node.name in there]
         fork = simulation.snapshot.fork()
-        new = GroupKey.read(coming) if coming else None
-        choice = _choose(simulation, budgets, nodes, [new] * count if new else [], keeps_places=keeps_places)
+        new = [keys[coming]] * count if coming else []
+        choice = _choose(simulation, budgets, nodes, new, keeps_places=keeps_places)
         if not keeps_places or choice.machine is None:
             simulation.snapshot.revert(fork)
         return choice

@@ -95,7 +95,7 @@ class ClusterSnapshot:
             self.node_infos[node_info.name] = node_info
         else:
             del self.node_infos[node_info.name]
-            # Of a removed pod, only the use of its ReadWriteOncePod claims is undone. Most clusters have none.
+            # Removing pods changes only the use of ReadWriteOncePod claims, and most clusters have none.
             if not self._users:
                 return
         for pod_group, pods in node_info.pod_groups.items():
@@ -230,7 +230,7 @@ class ClusterSnapshot:
                 info.cpu >= cpu
                 and info.memory >= memory
                 and info.pods > 0
-                and (info.shape.accepts.get(selects) or self._accepts(pod_group, info))  # most answers are known
+                and (info.shape.accepts.get(selects) or self._accepts(pod_group, info))  # usually cached
             ):
                 count = info.add_plain(pod_group, left)
                 self._changes.append((info, pod_group, count, _NO_PODS))

@@ -32,7 +32,7 @@ class PodGroup:
     rest: tuple[tuple[str, int], ...] = field(init=False)  # the request without cpu and memory
     by_node: bool = field(init=False)  # True: the pods can select single nodes of one shape
     depends_on_others: bool = field(init=False)  # True: other pods decide whether the pods fit
-    needs_rounds: bool = field(init=False)  # True: once a pod is placed, the pods may fit nodes that rejected them
+    in_rounds: bool = field(init=False)  # True: once a pod is placed, the pods may fit nodes that rejected them
     # True: only the node's shape, cpu, memory and number of pods, and other pods, can reject a pod.
     by_shape: bool = field(init=False)
     is_plain: bool = field(init=False)  # True: of other pods, only those with anti-affinity can reject a pod
@@ -48,7 +48,7 @@ class PodGroup:
         )
         needs = self.needs
         self.depends_on_others = bool(self.spread or needs.affinity or needs.anti_affinity or self.volumes.exclusive)
-        self.needs_rounds = bool(self.spread or needs.affinity)
+        self.in_rounds = bool(self.spread or needs.affinity)
         volumes = self.volumes
         self.by_shape = not (self.by_node or self.rest or self.ports or volumes.drivers or volumes.exclusive)
         self.is_plain = self.by_shape and not self.depends_on_others

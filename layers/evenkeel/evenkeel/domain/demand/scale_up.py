@@ -208,7 +208,7 @@ class _ScaleUp:
         self._first_pools = {
             pool.pool: [by_id[first] for first in pool.first_pools if first in by_id] for pool in pools
         }
-        self._options: dict[PoolId, _Option] = {}
+        self._options: dict[PoolId, _Option] = {}  # only options that are still right (``_is_current``)
 
     def run(self) -> None:
         """Order new nodes for the pending pods, in the best pool first (principle 2)."""
@@ -227,7 +227,10 @@ class _ScaleUp:
             self._options = {id: other for id, other in self._options.items() if self._is_current(other, option)}
 
     def _is_current(self, option: _Option, chosen: _Option) -> bool:
-        """Return True if an option remains the same once the chosen option's pods are placed."""
+        """Return True if placing the chosen option's pods leaves an option as it is.
+
+        The chosen option's nodes are subtracted from ``_nodes_left`` before.
+        """
         return option.nodes.total() <= self._nodes_left and not any(
             pod_group in chosen.placed or self._snapshot.depends_on_others(pod_group) for pod_group in option.pod_groups
         )
@@ -404,7 +407,9 @@ class _ScaleUp:
         packing = _Packing(
             offers=offers,
             rejections=self._rejections[pool.pool],
-            sizes=sorted((offer.requested + order.nodes[offer.group], place) for place, offer in enumerate(offers)),
+            sizes=sorted(
+                (offer.requested + order.nodes[offer.group], position) for position, offer in enumerate(offers)
+            ),
             room=min(self._nodes_left, pool.room - order.nodes.total()),
             new=self._not_full(order.node_infos),
             others=[node_info for node_info in self._open_nodes if node_info not in own],
@@ -442,13 +447,13 @@ class _ScaleUp:
 
     def _place(self, pod_group: PodGroup, wanted: int, packing: _Packing) -> int:
         """Place pods on the pool's new nodes, and add nodes while each gets a pod. Return the number placed."""
-        if pod_group.needs_rounds:
+        if pod_group.in_rounds:
             placed = self._fill_all(pod_group, packing, wanted)
         else:
             placed = self._snapshot.fill(pod_group, self._memory.usable_nodes(pod_group, packing.roomy), wanted)
         while placed < wanted and (more := self._open_node(pod_group, wanted - placed, packing)):
             placed += more
-            if pod_group.needs_rounds:
+            if pod_group.in_rounds:
                 placed += self._fill_all(pod_group, packing, wanted - placed)
         return placed
 
@@ -468,7 +473,7 @@ class _ScaleUp:
         if packing.room < 1:
             return 0
         sizes, rejections = packing.sizes, packing.rejections.get(pod_group)
-        for place, (size, position) in enumerate(sizes):
+        for index, (size, position) in enumerate(sizes):
             offer = packing.offers[position]
             reason = rejections.get(offer.group) if rejections else None
             if size - offer.requested >= offer.room or (reason is not None and reason.rule not in CHANGING):
@@ -480,7 +485,7 @@ class _ScaleUp:
                 packing.added.append(node_info)
                 packing.new.append(node_info)
                 packing.roomy.append(node_info)
-                del sizes[place]
+                del sizes[index]
                 insort(sizes, (size + 1, position))
                 packing.room -= 1
                 return count

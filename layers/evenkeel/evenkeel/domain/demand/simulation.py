@@ -120,7 +120,7 @@ class Simulation:
                 while more and pod_group.spread:  # a placed pod may change which nodes the next pod fits
                     more = self.snapshot.fill(pod_group, nodes, left[pod_group])
                     left[pod_group] -= more
-            order = [group for group in order if left[group] and group.needs_rounds]
+            order = [group for group in order if left[group] and group.in_rounds]
             if not is_placed:
                 break
         return {pod_group: count for pod_group, count in left.items() if count}

@@ -238,8 +238,8 @@ class ReplicasDraft:
     later: int = 0  # nodes that later runs add, because max_step limits this plan
     unplaced: int = 0  # replicas that one group has lost in a move, and that no group has gained yet
     missing: int = 0  # nodes below PoolMinimum that no group can get
-    # Since when the requested replicas have not changed. If this plan lowers them, the value is ``now``. None: not
-    # computed yet, or this plan raises no replicas.
+    # Since when the requested replicas have not changed. If this plan lowers them, the value is ``now``. None: not set
+    # yet; then the plan raises no replicas to a minimum.
     unchanged_since: datetime | None = None
 
 

@@ -14,10 +14,10 @@ from evenkeel.domain.rebalancing.bounds.distribute import share_rolling
 from evenkeel.domain.rebalancing.bounds.safety import publish, shorten_provision_time, size
 from evenkeel.domain.rebalancing.capability import Capability, Point, Step
 from evenkeel.domain.rebalancing.replicas.raising import (
-    date_last_change,
     probe_the_unseen,
     raise_to_minimum,
     raise_to_own_minimum,
+    set_unchanged_since,
 )
 from evenkeel.domain.rebalancing.replicas.redistribution import redistribute, take_back_overshoot
 from evenkeel.domain.rebalancing.replicas.release import order_released, recall_release, remember_rest
@@ -46,7 +46,7 @@ def steps_of(strategy: Strategy, capabilities: Sequence[Capability]) -> tuple[St
         take_back_overshoot,
         probe_the_unseen,
         begin_request,
-        date_last_change,
+        set_unchanged_since,
         *sized,
         remember_rest,
         *_steps_at(Point.BOUNDS, capabilities),

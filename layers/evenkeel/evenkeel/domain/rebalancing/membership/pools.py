@@ -247,7 +247,7 @@ def _pool(candidate: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | R
     pool, new_intents = _with_new_intents(candidate)
     rule = rule_of(pool.id, pool.policy) or _NO_RULE
     unreadable = [group.unreadable for group in pool.groups if group.unreadable.faults or group.unreadable.notes]
-    faults = [fault for of_group in unreadable for fault in of_group.faults]
+    faults = [fault for values in unreadable for fault in values.faults]
     problems = [_unreadable(ProblemKind.UNREADABLE, fault) for fault in faults]
     weighted, weight_problems = with_shares(pool.groups)
     if weighted is not pool.groups:
@@ -264,7 +264,7 @@ def _pool(candidate: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | R
         return Reason.of(Rule.SWITCHED_OFF, fields=fields)
     pool_min = None if low is None else low.value
     pool_max = None if top is None else top.value
-    notes = dict.fromkeys([fault for of_group in unreadable for fault in of_group.notes])
+    notes = dict.fromkeys([fault for values in unreadable for fault in values.notes])
     warnings = [_unreadable(ProblemKind.UNREADABLE_AND_LEFT_OUT, fault) for fault in notes]
     warnings += _held(pool.groups)
     _check_numbers(pool, pool_min, top, problems, warnings)

@@ -57,8 +57,8 @@ def probe_the_unseen(pool: PoolDraft) -> None:
             draft.add_reason(Rule.PROBE_UNSEEN)
 
 
-def date_last_change(pool: PoolDraft) -> None:
-    """Set since when the requested replicas have not changed. The raises that follow depend on it."""
+def set_unchanged_since(pool: PoolDraft) -> None:
+    """Set since when the requested replicas have not changed. ``PoolDraft.may_raise`` reads this time."""
     takes_away = any([draft.requested < draft.group.requested for draft in pool.groups])
     pool.replicas.unchanged_since = pool.now if takes_away else pool.snapshot.since
 
