@@ -199,8 +199,7 @@ class ClusterSnapshot:
 
     def fill(self, pod_group: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
         """Add up to ``wanted`` pods of a group, each to the first node that it fits. Return the number added."""
-        anti_terms = self._affinity.anti_terms
-        if pod_group.is_plain and not (anti_terms and self._affinity.counts_against(pod_group)):
+        if pod_group.is_plain and not self.depends_on_others(pod_group):
             return self._fill_plain(pod_group, node_infos, wanted)
         cpu, memory = pod_group.cpu or ANY_AMOUNT, pod_group.memory or ANY_AMOUNT
         added = 0

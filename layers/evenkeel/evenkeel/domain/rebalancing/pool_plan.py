@@ -219,7 +219,7 @@ def _next_state(draft: PoolDraft) -> PoolState:
 
 
 def _adopted(draft: PoolDraft) -> Mapping[str, Bounds | None]:
-    """Return the adopted bounds. A group that was created again has bounds of its own."""
+    """Return the adopted bounds, except those of groups that were created again: a former group had them."""
     adopted, anew = draft.pool.state.adopted, created_again(draft.pool)
     return {key: bounds for key, bounds in adopted.items() if key not in anew} if anew else adopted
 
@@ -256,9 +256,8 @@ def _unevenness(draft: PoolDraft) -> Reason | None:
         return None
     zones: dict[str | None, int] = {}
     full = set()
-    healthy = State.HEALTHY
     for each in draft.groups:
-        if each.state is healthy:
+        if each.state is State.HEALTHY:
             zone = each.group.identity.zone
             zones[zone] = zones.get(zone, 0) + each.requested
             if each.requested == each.group.annotations.zone_max:
@@ -269,7 +268,7 @@ def _unevenness(draft: PoolDraft) -> Reason | None:
     fewest = min([nodes for zone, nodes in zones.items() if zone not in full] if full else zones.values(), default=most)
     if most - fewest < _UNEVEN:
         return None
-    notes = [each.group.annotations for each in draft.groups if each.state is healthy]
+    notes = [each.group.annotations for each in draft.groups if each.state is State.HEALTHY]
     if len({note.weight for note in notes}) > 1 or any([note.weight_percent is not None for note in notes]):
         return None  # the zones are meant to differ
     return Reason.of(Rule.ZONES_DIFFER, nodes=most - fewest, fewest=fewest, most=most, level=settings.level.value)

@@ -71,7 +71,6 @@ def _steps_at(point: Point, capabilities: Sequence[Capability]) -> list[Step]:
 
 def note(pool: PoolDraft) -> None:
     """Add the reasons that explain the numbers: preserved machines, owners, groups closed at zero, rollout shares."""
-    healthy = State.HEALTHY
     for draft in pool.groups:
         group, owner = draft.group, draft.group.owner.numbers
         if count := group.preserved:
@@ -84,7 +83,7 @@ def note(pool: PoolDraft) -> None:
             surge, unavailable = draft.rolling.max_surge, draft.rolling.max_unavailable
             draft.add_reason(Rule.ROLLING_SHARE, surge=surge, unavailable=unavailable)
         # A fenced group is not as it should be.
-        if draft.state is healthy and draft.requested == group.requested and not draft.publishes:
+        if draft.state is State.HEALTHY and draft.requested == group.requested and not draft.publishes:
             draft.reasons.append(_AS_IT_SHOULD_BE)
 
 

@@ -150,7 +150,7 @@ class _Deal:
         self._left = max(0, pool_max - sum([share.target + share.extra for share in self._shares]))
         self._headroom = self._left
         self._healthy: list[_Share] = []
-        probing, healthy = [], State.HEALTHY
+        probing = []
         for share in self._shares:
             short = share.draft.group.owner.least_max - share.target
             if short > 0 and share.state is not State.FROZEN:
@@ -159,7 +159,7 @@ class _Deal:
                 self._left -= nodes
             if share.cap <= 0:
                 continue
-            if share.state is healthy:
+            if share.state is State.HEALTHY:
                 self._healthy.append(share)
             elif share.state is State.PROBING and share.draft.probe > 0 and not share.extra:
                 probing.append(share)
@@ -296,10 +296,10 @@ class _Deal:
 
     def sizes(self, pool_min: int) -> list[Size]:
         """7. Return the sizes. PoolMinimum is leveled over the groups, and no min is above the group's replicas."""
-        minima, buckets, healthy = [], [], State.HEALTHY
+        minima, buckets = [], []
         for share in self._shares:
             low, room = share.draft.zone_share, share.target
-            if share.state is not healthy:
+            if share.state is not State.HEALTHY:
                 group = share.draft.group
                 if share.state is State.FROZEN:
                     low, room = (0 if group.bounds is None else group.bounds.min), 0

@@ -24,9 +24,8 @@ def publish(pool: PoolDraft) -> None:
 
     Frozen groups and groups with held bounds keep their bounds.
     """
-    frozen = State.FROZEN
     for draft, proposal in zip(pool.groups, pool.bounds.sizes, strict=True):
-        if draft.state is frozen:
+        if draft.state is State.FROZEN:
             continue
         owner, minimum = draft.group.owner, proposal.min
         if owner.bounds_held:
@@ -183,9 +182,8 @@ def shorten_provision_time(pool: PoolDraft) -> None:
     held.
     """
     wanted = pool.pool.settings.suspect_provision_time if pool.pool.settings.autoscaler else None
-    frozen = State.FROZEN
     for draft in pool.groups:
-        if draft.state is frozen:
+        if draft.state is State.FROZEN:
             continue
         draft.short_provision = None
         group = draft.group
