@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from bench.rows import Rows, peak, share_of, timed
 from evenkeel.domain.demand.scale_down import scale_down
@@ -18,7 +18,7 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import Policy, PoolSettings
 from evenkeel.domain.model.states import ClusterState
-from evenkeel.domain.model.water_fill import Bucket, water_fill
+from evenkeel.domain.model.water_fill import water_fill
 from evenkeel.domain.model.workload import ZONE, Needs, Owner, Pod, TopologySpreadConstraint, Workload
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
@@ -84,6 +84,15 @@ def plan_balanced(groups: Sequence[NodeGroup], state: ClusterState) -> Plan:
     return plan(Observation(groups=tuple(groups)), state, Policy(settings=PoolSettings(strategy=BALANCED)), NOW)
 
 
+class Bucket(NamedTuple):
+    """A group that gets nodes: its size, its room for further nodes, and its rank among equals (the lowest first)."""
+
+    level: int
+    room: int
+    weight: int = 1
+    tie: int = 0
+
+
 def reference_work() -> None:
     """Do a fixed amount of work in plain Python: objects, mappings and sorting, as a plan does."""
     for size in range(1_000):
@@ -120,9 +129,10 @@ def growth_split(rounds: int = 5) -> Rows:
     for groups, pools in ((3, 1_000), (10, 100), (1_000, 1)):
         for nodes in (10, 1_000, 100_000):
             buckets = [Bucket(level=i % 7, room=1 if i % 5 == 0 else nodes, tie=i * 7919 % 1009) for i in range(groups)]
+            levels, room, _, ties = zip(*buckets, strict=True)
             works = {
-                "closed": lambda buckets=buckets, nodes=nodes: water_fill(buckets, nodes),
-                "loop": lambda buckets=buckets, nodes=nodes: one_by_one(buckets, nodes),
+                "closed": partial(water_fill, nodes, levels, room, ties),
+                "loop": partial(one_by_one, buckets, nodes),
             }
             repeats = {"closed": max(10, pools // 10), "loop": max(1, pools * 10 // nodes)}
             (_, closed, _, split), (_, _, ratios, expected) = _in_turns(works, rounds, repeats.__getitem__)

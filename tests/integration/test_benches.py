@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from bench import auto_scaling, pages, rows, stack, stored, workload_view
 from bench.__main__ import BENCHES, main, options_of
-from bench.planning import one_by_one
+from bench.planning import Bucket, one_by_one
 from evenkeel.adapters.page.render import document
 from evenkeel.adapters.page.view import Page
-from evenkeel.domain.model.water_fill import Bucket, water_fill
+from evenkeel.domain.model.water_fill import water_fill
 from sandbox.template import ROOT
 
 DOCS = [ROOT / "README.md", ROOT / "layers" / "dependencies" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -128,7 +128,8 @@ def test_a_workload_is_read_whole_by_a_process_of_its_own() -> None:
 )
 def test_the_loop_that_splitting_is_compared_with_splits_alike(groups: list[tuple[int, int]], nodes: int) -> None:
     buckets = [Bucket(level=level, room=room, tie=i * 7 % 13) for i, (level, room) in enumerate(groups)]
-    assert one_by_one(buckets, nodes) == water_fill(buckets, nodes)
+    levels, room, _, ties = zip(*buckets, strict=True)
+    assert one_by_one(buckets, nodes) == water_fill(nodes, levels, room, ties)
 
 
 def test_the_bill_of_the_docs_is_what_is_calculated(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from operator import itemgetter
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from evenkeel.domain.model.groups import Bounds
-from evenkeel.domain.model.water_fill import Bucket, water_fill
+from evenkeel.domain.model.water_fill import water_fill
 
 Demand = Mapping[tuple[str, str | None], int]
 """The number of pods by pool and zone. Each pod needs one node. Zone None: pods that may run in any zone."""
@@ -400,12 +400,10 @@ class ClusterAutoscaler(Generic[AnyGroup]):
 
 def balance(groups: Sequence[AnyGroup], nodes: int) -> list[tuple[AnyGroup, int]]:
     """Return each group's share of new nodes. Each node goes to the smallest group below its max; min has no effect."""
-    buckets = [
-        Bucket(level=group.requested, room=_bounds(group).max - group.requested, tie=tie)
-        for tie, group in enumerate(groups)
-    ]
-    shares = zip(groups, water_fill(buckets, nodes), strict=True)
-    return [(group, share) for group, share in shares if share]
+    levels = [group.requested for group in groups]
+    room = [_bounds(group).max - group.requested for group in groups]
+    shares = water_fill(nodes, levels, room, ties=range(len(groups)))
+    return [(group, share) for group, share in zip(groups, shares, strict=True) if share]
 
 
 def _bounds(group: Group) -> Bounds:

@@ -10,7 +10,7 @@ from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
-from evenkeel.domain.model.water_fill import Bucket, water_fill
+from evenkeel.domain.model.water_fill import water_fill
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from tests.builders import key
 from tests.crashing import How, Life
@@ -68,12 +68,9 @@ class Outage(Town):
     def _loop(self) -> None:
         groups = [group for group in self.cluster.groups.values() if group.bounds is not None]
         room = [max(0, group.bounds.max - group.requested) if group.bounds else 0 for group in groups]
-        buckets = [
-            Bucket(level=group.requested, room=free, tie=i)
-            for i, (group, free) in enumerate(zip(groups, room, strict=True))
-        ]
         wanted = max(0, len(self.waiting) - len(self.open_orders))
-        for group, more in zip(groups, water_fill(buckets, wanted), strict=True):
+        shares = water_fill(wanted, [group.requested for group in groups], room, ties=range(len(groups)))
+        for group, more in zip(groups, shares, strict=True):
             if more:
                 self.open_orders += [1] * more
                 self._write(group.key, group.requested + more)

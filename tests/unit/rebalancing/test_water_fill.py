@@ -2,7 +2,7 @@
 
 import pytest
 
-from evenkeel.domain.model.water_fill import Bucket, water_fill
+from evenkeel.domain.model.water_fill import water_fill
 
 
 @pytest.mark.parametrize(
@@ -18,8 +18,8 @@ from evenkeel.domain.model.water_fill import Bucket, water_fill
     ],
 )
 def test_the_lowest_is_filled_first(levels, amount, given) -> None:
-    assert water_fill([Bucket(level=height, room=100) for height in levels], amount) == given
+    assert water_fill(amount, levels, [100] * len(levels), range(len(levels))) == given
 
 
 def test_a_huge_amount_costs_no_more_than_a_small_one() -> None:
-    assert water_fill([Bucket(level=0, room=2**31), Bucket(level=0, room=2**31)], 2**31) == [2**30, 2**30]
+    assert water_fill(2**31, [0, 0], [2**31, 2**31], [0, 0]) == [2**30, 2**30]

@@ -1,45 +1,41 @@
-"""Leveling: distribute units, each to the bucket that is lowest at that time. The code does not loop over the units."""
+"""Leveling: distribute units, each to the bucket that is lowest at that time. The code does not loop over the units.
+
+A bucket has a level, room for further units, a rank among equals (its tie) and a weight.
+"""
 
 from collections.abc import Sequence
 from math import lcm
 from operator import add
-from typing import NamedTuple
 
 
-class Bucket(NamedTuple):
-    """A receiver of units: its level, its room for units, its weight, and its rank among equals (the lowest first)."""
-
-    level: int
-    room: int
-    weight: int = 1
-    tie: int = 0
-
-
-def water_fill(buckets: Sequence[Bucket], amount: int) -> list[int]:
+def water_fill(
+    amount: int, levels: Sequence[int], room: Sequence[int], ties: Sequence[int], weights: Sequence[int] = ()
+) -> list[int]:
     """Return each bucket's share of ``amount``. Each unit goes to the bucket whose height with this unit is the lowest.
 
-    The height of a bucket is (level + units received) / weight. Buckets of equal height are ordered by ``tie``, the
+    The height of a bucket is (level + units received) / weight. Buckets of equal height are ordered by tie, the
     lowest first, then by position. Units that fit in no bucket are not distributed. The cost does not depend on
     ``amount``, because the last full level is computed. Only the remainder (less than one unit per bucket) is
     distributed unit by unit. If all weights are 1, this is Cluster Autoscaler's balancing rule
-    (processors/nodegroupset/balancing_processor.go:79-181).
+    (processors/nodegroupset/balancing_processor.go:79-181). If ``weights`` is empty, all weights are 1. Negative room
+    counts as 0.
     """
-    if amount <= 0 or not buckets:
-        return [0] * len(buckets)
-    levels, spaces, weights, ties = zip(*buckets, strict=True)
-    room = spaces if min(spaces) >= 0 else [max(0, space) for space in spaces]
+    if amount <= 0 or not levels:
+        return [0] * len(levels)
+    if min(room) < 0:
+        room = [max(0, space) for space in room]
     if amount >= sum(room):
         return [*room]
     rising: Sequence[int]
-    if weights.count(weights[0]) != len(weights):
-        dealt, above = _weighted(buckets, room, amount, lcm(*set(weights)))
+    if len(set(weights)) > 1:
+        dealt, above = _weighted(levels, room, weights, amount)
         rest = amount - sum(dealt)
-        rising = [i for i in range(len(buckets)) if above[i] > dealt[i]]
+        rising = [i for i, share in enumerate(dealt) if above[i] > share]
     else:
         height, rest = divmod(sum(levels) + amount, len(levels))
         if max(levels) <= height < min(map(add, levels, room)):  # no bucket is above this height, and none is full
             dealt = [height - level for level in levels]
-            rising = range(len(buckets))
+            rising = range(len(levels))
         else:
             height, rest = _even_height(levels, room, amount)
             dealt = [
@@ -72,9 +68,11 @@ def _even_height(levels: Sequence[int], room: Sequence[int], amount: int) -> tup
     return height + amount // filling, amount % filling
 
 
-def _weighted(buckets: Sequence[Bucket], room: Sequence[int], amount: int, unit: int) -> tuple[list[int], list[int]]:
+def _weighted(
+    levels: Sequence[int], room: Sequence[int], weights: Sequence[int], amount: int
+) -> tuple[list[int], list[int]]:
     """Return each bucket's share at the highest level that ``amount`` fills, and its share one level above."""
-    shapes = [(bucket.weight, bucket.level, space) for bucket, space in zip(buckets, room, strict=True)]
+    unit, shapes = lcm(*weights), list(zip(weights, levels, room, strict=True))
 
     def given(height: int) -> list[int]:
         """Return the share of each bucket when all are filled up to ``height`` / ``unit``."""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evenkeel.domain.model.water_fill import Bucket, water_fill
+from evenkeel.domain.model.water_fill import water_fill
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,14 +37,15 @@ def levelled(shares: Sequence[Share], needed: int, *, total: int = 0) -> list[in
     least number is found by bisection. The result has at least ``total`` nodes, as far as the groups can hold them.
     """
     least = [share.least for share in shares]
-    buckets = [Bucket(share.least, share.most - share.least, share.weight, share.tie) for share in shares]
+    room = [share.most - share.least for share in shares]
+    ties, weights = [share.tie for share in shares], [share.weight for share in shares]
     zones = [share.zone for share in shares]
 
     def with_added(added: int) -> list[int]:
-        return [low + more for low, more in zip(least, water_fill(buckets, added), strict=True)]
+        return [low + more for low, more in zip(least, water_fill(added, least, room, ties, weights), strict=True)]
 
-    room = sum(share.most - share.least for share in shares)
-    if rest(zones, with_added(room)) < needed:
+    total_room = sum(room)
+    if rest(zones, with_added(total_room)) < needed:
         return None
-    fewest = bisect_left(range(room), needed, key=lambda added: rest(zones, with_added(added)))
+    fewest = bisect_left(range(total_room), needed, key=lambda added: rest(zones, with_added(added)))
     return with_added(max(fewest, total - sum(least)))

@@ -18,7 +18,7 @@ from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import Publication
-from evenkeel.domain.model.water_fill import Bucket, water_fill
+from evenkeel.domain.model.water_fill import water_fill
 
 # Reasons without facts are the same for all groups.
 _ONE, _LEVELLED = Reason.of(Rule.HEADROOM_ONE), Reason.of(Rule.HEADROOM_LEVELLED)
@@ -190,10 +190,18 @@ class _Deal:
             self._left -= given
             share.steps += (reason,)
 
-    def _fill(self, shares: Sequence[_Share], buckets: Sequence[Bucket], reason: Reason) -> None:
-        """Distribute the remaining headroom evenly over these shares. Each share has its own bucket."""
-        for share, nodes in zip(shares, water_fill(buckets, self._left), strict=True):
-            if nodes:  # the room of a bucket is at most the share's cap, so ``_give`` would give no less
+    def _fill(
+        self,
+        shares: Sequence[_Share],
+        levels: Sequence[int],
+        room: Sequence[int],
+        reason: Reason,
+        weights: Sequence[int] = (),
+    ) -> None:
+        """Distribute the remaining headroom evenly over these shares, which have these levels and this room."""
+        ties = [share.draft.tie for share in shares]
+        for share, nodes in zip(shares, water_fill(self._left, levels, room, ties, weights), strict=True):
+            if nodes:  # the room is at most the share's cap, so ``_give`` would give no less
                 share.extra += nodes
                 share.steps += (reason,)
                 self._left -= nodes
@@ -234,8 +242,7 @@ class _Deal:
     def serve(self, awaited: Mapping[str, int]) -> None:
         """4. Give each group headroom for the nodes that pods wait for. If the headroom does not suffice, level it."""
         short = self._short(awaited)
-        buckets = [Bucket(0, nodes, tie=share.draft.tie) for share, nodes in short]
-        self._fill([share for share, _ in short], buckets, _AWAITED)
+        self._fill([share for share, _ in short], [0] * len(short), [nodes for _, nodes in short], _AWAITED)
 
     def _short(self, awaited: Mapping[str, int]) -> list[tuple[_Share, int]]:
         shares = self._healthy + self._probing
@@ -246,8 +253,7 @@ class _Deal:
         """4. Lend the headroom to these groups, except one node for each other healthy group."""
         lent = set(at_bound)
         self._one_each([share for share in self._healthy if share not in lent])
-        buckets = [Bucket(0, share.cap - share.extra, tie=share.draft.tie) for share in at_bound]
-        self._fill(at_bound, buckets, _LENT)
+        self._fill(at_bound, [0] * len(at_bound), [share.cap - share.extra for share in at_bound], _LENT)
         self._level_rest()  # distribute the headroom that the groups at their caps cannot use
 
     def level_out(self, grower: str, turn: int) -> None:
@@ -283,20 +289,14 @@ class _Deal:
 
     def _level_rest(self) -> None:
         if self._left:
-            buckets = [
-                Bucket(
-                    share.target + share.extra,
-                    share.cap - share.extra,
-                    share.draft.group.annotations.weight,
-                    share.draft.tie,
-                )
-                for share in self._healthy
-            ]
-            self._fill(self._healthy, buckets, _LEVELLED)
+            levels = [share.target + share.extra for share in self._healthy]
+            room = [share.cap - share.extra for share in self._healthy]
+            weights = [share.draft.group.annotations.weight for share in self._healthy]
+            self._fill(self._healthy, levels, room, _LEVELLED, weights)
 
     def sizes(self, pool_min: int) -> list[Size]:
         """7. Return the sizes. PoolMinimum is leveled over the groups, and no min is above the group's replicas."""
-        minima, buckets = [], []
+        minima, spaces, ties = [], [], []
         for share in self._shares:
             low, room = share.draft.zone_share, share.target
             if share.state is not State.HEALTHY:
@@ -306,8 +306,9 @@ class _Deal:
                 elif share.state is State.FENCED:
                     room = min(group.running, share.target)
             minima.append(low)
-            buckets.append(Bucket(low, room - low, 1, share.draft.tie))
-        more = water_fill(buckets, pool_min - sum(minima))
+            spaces.append(room - low)
+            ties.append(share.draft.tie)
+        more = water_fill(pool_min - sum(minima), minima, spaces, ties)
         rule, name, headroom = Rule.STRATEGY, BALANCED.name, self._headroom
         return [
             Size(

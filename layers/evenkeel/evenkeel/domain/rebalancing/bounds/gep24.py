@@ -12,7 +12,7 @@ from evenkeel.domain.model.choices import Size, Strategy
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
-from evenkeel.domain.model.water_fill import Bucket, water_fill
+from evenkeel.domain.model.water_fill import water_fill
 from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
 
 
@@ -69,10 +69,8 @@ def _adaptive(pool: PoolDraft) -> list[Size]:
     shares = _carried_minima(pool, open_zones)
     minima = [max(0, min(low, high)) for low, high in zip(shares, maxima, strict=True)]
     missing = sum(shares) - sum(minima)
-    buckets = [
-        Bucket(level=minima[i], room=max(0, maxima[i] - minima[i]), tie=place) for place, i in enumerate(open_zones)
-    ]
-    for i, more in zip(open_zones, water_fill(buckets, missing), strict=True):
+    levels, room = [minima[i] for i in open_zones], [maxima[i] - minima[i] for i in open_zones]
+    for i, more in zip(open_zones, water_fill(missing, levels, room, ties=open_zones), strict=True):
         minima[i] += more
     fenced = Reason.of(Rule.MIN_ZERO_WHILE_FENCED)
     return [

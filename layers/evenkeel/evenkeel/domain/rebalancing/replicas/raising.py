@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Rule
-from evenkeel.domain.model.water_fill import Bucket, water_fill
+from evenkeel.domain.model.water_fill import water_fill
 
 
 def raise_together(
@@ -18,16 +18,11 @@ def raise_together(
 
     ``limits`` is the largest increase of each group; None: only the room of the group limits its increase.
     """
-    buckets = [
-        Bucket(
-            level=draft.requested,
-            room=draft.room if limits is None else min(draft.room, limits[i]),
-            weight=draft.group.annotations.weight if weighted else 1,
-            tie=draft.tie,
-        )
-        for i, draft in enumerate(drafts)
-    ]
-    raised = [(draft, more) for draft, more in zip(drafts, water_fill(buckets, amount), strict=True) if more]
+    levels, ties = [draft.requested for draft in drafts], [draft.tie for draft in drafts]
+    room = [draft.room if limits is None else min(draft.room, limits[i]) for i, draft in enumerate(drafts)]
+    weights = [draft.group.annotations.weight for draft in drafts] if weighted else ()
+    shares = zip(drafts, water_fill(amount, levels, room, ties, weights), strict=True)
+    raised = [(draft, more) for draft, more in shares if more]
     for draft, more in raised:
         draft.requested += more
     return raised

@@ -15,7 +15,7 @@ from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.plans import Removal
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.water_fill import Bucket, water_fill
+from evenkeel.domain.model.water_fill import water_fill
 from evenkeel.domain.rebalancing.replicas.deletion import remove
 
 
@@ -79,11 +79,10 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
     wanted = min(request.nodes, pool.free_on_request, sum(rooms))
     allowed = min(wanted, pool.may_add)
     # Groups are compared only by size, as in Cluster Autoscaler. Weights apply only to headroom.
-    buckets = [
-        Bucket(level=draft.requested, room=room, tie=draft.tie) for draft, room in zip(pool.groups, rooms, strict=True)
-    ]
+    levels, ties = [draft.requested for draft in pool.groups], [draft.tie for draft in pool.groups]
+    shares = water_fill(allowed, levels, rooms, ties)
     unmet = request.nodes
-    for draft, more, obstacle in zip(pool.groups, water_fill(buckets, allowed), obstacles, strict=True):
+    for draft, more, obstacle in zip(pool.groups, shares, obstacles, strict=True):
         if more:
             draft.requested += more
             draft.journal_delta += more
@@ -146,15 +145,10 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
     minima = _minima(pool)
     for states in ((State.HEALTHY, State.PROBING), (State.FENCED,)):
         givers = [draft for draft in pool.groups if draft.state in states and request.fits(draft.group)]
-        buckets = [
-            Bucket(
-                level=draft.group.preserved - draft.requested,
-                room=_spare(draft, minima[draft.key], pool.request.kept),
-                tie=draft.tie,
-            )
-            for draft in givers
-        ]
-        for draft, share in zip(givers, water_fill(buckets, allowed), strict=True):
+        levels = [draft.group.preserved - draft.requested for draft in givers]
+        room = [_spare(draft, minima[draft.key], pool.request.kept) for draft in givers]
+        shares = water_fill(allowed, levels, room, [draft.tie for draft in givers])
+        for draft, share in zip(givers, shares, strict=True):
             less = min(share, MOST_REMOVED.get(draft.group.key.flavour, share))
             pool.request.later += share - less
             allowed -= share - less
