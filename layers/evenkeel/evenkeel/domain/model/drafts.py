@@ -456,12 +456,11 @@ class PoolDraft:
         max below 1, its empty group reserves one node while the group may not get nodes. If the bounds of all groups
         are held, nothing is reserved, because each group grows within its own bounds.
         """
-        reserves, reserved, all_held = self.pool.settings.strategy.reserves, 0, True
+        reserves, reserved = self.pool.settings.strategy.reserves, 0
         for draft in self.groups:
             owner = draft.group.owner
-            all_held &= owner.bounds_held
             if owner.bounds_held or draft.state is State.FROZEN:
                 reserved += draft.kept_room
             if reserves and owner.least_max > draft.requested and draft.state is not State.FROZEN:
                 reserved += 0 if draft.takes_nodes else owner.least_max - draft.requested
-        return 0 if all_held else reserved
+        return 0 if reserved and all([draft.group.owner.bounds_held for draft in self.groups]) else reserved

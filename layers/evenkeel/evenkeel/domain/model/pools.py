@@ -106,12 +106,12 @@ def unknown_in(order: Iterable[str], ids: Iterable[PoolId]) -> tuple[str, ...]:
 
 def tie_of(pool: PoolId, group: NodeGroup) -> int:
     """Return a stable hash of pool, zone and name. It orders equal groups, so that no zone is always first."""
-    return _hash(*pool, group.identity.zone, group.key.name)
+    return _hash(pool, group.identity.zone, group.key.name)
 
 
 @lru_cache(maxsize=32768)  # a warm Lambda function hashes the same groups at every scan
-def _hash(flavour: str, namespace: str, cluster: str, pool: str, zone: str | None, name: str) -> int:
-    text = f"{PoolId(flavour, namespace, cluster, pool)}/{zone}/{name}"
+def _hash(pool: PoolId, zone: str | None, name: str) -> int:
+    text = f"{pool}/{zone}/{name}"
     return int.from_bytes(hashlib.sha256(text.encode(errors="backslashreplace")).digest()[:8])
 
 

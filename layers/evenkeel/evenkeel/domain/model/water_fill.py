@@ -5,7 +5,6 @@ A bucket has a level, room for further units, a rank among equals (its tie) and 
 
 from collections.abc import Sequence
 from math import lcm
-from operator import add
 
 
 def water_fill(
@@ -33,7 +32,7 @@ def water_fill(
         rising = [i for i, share in enumerate(dealt) if above[i] > share]
     else:
         height, rest = divmod(sum(levels) + amount, len(levels))
-        if max(levels) <= height < min(map(add, levels, room)):  # no bucket is above this height, and none is full
+        if max(levels) <= height < min(levels) + min(room):  # no bucket is above this height, and none is full
             dealt = [height - level for level in levels]
             rising = range(len(levels))
         else:

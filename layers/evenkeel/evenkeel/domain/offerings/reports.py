@@ -116,8 +116,7 @@ def experiences(
     """Return a cluster's experience of each offering: its last failure, and its last new machine after a failure."""
     by_offering: dict[Offering, Experience] = {}
     for group in groups:
-        state = states.get(group.key)
-        if group.template.offering is None or state is None:
+        if group.template.offering is None or (state := states.get(group.key)) is None:
             continue
         before = by_offering.get(group.template.offering, Experience())
         reports = [report for report in (before.report, _report(state, now)) if report is not None]

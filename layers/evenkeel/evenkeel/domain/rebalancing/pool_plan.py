@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache, partial
-from operator import is_
 
 from evenkeel.domain.model.choices import Level, SurviveZones
 from evenkeel.domain.model.drafts import (
@@ -213,14 +212,17 @@ def _next_state(draft: PoolDraft) -> PoolState:
         "orders": state.orders if draft.demand.facts is None else draft.demand.facts.orders,
         "survival": None if draft.survival is None or draft.survival.facts is None else draft.survival.facts.held,
     }
-    if all(map(is_, after.values(), map(before.__getitem__, after))):
+    if after.items() <= before.items():
         return state
     return PoolState(**(before | after))  # three times as fast as ``replace``
 
 
 def _adopted(draft: PoolDraft) -> Mapping[str, Bounds | None]:
     """Return the adopted bounds, except those of groups that were created again: a former group had them."""
-    adopted, anew = draft.pool.state.adopted, created_again(draft.pool)
+    adopted = draft.pool.state.adopted
+    if draft.snapshot is draft.pool.state.seen:
+        return adopted  # the groups are unchanged since the last check
+    anew = created_again(draft.pool)
     return {key: bounds for key, bounds in adopted.items() if key not in anew} if anew else adopted
 
 

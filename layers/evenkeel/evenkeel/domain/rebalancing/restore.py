@@ -42,7 +42,10 @@ def restore(planned: PoolPlan, stored: PoolState, observation: Observation, *, w
     to write its bounds. A move in progress is completed first, because a restore removes the ids that show its
     progress.
     """
-    if not whole and not any([_is_held(plan.group) for plan in planned.groups]):
+    held = {
+        plan.group.key for plan in planned.groups if plan.group.owner.bounds_held and plan.group.has_ours_with_bounds
+    }
+    if not whole and not held:
         return planned
     move, begun = planned.next_state.move, planned.request.current is not None
     unplaced = move.still_unplaced(observation.groups) if move else 0
@@ -56,7 +59,7 @@ def restore(planned: PoolPlan, stored: PoolState, observation: Observation, *, w
         return planned
     groups = tuple(
         [
-            _restored(plan, planned.next_state, stored) if whole or _is_held(plan.group) else plan
+            _restored(plan, planned.next_state, stored) if whole or plan.group.key in held else plan
             for plan in planned.groups
         ]
     )
@@ -70,10 +73,6 @@ def restore(planned: PoolPlan, stored: PoolState, observation: Observation, *, w
         replicas=replace(planned.replicas, unplaced=0 if begun else unplaced),
         convergence=replace(planned.convergence, step=None),
     )
-
-
-def _is_held(group: NodeGroup) -> bool:
-    return group.owner.bounds_held and group.has_ours_with_bounds
 
 
 def with_left_groups(

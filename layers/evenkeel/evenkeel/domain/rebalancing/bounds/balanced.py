@@ -102,32 +102,27 @@ def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication) -> tuple["_D
 class _Share:
     """The share of one group in a deal."""
 
-    __slots__ = ("cap", "draft", "extra", "limit", "state", "steps", "target")
+    __slots__ = ("basis", "cap", "draft", "extra", "state", "steps", "target")
 
     def __init__(self, draft: Draft, pool_max: int) -> None:
-        self.draft, self.target, self.limit = draft, draft.requested, draft.cap
-        self.state = draft.state
-        if draft.group.owner.bounds_held:
+        group, limit = draft.group, draft.cap
+        self.draft, self.target, self.state = draft, draft.requested, draft.state
+        if group.owner.bounds_held:
             self.state = State.FROZEN  # a group with held bounds is sized as if frozen
         elif self.state is not State.HEALTHY and draft.is_unfenced:
             self.state = State.HEALTHY
         # The number of nodes by which the group may exceed its target. Without a cap, only the headroom limits its
         # growth.
-        self.cap = pool_max if self.limit is None else self.limit - self.target
+        self.cap = pool_max if limit is None else limit - self.target
         self.extra = 0 if self.state is State.HEALTHY else draft.kept_room
         self.steps: tuple[Reason, ...] = ()
-
-    @property
-    def basis(self) -> str:
-        """Return the group's values that a deal depends on, except the target."""
-        group, state = self.draft.group, self.state
         fixed: int | str = ""
-        if state is not State.HEALTHY:
-            if state is State.PROBING:
-                fixed = self.draft.probe
-            elif state is State.FROZEN and group.bounds is not None:
-                fixed = group.bounds.max
-        return f"{self.draft.key}:{state}:{fixed}:{group.annotations.weight}:{self.limit}:{group.owner.least_max}"
+        if self.state is State.PROBING:
+            fixed = draft.probe
+        elif self.state is State.FROZEN and group.bounds is not None:
+            fixed = group.bounds.max
+        # The group's values that a deal depends on, except the target.
+        self.basis = f"{draft.key}:{self.state}:{fixed}:{group.annotations.weight}:{limit}:{group.owner.least_max}"
 
     @property
     def growth(self) -> int:
@@ -269,9 +264,11 @@ class _Deal:
 
     def _one_each(self, shares: Sequence[_Share]) -> None:
         without = [share for share in shares if not share.extra]
-        # The order matters only if the headroom does not suffice for all.
-        for share in without if len(without) <= self._left else _smallest_first(without):
-            self._give(share, 1, _ONE)
+        # The order matters only if the headroom does not suffice for all. Each healthy group can grow by one node.
+        given = without if len(without) <= self._left else _smallest_first(without)[: self._left]
+        for share in given:
+            share.extra, share.steps = 1, (_ONE,)
+        self._left -= len(given)
 
     def _last_nodes(self, grower: str, turn: int) -> None:
         healthy, probing = set(self._healthy), set(self._probing)

@@ -147,28 +147,28 @@ def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) ->
             least 1).
         requested: The replicas that the same patch requests, >= 0.
     """
-    reasons = []
-    if group.owner.max_only:
+    reasons, owner = [], group.owner
+    if owner.max_only:
         minimum = 0
     if maximum < requested:
         reasons.append(Reason.of(Rule.MAX_BELOW_REQUESTED, max=maximum, requested=requested))
         maximum = requested
-    if maximum < group.owner.least_max:
-        reasons.append(Reason.of(Rule.OWNER_MIN_MAX, max=maximum, owner_min_max=group.owner.least_max))
-        maximum = group.owner.least_max
+    if maximum < owner.least_max:
+        reasons.append(Reason.of(Rule.OWNER_MIN_MAX, max=maximum, owner_min_max=owner.least_max))
+        maximum = owner.least_max
     if minimum > requested:
         reasons.append(Reason.of(Rule.MIN_ABOVE_REQUESTED, min=minimum, requested=requested))
         minimum = requested
-    if group.owner.min_within_running and minimum > group.running:
+    if owner.min_within_running and minimum > group.running:
         reasons.append(Reason.of(Rule.MIN_ABOVE_RUNNING, min=minimum, running=group.running))
         minimum = group.running
-    if minimum < group.owner.least_min:
-        reasons.append(Reason.of(Rule.OWNER_MIN_MIN, min=max(0, minimum), owner_min_min=group.owner.least_min))
-        minimum, maximum = group.owner.least_min, max(maximum, group.owner.least_min)
-    minimum, same = max(0, minimum), group.bounds
+    if minimum < owner.least_min:
+        reasons.append(Reason.of(Rule.OWNER_MIN_MIN, min=max(0, minimum), owner_min_min=owner.least_min))
+        minimum, maximum = owner.least_min, max(maximum, owner.least_min)
+    same = group.bounds
     if same is not None and same.max == maximum and same.min == minimum:
         return same, reasons
-    return _bounds(minimum, maximum), reasons
+    return _bounds(max(0, minimum), maximum), reasons
 
 
 _bounds = lru_cache(maxsize=4096)(Bounds)  # the groups of a large cluster have few different bounds

@@ -76,14 +76,13 @@ def observe_health(
 
     ``of_sets`` are the states of the group's MachineSets. Their failures count as failures of the group.
     """
-    put_back = group.ours.published is not None and (_bounds_put_back(group) or _replicas_put_back(group))
-    is_event = (
-        group.waiting or put_back or group.status.autoscaler_failure is not None or of_sets or group.status.never_ready
-    )
     if group.frozen_because is not None:
         # The clock of waiting replicas stops, because the zone is not the cause of the wait in a rolling update.
         frozen = state if state is None or state.waiting_since is None else _not_waiting(state)
         return _stalled(group, frozen, now, provision_timeout)
+    put_back = group.ours.published is not None and (_bounds_put_back(group) or _replicas_put_back(group))
+    status = group.status
+    is_event = put_back or of_sets or status.never_ready or status.autoscaler_failure is not None or group.waiting
     if state is None and not is_event:
         return None
     before = state or GroupState()
@@ -167,9 +166,11 @@ def observe_reader(pool: AnyPool, group: NodeGroup, state: GroupState | None) ->
     Its status must be newer than the last write by more than the time for which it keeps bounds. They count until it
     uses other bounds, or an operator resumes the group.
     """
-    used, at, wrote = group.status.autoscaler_bounds, group.status.autoscaler_at, group.ours.published
-    unread = None if state is None else state.unread_bounds
-    if used is None or at is None or used == unread:
+    used, at = group.status.autoscaler_bounds, group.status.autoscaler_at
+    if used is None or at is None:
+        return state
+    wrote, unread = group.ours.published, None if state is None else state.unread_bounds
+    if used == unread:
         return state
     after = max(_UNREAD_AFTER, pool.autoscaler_reads)
     is_late = wrote is not None and wrote.bounds == group.bounds != used and at - wrote.at > after

@@ -53,15 +53,15 @@ def compare_pools(pools: Iterable[AnyPool], check: Check) -> FoundMembers:
         present |= {pool.id, pool.known_as}
         if isinstance(pool, InvalidPool):
             continue
-        requested = {str(group.key): group.requested for group in pool.groups}
-        if (snapshot := _few_members(pool, requested, names, now)) is not None:
+        requested, owners = {str(group.key): group.requested for group in pool.groups}, _owners(pool.groups)
+        if (snapshot := _few_members(pool, requested, owners, names, now)) is not None:
             few[pool.id] = snapshot
         else:
-            complete[pool.id] = _compare(pool, requested, now)
+            complete[pool.id] = _compare(pool, requested, owners, now)
     absent = {
         id: snapshot
-        for id, state in sorted(check.state.pools.items())
-        if id not in present and (snapshot := _absent_members(state, names, now)) is not None
+        for id in sorted(check.state.pools.keys() - present)
+        if (snapshot := _absent_members(check.state.pools[id], names, now)) is not None
     }
     return FoundMembers(few, absent, complete)
 
@@ -74,7 +74,11 @@ def _names_in(observation: Observation) -> frozenset[str]:
 
 
 def _few_members(
-    pool: Pool, requested: Mapping[str, int], names: Callable[[], frozenset[str]], now: datetime
+    pool: Pool,
+    requested: Mapping[str, int],
+    owners: tuple[str, ...],
+    names: Callable[[], frozenset[str]],
+    now: datetime,
 ) -> MemberSnapshot | None:
     """Return the snapshot to store while a known group or owner is absent, or half of the groups have left the pool.
 
@@ -83,9 +87,9 @@ def _few_members(
     before = pool.state.seen
     if before is None:
         return None
-    present = requested.keys() & before.requested.keys()
-    if len(present) == len(before.requested) and before.owners == _owners(pool.groups):
+    if before.requested.keys() <= requested.keys() and before.owners == owners:
         return None
+    present = requested.keys() & before.requested.keys()
     has_left = bool(before.requested) and 2 * len(present) <= len(before.requested)
     if has_left or not names().issuperset(before.owners):
         return _waiting(before, now)
@@ -128,15 +132,12 @@ def created_again(pool: Pool) -> frozenset[str]:
     )
 
 
-def _compare(pool: Pool, requested: Mapping[str, int], now: datetime) -> Comparison:
-    before, owners = pool.state.seen, _owners(pool.groups)
-    if before is None:
+def _compare(pool: Pool, requested: Mapping[str, int], owners: tuple[str, ...], now: datetime) -> Comparison:
+    before, is_created_again = pool.state.seen, bool(created_again(pool))
+    if before is None or is_created_again:
         anew = MemberSnapshot(since=now, requested=requested, owners=owners)
-        return Comparison(anew, others_changed=False, grower="")
-    if created_again(pool):
-        anew = MemberSnapshot(since=now, requested=requested, owners=owners)
-        return Comparison(anew, others_changed=True, grower="")
-    if (requested, owners) == (before.requested, before.owners) and before.members_missing_since is None:
+        return Comparison(anew, others_changed=is_created_again, grower="")
+    if requested == before.requested and owners == before.owners and before.members_missing_since is None:
         return Comparison(before, others_changed=False, grower="")
     expected = {**before.requested, **before.planned}
     if requested in (before.requested, expected):

@@ -6,7 +6,7 @@ from the record. PoolMinimum and PoolMaximum have two further sources: the owner
 and then the sums of the adopted bounds.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter, is_
@@ -36,15 +36,14 @@ def find_pools(
     groups: Sequence[NodeGroup], policy: Policy, states: Mapping[PoolId, PoolState]
 ) -> tuple[list[AnyPool], list[Skipped]]:
     """Return all pools, sorted by id, and the groups that are in no pool, each with the reason."""
-    assigned: dict[tuple[str, str, str, str], list[NodeGroup]] = {}  # by the fields of the pool's id
+    assigned: dict[tuple[str, str, str, str], list[NodeGroup]] = defaultdict(list)  # by the fields of the pool's id
     unassigned: list[NodeGroup] = []
     for group in groups:
         name = group.identity.pool_label or next((rule.name for rule in policy.pools if rule.selects(group)), None)
         if name is None:
             unassigned.append(group)
         else:
-            place = (group.key.flavour, group.key.namespace, group.identity.cluster, name)
-            assigned.setdefault(place, []).append(group)
+            assigned[group.key.flavour, group.key.namespace, group.identity.cluster, name].append(group)
     members = {PoolId(*place): assigned[place] for place in sorted(assigned)}
     if policy.similarity is None:
         skipped = [_in_none(group, Reason.of(Rule.NOT_SELECTED)) for group in unassigned]

@@ -42,11 +42,10 @@ def recall_release(pool: PoolDraft) -> None:
     A release is needed until all its replicas are ordered again, and all machines that Evenkeel ordered for it have
     nodes.
     """
-    release, at_work = (
-        pool.pool.state.release,
-        pool.pool.settings.autoscaler and pool.pool.settings.on_failure is OnFailure.RELEASE,
-    )
-    if release is None or not at_work or pool.now - release.at >= RELEASE_KEPT:
+    release = pool.pool.state.release
+    if release is None or pool.now - release.at >= RELEASE_KEPT:
+        return
+    if not pool.pool.settings.autoscaler or pool.pool.settings.on_failure is not OnFailure.RELEASE:
         return
     if not release.ordered or release.has_rest or _was_interrupted(pool):
         pool.release.not_reordered = release.not_reordered({draft.key: draft.group.requested for draft in pool.groups})
