@@ -1,30 +1,20 @@
 """The closed form deals out exactly what a loop over single nodes would."""
 
-from typing import NamedTuple
-
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.planning import Bucket
 from evenkeel.domain.model.water_fill import water_fill
 
 
-class Vessel(NamedTuple):
-    """A receiver of nodes."""
-
-    level: int
-    room: int
-    tie: int = 0
-    weight: int = 1
-
-
-def _filled(found: list[Vessel], amount: int) -> list[int]:
-    levels, room, ties, weights = zip(*found, strict=True) if found else ((), (), (), ())
+def _filled(found: list[Bucket], amount: int) -> list[int]:
+    levels, room, weights, ties = zip(*found, strict=True) if found else ((), (), (), ())
     return water_fill(amount, levels, room, ties, weights)
 
 
 vessels = st.lists(
     st.builds(
-        Vessel,
+        Bucket,
         level=st.integers(0, 12),
         room=st.integers(-2, 12),
         weight=st.sampled_from([1, 1, 1, 2, 3, 5, 1000]),
@@ -34,7 +24,7 @@ vessels = st.lists(
 )
 
 
-def _node_by_node(found: list[Vessel], amount: int) -> list[int]:
+def _node_by_node(found: list[Bucket], amount: int) -> list[int]:
     """Each node to the vessel that stands lowest after it; equals by tie, then by position."""
     dealt = [0] * len(found)
     for _ in range(amount):
@@ -47,25 +37,25 @@ def _node_by_node(found: list[Vessel], amount: int) -> list[int]:
 
 
 @given(vessels, st.integers(-3, 60))
-def test_levelling_deals_as_a_loop_over_single_nodes_would(found: list[Vessel], amount: int) -> None:
+def test_levelling_deals_as_a_loop_over_single_nodes_would(found: list[Bucket], amount: int) -> None:
     assert _filled(found, amount) == _node_by_node(found, amount)
 
 
 sizes = st.one_of(st.integers(0, 12), st.integers(0, 2**31))
-even = st.builds(Vessel, level=sizes, room=sizes, weight=st.just(1), tie=st.integers(0, 3))
+even = st.builds(Bucket, level=sizes, room=sizes, weight=st.just(1), tie=st.integers(0, 3))
 
 
 @given(st.lists(even, max_size=8), st.one_of(st.integers(0, 60), st.integers(0, 2**34)))
-def test_a_full_vessel_of_another_width_changes_nothing(found: list[Vessel], amount: int) -> None:
-    # Vessels of one width are filled from edge to edge, of several widths by bisection: the two have to agree.
-    assert _filled([*found, Vessel(level=0, room=0, weight=3)], amount) == [*_filled(found, amount), 0]
+def test_a_full_vessel_of_another_width_changes_nothing(found: list[Bucket], amount: int) -> None:
+    # Buckets of one width are filled from edge to edge, of several widths by bisection: the two have to agree.
+    assert _filled([*found, Bucket(level=0, room=0, weight=3)], amount) == [*_filled(found, amount), 0]
 
 
-roomy = st.builds(Vessel, level=st.integers(0, 2**31), room=st.just(2**31), weight=st.just(1), tie=st.integers(0, 3))
+roomy = st.builds(Bucket, level=st.integers(0, 2**31), room=st.just(2**31), weight=st.just(1), tie=st.integers(0, 3))
 
 
 @given(st.lists(roomy, min_size=1, max_size=6), st.integers(0, 2**31))
-def test_levelling_makes_no_open_vessel_higher_than_another_by_more_than_one(found: list[Vessel], amount: int) -> None:
+def test_levelling_makes_no_open_vessel_higher_than_another_by_more_than_one(found: list[Bucket], amount: int) -> None:
     dealt = _filled(found, amount)
     given_to = [vessel.level + more for vessel, more in zip(found, dealt, strict=True) if more]
     stands = [vessel.level + more for vessel, more in zip(found, dealt, strict=True)]

@@ -18,7 +18,7 @@ from evenkeel.domain.model.water_fill import water_fill
     ],
 )
 def test_the_lowest_is_filled_first(levels, amount, given) -> None:
-    assert water_fill(amount, levels, [100] * len(levels), range(len(levels))) == given
+    assert water_fill(amount, levels, [100] * len(levels), [0] * len(levels)) == given
 
 
 def test_a_huge_amount_costs_no_more_than_a_small_one() -> None:

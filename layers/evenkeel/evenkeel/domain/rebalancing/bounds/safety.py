@@ -165,10 +165,10 @@ def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) ->
     if minimum < owner.least_min:
         reasons.append(Reason.of(Rule.OWNER_MIN_MIN, min=max(0, minimum), owner_min_min=owner.least_min))
         minimum, maximum = owner.least_min, max(maximum, owner.least_min)
-    same = group.bounds
+    minimum, same = max(0, minimum), group.bounds
     if same is not None and same.max == maximum and same.min == minimum:
         return same, reasons
-    return _bounds(max(0, minimum), maximum), reasons
+    return _bounds(minimum, maximum), reasons
 
 
 _bounds = lru_cache(maxsize=4096)(Bounds)  # the groups of a large cluster have few different bounds
