@@ -131,7 +131,7 @@ def growth_split(rounds: int = 5) -> Rows:
             buckets = [Bucket(level=i % 7, room=1 if i % 5 == 0 else nodes, tie=i * 7919 % 1009) for i in range(groups)]
             levels, room, _, ties = zip(*buckets, strict=True)
             works = {
-                "closed": partial(water_fill, nodes, levels, room, ties),
+                "closed": partial(water_fill, nodes, levels, room, ties.__getitem__),
                 "loop": partial(one_by_one, buckets, nodes),
             }
             repeats = {"closed": max(10, pools // 10), "loop": max(1, pools * 10 // nodes)}

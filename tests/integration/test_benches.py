@@ -129,7 +129,7 @@ def test_a_workload_is_read_whole_by_a_process_of_its_own() -> None:
 def test_the_loop_that_splitting_is_compared_with_splits_alike(groups: list[tuple[int, int]], nodes: int) -> None:
     buckets = [Bucket(level=level, room=room, tie=i * 7 % 13) for i, (level, room) in enumerate(groups)]
     levels, room, _, ties = zip(*buckets, strict=True)
-    assert one_by_one(buckets, nodes) == water_fill(nodes, levels, room, ties)
+    assert one_by_one(buckets, nodes) == water_fill(nodes, levels, room, ties.__getitem__)
 
 
 def test_the_bill_of_the_docs_is_what_is_calculated(capsys: pytest.CaptureFixture[str]) -> None:

@@ -402,7 +402,7 @@ def balance(groups: Sequence[AnyGroup], nodes: int) -> list[tuple[AnyGroup, int]
     """Return each group's share of new nodes. Each node goes to the smallest group below its max; min has no effect."""
     levels = [group.requested for group in groups]
     room = [_bounds(group).max - group.requested for group in groups]
-    shares = water_fill(nodes, levels, room, ties=range(len(groups)))
+    shares = water_fill(nodes, levels, room)
     return [(group, share) for group, share in zip(groups, shares, strict=True) if share]
 
 

@@ -69,7 +69,7 @@ class Outage(Town):
         groups = [group for group in self.cluster.groups.values() if group.bounds is not None]
         room = [max(0, group.bounds.max - group.requested) if group.bounds else 0 for group in groups]
         wanted = max(0, len(self.waiting) - len(self.open_orders))
-        shares = water_fill(wanted, [group.requested for group in groups], room, ties=range(len(groups)))
+        shares = water_fill(wanted, [group.requested for group in groups], room)
         for group, more in zip(groups, shares, strict=True):
             if more:
                 self.open_orders += [1] * more

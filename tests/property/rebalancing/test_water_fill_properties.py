@@ -9,7 +9,7 @@ from evenkeel.domain.model.water_fill import water_fill
 
 def _filled(found: list[Bucket], amount: int) -> list[int]:
     levels, room, weights, ties = zip(*found, strict=True) if found else ((), (), (), ())
-    return water_fill(amount, levels, room, ties, weights)
+    return water_fill(amount, levels, room, ties.__getitem__, weights)
 
 
 vessels = st.lists(

@@ -10,7 +10,7 @@ from evenkeel.adapters.kubernetes.read.workload_objects import NodeShape
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.drafts import Draft, MachineCounts
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Machine, State
+from evenkeel.domain.model.groups import Machine, PoolId, State
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.states import ClusterState, GroupState
@@ -121,7 +121,7 @@ def test_a_node_is_a_success_once_it_is_ready() -> None:
 
 def test_a_probed_zone_has_one_booting_machine_until_its_node_is_ready() -> None:
     """A node that came too late is none that is awaited."""
-    tried = Draft(group=replace(group("a", 2), never_ready={"n": NOW}), state=State.PROBING, requested=2)
+    tried = Draft(replace(group("a", 2), never_ready={"n": NOW}), State.PROBING, 2, pool=PoolId("", "", "", ""))
     assert replace(tried, machines=MachineCounts(starting=1)).probe == 0
     assert tried.probe == 1
 

@@ -18,8 +18,8 @@ from evenkeel.domain.model.water_fill import water_fill
     ],
 )
 def test_the_lowest_is_filled_first(levels, amount, given) -> None:
-    assert water_fill(amount, levels, [100] * len(levels), [0] * len(levels)) == given
+    assert water_fill(amount, levels, [100] * len(levels)) == given
 
 
 def test_a_huge_amount_costs_no_more_than_a_small_one() -> None:
-    assert water_fill(2**31, [0, 0], [2**31, 2**31], [0, 0]) == [2**30, 2**30]
+    assert water_fill(2**31, [0, 0], [2**31, 2**31]) == [2**30, 2**30]

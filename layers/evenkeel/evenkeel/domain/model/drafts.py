@@ -13,7 +13,7 @@ from evenkeel.domain.model.groups import Bounds, PoolId, State
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan
-from evenkeel.domain.model.pools import Pool
+from evenkeel.domain.model.pools import Pool, tie_of
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.removals import disagree
@@ -47,11 +47,11 @@ class MachineCounts:
 class Draft(GroupPlan):
     """The plan of a group after the steps so far, with the facts that the steps need."""
 
+    pool: PoolId = field(kw_only=True)
     bounds: Bounds | None = None
     reasons: list[Reason] = field(default_factory=list)
     # True: the failure of a fenced group concerns only this zone, so other zones may get the stuck replicas.
     moves_elsewhere: bool = True
-    tie: int = 0  # among equal groups, the group with the lowest value is first
     machines: MachineCounts = MachineCounts()
     limits: dict[Rule, int] = field(default_factory=dict)  # the most replicas that the group may have, by rule
     replicas_are_ours: bool = True  # False: another writer owns the group's replicas
@@ -75,6 +75,11 @@ class Draft(GroupPlan):
     def add_reason(self, rule: Rule, **facts: Fact) -> None:
         """Add a reason for the group's replicas or bounds."""
         self.reasons.append(Reason(rule, facts))
+
+    @property
+    def tie(self) -> int:
+        """Return the rank among equal groups of the pool: the group with the lowest value is first."""
+        return tie_of(self.pool, self.group)
 
     @property
     def caps(self) -> list[tuple[Rule, int]]:

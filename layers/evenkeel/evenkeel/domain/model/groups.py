@@ -54,7 +54,7 @@ class GroupKey(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        return f"{self.flavour}/{self.namespace}/{self.name}"
+        return "/".join(self)
 
     @property
     def names(self) -> frozenset[str]:
@@ -234,7 +234,7 @@ class MachineRef:
         return self.name
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
     """A machine of a node group."""
 
@@ -273,7 +273,7 @@ class Rolling:
     max_unavailable: int | str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
     """The kind of a group's scalable, and the cluster, pool and zone of the group."""
 
@@ -288,7 +288,7 @@ class Identity:
     created_at: datetime | None = None  # None: not read
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GroupStatus:
     """The state of a group's machines and rollout, except for the counts ``requested`` and ``running``."""
 
@@ -304,7 +304,7 @@ class GroupStatus:
     rolling: Rolling | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenByUs:
     """The values that Evenkeel has written to a group's objects."""
 
@@ -320,7 +320,7 @@ class WrittenByUs:
     pinned: bool = False  # True: Evenkeel has made the owner of the bounds keep the replicas fixed at max
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FieldManagers:
     """The other writers of a group's bounds and replicas, according to managedFields."""
 
@@ -332,7 +332,7 @@ class FieldManagers:
     replicas_by: str = UNNAMED  # last writer of spec.replicas except Evenkeel
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Ownership:
     """The owner of a group's bounds, and the bounds and replicas that the owner accepts."""
 
@@ -357,7 +357,7 @@ class Ownership:
     copied: Bounds | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AutoscalerOptions:
     """The options of Cluster Autoscaler for one group. For an option that is None, the autoscaler's flag applies."""
 
@@ -370,7 +370,7 @@ class AutoscalerOptions:
     gpu_utilization_threshold: float | None = None  # the same share for a node with a GPU
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GroupTemplate:
     """A description of the nodes that a group creates."""
 
@@ -383,7 +383,7 @@ class GroupTemplate:
     invisible_at_zero: bool = False  # True: Cluster Autoscaler ignores the group while it is empty
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Annotations:
     """The values of a group's annotations ``evenkeel.dev/*``. None: not set."""
 
@@ -403,7 +403,7 @@ class Annotations:
     fallback_for: str | None = None  # name or id of the pool of which this pool is a fallback
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Unreadable:
     """The unreadable values of a group."""
 
@@ -411,7 +411,7 @@ class Unreadable:
     notes: tuple[Fault, ...] = ()  # values that are reported, but have no effect
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NodeGroup:
     """One scalable that Evenkeel treats as a node group, as one check has read it.
 

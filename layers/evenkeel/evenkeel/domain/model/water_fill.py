@@ -3,21 +3,25 @@
 A bucket has a level, room for further units, a rank among equals (its tie) and a weight.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import lcm
 
 
 def water_fill(
-    amount: int, levels: Sequence[int], room: Sequence[int], ties: Sequence[int], weights: Sequence[int] = ()
+    amount: int,
+    levels: Sequence[int],
+    room: Sequence[int],
+    tie: Callable[[int], int] | None = None,
+    weights: Sequence[int] = (),
 ) -> list[int]:
     """Return each bucket's share of ``amount``. Each unit goes to the bucket whose height with this unit is the lowest.
 
     The height of a bucket is (level + units received) / weight. Buckets of equal height are ordered by tie, the
-    lowest first, then by position. Units that fit in no bucket are not distributed. The cost does not depend on
-    ``amount``, because the last full level is computed. Only the remainder (less than one unit per bucket) is
-    distributed unit by unit. If all weights are 1, this is Cluster Autoscaler's balancing rule
-    (processors/nodegroupset/balancing_processor.go:79-181). If ``weights`` is empty, all weights are 1. Negative room
-    counts as 0.
+    lowest first, then by position. ``tie`` returns the tie of the bucket at a position. Units that fit in no bucket are
+    not distributed. The cost does not depend on ``amount``, because the last full level is computed. Only the remainder
+    (less than one unit per bucket) is distributed unit by unit. If all weights are 1, this is Cluster Autoscaler's
+    balancing rule (processors/nodegroupset/balancing_processor.go:79-181). If ``weights`` is empty, all weights are 1.
+    Negative room counts as 0.
     """
     if amount <= 0 or not levels:
         return [0] * len(levels)
@@ -43,7 +47,7 @@ def water_fill(
             ]
             rising = [i for i, level in enumerate(levels) if level <= height and dealt[i] < room[i]]
     if rest:
-        for i in sorted(rising, key=ties.__getitem__)[:rest]:
+        for i in sorted(rising, key=tie)[:rest]:
             dealt[i] += 1
     return dealt
 

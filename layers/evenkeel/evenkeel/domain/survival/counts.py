@@ -38,11 +38,12 @@ def levelled(shares: Sequence[Share], needed: int, *, total: int = 0) -> list[in
     """
     least = [share.least for share in shares]
     room = [share.most - share.least for share in shares]
-    ties, weights = [share.tie for share in shares], [share.weight for share in shares]
+    weights = [share.weight for share in shares]
     zones = [share.zone for share in shares]
 
     def with_added(added: int) -> list[int]:
-        return [low + more for low, more in zip(least, water_fill(added, least, room, ties, weights), strict=True)]
+        filled = water_fill(added, least, room, lambda i: shares[i].tie, weights)
+        return [low + more for low, more in zip(least, filled, strict=True)]
 
     total_room = sum(room)
     if rest(zones, with_added(total_room)) < needed:

@@ -100,38 +100,37 @@ def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication) -> tuple["_D
 
 
 class _Share:
-    """The share of one group in a deal."""
+    """The share of one group in a deal: the group's max."""
 
-    __slots__ = ("basis", "cap", "draft", "extra", "state", "steps", "target")
+    __slots__ = ("basis", "cap", "draft", "max", "state", "steps", "target")
 
     def __init__(self, draft: Draft, pool_max: int) -> None:
-        group, limit = draft.group, draft.cap
-        self.draft, self.target, self.state = draft, draft.requested, draft.state
+        group, limit, target, state = draft.group, draft.cap, draft.requested, draft.state
         if group.owner.bounds_held:
-            self.state = State.FROZEN  # a group with held bounds is sized as if frozen
-        elif self.state is not State.HEALTHY and draft.is_unfenced:
-            self.state = State.HEALTHY
-        # The number of nodes by which the group may exceed its target. Without a cap, only the headroom limits its
-        # growth.
-        self.cap = pool_max if limit is None else limit - self.target
-        self.extra = 0 if self.state is State.HEALTHY else draft.kept_room
+            state = State.FROZEN  # a group with held bounds is sized as if frozen
+        elif state is not State.HEALTHY and draft.is_unfenced:
+            state = State.HEALTHY
+        self.draft, self.target, self.state = draft, target, state
+        # Without a cap, only the headroom limits the growth.
+        self.cap = target + pool_max if limit is None else limit
+        self.max = target if state is State.HEALTHY else target + draft.kept_room
         self.steps: tuple[Reason, ...] = ()
         fixed: int | str = ""
-        if self.state is State.PROBING:
+        if state is State.PROBING:
             fixed = draft.probe
-        elif self.state is State.FROZEN and group.bounds is not None:
+        elif state is State.FROZEN and group.bounds is not None:
             fixed = group.bounds.max
         # The group's values that a deal depends on, except the target.
-        self.basis = f"{draft.key}:{self.state}:{fixed}:{group.annotations.weight}:{limit}:{group.owner.least_max}"
+        self.basis = f"{draft.key}:{state}:{fixed}:{group.annotations.weight}:{limit}:{group.owner.least_max}"
 
     @property
     def growth(self) -> int:
         """Return the number of nodes by which the group may grow at once: at most 1 if the group is probing."""
-        return self.cap if self.state is State.HEALTHY else self.draft.probe
+        return self.cap - self.target if self.state is State.HEALTHY else self.draft.probe
 
 
-def _smallest_first(shares: Sequence[_Share]) -> list[_Share]:
-    return sorted(shares, key=lambda share: (share.target, share.draft.tie))
+def _size(share: _Share) -> tuple[int, int]:
+    return share.target, share.draft.tie
 
 
 class _Deal:
@@ -142,24 +141,23 @@ class _Deal:
         # 1. Compute the headroom. A frozen group keeps its bounds, so the nodes up to its max are reserved. If an owner
         # requires a least max, its group first gets the nodes up to that max. Otherwise the sum of the maxima could
         # exceed PoolMaximum.
-        self._left = max(0, pool_max - sum([share.target + share.extra for share in self._shares]))
-        self._headroom = self._left
+        self._left = self._headroom = max(0, pool_max - sum([share.max for share in self._shares]))
         self._healthy: list[_Share] = []
-        probing = []
+        self._probing: list[_Share] = []
         for share in self._shares:
-            short = share.draft.group.owner.least_max - share.target
-            if short > 0 and share.state is not State.FROZEN:
-                nodes = min(short, self._left)
-                share.extra += nodes
+            least_max = share.draft.group.owner.least_max
+            if least_max > share.target and share.state is not State.FROZEN:
+                nodes = min(least_max - share.target, self._left)
+                share.max += nodes
                 self._left -= nodes
-            if share.cap <= 0:
+            if share.cap <= share.target:
                 continue
             if share.state is State.HEALTHY:
                 self._healthy.append(share)
-            elif share.state is State.PROBING and share.draft.probe > 0 and not share.extra:
-                probing.append(share)
+            elif share.state is State.PROBING and share.draft.probe > 0 and share.max == share.target:
+                self._probing.append(share)
         # 2. A probing group gets one machine. A fenced group gets no machine, so its max is its target.
-        self._probing = _smallest_first(probing)
+        self._probing.sort(key=_size)
         self.is_scarce = 0 < self._left < len(self._healthy) + len(self._probing)
         if not self.is_scarce:
             for share in self._probing:
@@ -173,15 +171,15 @@ class _Deal:
 
     def published(self, at: datetime, grower: str, *, turn: int = 0, lent: bool = False) -> Publication:
         """Return the deal to store."""
-        maxima = {share.draft.key: share.target + share.extra for share in self._shares}
+        maxima = {share.draft.key: share.max for share in self._shares}
         return Publication(
             at=at, basis=self.basis, targets=self.targets, maxima=maxima, grower=grower, turn=turn, lent=lent
         )
 
     def _give(self, share: _Share, nodes: int, reason: Reason) -> None:
-        given = min(nodes, self._left, share.cap - share.extra)
+        given = min(nodes, self._left, share.cap - share.max)
         if given > 0:
-            share.extra += given
+            share.max += given
             self._left -= given
             share.steps += (reason,)
 
@@ -194,22 +192,22 @@ class _Deal:
         weights: Sequence[int] = (),
     ) -> None:
         """Distribute the remaining headroom evenly over these shares, which have these levels and this room."""
-        ties = [share.draft.tie for share in shares]
-        for share, nodes in zip(shares, water_fill(self._left, levels, room, ties, weights), strict=True):
+        filled = water_fill(self._left, levels, room, lambda i: shares[i].draft.tie, weights)
+        for share, nodes in zip(shares, filled, strict=True):
             if nodes:  # the room is at most the share's cap, so ``_give`` would give no less
-                share.extra += nodes
+                share.max += nodes
                 share.steps += (reason,)
                 self._left -= nodes
 
     def keep(self, last: Publication, reason: Reason) -> None:
         """3. Keep the published maxima, as far as the headroom suffices."""
         for share in self._healthy + self._probing:
-            self._give(share, last.maxima.get(share.draft.key, 0) - share.target - share.extra, reason)
+            self._give(share, last.maxima.get(share.draft.key, 0) - share.max, reason)
 
     def is_as(self, last: Publication) -> bool:
         """Return True if this deal has the same maxima as the last one."""
         shares = self._healthy + self._probing
-        return all([share.target + share.extra == last.maxima.get(share.draft.key) for share in shares])
+        return all([share.max == last.maxima.get(share.draft.key) for share in shares])
 
     def at_their_bound(self, last: Publication) -> list[_Share]:
         """Return the groups that have used up their headroom.
@@ -223,7 +221,7 @@ class _Deal:
             if before is None or offered is None:
                 return []
             if share.state is State.HEALTHY and share.target == offered > before:
-                used_up += [share] if share.cap > 0 else []
+                used_up += [share] if share.cap > share.target else []
             elif share.target != before:
                 return []
             else:
@@ -241,14 +239,14 @@ class _Deal:
 
     def _short(self, awaited: Mapping[str, int]) -> list[tuple[_Share, int]]:
         shares = self._healthy + self._probing
-        wanted = [(share, min(awaited.get(share.draft.key, 0), share.growth)) for share in shares]
-        return [(share, nodes - share.extra) for share, nodes in wanted if nodes > share.extra]
+        wanted = [(share, share.target + min(awaited.get(share.draft.key, 0), share.growth)) for share in shares]
+        return [(share, most - share.max) for share, most in wanted if most > share.max]
 
     def lend(self, at_bound: Sequence[_Share]) -> None:
         """4. Lend the headroom to these groups, except one node for each other healthy group."""
         lent = set(at_bound)
         self._one_each([share for share in self._healthy if share not in lent])
-        self._fill(at_bound, [0] * len(at_bound), [share.cap - share.extra for share in at_bound], _LENT)
+        self._fill(at_bound, [0] * len(at_bound), [share.cap - share.max for share in at_bound], _LENT)
         self._level_rest()  # distribute the headroom that the groups at their caps cannot use
 
     def level_out(self, grower: str, turn: int) -> None:
@@ -263,16 +261,16 @@ class _Deal:
         self._level_rest()
 
     def _one_each(self, shares: Sequence[_Share]) -> None:
-        without = [share for share in shares if not share.extra]
+        without = [share for share in shares if share.max == share.target]
         # The order matters only if the headroom does not suffice for all. Each healthy group can grow by one node.
-        given = without if len(without) <= self._left else _smallest_first(without)[: self._left]
+        given = without if len(without) <= self._left else sorted(without, key=_size)[: self._left]
         for share in given:
-            share.extra, share.steps = 1, (_ONE,)
+            share.max, share.steps = share.max + 1, (_ONE,)
         self._left -= len(given)
 
     def _last_nodes(self, grower: str, turn: int) -> None:
         healthy, probing = set(self._healthy), set(self._probing)
-        order = _smallest_first([*self._healthy, *self._probing])
+        order = sorted([*self._healthy, *self._probing], key=_size)
         order.sort(key=lambda share: (share.draft.key != grower, share not in probing))
         start = turn % len(order)
         order = order[start:] + order[:start]
@@ -286,14 +284,14 @@ class _Deal:
 
     def _level_rest(self) -> None:
         if self._left:
-            levels = [share.target + share.extra for share in self._healthy]
-            room = [share.cap - share.extra for share in self._healthy]
+            levels = [share.max for share in self._healthy]
+            room = [share.cap - share.max for share in self._healthy]
             weights = [share.draft.group.annotations.weight for share in self._healthy]
             self._fill(self._healthy, levels, room, _LEVELLED, weights)
 
     def sizes(self, pool_min: int) -> list[Size]:
         """7. Return the sizes. PoolMinimum is leveled over the groups, and no min is above the group's replicas."""
-        minima, spaces, ties = [], [], []
+        minima, spaces = [], []
         for share in self._shares:
             low, room = share.draft.zone_share, share.target
             if share.state is not State.HEALTHY:
@@ -304,14 +302,16 @@ class _Deal:
                     room = min(group.running, share.target)
             minima.append(low)
             spaces.append(room - low)
-            ties.append(share.draft.tie)
-        more = water_fill(pool_min - sum(minima), minima, spaces, ties)
+        more = water_fill(pool_min - sum(minima), minima, spaces, lambda i: self._shares[i].draft.tie)
         rule, name, headroom = Rule.STRATEGY, BALANCED.name, self._headroom
         return [
             Size(
                 low + nodes,
-                share.target + share.extra,
-                Reason(rule, {"strategy": name, "nodes": share.extra, "headroom": headroom, "steps": share.steps}),
+                share.max,
+                Reason(
+                    rule,
+                    {"strategy": name, "nodes": share.max - share.target, "headroom": headroom, "steps": share.steps},
+                ),
             )
             for share, low, nodes in zip(self._shares, minima, more, strict=True)
         ]

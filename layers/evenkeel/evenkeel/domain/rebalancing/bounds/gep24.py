@@ -70,7 +70,7 @@ def _adaptive(pool: PoolDraft) -> list[Size]:
     minima = [max(0, min(low, high)) for low, high in zip(shares, maxima, strict=True)]
     missing = sum(shares) - sum(minima)
     levels, room = [minima[i] for i in open_zones], [maxima[i] - minima[i] for i in open_zones]
-    for i, more in zip(open_zones, water_fill(missing, levels, room, ties=open_zones), strict=True):
+    for i, more in zip(open_zones, water_fill(missing, levels, room), strict=True):
         minima[i] += more
     fenced = Reason.of(Rule.MIN_ZERO_WHILE_FENCED)
     return [

@@ -19,16 +19,15 @@ all zones (measured: 77 s instead of 366 s).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple
 
 from evenkeel.domain.model.drafts import Draft, MachineCounts
 from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.flavours import BOUNDS_KEPT
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.offerings import CapacityReport
-from evenkeel.domain.model.pools import AnyPool, Pool, tie_of
+from evenkeel.domain.model.pools import AnyPool, Pool
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.offerings.reports import reports_about
@@ -38,7 +37,8 @@ from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
 _UNKNOWN = GroupState()
 
 
-class _Health(NamedTuple):
+@dataclass(slots=True)
+class _Health:
     """The health of one group at the time of the check."""
 
     group: NodeGroup
@@ -93,11 +93,8 @@ def assess(pool: AnyPool, state: ClusterState, now: datetime) -> list[Draft]:
     healths = [_health(pool, group, state, now) for group in pool.groups]
     states = _states(healths, now)
     if not _starts_slowly(pool, healths, states):
-        healths = [health._replace(starts_slowly=False) for health in healths]
-    return [
-        _draft(pool, health, group_state, tie_of(pool.id, health.group), now)
-        for health, group_state in zip(healths, states, strict=True)
-    ]
+        healths = [replace(health, starts_slowly=False) for health in healths]
+    return [_draft(pool, health, state, now) for health, state in zip(healths, states, strict=True)]
 
 
 def _starts_slowly(pool: AnyPool, healths: Sequence[_Health], states: Sequence[State]) -> bool:
@@ -150,7 +147,7 @@ def _states(healths: Sequence[_Health], now: datetime) -> list[State]:
     return states
 
 
-def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime) -> Draft:
+def _draft(pool: AnyPool, health: _Health, state: State, now: datetime) -> Draft:
     group, stored, timeout = health.group, health.state, pool.timeout_of(health.group)
     never_ready = group.status.never_ready
     draft = Draft(
@@ -158,7 +155,7 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         state,
         group.requested,
         group.bounds,
-        tie=tie,
+        pool=pool.id,
         provision_timeout=timeout,
         replicas_are_ours=not (group.owner.max_only or stored.contested_replicas or stored.replicas_applied_by),
         contested=stored.contested_since is not None,

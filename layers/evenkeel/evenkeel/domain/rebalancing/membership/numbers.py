@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import gcd
-from typing import NamedTuple
 
 from evenkeel.domain.model.groups import Bounds, NodeGroup, OwnerNumbers
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare, Source
@@ -20,7 +19,8 @@ from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.model.values import LARGEST_COUNT
 
 
-class NumberSources(NamedTuple):
+@dataclass(slots=True)
+class NumberSources:
     """The objects that may contain a pool's PoolMinimum and PoolMaximum."""
 
     groups: Sequence[NodeGroup]

@@ -8,9 +8,9 @@ and then the sums of the adopted bounds.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import attrgetter, is_
-from typing import Any, NamedTuple
+from typing import Any
 
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId
@@ -212,7 +212,8 @@ _settings = attrgetter(*_SETTINGS)
 _NO_RULE = PoolRule(name="")  # the rule of a pool that the record does not name
 
 
-class _Candidate(NamedTuple):
+@dataclass(slots=True)
+class _Candidate:
     """The groups of one pool, and the input for its numbers and settings."""
 
     id: PoolId
@@ -250,7 +251,7 @@ def _pool(candidate: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | R
     problems = [_unreadable(ProblemKind.UNREADABLE, fault) for fault in faults]
     weighted, weight_problems = with_shares(pool.groups)
     if weighted is not pool.groups:
-        pool = pool._replace(groups=weighted)
+        pool = replace(pool, groups=weighted)
     problems += weight_problems
     annotated = pool.annotated(problems)
     sources = NumberSources(pool.groups, rule, pool.state, readable=not problems)
@@ -314,7 +315,7 @@ def _with_new_intents(pool: _Candidate) -> tuple[_Candidate, list[Problem]]:
         groups.append(group)
     if desired_bounds == pool.state.desired_bounds and all(map(is_, groups, pool.groups)):
         return pool, reports
-    return pool._replace(groups=tuple(groups), state=replace(pool.state, desired_bounds=desired_bounds)), reports
+    return replace(pool, groups=tuple(groups), state=replace(pool.state, desired_bounds=desired_bounds)), reports
 
 
 def _held(groups: Iterable[NodeGroup]) -> list[Problem]:

@@ -18,10 +18,10 @@ def raise_together(
 
     ``limits`` is the largest increase of each group; None: only the room of the group limits its increase.
     """
-    levels, ties = [draft.requested for draft in drafts], [draft.tie for draft in drafts]
+    levels = [draft.requested for draft in drafts]
     room = [draft.room if limits is None else min(draft.room, limits[i]) for i, draft in enumerate(drafts)]
     weights = [draft.group.annotations.weight for draft in drafts] if weighted else ()
-    shares = zip(drafts, water_fill(amount, levels, room, ties, weights), strict=True)
+    shares = zip(drafts, water_fill(amount, levels, room, lambda i: drafts[i].tie, weights), strict=True)
     raised = [(draft, more) for draft, more in shares if more]
     for draft, more in raised:
         draft.requested += more

@@ -79,8 +79,8 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
     wanted = min(request.nodes, pool.free_on_request, sum(rooms))
     allowed = min(wanted, pool.may_add)
     # Groups are compared only by size, as in Cluster Autoscaler. Weights apply only to headroom.
-    levels, ties = [draft.requested for draft in pool.groups], [draft.tie for draft in pool.groups]
-    shares = water_fill(allowed, levels, rooms, ties)
+    levels = [draft.requested for draft in pool.groups]
+    shares = water_fill(allowed, levels, rooms, lambda i: pool.groups[i].tie)
     unmet = request.nodes
     for draft, more, obstacle in zip(pool.groups, shares, obstacles, strict=True):
         if more:
@@ -147,7 +147,7 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
         givers = [draft for draft in pool.groups if draft.state in states and request.fits(draft.group)]
         levels = [draft.group.preserved - draft.requested for draft in givers]
         room = [_spare(draft, minima[draft.key], pool.request.kept) for draft in givers]
-        shares = water_fill(allowed, levels, room, [draft.tie for draft in givers])
+        shares = water_fill(allowed, levels, room, [draft.tie for draft in givers].__getitem__)
         for draft, share in zip(givers, shares, strict=True):
             less = min(share, MOST_REMOVED.get(draft.group.key.flavour, share))
             pool.request.later += share - less
