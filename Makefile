@@ -31,7 +31,8 @@ waiting = trap 'kill $${!-} 2>/dev/null || :; sleep 0.1; exit 130' INT; $(1) & w
 installed = while sleep 10 >/dev/null && kill -0 $$$$ 2>/dev/null; do \
   n=$$(ls -d .venv/lib/python3*/site-packages/*.dist-info | wc -l); [ $$n -lt 5 ] || echo "  $$((n)) installed"; done
 
-# pyproject.toml is a prerequisite because it defines the editable install. The launcher is copied.
+# pyproject.toml is a prerequisite because it defines the editable install. The launcher is copied. pip compiles no module,
+# because Python compiles those that it imports. Compiling all of them takes a third of the setup.
 .venv/.ready: requirements/dev.txt pyproject.toml cli/pyproject.toml cli/bin/evenkeel
 	@$(interruptible); $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	  || { echo "$(PYTHON) is $$($(PYTHON) --version 2>&1 || true): Evenkeel needs Python 3.11 or newer; name one with make PYTHON=/path/to/python3.11"; exit 1; }
@@ -39,7 +40,7 @@ installed = while sleep 10 >/dev/null && kill -0 $$$$ 2>/dev/null; do \
 	@$(call quietly,$(PYTHON) -m venv .venv \
 	  || { echo "$(PYTHON) cannot create a virtual environment: install its venv package (Debian: python3-venv)" >&2; exit 1; })
 	@echo "Step 2: about 80 pinned packages (1 to 2 minutes)"
-	@$(installed) & $(call quietly,$(BIN)/pip install --progress-bar off --require-hashes --no-deps -r requirements/dev.txt \
+	@$(installed) & $(call quietly,$(BIN)/pip install --no-compile --progress-bar off --require-hashes --no-deps -r requirements/dev.txt \
 	  | awk '/^Collecting/ && ++n % 20 == 0 {print "  " n " fetched"; fflush()} /^Installing/ {print "  installing"; fflush()}')
 	@echo "Step 3: the command line (about 5 seconds)"
 	@$(call quietly,$(BIN)/pip install -qq --no-deps --no-build-isolation -e . -e ./cli)
@@ -49,7 +50,7 @@ installed = while sleep 10 >/dev/null && kill -0 $$$$ 2>/dev/null; do \
 .venv-sam/.ready: requirements/sam.txt | .venv/.ready
 	@$(BIN)/python -m venv .venv-sam
 	@echo "setting up .venv-sam (about a minute, once)"
-	@.venv-sam/bin/pip install -qq --require-hashes --no-deps -r requirements/sam.txt
+	@.venv-sam/bin/pip install --no-compile -qq --require-hashes --no-deps -r requirements/sam.txt
 	@touch $@
 
 demo: setup ## simulate a zone outage without and with Evenkeel, side by side (25 seconds)
@@ -167,7 +168,7 @@ can-localstack:
 	@test -n "$(PYTHON313)" || { echo "make test-localstack needs Python 3.13, as LocalStack's core does"; exit 1; }
 	@$(PYTHON313) -m venv .venv-localstack
 	@echo "setting up .venv-localstack (about a minute, once)"
-	@.venv-localstack/bin/pip install -qq --require-hashes --no-deps -r requirements/localstack.txt
+	@.venv-localstack/bin/pip install --no-compile -qq --require-hashes --no-deps -r requirements/localstack.txt
 	@touch $@
 
 build/dynamodb-local/.ready:
