@@ -111,7 +111,7 @@ class _Share:
         elif state is not State.HEALTHY and draft.is_unfenced:
             state = State.HEALTHY
         self.draft, self.target, self.state = draft, target, state
-        # Without a cap, only the headroom limits the growth.
+        # The most that the group's max may be. Without a cap, only the headroom limits the max.
         self.cap = target + pool_max if limit is None else limit
         self.max = target if state is State.HEALTHY else target + draft.kept_room
         self.steps: tuple[Reason, ...] = ()
@@ -130,6 +130,7 @@ class _Share:
 
 
 def _size(share: _Share) -> tuple[int, int]:
+    """Return the sort key that puts the smallest group first."""
     return share.target, share.draft.tie
 
 
