@@ -23,7 +23,7 @@ sizes = st.lists(st.integers(0, 12), min_size=1, max_size=5)
 
 def _drafts(requested: Sequence[int], weights: Sequence[int] = ()) -> list[Draft]:
     return [
-        Draft(group("abcde"[i], nodes, weight=weights[i] if weights else 1), State.HEALTHY, nodes, pool=POOL_ID)
+        Draft(group("abcde"[i], nodes, weight=weights[i] if weights else 1), State.HEALTHY, nodes, pool_id=POOL_ID)
         for i, nodes in enumerate(requested)
     ]
 

@@ -121,7 +121,7 @@ def test_a_node_is_a_success_once_it_is_ready() -> None:
 
 def test_a_probed_zone_has_one_booting_machine_until_its_node_is_ready() -> None:
     """A node that came too late is none that is awaited."""
-    tried = Draft(replace(group("a", 2), never_ready={"n": NOW}), State.PROBING, 2, pool=PoolId("", "", "", ""))
+    tried = Draft(replace(group("a", 2), never_ready={"n": NOW}), State.PROBING, 2, pool_id=PoolId("", "", "", ""))
     assert replace(tried, machines=MachineCounts(starting=1)).probe == 0
     assert tried.probe == 1
 

@@ -25,7 +25,7 @@ def _reads(strategy: Strategy, number: int) -> int:
     groups = [group(f"{i:04}", i % 7, bounds=(0, 9)) for i in range(number)]
     pool = drafted(groups, numbers(number, number * 9, strategy))
     pool.groups = [
-        Counted(group=found, state=states[i % len(states)], requested=found.requested, pool=pool.pool.id)
+        Counted(group=found, state=states[i % len(states)], requested=found.requested, pool_id=pool.pool.id)
         for i, found in enumerate(groups)
     ]
     Counted.reads = 0

@@ -41,13 +41,13 @@ class MachineCounts:
     marked: tuple[str, ...] = ()  # names of the machines with Evenkeel's delete mark
 
 
-# The drafts are not frozen, because the steps change them. They are not keyword-only, because Python sets the defaults
-# of keyword-only parameters one by one, and a plan creates several drafts for each pool.
+# The drafts are not frozen, because the steps change them. Fields with a default are not keyword-only, because Python
+# sets the defaults of keyword-only parameters one by one, and a plan creates several drafts for each pool.
 @dataclass(slots=True)
 class Draft(GroupPlan):
     """The plan of a group after the steps so far, with the facts that the steps need."""
 
-    pool: PoolId = field(kw_only=True)
+    pool_id: PoolId = field(kw_only=True)
     bounds: Bounds | None = None
     reasons: list[Reason] = field(default_factory=list)
     # True: the failure of a fenced group concerns only this zone, so other zones may get the stuck replicas.
@@ -79,7 +79,7 @@ class Draft(GroupPlan):
     @property
     def tie(self) -> int:
         """Return the rank among equal groups of the pool: the group with the lowest value is first."""
-        return tie_of(self.pool, self.group)
+        return tie_of(self.pool_id, self.group)
 
     @property
     def caps(self) -> list[tuple[Rule, int]]:

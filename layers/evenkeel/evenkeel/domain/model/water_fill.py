@@ -1,6 +1,6 @@
 """Leveling: distribute units, each to the bucket that is lowest at that time. The code does not loop over the units.
 
-A bucket has a level, room for further units, a rank among equals (its tie) and a weight.
+A bucket has a level, room for further units, a rank among buckets of equal height, and a weight.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,12 +16,13 @@ def water_fill(
 ) -> list[int]:
     """Return each bucket's share of ``amount``. Each unit goes to the bucket whose height with this unit is the lowest.
 
-    The height of a bucket is (level + units received) / weight. Buckets of equal height are ordered by tie, the
-    lowest first, then by position. ``tie`` returns the tie of the bucket at a position. Units that fit in no bucket are
-    not distributed. The cost does not depend on ``amount``, because the last full level is computed. Only the remainder
-    (less than one unit per bucket) is distributed unit by unit. If all weights are 1, this is Cluster Autoscaler's
-    balancing rule (processors/nodegroupset/balancing_processor.go:79-181). If ``weights`` is empty, all weights are 1.
-    Negative room counts as 0.
+    The height of a bucket is (level + units received) / weight. Buckets of equal height are ordered by rank, the
+    lowest first, then by position. ``tie`` returns the rank of the bucket at a position. It is called only if there is
+    a remainder; None: only the position decides. Units that fit in no bucket are not distributed. The cost does not
+    depend on ``amount``, because the last full level is computed. Only the remainder (less than one unit per bucket)
+    is distributed unit by unit. If all weights are 1, this is Cluster Autoscaler's balancing rule
+    (processors/nodegroupset/balancing_processor.go:79-181). If ``weights`` is empty, all weights are 1. Negative room
+    counts as 0.
     """
     if amount <= 0 or not levels:
         return [0] * len(levels)

@@ -5,8 +5,6 @@ long enough for every autoscaler loop to read it. If a group has used up its hea
 unchanged, only its zone can serve the demand. Such a group gets a loan, which is headroom of the other groups. To
 detect such a group, the pool stores its last deal (``Publication``). If pods are read, the zones that pods wait for get
 the headroom, and the headroom does not rotate.
-
-The steps are numbered as in docs/guides/strategies.md.
 """
 
 from collections.abc import Mapping, Sequence
@@ -100,7 +98,7 @@ def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication) -> tuple["_D
 
 
 class _Share:
-    """The share of one group in a deal: the group's max."""
+    """One group in a deal. Its max is its target, plus the nodes that it keeps or that the deal has given to it."""
 
     __slots__ = ("basis", "cap", "draft", "max", "state", "steps", "target")
 
@@ -111,7 +109,7 @@ class _Share:
         elif state is not State.HEALTHY and draft.is_unfenced:
             state = State.HEALTHY
         self.draft, self.target, self.state = draft, target, state
-        # The most that the group's max may be. Without a cap, only the headroom limits the max.
+        # The highest max that the group may get. Without a cap, only the headroom limits it.
         self.cap = target + pool_max if limit is None else limit
         self.max = target if state is State.HEALTHY else target + draft.kept_room
         self.steps: tuple[Reason, ...] = ()
@@ -129,7 +127,7 @@ class _Share:
         return self.cap - self.target if self.state is State.HEALTHY else self.draft.probe
 
 
-def _size(share: _Share) -> tuple[int, int]:
+def _by_size(share: _Share) -> tuple[int, int]:
     """Return the sort key that puts the smallest group first."""
     return share.target, share.draft.tie
 
@@ -139,7 +137,7 @@ class _Deal:
 
     def __init__(self, pool_max: int, drafts: Sequence[Draft]) -> None:
         self._shares = [_Share(draft, pool_max) for draft in drafts]
-        # 1. Compute the headroom. A frozen group keeps its bounds, so the nodes up to its max are reserved. If an owner
+        # Compute the headroom. A frozen group keeps its bounds, so the nodes up to its max are reserved. If an owner
         # requires a least max, its group first gets the nodes up to that max. Otherwise the sum of the maxima could
         # exceed PoolMaximum.
         self._left = self._headroom = max(0, pool_max - sum([share.max for share in self._shares]))
@@ -157,8 +155,8 @@ class _Deal:
                 self._healthy.append(share)
             elif share.state is State.PROBING and share.draft.probe > 0 and share.max == share.target:
                 self._probing.append(share)
-        # 2. A probing group gets one machine. A fenced group gets no machine, so its max is its target.
-        self._probing.sort(key=_size)
+        # A probing group gets one machine. A fenced group gets no machine, so its max is its target.
+        self._probing.sort(key=_by_size)
         self.is_scarce = 0 < self._left < len(self._healthy) + len(self._probing)
         if not self.is_scarce:
             for share in self._probing:
@@ -195,13 +193,13 @@ class _Deal:
         """Distribute the remaining headroom evenly over these shares, which have these levels and this room."""
         filled = water_fill(self._left, levels, room, lambda i: shares[i].draft.tie, weights)
         for share, nodes in zip(shares, filled, strict=True):
-            if nodes:  # the room is at most the share's cap, so ``_give`` would give no less
+            if nodes:  # each room is at most cap - max, so ``_give`` would give as many
                 share.max += nodes
                 share.steps += (reason,)
                 self._left -= nodes
 
     def keep(self, last: Publication, reason: Reason) -> None:
-        """3. Keep the published maxima, as far as the headroom suffices."""
+        """Keep the published maxima, as far as the headroom suffices."""
         for share in self._healthy + self._probing:
             self._give(share, last.maxima.get(share.draft.key, 0) - share.max, reason)
 
@@ -234,7 +232,7 @@ class _Deal:
         return not self._short(awaited)
 
     def serve(self, awaited: Mapping[str, int]) -> None:
-        """4. Give each group headroom for the nodes that pods wait for. If the headroom does not suffice, level it."""
+        """Give each group headroom for the nodes that pods wait for. If the headroom does not suffice, level it."""
         short = self._short(awaited)
         self._fill([share for share, _ in short], [0] * len(short), [nodes for _, nodes in short], _AWAITED)
 
@@ -244,14 +242,14 @@ class _Deal:
         return [(share, most - share.max) for share, most in wanted if most > share.max]
 
     def lend(self, at_bound: Sequence[_Share]) -> None:
-        """4. Lend the headroom to these groups, except one node for each other healthy group."""
+        """Lend the headroom to these groups, except one node for each other healthy group."""
         lent = set(at_bound)
         self._one_each([share for share in self._healthy if share not in lent])
         self._fill(at_bound, [0] * len(at_bound), [share.cap - share.max for share in at_bound], _LENT)
         self._level_rest()  # distribute the headroom that the groups at their caps cannot use
 
     def level_out(self, grower: str, turn: int) -> None:
-        """5, 6. Give each healthy group one node, then level the remaining headroom.
+        """Give each healthy group one node, then level the remaining headroom.
 
         If the headroom is scarce, the groups get it one after another.
         """
@@ -264,14 +262,14 @@ class _Deal:
     def _one_each(self, shares: Sequence[_Share]) -> None:
         without = [share for share in shares if share.max == share.target]
         # The order matters only if the headroom does not suffice for all. Each healthy group can grow by one node.
-        given = without if len(without) <= self._left else sorted(without, key=_size)[: self._left]
+        given = without if len(without) <= self._left else sorted(without, key=_by_size)[: self._left]
         for share in given:
             share.max, share.steps = share.max + 1, (_ONE,)
         self._left -= len(given)
 
     def _last_nodes(self, grower: str, turn: int) -> None:
         healthy, probing = set(self._healthy), set(self._probing)
-        order = sorted([*self._healthy, *self._probing], key=_size)
+        order = sorted([*self._healthy, *self._probing], key=_by_size)
         order.sort(key=lambda share: (share.draft.key != grower, share not in probing))
         start = turn % len(order)
         order = order[start:] + order[:start]
@@ -291,7 +289,7 @@ class _Deal:
             self._fill(self._healthy, levels, room, _LEVELLED, weights)
 
     def sizes(self, pool_min: int) -> list[Size]:
-        """7. Return the sizes. PoolMinimum is leveled over the groups, and no min is above the group's replicas."""
+        """Return the sizes. PoolMinimum is leveled over the groups, and no min is above the group's replicas."""
         minima, spaces = [], []
         for share in self._shares:
             low, room = share.draft.zone_share, share.target

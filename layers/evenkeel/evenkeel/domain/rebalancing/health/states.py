@@ -94,7 +94,7 @@ def assess(pool: AnyPool, state: ClusterState, now: datetime) -> list[Draft]:
     states = _states(healths, now)
     if not _starts_slowly(pool, healths, states):
         healths = [replace(health, starts_slowly=False) for health in healths]
-    return [_draft(pool, health, state, now) for health, state in zip(healths, states, strict=True)]
+    return [_draft(pool, health, group_state, now) for health, group_state in zip(healths, states, strict=True)]
 
 
 def _starts_slowly(pool: AnyPool, healths: Sequence[_Health], states: Sequence[State]) -> bool:
@@ -155,7 +155,7 @@ def _draft(pool: AnyPool, health: _Health, state: State, now: datetime) -> Draft
         state,
         group.requested,
         group.bounds,
-        pool=pool.id,
+        pool_id=pool.id,
         provision_timeout=timeout,
         replicas_are_ours=not (group.owner.max_only or stored.contested_replicas or stored.replicas_applied_by),
         contested=stored.contested_since is not None,

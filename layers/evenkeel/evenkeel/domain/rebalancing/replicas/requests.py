@@ -147,6 +147,7 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
         givers = [draft for draft in pool.groups if draft.state in states and request.fits(draft.group)]
         levels = [draft.group.preserved - draft.requested for draft in givers]
         room = [_spare(draft, minima[draft.key], pool.request.kept) for draft in givers]
+        # A function must not read ``givers``, because the loop changes it.
         shares = water_fill(allowed, levels, room, [draft.tie for draft in givers].__getitem__)
         for draft, share in zip(givers, shares, strict=True):
             less = min(share, MOST_REMOVED.get(draft.group.key.flavour, share))
