@@ -133,8 +133,8 @@ def _has_moved_machines_coming(pool: PoolDraft, draft: Draft) -> bool:
     """
     if draft.journal_delta > 0:
         return True
-    is_ordered = draft.group.is_ordered_by_us(pool.now, draft.provision_timeout)
-    return is_ordered and draft.group.waiting > 0 and draft.state is State.HEALTHY
+    waits = draft.group.waiting > 0 and draft.state is State.HEALTHY
+    return waits and draft.group.is_ordered_by_us(pool.now, draft.provision_timeout)
 
 
 def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) -> tuple[Bounds, list[Reason]]:
