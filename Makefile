@@ -84,9 +84,9 @@ check: setup .venv-sam/.ready ## linters, types, import rules, template (ten sec
 PYTHON313 = $(shell for p in python3.13 "$${HOME:-/}"/.pyenv/versions/3.13*/bin/python3.13; do \
   "$$p" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' >/dev/null 2>&1 && "$$p" -c 'import sys; print(sys.executable)' && break; done)
 
-build: .venv-sam/.ready build/host/dependencies.ready ## build the stack for `sam deploy` in .aws-sam/build: arm64, compiled for Python 3.13
+build: .venv-sam/.ready ## build the stack for `sam deploy` in .aws-sam/build: arm64, compiled for Python 3.13
 	@test -n "$(PYTHON313)" || { echo "make build needs Python 3.13, as Lambda does: the layers contain compiled files. Install python3.13 on PATH or in ~/.pyenv/versions."; exit 1; }
-	PATH="$$(dirname "$(PYTHON313)"):$$PATH" EVENKEEL_PYTHON="$(PYTHON313)" EVENKEEL_BUILD_ARCH=aarch64 EVENKEEL_PACKAGES="$(HOST_PACKAGES)" \
+	PATH="$$(dirname "$(PYTHON313)"):$$PATH" EVENKEEL_PYTHON="$(PYTHON313)" EVENKEEL_BUILD_ARCH=aarch64 \
 	  .venv-sam/bin/sam build --template template.yaml --region $(AWS_DEFAULT_REGION)
 	@echo "to deploy it: .venv-sam/bin/sam deploy --guided"
 
@@ -104,7 +104,6 @@ package: build ## write a release to dist/: zips, template, wheels, SBOM, checks
 # The layers for tests and benchmarks: built by the same recipes, for this machine's processor, with Python 3.13 if available.
 # `runtime` holds the packages of Lambda's image.
 HOST_PYTHON = $(or $(PYTHON313),$(CURDIR)/$(BIN)/python)
-HOST_PACKAGES = $(CURDIR)/build/host/DependenciesLayer/python:$(CURDIR)/build/host/runtime
 
 build-host: build/host/dependencies.ready build/host/evenkeel.ready ## build the layers for this machine in build/host
 
@@ -117,10 +116,9 @@ build/host/dependencies.ready: layers/dependencies/Makefile layers/dependencies/
 	@echo "$(HOST_PYTHON)" >build/host/python
 	@touch $@
 
-build/host/evenkeel.ready: layers/evenkeel/Makefile layers/evenkeel/generate.py build/host/dependencies.ready $(shell find layers/evenkeel/evenkeel -name '*.py' -o -path '*/templates/*' -o -name '*.json')
+build/host/evenkeel.ready: layers/evenkeel/Makefile build/host/dependencies.ready $(shell find layers/evenkeel/evenkeel -name '*.py' -o -path '*/templates/*' -o -name '*.json')
 	@rm -rf build/host/EvenkeelLayer
-	@$(MAKE) -C layers/evenkeel build-EvenkeelLayer ARTIFACTS_DIR="$(CURDIR)/build/host/EvenkeelLayer" EVENKEEL_PYTHON="$$(cat build/host/python)" \
-	  EVENKEEL_PACKAGES="$(HOST_PACKAGES)"
+	@$(MAKE) -C layers/evenkeel build-EvenkeelLayer ARTIFACTS_DIR="$(CURDIR)/build/host/EvenkeelLayer" EVENKEEL_PYTHON="$$(cat build/host/python)"
 	@touch $@
 
 # Chromium and axe-core test the status page. If no Chromium is on PATH, the packages of the distribution (Debian or a derivative)

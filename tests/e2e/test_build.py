@@ -1,7 +1,6 @@
 """What `sam build` makes is what Lambda needs: arm64, compiled, small, and without a second boto3."""
 
 import ast
-import json
 import os
 import platform
 import re
@@ -132,99 +131,6 @@ def test_twin_and_deployable_hold_the_same_packages(twin: HostBuild, deployable:
 
     for layer in twin.layers:
         assert packages(layer) == packages(deployable / layer.name)
-
-
-def test_the_deployable_layer_has_the_generated_modules_of_the_twin(deployable: Path, twin: HostBuild) -> None:
-    def generated(layer: Path) -> dict[str, bytes]:
-        package = layer / "python" / "evenkeel"
-        files = [package / "dataclass_methods.py", *(package / "adapters" / "page" / "compiled").glob("*.py")]
-        return {file.name: file.read_bytes() for file in files}
-
-    assert generated(deployable / "EvenkeelLayer") == generated(twin.layers[0])
-
-
-def test_a_page_has_the_code_of_its_templates_and_compiles_none(twin: HostBuild) -> None:
-    compared = """
-from evenkeel.adapters.page import render
-page = render.environment()
-compile_source = page.compile
-page.compile = None
-for file in sorted(render._FOLDER.glob("*.html")):
-    code = compile_source(render.source_of(file.name), file.name, raw=True, defer_init=True)
-    template = page.get_template(file.name)
-    assert page.loader.loaders[0].module.__path__ == [str(file.parents[1] / render.COMPILED)]
-    module = file.parents[1] / render.COMPILED / page.loader.loaders[0].get_module_filename(file.name)
-    assert module.read_text(encoding="utf-8") == code, file.name
-    print(template.name)
-"""
-    templates = ROOT / "layers" / "evenkeel" / "evenkeel" / "adapters" / "page" / "templates"
-    assert run_in_layers(twin, compared).split() == sorted(file.name for file in templates.glob("*.html"))
-
-
-@pytest.mark.parametrize("name", sorted(path.parent.name for path in (ROOT / "functions").glob("*/app.py")))
-def test_a_start_compiles_no_dataclass(twin: HostBuild, name: str) -> None:
-    counted = """
-import builtins
-compiled, run = [], builtins.exec
-def counting(code, *names):
-    if isinstance(code, str) and code.startswith("def __create_fn__"):
-        compiled.append(code)
-    return run(code, *names)
-builtins.exec = counting
-import app
-print(len(compiled), *compiled)
-"""
-    assert run_in_layers(twin, counted, ROOT / "functions" / name) == "0\n"
-
-
-DESCRIBE = """
-import dataclasses, importlib, inspect, json, pkgutil, re, sys
-if sys.argv[1:] == ["compiled"]:
-    sys.modules["evenkeel.dataclass_methods"] = None  # as if the build had not written it
-import evenkeel.bootstrap
-
-def code(value):
-    names = value.co_names, value.co_varnames, value.co_freevars
-    return [value.co_code.hex(), names, value.co_flags, [constant(const) for const in value.co_consts]]
-
-def constant(value):
-    return code(value) if inspect.iscode(value) else sorted(value) if isinstance(value, frozenset) else repr(value)
-
-def method(value):
-    files.add(inspect.unwrap(value).__code__.co_filename.rpartition("/")[2])
-    defaults = re.sub(" at 0x[0-9a-f]+", "", repr((value.__defaults__, value.__kwdefaults__)))
-    return [code(inspect.unwrap(value).__code__), defaults, value.__qualname__, value.__module__]
-
-classes, files = {}, set()
-for module in pkgutil.walk_packages(evenkeel.__path__, "evenkeel."):
-    if module.name == "evenkeel.dataclass_methods":
-        continue
-    for kind in list(vars(importlib.import_module(module.name)).values()):
-        if inspect.isclass(kind) and kind.__module__ == module.name and dataclasses.is_dataclass(kind):
-            methods = {name: method(value) for name, value in vars(kind).items() if inspect.isfunction(value)}
-            form = sorted(vars(kind)), kind.__match_args__, repr(kind.__dataclass_params__)
-            classes[f"{kind.__module__}.{kind.__qualname__}"] = [methods, form]
-json.dump([classes, ["<string>" in files, "dataclass_methods.py" in files]], sys.stdout)
-"""
-
-
-def test_dataclasses_have_the_methods_that_python_compiles(twin: HostBuild) -> None:
-    compiled, from_text = json.loads(run_in_layers(twin, DESCRIBE, "compiled"))
-    built, from_module = json.loads(run_in_layers(twin, DESCRIBE))
-    assert len(compiled) > 250
-    assert compiled == built
-    assert (from_text, from_module) == ([True, False], [False, True])
-
-
-def run_in_layers(twin: HostBuild, code: str, *arguments: str | Path) -> str:
-    """Run code with Lambda's search path. An argument that is a path is a function's folder."""
-    folders = [str(argument) for argument in arguments if isinstance(argument, Path)]
-    paths = [*folders, *(str(layer / "python") for layer in twin.layers), str(twin.runtime)]
-    environment = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
-    environment |= {"POWERTOOLS_METRICS_NAMESPACE": "Evenkeel", "POWERTOOLS_SERVICE_NAME": "evenkeel"}
-    others = [argument for argument in arguments if isinstance(argument, str)]
-    command = [twin.python, "-S", "-c", code, *others]
-    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def test_every_module_of_our_code_can_be_imported_from_the_layers_alone(twin: HostBuild, tmp_path: Path) -> None:

@@ -95,11 +95,10 @@ def test_the_same_source_is_the_same_bytes(dist: Path, deployable: Path, twin: H
     """Built anew as well: what compiles and installs brings no time, no path and no order of its own along."""
     again = tmp_path / "built"
     python = f"EVENKEEL_PYTHON={twin.python}"  # 3.13, or there were nothing to deploy
-    packages = f"EVENKEEL_PACKAGES={twin.layers[1] / 'python'}:{twin.runtime}"
     for layer, folder in (("EvenkeelLayer", "evenkeel"), ("DependenciesLayer", "dependencies")):
         copy = tmp_path / folder
         shutil.copytree(ROOT / "layers" / folder, copy, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
-        command = ["make", "-s", f"build-{layer}", f"ARTIFACTS_DIR={again / layer}", python, packages]
+        command = ["make", "-s", f"build-{layer}", f"ARTIFACTS_DIR={again / layer}", python]
         subprocess.run(command, cwd=copy, check=True, timeout=200)
     for name in Template().of_type("AWS::Serverless::Function"):
         shutil.copytree(deployable / name, again / name)

@@ -7,23 +7,16 @@ client of Kubernetes, and an action only its own modules.
 
 # ruff: noqa: E402
 import gc
-import typing
-from functools import cache, cached_property
 
 # No collections run during the imports, because modules are never garbage. Collections take a tenth of a cold start.
 gc.disable()
-# ``typing`` compiles each annotation that is a text. Most texts of the imported packages repeat, such as "bool".
-typing.compile = cache(compile)  # type: ignore[attr-defined]  # hides the builtin from this one module
-
-from evenkeel import dataclass_code
-
-dataclass_code.use()
 
 import json
 import logging
 import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import cache, cached_property
 from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING, Any

@@ -116,22 +116,6 @@ def test_the_garbage_collector_is_on_after_the_imports() -> None:
     assert printed.split() == ["True", "True"]
 
 
-def test_a_start_compiles_the_text_of_an_annotation_once() -> None:
-    code = """
-import builtins
-texts, run = [], builtins.compile
-def counting(text, name, mode, *rest, **named):
-    texts.extend([text] if mode == "eval" else [])
-    return run(text, name, mode, *rest, **named)
-builtins.compile = counting
-import evenkeel.bootstrap
-print(len(texts), len(set(texts)))
-"""
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    compiled, different = map(int, printed.split())
-    assert compiled == different > 100
-
-
 @EVERY_FUNCTION
 def test_a_function_takes_use_cases_inboxes_and_the_clock_from_the_container(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))

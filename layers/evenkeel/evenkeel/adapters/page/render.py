@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, FunctionLoader, ModuleLoader, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from evenkeel.adapters.page import fleet, pools
@@ -29,7 +29,6 @@ from evenkeel.texts.pool_numbers import MOST_NAMED
 _OPEN_CARDS = 100  # the number of cards that are open at first; a browser needs time to lay out each open card
 _NOWHERE = {"base-uri": "'none'", "form-action": "'none'"}
 _FOLDER = Path(__file__).parent / "templates"
-COMPILED = "compiled"  # the folder beside ``templates`` that a layer's build fills; elsewhere, it does not exist
 
 
 class Theme(StrEnum):
@@ -98,10 +97,11 @@ def summary(page: Page) -> str:
 
 
 @cache
-def environment() -> Environment:
+def _environment() -> Environment:
     """Return the environment of the page's templates."""
-    loader = ChoiceLoader([ModuleLoader(_FOLDER.with_name(COMPILED)), FunctionLoader(source_of)])
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_finalized)
+    environment = Environment(
+        loader=FunctionLoader(_source_of), autoescape=True, undefined=StrictUndefined, finalize=_finalized
+    )
     environment.filters |= {"rfc3339": rfc3339, "clock": _clock}
     environment.globals |= {
         "open_cards": _OPEN_CARDS,
@@ -117,13 +117,13 @@ def environment() -> Environment:
     return environment
 
 
-def source_of(name: str) -> str:
+def _source_of(name: str) -> str:
     """Return a template without its line breaks and their indentation."""
     return re.sub(r"\n[ \t]*", "", _file(name))
 
 
 def _render(template: str, **values: Any) -> str:
-    return environment().get_template(template).render(**values)
+    return _environment().get_template(template).render(**values)
 
 
 def _finalized(value: object) -> object:
