@@ -102,7 +102,7 @@ def steady_state(recorded: Object) -> str:
         for place, path in recorded["places"].items()
     }
     seen = {place: versions_of([received]) or "" for place, received in lists.items()}
-    return dump_stored(SteadyState(at=datetime.now(UTC), seen=seen, zones=frozenset(recorded["zones"])))
+    return dump_stored(SteadyState(at=datetime.now(UTC), seen=seen, zones=tuple(sorted(recorded["zones"]))))
 
 
 def body_of(answer: Object, query: dict[str, str], version: int) -> bytes:

@@ -183,7 +183,7 @@ class Write:
         getattr(store, self.method)(*cluster, *self.keys, value, versions)
 
 
-MOVE = Move(id="01", unplaced=-3, steps={str(KEY): -3}, request="r1", only=frozenset({"a", "b"}))
+MOVE = Move(id="01", unplaced=-3, steps={str(KEY): -3}, request="r1", only=("a", "b"))
 ADOPTED = PoolState(adopted={str(KEY): Bounds(1, 4), "other": None}, digest="abc", move=MOVE)
 AGAIN = replace(FAILED, message="again")
 SOON = NOW + MINUTE
@@ -481,9 +481,7 @@ class TestDue:
         assert [list(store.called(name)) for name in ("nobody", "", "x" * 5000)] == [[], [], []]
 
 
-SETTLED = SteadyState(
-    at=NOW, seen={"cluster-api/MachineDeployment/v1beta2": "ab" * 32}, zones=frozenset("ab"), headroom=3
-)
+SETTLED = SteadyState(at=NOW, seen={"cluster-api/MachineDeployment/v1beta2": "ab" * 32}, zones=("a", "b"), headroom=3)
 
 
 class TestSteadyState:

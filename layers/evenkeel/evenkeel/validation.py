@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, ValidationError
-from pydantic_core import core_schema
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from evenkeel.domain.model.values import LARGEST_COUNT, near, quote
 
@@ -33,7 +32,7 @@ class Strict(BaseModel):
 Model = TypeVar("Model", bound=BaseModel)
 _T = TypeVar("_T")
 # The most lines of one error. In a file of the wrong kind, every line may be a fault.
-_MOST_LINES = 50
+MOST_LINES = 50
 
 
 def read_model(model: type[Model], data: object, where: str) -> Model:
@@ -58,7 +57,7 @@ def validated(read: Callable[[], _T], where: str, json_schema: Callable[[], dict
         # Pydantic also reports a list as "too short" if its only entry is wrong. The line about the entry is enough.
         inside = {fault["loc"][:end] for fault in faults for end in range(len(fault["loc"]))}
         faults = [fault for fault in faults if fault["type"] != "too_short" or fault["loc"] not in inside]
-        lines = [_line(where, fault, json_schema) for fault in faults[:_MOST_LINES]]
+        lines = [_line(where, fault, json_schema) for fault in faults[:MOST_LINES]]
         more = len(faults) - len(lines)
         raise ConfigError([*lines, *([f"{where}: {more} more values are bad"] if more else [])]) from None
 
@@ -99,9 +98,10 @@ _KINDS = "'eks', 'aws-oidc', 'service-account', 'kubeconfig', 'auto-scaling'"
 LISTED, DISCOVERED, WORD, NUMBER = _FORMS = ("<list>", "<object>", "<word>", "<number>")
 # No error quotes the values of these fields, because they may contain a password, a token or a key by mistake.
 _SECRET = ("endpoint", "ca_data", "token")
+NO_MOMENT = "no moment with a time zone: write RFC 3339, such as 2026-01-31T12:00:00Z"
 _PROBLEMS = {
-    "datetime": "no moment with a time zone: write RFC 3339, such as 2026-01-31T12:00:00Z",
-    "timezone": "no moment with a time zone: write RFC 3339, such as 2026-01-31T12:00:00Z",
+    "datetime": NO_MOMENT,
+    "timezone": NO_MOMENT,
     "model": "no object: write it with named fields",
     "dataclass": "no object: write it with named fields",
     "dict": "no object: write it with named fields",
@@ -117,6 +117,8 @@ def _line(where: str, fault: dict[str, Any], json_schema: Callable[[], dict[str,
     # Pydantic's path also contains the access's kind, although the record has no field of that name.
     parts = [part for place, part in enumerate(loc) if part not in _FORMS and loc[:place] not in _ACCESSES]
     path = ".".join(map(str, parts)) or "the whole"
+    if kind == "json_invalid":
+        return f"{where}: not JSON: {fault['ctx']['error']}"
     if kind == "missing":
         return f"{where}: {path} is missing"
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
@@ -146,14 +148,15 @@ def _unknown_kind(where: str, fault: dict[str, Any]) -> str:
     return f"{where}: {path}.kind is {quote(kind)}: it is one of {kinds}{near(kind, choices)}"
 
 
-# A time with a time zone, converted to UTC. Beyond these years, adding a backoff or an offset could overflow.
-MOMENT = core_schema.no_info_after_validator_function(
-    lambda moment: moment.astimezone(UTC),
-    core_schema.datetime_schema(
-        tz_constraint="aware", gt=datetime(2000, 1, 1, tzinfo=UTC), lt=datetime(2200, 1, 1, tzinfo=UTC)
-    ),
-)
-Moment = Annotated[datetime, GetPydanticSchema(lambda *_: MOMENT.copy())]  # pydantic adds to the schema of a field
+# Beyond these times, adding a backoff or an offset could overflow.
+EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+
+
+def _in_utc(moment: datetime) -> datetime:
+    return moment.astimezone(UTC)
+
+
+Moment = Annotated[AwareDatetime, Field(gt=EARLIEST, lt=LATEST), AfterValidator(_in_utc)]
 Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
 KubernetesName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 PoolName = Annotated[str, Field(min_length=1, max_length=600)]

@@ -38,12 +38,12 @@ KEY = GroupKey("cluster-api", "demo", "workers-a")
 REASON = Reason.of(Rule.POOL_BUSY, nodes=-3, names=("a", "b"), inner=Reason.of(Rule.DRAIN_HANGS), nothing=None)
 REPLICAS = {"target_replicas": 2, "source_replicas": 1, "excused_replicas": 1}
 ORDER = Order(source=str(KEY), destination=str(KEY), begun_at=NOW, **REPLICAS)
-STEP = Deleting(order=ORDER, draining_group=str(KEY), machine=MachineRef("m", "u"))
+STEP = Deleting(phase="deleting", order=ORDER, draining_group=str(KEY), machine=MachineRef("m", "u"))
 BAD_STEP = {**json.loads(dump_stored(STEP)), "draining_group": "a"}
 POOL = PoolState(
     adopted={str(KEY): Bounds(1, 2), "b": None},
     desired_bounds={"o": DesiredBounds(bounds=Bounds(0, 1), ours=(Bounds(0, 2),))},
-    move=Move(id="m", unplaced=-1, steps={str(KEY): -3}, only=frozenset({"b", "a"})),
+    move=Move(id="m", unplaced=-1, steps={str(KEY): -3}, only=("a", "b")),
     seen=MemberSnapshot(since=NOW, requested={str(KEY): 1}),
     published=Publication(at=NOW, basis="x", maxima={str(KEY): -1}),
     convergence=ConvergenceState(step=STEP),
@@ -57,11 +57,11 @@ ANNOUNCED = (MachineFailure(code="c", message="m", at=NOW),)
 ROLLOUT = Rollout(id="r", at=NOW, size=1, soak=timedelta(minutes=5), phase=Phase.DONE, since=NOW)
 PLACE = MachineRef("m", "u")
 STEPS: list[Step] = [
-    Starting(order=ORDER, move_id="m"),
-    Ordered(order=ORDER),
-    Cancelling(order=ORDER, replicas_after_cancel=1),
+    Starting(phase="starting", order=ORDER, move_id="m"),
+    Ordered(phase="ordered", order=ORDER),
+    Cancelling(phase="cancelling", order=ORDER, replicas_after_cancel=1),
     STEP,
-    Draining(order=ORDER, draining_group=str(KEY), machine=PLACE, delete_requested_at=NOW),
+    Draining(phase="draining", order=ORDER, draining_group=str(KEY), machine=PLACE, delete_requested_at=NOW),
 ]
 VALUES: list[Any] = [
     POOL,
@@ -69,7 +69,7 @@ VALUES: list[Any] = [
     GroupState(failures=2, failure_class=FailureClass.QUOTA, announced=ANNOUNCED, unneeded={"n": NOW}),
     ClusterHealth(incidents=(MISSING,)),
     OfferingState(reports={"api": CapacityReport(failed_at=NOW, until=NOW)}),
-    SteadyState(at=NOW, seen={"a": "b"}, zones=frozenset("cab")),
+    SteadyState(at=NOW, seen={"a": "b"}, zones=("a", "b", "c")),
     Timer(due=NOW, step=2),
     Unreachable(since=NOW, failed_checks=1, last_check=NOW, next_check=NOW),
     CheckedAt(at=NOW, clusters=("a",)),

@@ -181,7 +181,7 @@ def test_a_step_that_levels_a_fallback_moves_a_held_node() -> None:
     order = Order(
         source=a, destination=b, begun_at=NOW, target_replicas=2, source_replicas=3, excused_replicas=3
     )  # fmt: skip
-    step = Deleting(order=order, draining_group=a, machine=machine, delete_move_id="x")
+    step = Deleting(phase="deleting", order=order, draining_group=a, machine=machine, delete_move_id="x")
     state = PoolState(
         held_nodes=holds("spare", a=2), seen=seen("spare", a=3, b=2), convergence=ConvergenceState(step=step)
     )

@@ -45,7 +45,7 @@ def test_adopted_bounds_are_stored_once() -> None:
 def test_a_scale_request_is_carried_by_the_move() -> None:
     asked = ScaleRequest(id="r1", nodes=4, at=NOW - timedelta(minutes=1), pool="workers", only=frozenset({"b"}))
     move = opened(replace(MOVING, request_current=asked), ID).move
-    assert (move.unplaced, move.request, move.only) == (4, "r1", frozenset({"b"}))
+    assert (move.unplaced, move.request, move.only) == (4, "r1", ("b",))
 
 
 def test_a_plan_that_writes_nothing_opens_nothing() -> None:

@@ -209,7 +209,7 @@ class TestAfterACrash:
     """A request that was begun is in the pool's journal, and on the groups."""
 
     def begun(self, carried: int, steps: dict[str, int], *only: str) -> dict[PoolId, PoolState]:
-        move = Move(id=BEGUN, unplaced=carried, request="r", only=frozenset(only), steps=steps)
+        move = Move(id=BEGUN, unplaced=carried, request="r", only=only, steps=steps)
         return {ID: PoolState(move=move)}
 
     def test_only_missing_nodes_are_placed_and_only_where_pods_fit(self) -> None:

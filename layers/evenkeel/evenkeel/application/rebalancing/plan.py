@@ -63,7 +63,7 @@ class PlannedObservation:
         return SteadyState(
             at=plan.now,
             seen=seen,
-            zones=zones_of(self.observation),
+            zones=tuple(sorted(zones_of(self.observation))),
             headroom=sum(pool.headroom for pool in plan.pools),
             imbalance=max((pool.imbalance for pool in plan.pools), default=0),
             at_risk=sum(pool.is_at_risk for pool in plan.pools),

@@ -210,7 +210,9 @@ def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, d
             draft.add_reason(Rule.STEP_GIVES, zone=drafts[order.destination].group.identity.zone)
         if Rule.STEP_MAX in draft.limits:
             draft.limits[Rule.STEP_MAX] = draft.requested
-        pool.convergence.step = Deleting(order=order, draining_group=draft.key, machine=choice.machine)
+        pool.convergence.step = Deleting(
+            phase="deleting", order=order, draining_group=draft.key, machine=choice.machine
+        )
         report = replace(report, step=pool.convergence.step, draining_group=draft.key, machine=choice.machine)
         # Another pool must delete the machine, or an earlier check has marked it, and its node is drained first.
         waits = pool.convergence.step.of_fallback or choice.machine.name in draft.machines.marked
@@ -268,7 +270,9 @@ def _start(pool: PoolDraft, source: Draft, destination: Draft) -> None:
         more=max(0, choice.nodes - 1),
     )
     if not order.needs_node and choice.machine is not None:
-        pool.convergence.step = Deleting(order=order, draining_group=source.key, machine=choice.machine)
+        pool.convergence.step = Deleting(
+            phase="deleting", order=order, draining_group=source.key, machine=choice.machine
+        )
         return
     _order(pool, excused_if_alone(pool, order, source), source, destination)
 
@@ -283,7 +287,7 @@ def _order(pool: PoolDraft, order: Order, source: Draft, destination: Draft) -> 
         destination.add_reason(Rule.STEP_ORDERS, zone=source.group.identity.zone)
     cap_zones(pool, source, destination)
     pool.convergence.surge = pool.pool.settings.converge.surge
-    pool.convergence.step = Starting(order=order)
+    pool.convergence.step = Starting(phase="starting", order=order)
 
 
 def _start_blocked_by(pool: PoolDraft, source: Draft, destination: Draft) -> Reason | None:

@@ -42,7 +42,7 @@ def update_step(pool: PoolDraft) -> None:
     if isinstance(step, Ordered):
         order = excused_if_alone(pool, step.order, drafts.get(step.order.source))
         after = _cancelled(pool, order, drafts)
-        convergence = replace(convergence, step=Ordered(order=order) if after is None else after)
+        convergence = replace(convergence, step=Ordered(phase="ordered", order=order) if after is None else after)
         pool.convergence.surge = pool.pool.settings.converge.surge
     elif isinstance(step, Draining) and (destination := drafts.get(step.order.destination)) is not None:
         destination.protected = not step.is_undone
@@ -88,10 +88,10 @@ def _advanced(pool: PoolDraft, convergence: ConvergenceState, drafts: Drafts) ->
         begun = tuple(at for at in convergence.begun if at != step.order.begun_at)
         return replace(convergence, step=None, begun=begun)
     if isinstance(step, Starting):
-        step = Ordered(order=step.order)
+        step = Ordered(phase="ordered", order=step.order)
     if isinstance(step, Deleting) and _carries(drafts, step.draining_group, step.delete_move_id):
         order, group, machine = step.order, step.draining_group, step.machine
-        step = Draining(order=order, draining_group=group, machine=machine, delete_requested_at=now)
+        step = Draining(phase="draining", order=order, draining_group=group, machine=machine, delete_requested_at=now)
         if not step.is_undone:
             last = LastDrain(source=order.source, requested=order.excused_replicas - 1, at=now)
             convergence = replace(convergence, last_drain=last)
@@ -124,7 +124,7 @@ def _ordered(
     # source, this removal completes the step.
     # test_a_node_that_an_autoscaler_takes_from_a_source_that_has_grown_completes_the_step
     order = replace(order, source_replicas=max(order.source_replicas, min(requested, running)))
-    return replace(convergence, step=Ordered(order=order))
+    return replace(convergence, step=Ordered(phase="ordered", order=order))
 
 
 def _is_fenced(order: Order, destination: Draft | None, now: datetime) -> bool:
@@ -238,7 +238,7 @@ def _cancelled(pool: PoolDraft, order: Order, drafts: Drafts) -> Cancelling | No
     destination.limits[Rule.STEP_MAX] = destination.requested
     destination.protected = False
     destination.add_reason(Rule.STEP_TAKEN_BACK, why=reason)
-    return Cancelling(order=order, replicas_after_cancel=destination.requested)
+    return Cancelling(phase="cancelling", order=order, replicas_after_cancel=destination.requested)
 
 
 def cap_zones(pool: PoolDraft, source: Draft | None, destination: Draft) -> None:

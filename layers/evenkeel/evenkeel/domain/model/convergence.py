@@ -6,13 +6,13 @@ Evenkeel stores the step before each patch. Each patch sets the id of a move (``
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, time, timedelta
 from typing import ClassVar, Literal
 
-from evenkeel.domain.model.groups import MachineRef
+from evenkeel.domain.model.groups import GroupKey, MachineRef
 from evenkeel.domain.model.reasons import Reason
-from evenkeel.domain.model.values import BadValueError
+from evenkeel.domain.model.values import BadValueError, quote
 
 # How long the zones must differ before a step starts. Orders and removals in progress may still level them meanwhile.
 SETTLES = timedelta(minutes=10)
@@ -115,6 +115,15 @@ class ConvergePolicy:
         return min((start for window in self.windows if (start := window.begins(now)) is not None), default=None)
 
 
+def _check_keys(*keys: str) -> None:
+    """Raise BadValueError if a text is no key of a group. Only a stored text that was changed by hand is none."""
+    for key in keys:
+        try:
+            GroupKey.read(key)
+        except BadValueError as error:
+            raise BadValueError(f"it names group {quote(key)}: {error}") from None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Order:
     """The change of replicas that a step makes: it adds one to the destination, and later removes one from the source.
@@ -138,6 +147,9 @@ class Order:
     fallback: str = ""
     # How many more nodes the step orders, one after another, because the pods of the drained node do not fit one node.
     more: int = 0
+
+    def __post_init__(self) -> None:
+        _check_keys(self.source, self.destination)
 
     @property
     def groups(self) -> frozenset[str]:
@@ -165,7 +177,7 @@ class _Step:
 class Starting(_Step):
     """The order is stored. It is unknown whether its patch has reached the API server."""
 
-    phase: Literal["starting"] = "starting"
+    phase: Literal["starting"]
     move_id: str = ""  # the move id that the patch writes; empty until ``opened_step`` sets it
 
 
@@ -173,7 +185,7 @@ class Starting(_Step):
 class Ordered(_Step):
     """The destination requests the ordered replica. Its machine is provisioning, or its node runs."""
 
-    phase: Literal["ordered"] = "ordered"
+    phase: Literal["ordered"]
     is_open: ClassVar[bool] = True
 
 
@@ -181,7 +193,7 @@ class Ordered(_Step):
 class Cancelling(_Step):
     """The decision to cancel the order is stored. It is unknown whether the patch has reached the API server."""
 
-    phase: Literal["cancelling"] = "cancelling"
+    phase: Literal["cancelling"]
     replicas_after_cancel: int  # once the destination requests this many replicas or fewer, the order is cancelled
     is_open: ClassVar[bool] = True
 
@@ -190,11 +202,14 @@ class Cancelling(_Step):
 class Deleting(_Step):
     """The decision to delete one machine is stored. It is unknown whether the patch has reached the API server."""
 
-    phase: Literal["deleting"] = "deleting"
+    phase: Literal["deleting"]
     draining_group: str  # key of the machine's group: the source, or the destination if the step is undone
     machine: MachineRef
     delete_move_id: str = ""  # the move id that the patch writes; empty until ``opened_step`` sets it
     is_open: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_keys(self.draining_group)
 
     @property
     def of_fallback(self) -> bool:
@@ -206,10 +221,13 @@ class Deleting(_Step):
 class Draining(_Step):
     """The API server has accepted the patch that deletes the machine. The machine controller drains its node."""
 
-    phase: Literal["draining"] = "draining"
+    phase: Literal["draining"]
     draining_group: str
     machine: MachineRef
     delete_requested_at: datetime
+
+    def __post_init__(self) -> None:
+        _check_keys(self.draining_group)
 
     @property
     def is_undone(self) -> bool:
@@ -228,13 +246,16 @@ class LastDrain:
     requested: int  # the source's replicas after the drain, plus later growth that does not count as bound demand
     at: datetime
 
+    def __post_init__(self) -> None:
+        _check_keys(self.source)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ConvergenceState:
     """The stored state of converge for one pool."""
 
     uneven_since: datetime | None = None  # since when one zone is far below another zone; None: there is no such zone
-    step: Step | None = None
+    step: Step | None = field(default=None, metadata={"discriminator": "phase"})
     begun: tuple[datetime, ...] = ()  # the start times of the steps of the last hour
     last_drain: LastDrain | None = None
     held_since: datetime | None = None  # when the last hold began, after bound demand or a failed step
@@ -290,4 +311,4 @@ def opened_step(convergence: ConvergenceState, step: Step, id: str) -> Convergen
     begun = (*convergence.spent(begun_at), begun_at)
     if isinstance(step, Deleting):
         return replace(convergence, step=replace(step, delete_move_id=id), begun=begun)
-    return replace(convergence, step=Starting(order=step.order, move_id=id), begun=begun)
+    return replace(convergence, step=Starting(phase="starting", order=step.order, move_id=id), begun=begun)

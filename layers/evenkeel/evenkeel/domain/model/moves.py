@@ -25,7 +25,7 @@ class Move:
     unplaced: int = 0
     steps: Mapping[str, int] = field(default_factory=dict)  # group's key -> replicas that it gains (negative: loses)
     request: str = ""  # the id of the scale request; empty: this is a move between zones
-    only: frozenset[str] = frozenset()  # keys or names of the groups that the request allows; empty: all groups
+    only: tuple[str, ...] = ()  # keys or names of the groups that the request allows, sorted; empty: all groups
     later: int = 0  # the number of further nodes of the request, which later runs add or remove
 
     def still_unplaced(self, groups: Iterable[NodeGroup]) -> int:

@@ -23,7 +23,7 @@ class FailureHistory:
     failures: int = 0
     backoff_until: datetime | None = None
     last_failure: datetime | None = None
-    failure_class: FailureClass = FailureClass.UNKNOWN
+    failure_class: FailureClass = field(default=FailureClass.UNKNOWN, metadata={"alias": "class"})
     message: str = ""
     # Names of the machines that failed since the last success. If such a machine runs now, it was launched again.
     refused: tuple[str, ...] = ()

@@ -48,7 +48,7 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
         else:
             later = 0 if request.is_of_plan else pool.request.missing + pool.request.later
             begun = request.nodes + request.later - later
-        move = replace(move, unplaced=begun, request=request.id, only=request.only, later=later)
+        move = replace(move, unplaced=begun, request=request.id, only=tuple(sorted(request.only)), later=later)
     grows = request is not None and any(step > 0 for step in pool.moves.values())
     orders = state.orders
     if grows:

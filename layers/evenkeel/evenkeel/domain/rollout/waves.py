@@ -77,7 +77,7 @@ class Rollout(RolloutCallers):
 
     id: str
     at: datetime  # when the rollout started
-    size: int  # the most clusters in a wave
+    size: int = field(metadata={"ge": 1})  # the most clusters in a wave
     soak: timedelta  # the least time for which a wave must be live without an incident
     phase: Phase
     since: datetime  # when the phase started

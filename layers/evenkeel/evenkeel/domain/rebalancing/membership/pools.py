@@ -373,7 +373,9 @@ def _members(
     unplaced = move.still_unplaced(all_groups) if move else 0
     request = None
     if move and move.request:
-        request = ScaleRequest(id=move.request, nodes=unplaced, at=time_of(move.id), only=move.only, later=move.later)
+        request = ScaleRequest(
+            id=move.request, nodes=unplaced, at=time_of(move.id), only=frozenset(move.only), later=move.later
+        )
         if request.is_of_plan:
             # ``requested`` already includes the nodes that this request added. The next plan decides about the
             # remaining nodes.
