@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from functools import cache
@@ -54,6 +54,7 @@ def keep_unknown(kind: type, text: str, before: str) -> str:
     Such a field is added to the object that had it before, if that object still has the same ``kind`` and ``name``.
     """
     try:
+        value: object
         value, before = _read(kind, before, "")
     except ConfigError:  # an unreadable previous text is overwritten
         return text
@@ -76,9 +77,7 @@ def _with_unknown(data: Any, old: Any, known: Any) -> Any:
 
 
 # An adapter is built when its kind is first read or written, because a starting function needs only a few adapters.
-@cache
-def _adapter(kind: type) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+_adapter: Callable[[type], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 def _read(kind: type[_Kind], text: str, where: str, extra: Literal["ignore", "forbid"] = "ignore") -> tuple[_Kind, str]:
@@ -115,17 +114,24 @@ def _without_orders(text: str, error: ValidationError) -> str:
 
 def _faults(value: object, path: tuple[object, ...]) -> Iterator[str]:
     """Yield a line for each number that is no count, and for each time that has no time zone or may overflow."""
-    if is_dataclass(value):
-        for field in fields(value):
-            yield from _faults(getattr(value, field.name), (*path, field.name))
-    elif isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from _faults(part, (*path, key))
-    elif isinstance(value, tuple):
-        for place, part in enumerate(value):
-            yield from _faults(part, (*path, place))
-    elif isinstance(value, datetime):
-        if value.tzinfo is None or not EARLIEST < value < LATEST:
-            yield f"{'.'.join(map(str, path))} is {quote(value.isoformat())}: {NO_MOMENT}"
-    elif isinstance(value, int) and not 0 <= value <= LARGEST_COUNT and _ANY_NUMBER.isdisjoint(path):
-        yield f"{'.'.join(map(str, path))} is {quote(value)}: write a whole number, 0 to {LARGEST_COUNT}"
+    for name, part in _parts(value):
+        if isinstance(part, datetime):
+            if part.tzinfo is None or not EARLIEST < part < LATEST:
+                yield f"{_joined(*path, name)} is {quote(part.isoformat())}: {NO_MOMENT}"
+        elif isinstance(part, int):
+            if not 0 <= part <= LARGEST_COUNT and _ANY_NUMBER.isdisjoint((*path, name)):
+                yield f"{_joined(*path, name)} is {quote(part)}: write a whole number, 0 to {LARGEST_COUNT}"
+        elif not isinstance(part, str | None):
+            yield from _faults(part, (*path, name))
+
+
+def _parts(value: object) -> Iterable[tuple[object, object]]:
+    if isinstance(value, Mapping):
+        return value.items()
+    if isinstance(value, tuple):
+        return enumerate(value)
+    return [(field.name, getattr(value, field.name)) for field in fields(value)] if is_dataclass(value) else ()
+
+
+def _joined(*path: object) -> str:
+    return ".".join(map(str, path))
