@@ -12,15 +12,14 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
-    GetPydanticSchema,
     PlainSerializer,
+    PlainValidator,
     Tag,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticKnownError, core_schema
 
 from evenkeel.access_config import (
     AWS_REGION,
@@ -36,7 +35,7 @@ from evenkeel.access_config import (
 from evenkeel.domain.fleet.check_times import AUTO, Interval
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy, SurviveZones
 from evenkeel.domain.model.convergence import WINDOW_PATTERN, ConvergePolicy, Window
-from evenkeel.domain.model.flavours import AUTO_SCALING, FLAVOUR_NAMES, REMOVES_OPTIONS
+from evenkeel.domain.model.flavours import AUTO_SCALING, FLAVOUR_NAMES, REMOVES_OPTIONS, FlavourName
 from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
 from evenkeel.domain.model.groups import PROVISION_TIMEOUT, PoolId
 from evenkeel.domain.model.incidents import TROUBLE_AFTER
@@ -63,27 +62,14 @@ from evenkeel.validation import (
 )
 
 
-def _flavour(value: object) -> object:
-    if not isinstance(value, str) or value not in FLAVOUR_NAMES:
-        *names, last = (f"'{name}'" for name in FLAVOUR_NAMES)
-        raise PydanticKnownError("literal_error", {"expected": f"{', '.join(names)} or {last}"})
-    return value
-
-
-FlavourName = Annotated[str, BeforeValidator(_flavour), WithJsonSchema({"type": "string", "enum": [*FLAVOUR_NAMES]})]
-
-
 def _discovery(value: str) -> str:
     Discovery.read(value)
     return value
 
 
-# Pydantic's InstanceOf would also build the schema of the class.
-_INSTANCE = GetPydanticSchema(lambda kind, _: core_schema.is_instance_schema(kind))
 StrategyName = Annotated[
     Strategy,
-    _INSTANCE,
-    BeforeValidator(read_strategy, json_schema_input_type=str),
+    PlainValidator(read_strategy, json_schema_input_type=str),
     PlainSerializer(lambda strategy: strategy.name, return_type=str),
 ]
 OnFailureName = Annotated[OnFailure, BeforeValidator(OnFailure.read)]
@@ -136,9 +122,6 @@ class BackoffEntry(Strict):
         return BackoffPolicy(**{name: timedelta(seconds=length) for name, length in self})
 
 
-_BACKOFF = BackoffEntry.model_construct()  # the defaults; unlike BackoffEntry(), this builds no schema at the import
-
-
 # GEP-24's field names ("Shoot Spec Enhancement") -> Evenkeel's names, under which a record is stored.
 OTHER_NAMES = {
     "nodeGroupSizingStrategy": "strategy",
@@ -184,8 +167,7 @@ def _window(value: object) -> object:
 
 WindowText = Annotated[
     Window,
-    _INSTANCE,
-    BeforeValidator(_window),
+    PlainValidator(_window),
     PlainSerializer(str, return_type=str),
     WithJsonSchema({"type": "string", "pattern": WINDOW_PATTERN}),
 ]
@@ -385,7 +367,7 @@ class WriteFields(Strict):
     # Evenkeel gives the NodePool of a fenced group fixed replicas instead of autoScaling. None: false.
     node_pool_fence: bool | None = None
     shoot_relief: ShootRelief | None = None
-    backoff: BackoffEntry = _BACKOFF
+    backoff: BackoffEntry = BackoffEntry()
     provision_timeout: ProvisionTimeout = int(PROVISION_TIMEOUT.total_seconds())
     suspect_provision_time: SuspectProvisionTime | None = None  # None: the autoscaler's setting
 

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from functools import cache
@@ -126,7 +126,7 @@ def _faults(value: object, path: tuple[object, ...]) -> Iterator[str]:
 
 
 def _parts(value: object) -> Iterable[tuple[object, object]]:
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return value.items()
     if isinstance(value, tuple):
         return enumerate(value)

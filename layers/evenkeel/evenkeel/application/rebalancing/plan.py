@@ -35,7 +35,7 @@ SeePods = Callable[[Observation], Observation]
 # before.
 _REFUSED_FOR = timedelta(minutes=5)
 # A control without pauses, restores and fixes. Creating it this way does not build the schema at the import.
-_FREE = ControlRecord.model_construct()
+_FREE = ControlRecord()
 
 
 @dataclass(frozen=True, kw_only=True)

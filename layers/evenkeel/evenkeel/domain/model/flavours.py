@@ -1,9 +1,11 @@
 """The names of the machine APIs that Evenkeel supports. Records and the keys of node groups use these names."""
 
 from datetime import timedelta
+from typing import Literal, get_args
 
 AUTO_SCALING = "auto-scaling"  # EC2 Auto Scaling groups; the other flavours are APIs of Kubernetes
-FLAVOUR_NAMES = ("gardener", "cluster-api", "openshift", AUTO_SCALING)
+FlavourName = Literal["gardener", "cluster-api", "openshift", "auto-scaling"]
+FLAVOUR_NAMES: tuple[FlavourName, ...] = get_args(FlavourName)
 # For so long, Cluster Autoscaler uses bounds that it has read (aws_manager.go, refreshInterval). It reads the bounds of
 # other flavours in each loop.
 BOUNDS_KEPT = {AUTO_SCALING: timedelta(minutes=1)}
