@@ -72,11 +72,12 @@ test-deep: setup .venv-sam/.ready chromium ## all other tests, and more examples
 quick: setup ## the unit and property tests of `make test` (three minutes)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not deep" tests/property tests/unit
 
-check: setup .venv-sam/.ready ## linters, types, import rules, template (ten seconds)
+check: setup .venv-sam/.ready ## linters, types, import rules, public API, template (twenty seconds)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict layers/evenkeel cli
 	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/unit/project/test_public_api.py
 	.venv-sam/bin/sam validate --lint --template template.yaml --region $(AWS_DEFAULT_REGION)
 	.venv-sam/bin/cfn-lint deploy/auto-scaling/account.yaml
 

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 
 from bench.rows import Rows, Samples
 from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters
-from evenkeel.adapters.aws.session import open_session
+from evenkeel.adapters.aws_session import AwsSession
 from evenkeel.record import ClusterRecord
 from sandbox.auto_scaling.api import AutoScaling
 from sandbox.auto_scaling.calls import Service, TokenBucket
@@ -110,8 +110,7 @@ def _accounts() -> Iterator[tuple[_Accounts, Callable[[ClusterRecord], Any]]]:
         sts = stack.enter_context(LoopbackServer(_assumed))
         own = {"AWS_ACCESS_KEY_ID": _OWN, "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": REGION}
         stack.enter_context(patch.dict(os.environ, {**server.environment(), **own, "AWS_ENDPOINT_URL_STS": sts.url}))
-        session = open_session()
-        clusters = AutoScalingClusters(session=lambda: session, clock=accounts, drainer=_no_workload, writes=False)
+        clusters = AutoScalingClusters(session=AwsSession(), clock=accounts, drainer=_no_workload, writes=False)
         yield accounts, lambda record: clusters.open(record, lambda: 60.0, consistent=False)
 
 

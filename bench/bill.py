@@ -80,7 +80,7 @@ class Stack:
         return 1 / _REST * (1 - NOT_STEADY) + NOT_STEADY if self.rests else 1
 
     @property
-    def _full(self) -> float:
+    def full(self) -> float:
         """Return the full checks of one cluster in a minute: it is due for one, or is not steady."""
         return mean(is_full_check("cluster", 60, minute, resting=self.rests) for minute in _MINUTES) + NOT_STEADY
 
@@ -92,7 +92,7 @@ class Stack:
         return min(due, 1) if chunks == 1 else 1 << (chunks - 1).bit_length() if self.rests else chunks
 
     @property
-    def _in_chunk(self) -> float:
+    def in_chunk(self) -> float:
         return self.clusters * self._checks / self._chunks
 
     @property
@@ -107,7 +107,7 @@ class Stack:
 
     def _sum(self, figure: Callable[[str], float]) -> float:
         """Return the sum of a figure over the quick and full checks of a minute."""
-        return figure("quick") * (self._checks - self._full) + figure("full") * self._full
+        return figure("quick") * (self._checks - self.full) + figure("full") * self.full
 
     def _traffic(self, check: str, name: str) -> float:
         return float(self.figures[f"traffic {check} {self.way}", self.groups][name])
@@ -115,7 +115,7 @@ class Stack:
     @property
     def cpu(self) -> float:
         """Return the processor's seconds for the checks of a minute."""
-        size = 1 if self._in_chunk < 10 else _CHUNK
+        size = 1 if self.in_chunk < 10 else _CHUNK
         return self._sum(lambda check: self.figures[f"{check} {self.way} {self.groups} {size}"]["cpu_ms"] / 1000)
 
     def lamda(self) -> float:
@@ -221,10 +221,10 @@ def demand(figures: Mapping[str, Any], nodes: int, pods: int, groups: int, *, pe
     requests, memory = view[f"{way}_requests"], Stack.memory("CheckFunction")
     seconds = {check: figures[f"{check} kept {groups} {_CHUNK}"]["cpu_ms"] / 1000 for check in ("quick", "full")}
     cpu = (
-        view[f"{way}_cpu_s"] + pending * view["advice_cpu_s"] + (seconds["full"] - seconds["quick"]) * (1 - stack._full)
+        view[f"{way}_cpu_s"] + pending * view["advice_cpu_s"] + (seconds["full"] - seconds["quick"]) * (1 - stack.full)
     )
     is_alone = pending and pods > _WITH_OTHERS
-    waits = requests * ROUND_TRIP * memory / (1 if is_alone else stack._in_chunk)
+    waits = requests * ROUND_TRIP * memory / (1 if is_alone else stack.in_chunk)
     check = (cpu * GB_PER_PROCESSOR + waits) * GB_SECOND + is_alone * (INVOCATION + 3 * SQS)
     traffic = figures["traffic full kept", groups]
     return float(MINUTES * (check + requests * traffic["bytes_out"] / traffic["requests"] * EGRESS))

@@ -29,7 +29,7 @@ import trustme
 
 from bench.aws import Aws
 from bench.recorded import ONE, Answer, Kubernetes, Object, name_of, record, steady_state
-from evenkeel.adapters.aws.store import _due_pk
+from evenkeel.adapters.aws.store import due_pk
 from sandbox.kube.access import kubeconfig
 from sandbox.lambda_runtime import RuntimeProcess, host_build
 from sandbox.template import ROOT
@@ -192,7 +192,7 @@ class Fleet:
             for cluster in clusters[start : start + 500]:
                 mine = json.loads(text.replace(ONE, cluster))
                 meta = next(item for item in mine if item["sk"]["S"] == "META")
-                due = {"pk": {"S": _due_pk(cluster)}, "sk": meta["pk"], "record": meta["record"]}
+                due = {"pk": {"S": due_pk(cluster)}, "sk": meta["pk"], "record": meta["record"]}
                 if steady:
                     meta["steady"] = {"S": steady_state(self._recorded)}
                 items += [*mine, due]

@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 from bench.fleet import control_server, serve, server, tls
 from bench.recorded import Answer, Object
 from bench.rows import Rows, peak, share_of, timed
+from evenkeel.adapters.aws_session import AwsSession
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.client.api import PAGE
 from evenkeel.application.rebalancing.ports import MachineNode
@@ -207,7 +208,7 @@ def _read() -> None:
         {**fields, "demand": "advise", "workload": {"access": {"kind": "same"}}, "autoscaler": "none"}
     )
     clusters = RecordedClusters(
-        session=lambda: None, secret=lambda *_: json.dumps(config), clock=SystemClock(), allow_loopback=True
+        session=AwsSession(), secret=lambda *_: json.dumps(config), clock=SystemClock(), allow_loopback=True
     )
     groups = [GroupKey("cluster-api", "prod", f"workers-{zone}") for zone in _ZONES]
     machines = {f"n{number:05}": MachineNode(group=groups[number % 3]) for number in range(nodes)}

@@ -23,12 +23,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import boto3
 from botocore.config import Config
 from localstack_client.session import Session
 
 from sandbox.template import TEMPLATE, Function, Template
 
 REGION = "eu-central-1"
+# The access key and the secret key of every emulator.
+_KEY = "sandbox"
 _OWN_ENDPOINT = "AWS_ENDPOINT_URL_"
 _LOOPBACK = {"127.0.0.1", "localhost", "::1", "host.docker.internal", "localhost.localstack.cloud"}
 
@@ -81,7 +84,8 @@ class AwsEndpoints(AbstractContextManager["AwsEndpoints"]):
                 f"AWS_ENDPOINT_URL is {self.url}: the sandbox makes and deletes tables and queues, so it only talks "
                 "to this machine; set EVENKEEL_SANDBOX_REMOTE=1 for an emulator elsewhere"
             )
-        self._session = _open_session(self.url, self.region)
+        host = urlsplit(self.url).netloc
+        self._session = Session(_KEY, _KEY, region_name=self.region, localstack_host=host)
         self.account = self.client("sts").get_caller_identity()["Account"]
         return self
 
@@ -96,15 +100,23 @@ class AwsEndpoints(AbstractContextManager["AwsEndpoints"]):
         if service not in self._clients:
             retries = {"mode": "standard", "max_attempts": 2}
             config = Config(retries=retries, connect_timeout=3, read_timeout=30)
-            self._clients[service] = self._session.client(service, config=config)
+            url = _own_endpoints().get(service)
+            self._clients[service] = (
+                self._client_at(url, service, config) if url else self._session.client(service, config=config)
+            )
         return self._clients[service]
+
+    def _client_at(self, url: str, service: str, config: Config) -> Any:
+        """Return a client of a service with an endpoint of its own. localstack-client knows one endpoint for all."""
+        keys = {"aws_access_key_id": _KEY, "aws_secret_access_key": _KEY}
+        return boto3.client(service, endpoint_url=url, region_name=self.region, config=config, **keys)
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables that make a process use these endpoints."""
         return {f"{_OWN_ENDPOINT}{service.upper()}": url for service, url in _own_endpoints().items()} | {
             "AWS_ENDPOINT_URL": self.url,
-            "AWS_ACCESS_KEY_ID": "sandbox",
-            "AWS_SECRET_ACCESS_KEY": "sandbox",
+            "AWS_ACCESS_KEY_ID": _KEY,
+            "AWS_SECRET_ACCESS_KEY": _KEY,
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,
             "EVENKEEL_ALLOW_LOOPBACK": "true",  # the sandbox's clusters have loopback addresses
@@ -321,14 +333,6 @@ class Deployment:
         return url
 
 
-def _open_session(url: str, region: str) -> Session:
-    """Return a session with invented credentials. It uses `url`, except for services with an endpoint of their own."""
-    session = Session("sandbox", "sandbox", region_name=region, localstack_host=urlsplit(url).netloc)
-    # The library has no argument for the endpoint of a single service.
-    session._service_endpoint_mapping |= _own_endpoints()
-    return session
-
-
 def _own_endpoints() -> dict[str, str]:
     """Return the URLs in AWS_ENDPOINT_URL_DYNAMODB and similar variables by service."""
     return {
@@ -340,12 +344,8 @@ def _own_endpoints() -> dict[str, str]:
 
 @contextmanager
 def _moto_server() -> Iterator[str]:
-    from moto import backends  # takes half a second; only this emulator needs it
-    from moto.server import ThreadedMotoServer
+    from moto.server import ThreadedMotoServer  # takes half a second; only this emulator needs it
 
-    # moto lists its folder of services at every request, which takes a third of the request's time.
-    services = frozenset(backends.list_of_moto_modules())
-    backends.list_of_moto_modules = lambda: services
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it logs a line per request
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()

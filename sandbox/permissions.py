@@ -9,16 +9,12 @@ are all names in its key, item and expressions. It does not matter whether the r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from botocore.client import BaseClient
-
 from sandbox.aws import Deployment
-from sandbox.triggers import InProcess
 
 _EXPRESSIONS = tuple(f"{name}Expression" for name in ("Condition", "Filter", "KeyCondition", "Projection", "Update"))
 # Words in expressions that are not names of attributes (DynamoDB Developer Guide, condition and update expressions).
@@ -81,28 +77,6 @@ class Permissions:
             for statement in self.statements
             if statement["Effect"] == "Allow" or _unknown(f"Effect {statement['Effect']}")
         )
-
-
-class Recorded(InProcess):
-    """Runs the handlers, and records every request that they send to AWS."""
-
-    def __init__(self, deployment: Deployment, **more: Any) -> None:
-        super().__init__(deployment, **more)
-        self._where = deployment
-        self.sent: dict[str, list[Request]] = {}
-
-    def __call__(self, logical_id: str, event: Any) -> Any:
-        sent = self.sent.setdefault(logical_id, [])
-        with _recording(lambda *call: sent.extend(requests_of(self._where, *call))):
-            return super().__call__(logical_id, event)
-
-    def refused(self) -> list[str]:
-        """Return a line for each request that IAM denies."""
-        denied = []
-        for function, requests in self.sent.items():
-            permissions = Permissions(self._where, function)
-            denied += [f"{function}: {request}" for request in requests if not permissions.allows(request)]
-        return denied
 
 
 def requests_of(deployment: Deployment, service: str, operation: str, params: Mapping[str, Any]) -> list[Request]:
@@ -229,19 +203,3 @@ def _unknown(what: str) -> Any:
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
-
-
-@contextmanager
-def _recording(record: Callable[[str, str, Mapping[str, Any]], None]) -> Iterator[None]:
-    """Report every call of every boto3 client of this process to `record`, for as long as the block lasts."""
-    send = BaseClient._make_api_call  # type: ignore[attr-defined]
-
-    def call(client: Any, operation: str, params: dict[str, Any]) -> Any:
-        record(client.meta.service_model.service_name, operation, params)
-        return send(client, operation, params)
-
-    BaseClient._make_api_call = call  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        BaseClient._make_api_call = send  # type: ignore[attr-defined]

@@ -9,11 +9,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from botocore.session import Session
-
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi, NodeGroups
 from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster, Drainer
 from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters, writer_name
+from evenkeel.adapters.aws_session import AwsSession
 from evenkeel.adapters.lru import RotationCache
 from evenkeel.application.ports import Remaining
 from evenkeel.application.rebalancing.run_state import RunSummary
@@ -205,21 +204,24 @@ def no_workload(record: ClusterRecord, _remaining: Remaining) -> Drainer:
     raise AssertionError(f"{record.id} has no workload")
 
 
+class SessionAt(AwsSession):
+    """A session whose clients reach one server, whatever the environment says."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.url = url
+
+    def client(self, service: str, **settings: Any) -> Any:
+        keys = {"aws_access_key_id": "KEY", "aws_secret_access_key": "secret"}
+        return super().client(service, endpoint_url=self.url, **{**keys, **settings})
+
+
 @contextmanager
 def over_http(stage: Stage) -> Iterator[AutoScalingClusters]:
-    """Open the stage's clusters as deployed code does: with botocore's clients, over HTTP."""
+    """Open the stage's clusters as deployed code does: with boto3's clients, over HTTP."""
     with AwsServer(lambda _key, _region: {"autoscaling": stage.api, "eks": stage.eks}) as server:
-        session = Session()
-        session.set_credentials("KEY", "secret")
-
-        class AtServer:
-            """A session whose clients reach the server, whatever the environment says."""
-
-            def create_client(self, *arguments: Any, **more: Any) -> Any:
-                return session.create_client(*arguments, **more, endpoint_url=server.url)
-
-        opening: Any = AtServer
-        stage.clusters = AutoScalingClusters(session=lambda: opening(), clock=stage.clock, drainer=no_workload)
+        session = SessionAt(server.url)
+        stage.clusters = AutoScalingClusters(session=session, clock=stage.clock, drainer=no_workload)
         yield stage.clusters
 
 

@@ -10,8 +10,6 @@ import botocore.session
 import pytest
 from hypothesis import HealthCheck, settings
 
-from evenkeel.adapters.aws import session
-
 _LOOPBACK = "127.0.0.1,localhost"
 for name in [*os.environ]:
     if name.startswith("AWS_") or name in (
@@ -40,7 +38,6 @@ settings.load_profile("quick")
 # Each session of botocore reads the models of its services again, which takes most of a client's time. Here, sessions
 # share one loader.
 botocore.session.create_loader = cache(botocore.session.create_loader)
-session._ModelsOfServices = cache(session._ModelsOfServices)  # type: ignore[misc]
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""The adapter of Auto Scaling groups over HTTP: with botocore's clients, which validate shapes, on the simulated API.
+"""The adapter of Auto Scaling groups over HTTP: with boto3's clients, which validate shapes, on the simulated API.
 
 What moto does right is read from moto, too.
 """
@@ -14,7 +14,6 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.session import Session
 
 from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters, writer_name
 from evenkeel.adapters.auto_scaling.write import GroupWriter
@@ -34,7 +33,7 @@ from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.texts.english import sentence
 from sandbox.auto_scaling.calls import AwsError
 from sandbox.aws import AwsEndpoints
-from tests.auto_scaling_groups import POOL, REGION, ZONES, Stage, no_workload, over_http, tag
+from tests.auto_scaling_groups import POOL, REGION, ZONES, SessionAt, Stage, no_workload, over_http, tag
 from tests.fakes import FakeClock, plenty
 
 NAME = "workers-a"
@@ -88,8 +87,6 @@ class TestReading:
     def test_moto_answers_the_same(self) -> None:
         with ExitStack() as stack:
             url = stack.enter_context(AwsEndpoints()).url
-            session = Session()
-            session.set_credentials("KEY", "secret")
             client = _client(url)
             client.create_launch_configuration(
                 LaunchConfigurationName="web", ImageId="ami-12c6146b", InstanceType="m5.large"
@@ -103,10 +100,7 @@ class TestReading:
                 AvailabilityZones=[ZONES[0]],
                 Tags=[tag(NAME, key, value) for key, value in POOL.items()],
             )
-            at_moto: Any = SimpleNamespace(
-                create_client=lambda *names, **more: session.create_client(*names, **more, endpoint_url=url)
-            )
-            clusters = AutoScalingClusters(session=lambda: at_moto, clock=FakeClock(), drainer=no_workload)
+            clusters = AutoScalingClusters(session=SessionAt(url), clock=FakeClock(), drainer=no_workload)
             cluster = clusters.open(Stage().record, plenty, consistent=False)
             (group,) = cluster.observe().groups
             assert (group.key.name, group.requested, group.running, group.bounds) == (NAME, 2, 2, Bounds(1, 5))

@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import botocore.session
 import pytest
 import yaml
 
+from evenkeel.adapters.aws_session import AwsSession
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, RejectedError
 from evenkeel.bootstrap import SystemClock
@@ -80,9 +80,8 @@ def opened(issuer: AwsIssuer, server: RealKubernetesAPI, monkeypatch: pytest.Mon
 
     def made(role: str, *, writes: bool = False, audience: str | None = None) -> Any:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", role)
-        session = botocore.session.Session()
         clusters = RecordedClusters(
-            session=lambda: session, secret=lambda *_: "", clock=SystemClock(), writes=writes, allow_loopback=True
+            session=AwsSession(), secret=lambda *_: "", clock=SystemClock(), writes=writes, allow_loopback=True
         )
         access = {
             "kind": "aws-oidc",

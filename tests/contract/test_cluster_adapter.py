@@ -86,7 +86,7 @@ def kube_api(request: pytest.FixtureRequest) -> Iterator[Api]:
 
 def opening(secret: Callable[[str, bool], str], clock: FakeClock | None = None) -> RecordedClusters:
     """Clusters of this machine, by this secret."""
-    return RecordedClusters(session=lambda: None, secret=secret, clock=clock or FakeClock(), allow_loopback=True)
+    return RecordedClusters(session=None, secret=secret, clock=clock or FakeClock(), allow_loopback=True)
 
 
 class Stage:

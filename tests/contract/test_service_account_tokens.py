@@ -73,7 +73,7 @@ class Opened:
 
     def __call__(self, *, writes: bool) -> Any:
         clusters = RecordedClusters(
-            session=lambda: None,
+            session=None,
             secret=lambda *_: "",
             clock=self.clock,
             writes=writes,

@@ -109,7 +109,7 @@ class Scene:
 
     def clusters(self) -> RecordedClusters:
         return RecordedClusters(
-            session=lambda: None,
+            session=None,
             secret=lambda name, fresh: json.dumps(self.api.kubeconfig(self.user)),
             clock=FakeClock(),
             allow_loopback=True,
@@ -365,7 +365,7 @@ class TestSimulatedApiOnly:
             given = record(demand="advise", workload={"access": {"kind": "same"}})
             secret = json.dumps(api.kubeconfig("evenkeel"))
             clusters = RecordedClusters(
-                session=lambda: None, secret=lambda name, fresh: secret, clock=FakeClock(), allow_loopback=True
+                session=None, secret=lambda name, fresh: secret, clock=FakeClock(), allow_loopback=True
             )
             clusters.open(given, plenty)
             yield api, clusters.open_workload(given, plenty)

@@ -592,7 +592,7 @@ class ChaosHarness:
         }
         kubeconfigs = {name: json.dumps(cluster.api.kubeconfig(_OURS)) for name, cluster in self.world.clusters.items()}
         self._recorded_clusters = RecordedClusters(
-            session=lambda: None, secret=lambda name, fresh: kubeconfigs[name], clock=self.clock, allow_loopback=True
+            session=None, secret=lambda name, fresh: kubeconfigs[name], clock=self.clock, allow_loopback=True
         )
         self._functions = {name: self._load(name) for name in _FUNCTIONS}
         self._functions["rebalance beside"] = self._load("rebalance")

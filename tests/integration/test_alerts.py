@@ -18,9 +18,10 @@ from evenkeel.application.errors import StateConflictError
 from evenkeel.application.incidents.alerting import CLAIMED_FOR, Alert, ChannelError, NotifyChannels, Received
 from evenkeel.domain.model.incidents import Change
 from sandbox.aws import AwsEndpoints, Deployment
-from sandbox.permissions import Permissions, Recorded, request_of
+from sandbox.permissions import Permissions, request_of
 from tests.alerts import alert, detail_of
 from tests.fakes import FakeClock
+from tests.recorded_requests import Recorded
 from tests.tls_server import AUTHORITY, response, serving
 
 SECRET = "T000-B000-very-secret"

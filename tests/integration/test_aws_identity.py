@@ -11,10 +11,11 @@ from datetime import timedelta
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
-import botocore.session
+import boto3
 import pytest
 
 from evenkeel.adapters.aws_identity import AwsIdentity
+from evenkeel.adapters.aws_session import AwsSession
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.application.errors import AccessError
 from sandbox.identity import AwsIssuer, RefusedError
@@ -46,8 +47,7 @@ def sts(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsIssuer
 
 
 def clusters(clock: FakeClock, *, writes: bool = True) -> RecordedClusters:
-    session = botocore.session.Session()
-    return RecordedClusters(session=lambda: session, secret=lambda *_: "", clock=clock, writes=writes)
+    return RecordedClusters(session=AwsSession(), secret=lambda *_: "", clock=clock, writes=writes)
 
 
 def token_for(opened: RecordedClusters, cluster: str = "demo", *, fresh: bool = False, **access: Any) -> str:
@@ -217,7 +217,7 @@ class TestRoles:
     def eks(self, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         """DescribeCluster, and with whose credentials it was asked."""
         made: list[dict[str, Any]] = []
-        create = botocore.session.Session.create_client
+        create = boto3.Session.client
 
         class Eks:
             def describe_cluster(self, name: str) -> dict[str, Any]:
@@ -229,7 +229,7 @@ class TestRoles:
             made.append(more)
             return Eks()
 
-        monkeypatch.setattr(botocore.session.Session, "create_client", client)
+        monkeypatch.setattr(boto3.Session, "client", client)
         return made
 
     @staticmethod

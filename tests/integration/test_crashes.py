@@ -153,7 +153,7 @@ class TestStuckReplicas:
                 api.faults.add(method="PATCH", path_contains=step.removeprefix("PATCH "), stage="after")
                 secret = json.dumps(api.kubeconfig("evenkeel"))
                 clusters = RecordedClusters(
-                    session=lambda: None,
+                    session=None,
                     secret=lambda name, fresh: secret,  # noqa: B023 (in this round)
                     clock=played.clock,
                     allow_loopback=True,

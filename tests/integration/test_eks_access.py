@@ -1,15 +1,15 @@
-"""Where an EKS cluster is, asked of AWS's API as the function asks it: by botocore, wherever AWS_ENDPOINT_URL leads."""
+"""Where an EKS cluster is, asked of AWS's API as the function asks it: by boto3, wherever AWS_ENDPOINT_URL leads."""
 
 import base64
 from collections.abc import Iterator
 from typing import Any
 
-import botocore.session
 import pytest
 import trustme
 from pydantic import ValidationError
 
 from evenkeel.access_config import EksAccess
+from evenkeel.adapters.aws_session import AwsSession
 from evenkeel.adapters.kubernetes.access import eks as eks_access
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.access.eks import describe_eks
@@ -36,7 +36,7 @@ def eks(aws: AwsEndpoints, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def clusters() -> RecordedClusters:
-    return RecordedClusters(session=botocore.session.Session, secret=lambda *_: "", clock=SystemClock())
+    return RecordedClusters(session=AwsSession(), secret=lambda *_: "", clock=SystemClock())
 
 
 def test_the_endpoint_of_a_cluster_is_the_one_that_aws_names(eks: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def preview_of(url: str, *, allow_loopback: bool = True, **how: bool) -> tuple[s
     """Why the cluster there is not looked at, and after how many seconds that is known."""
     text = kubeconfig_for(url)
     clusters = RecordedClusters(
-        session=lambda: None, secret=lambda *_: text, clock=SystemClock(), allow_loopback=allow_loopback
+        session=None, secret=lambda *_: text, clock=SystemClock(), allow_loopback=allow_loopback
     )
     begun = time.monotonic()
     with pytest.raises((ClusterUnavailableError, AccessError)) as caught:

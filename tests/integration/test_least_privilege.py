@@ -19,11 +19,12 @@ from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.demo.node_groups import EksCluster
 from sandbox.kube.access import Rule
 from sandbox.kube.world import Pool, World
-from sandbox.permissions import Permissions, Recorded, Request, request_of, requests_of
+from sandbox.permissions import Permissions, Request, request_of, requests_of
 from sandbox.triggers import Triggers
 from tests.fakes import FakeClock
 from tests.integration import staging
 from tests.integration.staging import EVENTS, put_kubeconfig
+from tests.recorded_requests import Recorded
 
 ROLE = next(d for d in yaml.safe_load_all((FILE.parent / "rbac.yaml").read_text()) if d["kind"] == "ClusterRole")
 ZONE = "eu-central-1a"

@@ -7,19 +7,19 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import botocore.credentials
 import botocore.exceptions
-import botocore.session
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evenkeel.adapters.aws.token_store import SealedTokens
+from evenkeel.adapters.aws_session import AwsSession
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.access.kubeconfig import read_kubeconfig
 from evenkeel.adapters.page.render import Theme
@@ -123,7 +123,7 @@ def output_of(clusters: RecordedClusters, given: ClusterRecord) -> str:
 
 
 def by_kubeconfig(text: str) -> RecordedClusters:
-    return RecordedClusters(session=lambda: None, secret=lambda *_: text, clock=SystemClock(), allow_loopback=True)
+    return RecordedClusters(session=None, secret=lambda *_: text, clock=SystemClock(), allow_loopback=True)
 
 
 PLACES = (
@@ -169,6 +169,19 @@ def mistaken(place: str, secret: str, url: str) -> object:
     }
 
 
+class FakeSession(AwsSession):
+    """Has these clients and credentials."""
+
+    def __init__(self, clients: Callable[[str], Any], credentials: Any = None) -> None:
+        self.clients, self.credentials = clients, credentials
+
+    def client(self, service: str, **_: Any) -> Any:
+        return self.clients(service)
+
+    def get_credentials(self) -> Any:
+        return self.credentials
+
+
 class FakeEks:
     """Describes the cluster, or fails with an error that quotes a secret."""
 
@@ -210,11 +223,9 @@ def test_a_refused_token_is_in_no_exception(secret: str) -> None:
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(SECRETS, st.booleans())
 def test_nothing_of_the_functions_own_credentials_is_shown(url: str, secret: str, known: bool) -> None:
-    session = botocore.session.Session()
-    session._credentials = botocore.credentials.Credentials(secret, secret, secret)
-
-    session.create_client = lambda *_, **__: FakeEks(url, "" if known else secret)
-    clusters = RecordedClusters(session=lambda: session, secret=lambda *_: "", clock=SystemClock(), allow_loopback=True)
+    credentials = botocore.credentials.Credentials(secret, secret, secret)
+    session = FakeSession(lambda _: FakeEks(url, "" if known else secret), credentials)
+    clusters = RecordedClusters(session=session, secret=lambda *_: "", clock=SystemClock(), allow_loopback=True)
     output = output_of(clusters, record(access={"kind": "eks", "name": "demo", "region": "eu-central-1"}))
     assert MARK not in output
     assert "k8s-aws-v1." not in output
@@ -243,11 +254,9 @@ class FailingSts:
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(SECRETS, st.booleans(), st.booleans(), st.booleans())
 def test_nothing_of_what_sts_returns_is_shown(url: str, secret: str, fails: bool, writes: bool, eks: bool) -> None:
-    session = botocore.session.Session()
-
-    session.create_client = lambda service, **_: FakeEks(url) if service == "eks" else FailingSts(secret, fails)
+    session = FakeSession(lambda service: FakeEks(url) if service == "eks" else FailingSts(secret, fails))
     clusters = RecordedClusters(
-        session=lambda: session, secret=lambda *_: "", clock=SystemClock(), writes=writes, allow_loopback=True
+        session=session, secret=lambda *_: "", clock=SystemClock(), writes=writes, allow_loopback=True
     )
     access: dict[str, Any] = {"kind": "aws-oidc", "endpoint": url, "ca_data": CA, "audience": "evenkeel:prod"}
     if eks:
@@ -269,7 +278,7 @@ def test_a_refused_token_is_withheld_after_its_replacement_too() -> None:
         return json.dumps(mistaken("token", "newer-t0ken" if fresh else older, server))
 
     clock = SystemClock()
-    clusters = RecordedClusters(session=lambda: None, secret=kubeconfig, clock=clock, allow_loopback=True)
+    clusters = RecordedClusters(session=None, secret=kubeconfig, clock=clock, allow_loopback=True)
     with (
         serving(quote) as server,
         pytest.raises(EvenkeelError, match=r": 403 \(withheld: it quotes the token\)") as caught,
@@ -302,7 +311,7 @@ class LeakyVault:
 def test_nothing_of_a_service_accounts_token_is_shown(url: str, secret: str, fails: bool) -> None:
     leaky = LeakyVault(secret, fails)
     clusters = RecordedClusters(
-        session=lambda: None,
+        session=None,
         secret=lambda *_: "",
         clock=SystemClock(),
         allow_loopback=True,
@@ -315,8 +324,7 @@ def test_nothing_of_a_service_accounts_token_is_shown(url: str, secret: str, fai
 
 def test_a_token_that_came_from_sts_does_reach_its_server(url: str) -> None:
     """So that the test above can fail: the server that sends back what it got was reached."""
-    session = botocore.session.Session()
-    session.create_client = lambda service, **_: FailingSts("t0ken-of-sts", False)
-    clusters = RecordedClusters(session=lambda: session, secret=lambda *_: "", clock=SystemClock(), allow_loopback=True)
+    session = FakeSession(lambda _: FailingSts("t0ken-of-sts", False))
+    clusters = RecordedClusters(session=session, secret=lambda *_: "", clock=SystemClock(), allow_loopback=True)
     output = output_of(clusters, record(access={"kind": "aws-oidc", "endpoint": url, "ca_data": CA}))
     assert "(withheld: it quotes the token)" in output

@@ -274,7 +274,7 @@ def test_items_that_the_event_function_could_write_do_no_harm(life: Life, deploy
 
 
 def test_a_stack_without_a_key_is_an_error(clock: FakeClock, life: Life) -> None:
-    clusters = RecordedClusters(session=lambda: None, secret=lambda *_: "", clock=clock)
+    clusters = RecordedClusters(session=None, secret=lambda *_: "", clock=clock)
     with pytest.raises(AccessError, match="the stack has no key for tokens: deploy it with WithTokenKey=true"):
         clusters.open(life.record, plenty)
 

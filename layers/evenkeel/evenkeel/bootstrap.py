@@ -23,15 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
-from botocore.config import Config
-from botocore.session import Session
 
 from evenkeel.adapters.aws.queues import TRIES, EventBridgeBus, QueueUrls, SqsQueue
 from evenkeel.adapters.aws.secrets import Secrets
-from evenkeel.adapters.aws.session import open_session
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.aws.token_store import SealedTokens
-from evenkeel.adapters.thread_pool import MAKING, all_at_once, run_in_threads
+from evenkeel.adapters.aws_session import CHECKS, RUNS, AwsSession
+from evenkeel.adapters.thread_pool import all_at_once, run_in_threads
 from evenkeel.application.ports import RUNBOOKS, Clock, PageStore, Remaining
 from evenkeel.settings import Settings
 
@@ -55,18 +53,6 @@ if TYPE_CHECKING:
     from evenkeel.application.rebalancing.failure import RecordFailure
     from evenkeel.application.rebalancing.rebalance import Rebalance
     from evenkeel.application.rollout.rollout import AdvanceRollouts
-
-# Timeouts are short, because AWS answers in milliseconds or not at all. There is a connection for each parallel check.
-_AWS = Config(
-    connect_timeout=3, read_timeout=10, retries={"mode": "standard", "max_attempts": 3}, max_pool_connections=50
-)
-# A check waits only a few seconds for a table that does not answer, because the next check follows in a minute.
-_AWS_OF_CHECKS = Config(
-    connect_timeout=1.5,
-    read_timeout=2.5,
-    retries={"mode": "standard", "total_max_attempts": 2},
-    max_pool_connections=50,
-)
 
 
 class SystemClock:
@@ -139,19 +125,14 @@ class Container:
         ``writes``: True if the function writes to clusters. A function that only reads clusters uses another identity.
         """
         self._writes = writes
+        self._session = AwsSession()
         self._opening = Lock()  # many threads open their clusters at once, and share what opens them
         environment = os.environ if environment is None else environment
         self.settings = Settings.from_env(environment)
         self.clock: Clock = clock or SystemClock()
 
-    @cached_property
-    def _session(self) -> Session:
-        return open_session()
-
     def _client(self, service: str, region: str | None = None) -> Any:
-        config = _AWS if self._writes else _AWS_OF_CHECKS
-        with MAKING:
-            return self._session.create_client(service, region_name=region, config=config)
+        return self._session.client(service, config=RUNS if self._writes else CHECKS, region_name=region)
 
     @cached_property
     def _dynamodb(self) -> Any:
@@ -193,7 +174,7 @@ class Container:
         from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters
 
         return AutoScalingClusters(
-            session=lambda: self._session,
+            session=self._session,
             clock=self.clock,
             drainer=lambda record, remaining: self._kubernetes().open_drainer(record, remaining),
             writes=self._writes,
@@ -208,7 +189,7 @@ class Container:
         gc.freeze()
         gc.enable()
         return RecordedClusters(
-            session=lambda: self._session,
+            session=self._session,
             secret=Secrets(_WhenUsed(lambda: self._client("secretsmanager")), self.clock.now),
             clock=self.clock,
             writes=self._writes,

@@ -14,11 +14,11 @@ from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
 from evenkeel.adapters.aws.page_bucket import S3PageStore
 from evenkeel.adapters.aws.queues import EventBridgeBus, QueueUrls, SqsQueue
 from evenkeel.adapters.aws.secrets import Secrets
-from evenkeel.adapters.aws.session import open_session
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.aws.token_store import SealedTokens
 from evenkeel.adapters.aws.zone_names import ZoneNames
 from evenkeel.adapters.aws_identity import AwsIdentity
+from evenkeel.adapters.aws_session import RUNS, AwsSession
 from evenkeel.adapters.kubernetes.access.eks import describe_eks
 from evenkeel.application.errors import (
     AccessError,
@@ -110,10 +110,10 @@ def _vault(of: Callable[[str], Any]) -> SealedTokens:
 
 def _identity(of: Callable[[str], Any]) -> AwsIdentity:
     class Session:
-        def create_client(self, service: str, **_given: Any) -> Any:
+        def client(self, service: str, **_given: Any) -> Any:
             return of(service)
 
-    return AwsIdentity(Session, FakeClock(NOW).now)
+    return AwsIdentity(Session(), FakeClock(NOW).now)
 
 
 class Unreadable:
@@ -148,15 +148,15 @@ class _Raw:
 
 
 class _Clients:
-    """Clients of our session, whose every answer is `body`."""
+    """Clients of the functions' session, whose every answer is `body`."""
 
     def __init__(self) -> None:
         self.body = b""
-        self._session, self._made = open_session(), dict[str, Any]()
+        self._session, self._made = AwsSession(), dict[str, Any]()
 
     def __call__(self, service: str) -> Any:
         if service not in self._made:
-            self._made[service] = self._session.create_client(service)
+            self._made[service] = self._session.client(service, config=RUNS)
             self._made[service].meta.events.register("before-send", self._answer)
         return self._made[service]
 

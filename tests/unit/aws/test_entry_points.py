@@ -58,7 +58,6 @@ PLANNING = (
 PAGES = ("jinja2", "markupsafe", "evenkeel.adapters.page")
 ALERTS = ("evenkeel.adapters.alerts", "evenkeel.application.incidents.alerting")
 EVENTS = (
-    "boto3",
     "evenkeel.adapters.aws.inbound",
     "evenkeel.adapters.aws.sources",
     "evenkeel.application.rebalancing.events",

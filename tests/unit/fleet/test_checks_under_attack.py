@@ -193,7 +193,7 @@ def test_a_fleet_with_more_clusters_than_connections_describes_each_once(monkeyp
 
     monkeypatch.setattr(access, "describe_eks", describe)
     monkeypatch.setattr(AwsIdentity, "client", lambda *_: None)
-    clusters = RecordedClusters(session=lambda: None, secret=lambda *_: "", clock=FakeClock(), writes=False)
+    clusters = RecordedClusters(session=None, secret=lambda *_: "", clock=FakeClock(), writes=False)
     fleet = [record(f"c{n}", access={"kind": "eks", "name": f"c{n}", "region": "eu-west-1"}) for n in range(300)]
     for _ in range(3):
         for one in fleet:

@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 from kubernetes.client import Configuration
 
 from evenkeel.access_config import EksAccess
+from evenkeel.adapters.aws_session import AwsSession
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.access.connection import Connection, api_client
 from evenkeel.adapters.kubernetes.access.eks import EksCredential
@@ -246,7 +247,7 @@ class FakeEks:
         self.answers = list(answers)
         self.asked: list[str] = []
 
-    def create_client(self, service: str, region_name: str, config: Any, **credentials: str) -> FakeEks:
+    def client(self, service: str, region_name: str, config: Any, **credentials: str) -> FakeEks:
         assert service == "eks"
         self.credentials = credentials
         return self
@@ -282,7 +283,7 @@ class TestEksToken:
 
         def made(**fields: Any) -> EksCredential:
             access = EksAccess.model_validate({**EKS, **fields})
-            return EksCredential(access, botocore.session.Session(), clock.now)
+            return EksCredential(access, AwsSession(), clock.now)
 
         return made
 
@@ -344,7 +345,7 @@ def host_of(api: Any) -> str:
 def kubeconfigs(secret: Callable[[str], object], clock: FakeClock | None = None, *, writes: bool = True) -> Any:
     """Clusters whose secrets hold these kubeconfigs."""
     return RecordedClusters(
-        session=botocore.session.Session,
+        session=AwsSession(),
         secret=lambda name, fresh: json.dumps(secret(name)),
         clock=clock or FakeClock(),
         writes=writes,
@@ -355,9 +356,7 @@ class TestEksClusters:
     """Endpoint and authority come from AWS, so that no record can have our token sent elsewhere."""
 
     def clusters(self, eks: FakeEks) -> RecordedClusters:
-        session = botocore.session.Session()
-        session.create_client = eks.create_client
-        return RecordedClusters(session=lambda: session, secret=lambda name, fresh: "", clock=FakeClock())
+        return RecordedClusters(session=eks, secret=lambda name, fresh: "", clock=FakeClock())
 
     def refused(self, *answers: dict[str, Any] | Exception) -> str:
         with pytest.raises(AccessError) as caught:

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.awsrequest import AWSPreparedRequest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.adapters.auto_scaling.read import read_groups
 from evenkeel.adapters.aws.inbound import read_event
-from evenkeel.adapters.aws.session import USER_AGENT, open_session
+from evenkeel.adapters.aws_session import RUNS, AwsSession
 from evenkeel.application.rebalancing.events import EventOutcome, EventResult, Failure, Ignored, Report
 from evenkeel.application.rebalancing.failure import RUNS_APART, RecordFailure
 from evenkeel.domain.model.failures import FailureClass, classify
@@ -143,12 +144,26 @@ def test_a_cluster_that_has_left_the_place_or_cannot_be_read_gets_no_event(stack
     assert (stack.requested, stack.fenced) == ([], {})
 
 
+def user_agent() -> str:
+    """The user agent that Evenkeel's clients send."""
+    sent: list[str] = []
+
+    def keep(request: AWSPreparedRequest, **_: Any) -> None:
+        sent.append(request.headers["User-Agent"].decode())
+        raise InterruptedError
+
+    keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
+    client = AwsSession().client("eks", config=RUNS, region_name=REGION, **keys)
+    client.meta.events.register("before-send", keep)
+    with pytest.raises(InterruptedError):
+        client.list_clusters()
+    return sent[0]
+
+
 @pytest.mark.parametrize("name", ["UpdateAutoScalingGroup", "SetDesiredCapacity"])
 def test_calls_of_evenkeel_itself_request_nothing(name: str) -> None:
-    client = open_session().create_client("sts", region_name=REGION, aws_access_key_id="a", aws_secret_access_key="b")
     own = event("call")
-    own["detail"] |= {"eventName": name, "userAgent": client.meta.config.user_agent}
-    assert USER_AGENT in own["detail"]["userAgent"]
+    own["detail"] |= {"eventName": name, "userAgent": user_agent()}
     found = read_event(own, OURS)
     assert isinstance(found, Ignored)
     assert found.kind == "no failure"

@@ -7,17 +7,14 @@ text can quote the request.
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
+from threading import Lock
 from typing import Any
 
 from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, code_of, part_of
+from evenkeel.adapters.aws_session import AwsSession, for_clusters
 from evenkeel.adapters.redacting import redacting
-from evenkeel.adapters.thread_pool import MAKING
 from evenkeel.adapters.ttl_cache import Shared
 from evenkeel.application.errors import AccessError
-
-# Timeouts in seconds. With these timeouts, two attempts fit into the eight seconds of a check. The second attempt is
-# made where STS throttles the first.
-AWS_SECONDS = {"connect_timeout": 1.5, "read_timeout": 2}
 
 # This algorithm shortens a token from 1.3 KB to 1.1 KB. Every request contains a token.
 _ALGORITHM = "ES384"
@@ -48,44 +45,40 @@ _ROLE_PROBLEMS = {
 class AwsIdentity:
     """Requests tokens and roles from STS, and caches the answers for many threads."""
 
-    def __init__(
-        self, session: Callable[[], Any], now: Callable[[], datetime], *, most_clients: int = _MOST_CLIENTS
-    ) -> None:
-        """``session``: returns the botocore session. ``most_clients``: the largest number of cached clients."""
+    def __init__(self, session: AwsSession, now: Callable[[], datetime], *, most_clients: int = _MOST_CLIENTS) -> None:
+        """``most_clients``: the largest number of cached clients."""
         self._most_clients = most_clients
         self._session = session
         self._tokens: Shared[str] = Shared(now)
         self._roles: Shared[Any] = Shared(now)
         self._clients: dict[tuple[str, str | None, str | None, str], Any] = {}
+        self._adding = Lock()
 
     def client(
         self, service: str, region: str | None = None, role: Any = None, *, purpose: str = "", attempts: int = 2
     ) -> Any:
-        """Return a cached botocore client. Raises AccessError.
+        """Return a cached client. Raises AccessError.
 
         Args:
-            service: The service's name in botocore.
+            service: The service's name in boto3.
             region: The Region; None: the function's own.
             role: The credentials to sign with; None: the function's own.
             purpose: Distinguishes clients whose events are handled differently.
             attempts: How often the client sends a request that is not answered or is throttled.
         """
-        from botocore.config import Config
-
         settings: dict[str, Any] = {"region_name": region}
         if role is not None:
             settings |= {"aws_access_key_id": role.access_key, "aws_secret_access_key": role.secret_key}
             settings |= {"aws_session_token": role.token}
         key = (service, region, settings.get("aws_access_key_id"), purpose)
-        with MAKING:
+        with self._adding:
             if key in self._clients:
                 return self._clients[key]
             # Each role gets new credentials every hour, and then needs new clients.
             if len(self._clients) >= self._most_clients:
                 self._clients.clear()
-            config = Config(**AWS_SECONDS, retries={"mode": "standard", "total_max_attempts": attempts})
             self._clients[key] = redacting(
-                lambda: self._session().create_client(service, config=config, **settings),
+                lambda: self._session.client(service, config=for_clusters(attempts), **settings),
                 AWS_ERRORS,
                 lambda error: AccessError(f"no client of {service} can be made: {type(error).__name__}"),
             )

@@ -1,16 +1,12 @@
 """Runs tasks in parallel threads. In a large outage, patches one after the other would fence groups too late."""
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
 # The largest number of threads. It equals the number of connections that are kept to an API server, which accepts
 # hundreds of parallel requests.
 THREADS = 16
-# Guards the only botocore session of a function, because a session must not create clients or find credentials in two
-# threads at once.
-MAKING = threading.Lock()
 
 
 def run_in_threads(tasks: Sequence[Callable[[], None]]) -> None:

@@ -25,13 +25,14 @@ _LONGEST_RETRY_AFTER = 3600.0
 class _Connection(HTTPSConnection):
     """A connection that refuses forbidden addresses."""
 
-    to_loopback = False
+    def __init__(self, host: str, port: int, seconds: float, tls: ssl.SSLContext, *, to_loopback: bool) -> None:
+        super().__init__(host, port, timeout=seconds, context=tls)
+        self.seconds, self.tls, self.to_loopback = seconds, tls, to_loopback
 
     def connect(self) -> None:
-        seconds = float(self.timeout or _SILENCE_SECONDS)
-        self.sock = connect(self.host, self.port, seconds, allow_loopback=self.to_loopback)
-        self.sock.settimeout(seconds)
-        self.sock = self._context.wrap_socket(self.sock, server_hostname=self.host)  # type: ignore[attr-defined]
+        self.sock = connect(self.host, self.port, self.seconds, allow_loopback=self.to_loopback)
+        self.sock.settimeout(self.seconds)
+        self.sock = self.tls.wrap_socket(self.sock, server_hostname=self.host)
 
 
 class HttpsPost:
@@ -68,8 +69,7 @@ class HttpsPost:
         path = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
         timeout = min(_SILENCE_SECONDS, self._deadline)
         context = self._context or ssl.create_default_context()
-        connection = _Connection(host, port, timeout=timeout, context=context)
-        connection.to_loopback = self._allow_loopback
+        connection = _Connection(host, port, timeout, context, to_loopback=self._allow_loopback)
         cut = Event()
         watchdog = Timer(self._deadline, _cut, [connection, cut])
         watchdog.daemon = True

@@ -47,11 +47,11 @@ class AutoScalingApi:
 
     Args:
         name: The cluster's id, for messages.
-        auto_scaling: Returns botocore's client. It must not repeat calls itself, because a repeated termination would
+        auto_scaling: Returns boto3's client. It must not repeat calls itself, because a repeated termination would
             lower the desired capacity twice.
         digests: Returns a client whose answers to DescribeAutoScalingGroups have only a digest of their groups
             (``digesting``).
-        eks: Returns botocore's client for EKS.
+        eks: Returns boto3's client for EKS.
         node_groups: Keeps answers of EKS for the next checks.
     """
 

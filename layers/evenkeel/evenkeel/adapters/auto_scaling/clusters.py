@@ -9,6 +9,7 @@ from evenkeel.access_config import AutoScalingAccess
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi, NodeGroups, digesting
 from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster, Drainer
 from evenkeel.adapters.aws_identity import AwsIdentity
+from evenkeel.adapters.aws_session import AwsSession
 from evenkeel.adapters.lru import RotationCache
 from evenkeel.application.errors import AccessError, AccessRefusedError
 from evenkeel.application.ports import Clock, Remaining
@@ -33,7 +34,7 @@ class AutoScalingClusters:
     """Opens clusters for many threads at once.
 
     Args:
-        session: Returns the botocore session.
+        session: The session of the functions.
         clock: Used to wait, and to compute the age of answers.
         drainer: Opens the workload cluster of a record that names one. Raises AccessError, ClusterUnavailableError.
         writes: False for checks, whose identity may only read.
@@ -43,7 +44,7 @@ class AutoScalingClusters:
     def __init__(
         self,
         *,
-        session: Callable[[], Any],
+        session: AwsSession,
         clock: Clock,
         drainer: Callable[[ClusterRecord, Remaining], Drainer],
         writes: bool = True,

@@ -95,13 +95,13 @@ def _pk(cluster: str) -> str:
     return f"CLUSTER#{cluster}"
 
 
-def _due_pk(cluster: str) -> str:
+def due_pk(cluster: str) -> str:
     digest = hashlib.sha256(cluster.encode()).hexdigest()
     return f"DUE#{SHARDS[int(digest, 16) % len(SHARDS)]}"
 
 
 def _due_item(cluster: str, text: str) -> Item:
-    return {**key(_due_pk(cluster), _pk(cluster)), "record": {"S": text}}
+    return {**key(due_pk(cluster), _pk(cluster)), "record": {"S": text}}
 
 
 class DynamoStore:
@@ -238,7 +238,7 @@ class DynamoStore:
         self._table.transact(
             ("Delete", {"Key": key(_pk(cluster), META), **condition}),
             ("Delete", {"Key": key(_pk(cluster), CONTROL)}),
-            ("Delete", {"Key": key(_due_pk(cluster), _pk(cluster))}),
+            ("Delete", {"Key": key(due_pk(cluster), _pk(cluster))}),
         )
 
     def registered(self, cluster: str) -> Registered | None:

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from evenkeel.adapters.aws.session import USER_AGENT
 from evenkeel.adapters.aws.signals import CloudTrailCall, Envelope, EventPart, Id, Parser, Rows, ignored, one_line
+from evenkeel.adapters.aws_session import USER_AGENT
 from evenkeel.application.rebalancing.events import Failure, InboundEvent, Report
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.values import quote

@@ -18,6 +18,7 @@ from evenkeel.access_config import (
     ServiceAccountAccess,
 )
 from evenkeel.adapters.aws_identity import AwsIdentity
+from evenkeel.adapters.aws_session import AwsSession
 from evenkeel.adapters.kubernetes.access.aws_oidc import AwsOidcCredential
 from evenkeel.adapters.kubernetes.access.connection import Connection, api_client, pem
 from evenkeel.adapters.kubernetes.access.eks import EksCredential, describe_eks
@@ -63,7 +64,7 @@ class RecordedClusters:
     A function keeps a connection until the access to the cluster changes.
 
     Args:
-        session: Returns the botocore session, for EKS and STS.
+        session: The session of the functions, for EKS and STS.
         secret: Returns a secret's text by name; ``fresh`` bypasses any cache. Raises AccessError.
         clock: Used to wait, and to compute the age of tokens.
         writes: False for checks, whose identity may only list.
@@ -74,7 +75,7 @@ class RecordedClusters:
     def __init__(
         self,
         *,
-        session: Callable[[], Any],
+        session: AwsSession,
         secret: Callable[[str, bool], str],
         clock: Clock,
         writes: bool = True,
@@ -213,7 +214,7 @@ class RecordedClusters:
             case EksAccess():
                 arn = access.role(writes=self._writes)
                 role = None if arn is None else partial(self._identity.role, arn, access.external_id)
-                credential = EksCredential(access, self._session(), self._clock.now, role)
+                credential = EksCredential(access, self._session, self._clock.now, role)
                 return self._eks_place(access, where, role), credential
             case AwsOidcAccess():
                 return _recorded(access, where), AwsOidcCredential(access, self._identity, writes=self._writes)

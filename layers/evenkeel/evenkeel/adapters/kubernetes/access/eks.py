@@ -9,9 +9,9 @@ from botocore.exceptions import ClientError
 
 from evenkeel.access_config import EksAccess
 from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, code_of, part_of
+from evenkeel.adapters.aws_session import AwsSession
 from evenkeel.adapters.kubernetes.access.connection import Connection, checked_server, decoded, pem
 from evenkeel.adapters.redacting import redacting
-from evenkeel.adapters.thread_pool import MAKING
 from evenkeel.application.errors import AccessError
 
 # How long a token is cached. EKS accepts a token for 15 minutes after it was signed, whatever expiry its URL names
@@ -53,9 +53,13 @@ class EksCredential:
     """Signs tokens for EKS: regional requests ``sts:GetCallerIdentity`` whose signed headers name the cluster."""
 
     def __init__(
-        self, access: EksAccess, session: Any, now: Callable[[], datetime], role: Callable[[Any], Any] | None = None
+        self,
+        access: EksAccess,
+        session: AwsSession,
+        now: Callable[[], datetime],
+        role: Callable[[Any], Any] | None = None,
     ) -> None:
-        """``session``: a botocore session. ``role``: returns a role's credentials other than those in its argument."""
+        """``role``: returns a role's credentials other than those in its argument. None: the function's own sign."""
         self._access = access
         self._session = session
         self._now = now
@@ -77,12 +81,11 @@ class EksCredential:
 
         if self._role is not None:
             return self._role(refused)
-        with MAKING:
-            return redacting(self._session.get_credentials, AWS_ERRORS, failure)
+        return redacting(self._session.get_credentials, AWS_ERRORS, failure)
 
     def _presign(self, refused: Any = None) -> str:
-        from botocore.model import ServiceId
-        from botocore.signers import RequestSigner
+        from botocore.auth import SigV4QueryAuth
+        from botocore.awsrequest import AWSRequest
 
         region = self._access.region
         self._signer = credentials = self._credentials(refused)
@@ -90,20 +93,12 @@ class EksCredential:
             raise AccessError("no AWS credentials to sign the EKS token with")
         # The host is explicit, so that neither AWS_ENDPOINT_URL nor the global endpoint replaces it.
         suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-        request = {
-            "method": "GET",
-            "url": f"https://sts.{region}.{suffix}/?Action=GetCallerIdentity&Version=2011-06-15",
-            "body": {},
-            "headers": {"x-k8s-aws-id": self._access.name},
-            "context": {},
-        }
-        events = self._session.get_component("event_emitter")
-        signer = RequestSigner(ServiceId("STS"), region, "sts", "v4", credentials, events)
-        url = redacting(
-            lambda: signer.generate_presigned_url(
-                request, region_name=region, expires_in=_URL_SECONDS, operation_name=""
-            ),
+        url = f"https://sts.{region}.{suffix}/?Action=GetCallerIdentity&Version=2011-06-15"
+        request = AWSRequest("GET", url, headers={"x-k8s-aws-id": self._access.name})
+        redacting(
+            # Credentials that AWS renews must not change while they sign.
+            lambda: SigV4QueryAuth(credentials.get_frozen_credentials(), "sts", region, _URL_SECONDS).add_auth(request),
             AWS_ERRORS,
             lambda error: AccessError(f"the EKS token cannot be signed: {type(error).__name__}"),
         )
-        return "k8s-aws-v1." + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
+        return "k8s-aws-v1." + base64.urlsafe_b64encode(request.url.encode()).decode().rstrip("=")

@@ -14,7 +14,7 @@ import urllib3
 from urllib3.connection import HTTPSConnection
 from urllib3.connectionpool import HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
-from urllib3.util.ssl_ import create_urllib3_context
+from urllib3.util.ssl_ import create_urllib3_context, ssl_wrap_socket
 
 from evenkeel.adapters.addresses import connect
 
@@ -141,16 +141,19 @@ class _Connection(HTTPSConnection):
     to_loopback = False
 
     def connect(self) -> None:
-        begun = monotonic()
-        super().connect()
+        begun, host = monotonic(), self.host.strip("[]")
+        self.sock = ssl_wrap_socket(
+            self._connected(host), ssl_context=self.ssl_context, server_hostname=self.server_hostname or host
+        )
+        self.is_verified = True  # the context always verifies
         # The request gets the time that remains after connecting.
         if self.timeout is not None:
             self.timeout = max(0.001, self.timeout - (monotonic() - begun))
 
-    def _new_conn(self) -> socket.socket:
+    def _connected(self, host: str) -> socket.socket:
         seconds = min(CONNECT_SECONDS, self.timeout or CONNECT_SECONDS)
         try:
-            return connect(self._dns_host.strip("[]"), self.port, seconds, allow_loopback=self.to_loopback)
+            return connect(host, self.port, seconds, allow_loopback=self.to_loopback)
         except socket.gaierror as error:
             raise NameResolutionError(self.host, self, error) from None
         except TimeoutError:
