@@ -242,13 +242,6 @@ class StoredCluster:
         """Return True if the cluster is checked less often now."""
         return self.steady is not None and is_resting(self.steady.rests_until, now)
 
-    def is_dry(self, default: bool) -> bool:
-        """Return True if a run writes nothing to the cluster. ``default`` is the stack's dry-run setting.
-
-        An operator who requests a restore wants writes, so a restore writes in dry run, too.
-        """
-        return self.control.is_dry(self.record, default) and not self.control.restoring
-
     def backoff_of(self, key: GroupKey) -> BackoffPolicy:
         """Return a group's backoff durations: those of its pool if the record sets them, else those of the cluster."""
         policy, name = self.record.policy(), str(key)

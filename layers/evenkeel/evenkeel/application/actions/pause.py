@@ -177,7 +177,7 @@ def restore(call: Call, fields: RestoreFields) -> Answer:
         call.change_control(stored, {"restoring_pools": restoring_pools})
         scope, end = f"every group of pool {pool}", "the pool is paused for good"
     call.request_run("restore")
-    is_dry = call.is_dry(stored.record, stored.control)
+    is_dry = stored.control.is_dry(stored.record, call.ports.dry_run)
     waits = pool is not None and stored.control.is_paused(call.now)
     annotations = in_words("annotations", stored.record.flavours[0])
     return {

@@ -36,6 +36,7 @@ from evenkeel.domain.model.incidents import Incident
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.reasons import KEEPING, Topic
 from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.rebalancing.dry_run import is_pool_dry
 from evenkeel.domain.rebalancing.health.backoff import state_at
 from evenkeel.record import ControlRecord
 from evenkeel.state_records import ScaleRequestRecord, ZoneRecord
@@ -165,7 +166,7 @@ def status(call: Call, fields: StatusFields) -> Answer:
     """The incidents of all clusters; or the pools and zones of one, why groups are held, and the last decisions."""
     evaluated = call.evaluate(with_demand=True)
     stored, preview, incidents = evaluated.stored, evaluated.preview, evaluated.cluster_health.incidents
-    control, dry_run = stored.control, call.is_dry(stored.record, stored.control)
+    control, dry_run = stored.control, stored.control.is_dry(stored.record, call.ports.dry_run)
     shown = _DECISIONS_SHOWN if fields.pool is None else _DECISIONS_READ
     entries = [or_named(entry) for entry in call.ports.store.decisions(call.cluster, shown)]
     asked = None if fields.pool is None else fields.pool.rpartition("/")[2]
@@ -214,7 +215,7 @@ def _mode(control: ControlRecord, dry_run: bool, now: datetime) -> str:
 def _exceptions(preview: Preview | None, dry_run: bool) -> str:
     """Return text that names the pools whose dry-run setting differs from their cluster's setting."""
     pools = preview.plan.pools if preview else ()
-    names = [pool.id.name for pool in pools if pool.mode.dry_run is (not dry_run)]
+    names = [pool.id.name for pool in pools if is_pool_dry(pool.mode.dry_run, dry_run) is not dry_run]
     return f" (not so pool {', '.join(names)})" if names else ""
 
 

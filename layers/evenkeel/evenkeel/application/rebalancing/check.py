@@ -294,7 +294,7 @@ class CheckClusters:
         """Return True if a run would write or publish anything with this plan."""
         rehearsal = Run(
             ports=self._recording_ports,
-            summary=RunSummary(cluster=run.cluster, dry_run=stored.is_dry(self.dry_run)),
+            summary=RunSummary(cluster=run.cluster, dry_run=stored.control.writes_nothing(stored.record, self.dry_run)),
             stored=stored,
             api=planned.api,
             plan=planned.plan,

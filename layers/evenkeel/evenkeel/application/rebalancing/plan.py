@@ -119,7 +119,8 @@ class ClusterObserver:
         observation = _with_frozen(observation, refused)
         see_pods = partial(see_all_pods, self.clusters, stored.record, api, remaining=remaining, alone=alone)
         paused = stored.control.is_paused(now)
-        policy = replace(stored.policy, is_paused=paused, is_dry=stored.is_dry(self.dry_run))
+        is_dry = stored.control.writes_nothing(stored.record, self.dry_run)
+        policy = replace(stored.policy, is_paused=paused, is_dry=is_dry)
         observation, plan = planned(stored, policy, observation, now, see_pods)
         drill = stored.drill
         if drill is not None and drill.is_open(self.clock.now()) and observation.workload is None:

@@ -185,7 +185,7 @@ class _Rounds:
             if not self._notify_unregistered():
                 raise
             return None
-        self.summary.dry_run = stored.is_dry(self.ports.dry_run)
+        self.summary.dry_run = stored.control.writes_nothing(stored.record, self.ports.dry_run)
         if self._is_paused(stored) or self._is_unreachable(stored):
             return None
         self.stored = with_reports(stored, read_offerings(self.ports.store))

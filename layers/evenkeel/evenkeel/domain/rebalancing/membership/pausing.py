@@ -9,6 +9,7 @@ from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import AnyPool, Members, Pool, is_called
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.rebalancing.dry_run import is_pool_dry
 
 _Pool = TypeVar("_Pool", bound=Members)
 
@@ -35,7 +36,7 @@ def needs_opening(pool: AnyPool, policy: Policy, now: datetime) -> bool:
     """
     if pool.state.closed_at is None or not isinstance(pool, Pool):
         return False
-    is_dry = policy.is_dry if pool.dry_run is None else pool.dry_run
+    is_dry = is_pool_dry(pool.dry_run, policy.is_dry)
     return policy.is_paused or is_dry or bool(_ends(pool.id, policy.paused, now))
 
 
