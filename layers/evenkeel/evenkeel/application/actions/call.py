@@ -17,6 +17,7 @@ from evenkeel.application.offerings.sharing import read_offerings, with_reports
 from evenkeel.application.ports import Remaining, StoredCluster
 from evenkeel.application.rebalancing.observe import within_check
 from evenkeel.application.rebalancing.preview import Preview, preview_of
+from evenkeel.domain.fleet.check_times import check_interval
 from evenkeel.domain.incidents.health import evaluate, evaluate_unread, with_stopped
 from evenkeel.domain.model.fleet import Selector, read_length
 from evenkeel.domain.model.groups import GroupKey
@@ -200,7 +201,8 @@ class Call:
         health = evaluate(stored.cluster_health, plan, groups, after, dry)
         if not stored.control.is_paused(self.now):  # scheduled checks may have stopped, although this read succeeded
             checked_at = self.ports.store.checked_at()
-            interval = checked_at.interval(self.cluster, stored.record.scan_interval)
+            resting = self.cluster in checked_at.resting
+            interval = check_interval(stored.record.scan_interval, resting=resting)
             health = with_stopped(health, interval, checked_at.get(self.cluster), self.now)
         return health
 
@@ -287,9 +289,10 @@ class Call:
                 "the former account and Region for two minutes"
             )
         accesses = [each.workload and each.workload.access for each in (record, before)]
-        if stored.draining and accesses[0] != accesses[1]:
+        drained = stored.state.marked_instances if before.workload is not None else []
+        if drained and accesses[0] != accesses[1]:
             faults.append(
-                f"workload: Evenkeel has cordoned the node of {', '.join(stored.draining)}, and could not uncordon it "
+                f"workload: Evenkeel has cordoned the node of {', '.join(drained)}, and could not uncordon it "
                 "any more: first turn off demand and level for two minutes, without a pause or dry run"
             )
         return faults

@@ -16,6 +16,7 @@ from evenkeel.application.errors import BadRequestError
 from evenkeel.application.offerings.sharing import ZoneIds
 from evenkeel.application.plan_documents import ONLY_WHEN_SET, Document, Timestamp, document_json
 from evenkeel.application.ports import CheckTimes, Offerings
+from evenkeel.domain.fleet.check_times import check_interval
 from evenkeel.domain.incidents.causes import Cause, CauseKind, ClusterIncident, causes_of, is_everywhere
 from evenkeel.domain.incidents.health import unreadable, with_stopped
 from evenkeel.domain.model.incidents import ClusterHealth, Incident
@@ -117,7 +118,8 @@ class _StoredCluster:
         """Return the stored incidents, and one more if checks have stopped, which checks themselves cannot detect."""
         if isinstance(self.registration, str):
             return unreadable(self.cluster_health, self.registration, self.call.now).incidents
-        interval = self.times.interval(self.cluster, self.registration.scan_interval)
+        resting = self.cluster in self.times.resting
+        interval = check_interval(self.registration.scan_interval, resting=resting)
         return with_stopped(self.cluster_health, interval, self.checked_at, self.call.now).incidents
 
     @property

@@ -72,7 +72,7 @@ def pause(call: Call, fields: PauseFields) -> Answer:
     if longer := _longer_pause(control, pool, end, call.now):
         return {"done": False, "message": f"{subject} is paused {longer} already, and stays so: resume it first"}
     if pool is None:
-        closed: Iterable[str] = stored.closed_pools
+        closed: Iterable[str] = stored.state.closed_pools
         restored = control.restored and control.paused
         call.change_control(stored, {"paused": True, "paused_until": end, "restored": restored})
     else:

@@ -29,7 +29,7 @@ from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.decisions import pool_json
 from evenkeel.application.rebalancing.preview import Preview, find_pool
 from evenkeel.application.survival.drill import drill_json
-from evenkeel.domain.fleet.check_times import AUTO
+from evenkeel.domain.fleet.check_times import AUTO, check_interval
 from evenkeel.domain.fleet.event_source import EventSource
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.incidents import Incident
@@ -37,9 +37,9 @@ from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.reasons import KEEPING, Topic
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.dry_run import is_pool_dry
-from evenkeel.domain.rebalancing.health.backoff import state_at
+from evenkeel.domain.rebalancing.health.backoff import backoff_of, state_at
 from evenkeel.record import ControlRecord
-from evenkeel.state_records import ScaleRequestRecord, ZoneRecord
+from evenkeel.state_records import ScaleRequestRecord, ZoneRecord, zones_with_drill
 from evenkeel.texts.drill import drill_text
 from evenkeel.texts.english import ago, clock_text, counted, rfc3339, sentences
 from evenkeel.texts.incidents import incident_headline
@@ -186,7 +186,7 @@ def status(call: Call, fields: StatusFields) -> Answer:
         paused_pools=control.pools_paused(call.now),
         leaving_pools=control.restoring_pools,
         groups={str(key): document for key, document in _groups(evaluated, call.now).items()},
-        zones={zone: _zone(record, call.now) for zone, record in stored.all_zones.items()},
+        zones={zone: _zone(record, call.now) for zone, record in zones_with_drill(stored.zones, stored.drill).items()},
         requests=_requests(stored.scale_requests),
         pools=pools,
         healthy=healthy,
@@ -241,8 +241,9 @@ def _interval(stored: StoredCluster, now: datetime) -> str:
     source = stored.event_check.source if stored.event_check else EventSource()
     if stored.record.scan_interval != AUTO or source.proven_at is None:
         return ""
-    if stored.is_resting(now):
-        return f"; checked every {stored.check_interval(now) // 60} min: events proven {ago(now - source.proven_at)}"
+    if stored.steady is not None and stored.steady.is_resting(now):
+        minutes = check_interval(AUTO, resting=True) // 60
+        return f"; checked every {minutes} min: events proven {ago(now - source.proven_at)}"
     if source.missed_at is not None and source.is_doubted(now):
         return f"; checked every minute: no event in time for a failure {ago(now - source.missed_at)}"
     return ""
@@ -311,7 +312,8 @@ def _groups(evaluated: Evaluated, now: datetime) -> dict[Any, StoredGroup]:
 
 def _stored_state(stored: StoredCluster, key: Any, group: GroupState, now: datetime) -> State:
     """Return a group's state without a plan. Stored items often lack the group's pool and zone."""
-    return State.FROZEN if group.is_frozen else state_at(group, now, None, stored.backoff_of(key))
+    backoff = backoff_of(key, stored.state.pools, stored.record.policy())
+    return State.FROZEN if group.is_frozen else state_at(group, now, None, backoff)
 
 
 def _zone(record: ZoneRecord, now: datetime) -> ZoneStatus:

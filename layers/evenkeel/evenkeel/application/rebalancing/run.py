@@ -34,6 +34,7 @@ from evenkeel.domain.rebalancing.dry_run import is_pool_dry
 from evenkeel.domain.rebalancing.journal import closed, opened
 from evenkeel.domain.survival.drill import Facts, facts_of
 from evenkeel.record import ClusterRecord, FixEntry
+from evenkeel.state_records import fenced_zones
 
 _log = logging.getLogger("evenkeel.rebalance")
 
@@ -341,7 +342,7 @@ class Run:
             return False
         facts = Facts(is_paused=True)
         if health is not None:
-            facts = facts_of(self.plan, self.workload, health.incidents, self.stored.fences_of_others(now))
+            facts = facts_of(self.plan, self.workload, health.incidents, fenced_zones(self.stored.zones, now))
         return follow(self.ports.store, self.stored, facts, now)
 
     def _store_health(self, health: ClusterHealth) -> None:

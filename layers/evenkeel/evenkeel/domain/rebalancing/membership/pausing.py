@@ -9,6 +9,7 @@ from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import AnyPool, Members, Pool, is_called
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.rebalancing.dry_run import is_pool_dry
 
 _Pool = TypeVar("_Pool", bound=Members)
@@ -26,6 +27,21 @@ def still_paused(paused: Mapping[str, datetime | None], now: datetime) -> dict[s
 
 def _ends(pool: PoolId, paused: Mapping[str, datetime | None], now: datetime) -> list[datetime | None]:
     return [until for name, until in still_paused(paused, now).items() if is_called(pool, [name])]
+
+
+def is_left_alone(state: ClusterState, unfinished: Collection[str], *, is_paused: bool, has_drill: bool) -> bool:
+    """Return True if a cluster is paused, and nothing of Evenkeel must be undone there.
+
+    Evenkeel still ends its unfinished writes and its drill, and changes bounds that keep autoscalers from ordering
+    nodes.
+
+    Args:
+        state: The cluster's stored state.
+        unfinished: The groups whose writes have begun and not ended.
+        is_paused: The whole cluster is paused.
+        has_drill: The report of its drill is not recorded yet.
+    """
+    return is_paused and not (state.closed_pools or unfinished or has_drill)
 
 
 def needs_opening(pool: AnyPool, policy: Policy, now: datetime) -> bool:
