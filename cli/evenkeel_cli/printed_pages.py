@@ -7,23 +7,22 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, RootModel
 
-from evenkeel.adapters.page.reading import Pool, Says, lanes, pool_view
+from evenkeel.adapters.page.reading import lanes, pool_view
 from evenkeel.adapters.page.view import Answer, Decision, GroupView, History, Page, PoolView, Section, Span, Table, Text
-from evenkeel.application.plan_documents import Number, SkippedDocument
+from evenkeel.application.actions.status import PoolStatus
+from evenkeel.application.plan_documents import Number, PlanDocument, read_document
 from evenkeel.domain.model.groups import State
 from evenkeel.texts.english import duration
-from evenkeel.validation import Moment, read_json
+from evenkeel.validation import Moment, parse_json, read_json
 
 _MOST_OWNERS = 100  # of pods on the page of a forecast, those with the longest waits; the JSON has all
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
 
-class _Plan(Answer):
-    now: Moment
-    pools: tuple[Pool, ...]
-    skipped: tuple[SkippedDocument, ...] = ()
-    refused: tuple[str, ...] = ()
-    demand: Says | None = None
+class _Plan(PlanDocument):
+    """A plan. Its pools are read as those of a status, without what a status adds."""
+
+    pools: tuple[PoolStatus, ...]
 
 
 class _SimulatedGroup(Answer):
@@ -133,7 +132,7 @@ class _AnyForecast(RootModel[_Forecasts | _Forecast]):
 
 def page_of_plan(text: str, where: str) -> Page:
     """Return the page of a plan that `evenkeel plan -o json` has printed. Raises ConfigError."""
-    plan = read_json(_Plan, text, where)
+    plan = read_document(_Plan, parse_json(text, where), where)
     section = Section(
         name="Plan",
         pools=tuple(pool_view(pool) for pool in plan.pools),

@@ -11,6 +11,7 @@ from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster
 from evenkeel.application.ports import Remaining
 from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.application.rollout.rollout import AdvanceRollouts
+from evenkeel.domain.fleet.check_times import is_unreachable
 from evenkeel.domain.model.incidents import IncidentKind
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rollout.waves import Phase
@@ -98,9 +99,9 @@ def test_ten_minutes_of_throttling_are_harmless_and_end_without_a_person(operati
         assert sum(bool(stage.group(name).suspended) for name in names) <= 1
     stored = stage.store.load("demo")
     if operation in READS:
-        assert stored.is_unreachable
+        assert is_unreachable(stored.unreachable)
     else:
-        assert not stored.is_unreachable
+        assert not is_unreachable(stored.unreachable)
     refuse(stage, ())
     runs(stage, 4)
     check_whole(stage, names, running)
@@ -215,7 +216,7 @@ class TestChecks:
         calm.refuse(ZONES[1])
         calm.api.set_desired_capacity(AutoScalingGroupName=names[1], DesiredCapacity=nodes + 1)
         minutes(10)
-        assert stage.store.load("demo").is_unreachable
+        assert is_unreachable(stage.store.load("demo").unreachable)
         assert calm.numbers(names[1])[1:3] == (nodes, nodes)
         assert not stage.store.load("calm").cluster_health.incidents
         refuse(stage, ())

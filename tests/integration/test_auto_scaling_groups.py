@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ReadTimeoutError
 
+from evenkeel.domain.fleet.check_times import is_unreachable
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.texts.english import sentence
 from sandbox.auto_scaling.calls import AwsError
@@ -272,7 +273,7 @@ def test_a_throttled_account_is_unreachable_and_nothing_is_half_written() -> Non
     for _ in range(10):
         assert stage.run().unreachable
         stage.minutes(1)
-    assert stage.store.load("demo").is_unreachable
+    assert is_unreachable(stage.store.load("demo").unreachable)
     assert {stage.numbers(name) for name in names} == {(0, 2, 2, 9)}
     assert all(stage.tags(name) == POOL for name in names)
     stage.api.before = lambda _name, _request: None

@@ -45,6 +45,7 @@ from evenkeel.domain.model.similarity import GARDENER, Similarity
 from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, quote
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.strategies import read_strategy
+from evenkeel.domain.rebalancing.dry_run import is_cluster_dry
 from evenkeel.domain.rebalancing.membership.discovery import Discovery
 from evenkeel.domain.rebalancing.membership.pausing import lasts, still_paused
 from evenkeel.domain.rebalancing.restore import is_restored
@@ -530,8 +531,12 @@ class ControlRecord(Strict):
     rollout: str = ""  # id of the rollout that has set ``live``
 
     def is_dry(self, record: "ClusterRecord", default: bool) -> bool:
-        """Return True if Evenkeel writes nothing to the cluster; ``default``: the stack's setting."""
-        return record.is_dry(default if self.live is None else not self.live)
+        """Return True if the cluster is in dry run, in which only restores write. ``default``: the stack's setting."""
+        return is_cluster_dry(record.dry_run, self.live, default)
+
+    def writes_nothing(self, record: "ClusterRecord", default: bool) -> bool:
+        """Return True if the cluster is in dry run and not being restored; ``default``: the stack's setting."""
+        return is_cluster_dry(record.dry_run, self.live, default, restoring=self.restoring)
 
     def is_paused(self, now: datetime) -> bool:
         """Return True if the cluster is paused now."""
@@ -635,13 +640,6 @@ class ClusterRecord(ClusterPolicy):
             return False
         converges = Level.CONVERGE in (self.level, *(pool.level for pool in self.pool_entries))
         return (self.demand_stage.removes or converges) and _has_one_identity(self.workload.access)
-
-    def is_dry(self, default: bool) -> bool:
-        """Return the record's ``dry_run``, or ``default`` if it is None.
-
-        Callers that decide about writes use ``ControlRecord.is_dry``.
-        """
-        return default if self.dry_run is None else self.dry_run
 
     @property
     def shares_offerings(self) -> bool:

@@ -1,5 +1,6 @@
 """Items that events and operators store for a cluster: impaired zones, requested checks, and requests for nodes."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Self
 
@@ -8,8 +9,11 @@ from pydantic import Field, model_validator
 from evenkeel.domain.fleet.event_source import EventSource
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.values import LARGEST_COUNT
+from evenkeel.domain.survival.drill import Drill
 from evenkeel.validation import Moment, Strict
 
+# The source of a drill's fence.
+DRILL = "drill"
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -51,6 +55,20 @@ class ZoneRecord(Strict):
             if earlier is None or (statement.stated_at or _LONG_AGO) > (earlier.stated_at or _LONG_AGO):
                 statements[source] = statement
         return self.model_copy(update={"words": statements})
+
+
+def zones_with_drill(zones: Mapping[str, ZoneRecord], drill: Drill | None) -> Mapping[str, ZoneRecord]:
+    """Return the statements about zones, and that of a drill whose report is not recorded yet."""
+    if drill is None or drill.is_recorded:
+        return zones
+    statement = ZoneStatement(until=drill.fenced_until, stated_at=drill.at)
+    words = zones[drill.zone].words if drill.zone in zones else {}
+    return {**zones, drill.zone: ZoneRecord(words={**words, DRILL: statement})}
+
+
+def fenced_zones(zones: Mapping[str, ZoneRecord], now: datetime) -> list[str]:
+    """Return the zones that a statement fences now."""
+    return [zone for zone, record in zones.items() if record.holding(now)]
 
 
 class EventCheckRecord(Strict):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from evenkeel.application.fleet.scan import Scan
 from evenkeel.application.ports import sequentially
 from evenkeel.application.rebalancing.events import Failure, Report
+from evenkeel.domain.fleet.check_times import AUTO
 from evenkeel.domain.fleet.event_source import (
     ALERT_FOR,
     DOUBTED_FOR,
@@ -45,7 +46,8 @@ class Stack(House):
 
     @property
     def is_resting(self) -> bool:
-        return self.store.load("demo").is_resting(self.clock.at)
+        steady = self.store.load("demo").steady
+        return steady is not None and steady.is_resting(self.clock.at)
 
     def live(self, minutes: int) -> None:
         """The ticks of these minutes, with the checks and runs that they lead to."""
@@ -266,7 +268,7 @@ sources = st.builds(
 
 @given(source=sources, event=st.none() | offsets)
 def test_a_rest_needs_a_proof_of_the_last_day_and_no_doubt(source: EventSource, event: timedelta | None) -> None:
-    until = rests_until(source, None if event is None else NOW + event, NOW)
+    until = rests_until(AUTO, source, None if event is None else NOW + event, NOW)
     if until is None:
         return
     assert source.proven_at is not None
@@ -304,7 +306,7 @@ def test_a_failure_without_an_event_disproves(
     found = [s for s in changed.values() if s.last_failure and s.failure_class is not FailureClass.TIMEOUT]
     announced = last is not None and last >= NOW - MINUTE
     if found and not announced and source.proven_at is not None:
-        assert rests_until(after, None, NOW) is None
+        assert rests_until(AUTO, after, None, NOW) is None
     else:
         assert after == source
     assert after_check(after, {}, changed, last, NOW) == after

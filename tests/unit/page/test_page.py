@@ -59,12 +59,12 @@ def told_status(**fields: Any) -> dict[str, Any]:
         {"id": f"01A{number}", "at": rfc3339(NOW - number * MINUTE), "dryRun": number == 1, **head} for number in (1, 8)
     ]
     return {
-        "ok": True,
-        "cluster": "blue",
-        "message": "blue: on",
+        **{"ok": True, "cluster": "blue", "mode": "on", "headline": "blue: on", "message": "blue: on"},
+        **{"now": rfc3339(NOW), "dryRun": False, "paused": False, "leaving": False, "pausedUntil": None},
+        **{"pausedPools": {}, "leavingPools": [], "requests": {}, "incident": False, "incidents": []},
         "pools": [{**pool, "groups": seen}],
         "groups": {},
-        "zones": {"c": {"impairedUntil": rfc3339(NOW + 60 * MINUTE), "impaired": True, "by": "operator"}},
+        "zones": {"c": {"impairedUntil": rfc3339(NOW + 60 * MINUTE), "impaired": True, "by": "operator", "words": []}},
         "decisions": decisions,
         **fields,
     }
@@ -254,7 +254,14 @@ def test_a_simulation_shows_measures_demand_and_fences() -> None:
 
 
 def test_an_unreadable_cluster_shows_the_stored_state() -> None:
-    known = {"state": "fenced", "class": "quota", "failures": 3, "message": "too many"}
+    known = {
+        "state": "fenced",
+        "class": "quota",
+        "failures": 3,
+        "message": "too many",
+        "lastFailure": rfc3339(NOW),
+        "contestedBy": None,
+    }
     known["backoffUntil"] = rfc3339(NOW + MINUTE)
     page = status_page(pools=[], groups={"gardener/ns/w-a": known}, unread="no answer within 10 s")
     text = Seen(page).text
@@ -272,14 +279,19 @@ def test_a_broken_cluster_is_reported_beside_the_others() -> None:
     assert "no machines left" in text
 
 
-def test_a_bad_value_that_the_page_does_not_show_is_ignored() -> None:
+def test_an_unknown_field_is_ignored_and_a_bad_value_is_one_line() -> None:
     answer = json.loads(json.dumps(told_status()))
     before = document(page_of_status(answer, "x", NOW))
-    answer["pools"][0] |= {"starved": -1, "numbersFrom": []}
-    answer["decisions"][0]["pool"] |= {"starved": -1, "numbersFrom": []}
+    for part in (answer, answer["pools"][0], answer["pools"][0]["groups"][0], answer["decisions"][0]["pool"]):
+        part["newer"] = {"a": 1}
     assert document(page_of_status(answer, "x", NOW)) == before
     answer["pools"][0]["min"] = "many"
-    with pytest.raises(ConfigError, match=r"pools\.0\.min is 'many'"):
+    answer["decisions"][0]["pool"]["starved"] = -1
+    with pytest.raises(ConfigError) as error:
+        page_of_status(answer, "x", NOW)
+    assert [fault.partition(":")[2].partition(":")[0] for fault in error.value.faults] == [" pools.0.min is 'many'"]
+    answer["pools"][0]["min"] = 3
+    with pytest.raises(ConfigError, match=r"^x: decisions\.0\.pool\.starved is '-1'"):
         page_of_status(answer, "x", NOW)
 
 

@@ -17,6 +17,7 @@ from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKin
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
+from evenkeel.texts.english import rfc3339
 from evenkeel.validation import ConfigError
 from evenkeel_cli.answers import print_answer
 from evenkeel_cli.printed_pages import page_of_plan
@@ -101,7 +102,8 @@ def test_the_headline_names_two_pools_without_a_zone_that_delivers_the_worst_fir
 )
 def test_only_clusters_that_were_read_are_well(bad: list[str], good: list[str]) -> None:
     answer = {
-        "clusters": [{"cluster": f"b{number}", "state": state} for number, state in enumerate(bad)],
+        **{"now": rfc3339(NOW), "incident": bool(bad), "causes": [], "offerings": [], "message": "x"},
+        "clusters": [{"cluster": f"b{number}", "state": state, "message": "x"} for number, state in enumerate(bad)],
         "others": {
             state: [f"g{number}" for number, each in enumerate(good) if each == state] for state in ("well", "paused")
         },

@@ -458,7 +458,8 @@ class Fleet:
 
     @property
     def live(self) -> set[str]:
-        return {name for name in self.names if not self.store.load(name).is_dry(self.advance_rollouts.dry_run)}
+        stored, default = map(self.store.load, self.names), self.advance_rollouts.dry_run
+        return {each.record.id for each in stored if not each.control.writes_nothing(each.record, default)}
 
 
 def started(clusters: int, *, minutes: int = 1, **fields: Any) -> Fleet:

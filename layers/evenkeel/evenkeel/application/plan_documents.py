@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from typing import Annotated, Any, dataclass_transform
+from typing import Annotated, Any, TypeVar, dataclass_transform
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
 from pydantic.alias_generators import to_camel
@@ -19,7 +19,7 @@ from evenkeel.domain.model.problems import Problem
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.texts.english import outcome_text, rfc3339
-from evenkeel.validation import ConfigError, Count, Moment, read_model
+from evenkeel.validation import ConfigError, Count, Moment, read_model, validated
 
 Number = Annotated[int, Field(ge=-LARGEST_COUNT, le=LARGEST_COUNT, strict=True)]
 _Facts = Annotated[dict[str, Any], Field(json_schema_extra={"required": ["rule"]})]
@@ -37,6 +37,9 @@ class Document:
 
     def __init_subclass__(cls) -> None:
         dataclass(kw_only=True)(cls)
+
+
+AnyDocument = TypeVar("AnyDocument", bound=Document)
 
 
 class ReplicaChange(Document):
@@ -302,7 +305,14 @@ def or_named(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return entry
 
 
-# An adapter is built when its document is first written, because a starting function needs only a few adapters.
+def read_document(kind: type[AnyDocument], data: object, where: str) -> AnyDocument:
+    """Return JSON data as a document. Raises ConfigError: one line per bad value, each starting with ``where``."""
+    hashable: Any = kind
+    adapter: TypeAdapter[AnyDocument] = _adapter(hashable)
+    return validated(lambda: adapter.validate_python(data), where, adapter.json_schema)
+
+
+# An adapter is built when its document is first read or written, because a starting function needs only a few adapters.
 _adapter: Callable[[type], TypeAdapter[Any]] = cache(TypeAdapter)
 
 

@@ -10,33 +10,24 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from evenkeel.domain.fleet.check_times import (
-    AUTO,
     Chunk,
-    Interval,
     SteadyState,
     Timer,
     Unreachable,
-    check_interval,
-    is_resting,
 )
-from evenkeel.domain.fleet.event_source import rests_until
-from evenkeel.domain.model.flavours import AUTO_SCALING, PLACEHOLDER
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.offerings import Offering, OfferingState
-from evenkeel.domain.model.policy import BackoffPolicy, Policy
-from evenkeel.domain.model.pools import rule_of
+from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.survival.drill import Drill
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
-from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord, ZoneStatement
+from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
 
 # A placeholder for the stack's name in proposed commands. It is used if no setting names the stack.
 NAMELESS = "NAME"
 # The runbooks, if no setting names a copy of them.
 RUNBOOKS = "https://github.com/evenkeel-dev/evenkeel/blob/main/docs/operate/runbooks.md"
-# The source of a drill's fence.
-DRILL = "drill"
 # The cause of an entry that replaces an unreadable decision. Its `what` is the fault.
 UNREADABLE = "unreadable"
 
@@ -133,10 +124,6 @@ class CheckTimes(dict[str, datetime]):
 
     resting: frozenset[str] = frozenset()
 
-    def interval(self, cluster: str, interval: Interval) -> int:
-        """Return the seconds within which the next check of the cluster was due. ``interval``: that of its record."""
-        return check_interval(interval, resting=cluster in self.resting)
-
 
 class Versions(dict[str, int]):
     """The versions of a cluster's stored items at the time of a read, by the store's names of items.
@@ -165,7 +152,7 @@ class StoredCluster:
     record: ClusterRecord
     control: ControlRecord
     state: ClusterState
-    # The stored statements about each zone, with their sources. ``all_zones`` adds the drill's. Plans use only
+    # The stored statements about each zone, with their sources. ``zones_with_drill`` adds the drill's. Plans use only
     # ``state.zones``.
     zones: Mapping[str, ZoneRecord]
     # All requests for nodes by id, including completed requests. Plans use only ``state.scale_requests``.
@@ -187,84 +174,9 @@ class StoredCluster:
     drill: Drill | None = None  # the last drill, open or ended
 
     @property
-    def all_zones(self) -> Mapping[str, ZoneRecord]:
-        """Return the statements about each zone, including the drill's."""
-        return zones_with_drill(self.zones, self.drill)
-
-    @property
     def policy(self) -> Policy:
         """Return the policy for plans. It is the record's policy, changed by pauses, restores and converge passes."""
         return self.control.applied_to(self.record.policy())
-
-    def is_left_alone(self, now: datetime) -> bool:
-        """Return True if the cluster is paused, and nothing of Evenkeel must be undone there.
-
-        Evenkeel still ends its unfinished writes and its drill, and changes bounds that keep autoscalers from ordering
-        nodes.
-        """
-        has_drill = self.drill is not None and not self.drill.is_recorded
-        must_undo = bool(self.closed_pools or self.unfinished) or has_drill
-        return self.control.is_paused(now) and not must_undo
-
-    def fences_of_others(self, now: datetime) -> Sequence[str]:
-        """Return the zones that are fenced now by another source than the drill."""
-        return [zone for zone, record in self.zones.items() if record.holding(now)]
-
-    @property
-    def closed_pools(self) -> Mapping[str, datetime]:
-        """Return the pools in which Evenkeel's bounds keep an autoscaler from ordering nodes: name -> since when."""
-        return {id.name: pool.closed_at for id, pool in self.state.pools.items() if pool.closed_at is not None}
-
-    @property
-    def draining(self) -> Sequence[str]:
-        """Return the instances whose nodes Evenkeel has cordoned in the workload cluster, to drain them."""
-        groups = self.state.groups.items() if self.record.workload is not None else ()
-        marked = {name for key, state in groups if key.flavour == AUTO_SCALING for name in state.marked}
-        return sorted(name for name in marked if not name.startswith(PLACEHOLDER))
-
-    @property
-    def is_unreachable(self) -> bool:
-        """Return True if the cluster did not answer the last check."""
-        return self.unreachable is not None and not self.unreachable.is_over
-
-    def rests_until(self, now: datetime) -> datetime | None:
-        """Return until when the cluster rests if it is steady; None: it does not."""
-        event = self.event_check
-        if self.record.scan_interval != AUTO or event is None:
-            return None
-        return rests_until(event.source, event.at, now)
-
-    def check_interval(self, now: datetime) -> int:
-        """Return the seconds between the cluster's checks."""
-        return check_interval(self.record.scan_interval, resting=self.is_resting(now))
-
-    def is_resting(self, now: datetime) -> bool:
-        """Return True if the cluster is checked less often now."""
-        return self.steady is not None and is_resting(self.steady.rests_until, now)
-
-    def is_dry(self, default: bool) -> bool:
-        """Return True if a run writes nothing to the cluster. ``default`` is the stack's dry-run setting.
-
-        An operator who requests a restore wants writes, so a restore writes in dry run, too.
-        """
-        return self.control.is_dry(self.record, default) and not self.control.restoring
-
-    def backoff_of(self, key: GroupKey) -> BackoffPolicy:
-        """Return a group's backoff durations: those of its pool if the record sets them, else those of the cluster."""
-        policy, name = self.record.policy(), str(key)
-        pools = self.state.pools.items()
-        pool = next((id for id, state in pools if name in state.adopted or name in state.members), None)
-        rule = None if pool is None else rule_of(pool, policy)
-        return (rule.backoff if rule else None) or policy.settings.backoff
-
-
-def zones_with_drill(zones: Mapping[str, ZoneRecord], drill: Drill | None) -> Mapping[str, ZoneRecord]:
-    """Return the statements about zones, and that of a drill whose report is not recorded yet."""
-    if drill is None or drill.is_recorded:
-        return zones
-    statement = ZoneStatement(until=drill.fenced_until, stated_at=drill.at)
-    words = zones[drill.zone].words if drill.zone in zones else {}
-    return {**zones, drill.zone: ZoneRecord(words={**words, DRILL: statement})}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,6 @@ from evenkeel.application.ports import (
     SharedOffering,
     StoredCluster,
     Versions,
-    zones_with_drill,
 )
 from evenkeel.application.rebalancing.ports import SteadyCluster
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
@@ -34,7 +33,7 @@ from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.rollout.waves import Rollout
 from evenkeel.domain.survival.drill import Drill
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
-from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
+from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord, zones_with_drill
 from evenkeel.texts.english import rfc3339
 from evenkeel.validation import ConfigError, parse_json
 

@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from evenkeel.adapters.page.view import CauseView, Fleet, IncidentView, OfferingView, Page, Section
+from evenkeel.adapters.page.view import Fleet, IncidentView, OfferingView, Page, Section
+from evenkeel.application.actions.overview import CauseSummary
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.incidents import Severity
 from evenkeel.domain.model.offerings import OWN_ACCOUNT
@@ -148,13 +149,13 @@ def _added_up(zones: Sequence[_Zone]) -> str:
     return _ADDED_UP if any(not zone.is_known and len(zone.clusters) > 1 for zone in zones) else ""
 
 
-def _sections_of(cause: CauseView, sections: Iterable[Section]) -> list[Section]:
+def _sections_of(cause: CauseSummary, sections: Iterable[Section]) -> list[Section]:
     """Return the clusters that share a cause, the worst first."""
     by_name = {section.name: section for section in sections}
     return [by_name[cluster] for cluster in cause.clusters if cluster in by_name]
 
 
-def _sharers(cause: CauseView) -> str:
+def _sharers(cause: CauseSummary) -> str:
     return sharers(len(cause.clusters), cause.pools)
 
 

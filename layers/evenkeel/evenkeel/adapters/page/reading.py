@@ -1,15 +1,11 @@
 """Reads status answers in JSON, and returns the data of a page."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import chain, groupby
 from typing import Any, TypeVar
 
-from pydantic import Field
-
 from evenkeel.adapters.page.view import (
-    Answer,
-    CauseView,
     Decision,
     Fence,
     Fleet,
@@ -22,184 +18,82 @@ from evenkeel.adapters.page.view import (
     PoolView,
     Section,
     Span,
-    Text,
 )
-from evenkeel.application.plan_documents import Number
+from evenkeel.application.actions.overview import CauseSummary, Overview
+from evenkeel.application.actions.status import (
+    GroupFailure,
+    GroupStatus,
+    ModeStatus,
+    PoolStatus,
+    StatusDocument,
+    StoredGroup,
+)
+from evenkeel.application.plan_documents import (
+    BoundChange,
+    DecisionDocument,
+    Document,
+    GroupDocument,
+    ReplicaChange,
+    read_decisions,
+    read_document,
+)
 from evenkeel.domain.model.groups import State
 from evenkeel.texts.english import counted, without_request_ids
-from evenkeel.validation import Count, Moment, read_model
+from evenkeel.validation import read_model
 
 _Value = TypeVar("_Value")
 
 
-class _Failure(Answer):
-    kind: Text = Field(alias="class")
-    failures: Number
-    message: Text = ""
+class _AnyAnswer(Document):
+    """What every answer about a cluster has. If ``ok`` is False, it has nothing else."""
 
-
-class _Replicas(Answer):
-    before: Count = Field(alias="from")
-    after: Count = Field(alias="to")
-
-
-class _Bound(Answer):
-    before: Number | None = Field(alias="from")
-    after: Number | None = Field(alias="to")
-
-
-class _Group(Answer):
-    """A node group of a plan, a decision or a status answer. Each has only some of the fields with defaults."""
-
-    flavour: str
-    namespace: str
-    name: str
-    zone: str | None
-    state: State
-    requested: _Replicas
-    min: _Bound
-    max: _Bound
-    reasons: tuple[str, ...] = ()
-    rules: tuple[dict[str, Any], ...] = ()
-    outcome: str | None = None
-    result: str | None = None
-    running: Number | None = None
-    since: Moment | None = None
-    until: Moment | None = None
-    failure: _Failure | None = None
-    held: tuple[str, ...] = ()
-
-
-class Says(Answer):
-    """A part of an answer of which the page shows only the sentences."""
-
-    says: tuple[str, ...] = ()
-
-
-class Pool(Answer):
-    """A pool of a plan. To read all of ``PlannedPoolDocument`` would take three times as long at a cold start."""
-
-    name: str
-    strategy: str
-    min: Number | None
-    max: Number | None
-    valid: bool = True
-    healthy: bool = False
-    problems: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    groups: tuple[_Group, ...]
-    demand: Says | None = None
-    level: Says | None = None
-
-
-class _DecidedPool(Answer):
-    name: str
-    max: Number | None
-    problems: tuple[str, ...] = ()
-    groups: tuple[_Group, ...]
-
-
-class _Decision(Answer):
-    at: Moment
-    cause: Text = ""
-    dry_run: bool = Field(default=False, alias="dryRun")
-    pool: _DecidedPool
-
-
-class _Known(Answer):
-    """A node group as the DynamoDB table stores it."""
-
-    state: State
-    kind: Text = Field(default="", alias="class")
-    failures: Number = 0
-    until: Moment | None = Field(default=None, alias="backoffUntil")
-    message: Text = ""
-
-
-class _Zone(Answer):
-    until: Moment = Field(alias="impairedUntil")
-    impaired: bool
-    by: Text = ""
-
-
-class _Status(Answer):
     ok: bool = True
     cluster: str = ""
     message: str
-    mode: str = ""
-    paused: bool = False
-    unread: str = ""
-    incidents: tuple[IncidentView, ...] = ()
-    causes: tuple[CauseView, ...] = ()
-    demand: Says | None = None
-    pools: tuple[Pool, ...] = ()
-    groups: dict[str, _Known] = Field(default_factory=dict)
-    zones: dict[str, _Zone] = Field(default_factory=dict)
-    decisions: tuple[_Decision, ...] = ()
 
 
-class _Statuses(Answer):
-    clusters: tuple[_Status, ...]
-    causes: tuple[CauseView, ...] = ()
+class _Answers(Document):
+    """The answers about all clusters, which were read for this page."""
 
-
-class _ClusterHealth(Answer):
-    """A cluster as its stored health describes it."""
-
-    cluster: str
-    state: str
-    severity: str = ""
-    folded: bool = False
-    message: str = ""
-    incidents: tuple[IncidentView, ...] = ()
-    places: dict[str, str] = Field(default_factory=dict)
-
-
-class _Others(Answer):
-    well: tuple[str, ...] = ()
-    paused: tuple[str, ...] = ()
-
-
-class _Counts(Answer):
-    dry_run: Number = Field(default=0, alias="dryRun")
-
-
-class _Overview(Answer):
-    causes: tuple[CauseView, ...] = ()
-    clusters: tuple[_ClusterHealth, ...]
-    others: _Others = Field(default_factory=_Others)
-    counts: _Counts
-    offerings: tuple[OfferingView, ...] = ()
+    clusters: tuple[dict[str, Any], ...]
+    causes: tuple[CauseSummary, ...] = ()
 
 
 def page_of_status(answer: object, where: str, now: datetime) -> Page:
     """Return the page of a status answer about one cluster or about all clusters. Raises ConfigError."""
     fleet: Fleet | None = None
     if isinstance(answer, dict) and "counts" in answer:
-        sections, fleet = _fleet(read_model(_Overview, answer, where))
+        sections, fleet = _fleet(read_document(Overview, answer, where), where)
     elif isinstance(answer, dict) and "clusters" in answer:
-        statuses = read_model(_Statuses, answer, where)
-        sections = tuple(sorted(map(_status_section, statuses.clusters), key=_worst_first))
-        fleet = Fleet(causes=statuses.causes)
+        answers = read_document(_Answers, answer, where)
+        found = [_status_section(each, f"{where}: clusters.{place}") for place, each in enumerate(answers.clusters)]
+        sections = tuple(sorted(found, key=_worst_first))
+        fleet = Fleet(causes=answers.causes)
     else:
-        sections = (_status_section(read_model(_Status, answer, where)),)
+        sections = (_status_section(answer, where),)
     return Page(title="Evenkeel status", source=where, at=now, sections=sections, fleet=fleet)
+
+
+def _incidents(incidents: Sequence[Mapping[str, Any]], where: str) -> tuple[IncidentView, ...]:
+    return tuple(
+        read_model(IncidentView, incident, f"{where}: incidents.{place}") for place, incident in enumerate(incidents)
+    )
 
 
 def _shown(number: int | None) -> str:
     return "none" if number is None else str(number)
 
 
-def _failure(failure: _Failure | _Known) -> str:
+def _failure(failure: GroupFailure | StoredGroup) -> str:
     message = f": {without_request_ids(failure.message)}" if failure.message else ""
-    return f"failure {failure.failures} in a row, {failure.kind}{message}"
+    return f"failure {failure.failures} in a row, {failure.failure_class}{message}"
 
 
-def _span(number: _Replicas | _Bound) -> Span:
+def _span(number: ReplicaChange | BoundChange) -> Span:
     return Span(number.before, number.after)
 
 
-def _group_view(group: _Group, shown: Collection[str]) -> GroupView:
+def _group_view(group: GroupStatus, shown: Collection[str]) -> GroupView:
     """Return the view of a node group. ``shown``: messages of the cloud that the page already shows elsewhere."""
     is_new = group.failure and group.failure.message not in shown and group.state is not State.HEALTHY
     failure = [_failure(group.failure)] if group.failure and is_new else []
@@ -218,8 +112,8 @@ def _group_view(group: _Group, shown: Collection[str]) -> GroupView:
     )
 
 
-def pool_view(pool: Pool, incidents: Sequence[IncidentView] = ()) -> PoolView:
-    keys = {f"{group.flavour}/{group.namespace}/{group.name}" for group in pool.groups}
+def pool_view(pool: PoolStatus, incidents: Sequence[IncidentView] = ()) -> PoolView:
+    keys = {group.key for group in pool.groups}
     return PoolView(
         name=pool.name,
         strategy=pool.strategy,
@@ -227,7 +121,7 @@ def pool_view(pool: Pool, incidents: Sequence[IncidentView] = ()) -> PoolView:
         max=pool.max,
         valid=pool.valid,
         is_healthy=pool.healthy,
-        problems=tuple(pool.problems),
+        problems=pool.problems,
         groups=tuple(_group_view(group, {incident.said for incident in incidents}) for group in pool.groups),
         missing=sum(incident.missing for incident in incidents if not keys.isdisjoint(incident.groups)),
         demand=pool.demand.says if pool.demand else (),
@@ -236,8 +130,8 @@ def pool_view(pool: Pool, incidents: Sequence[IncidentView] = ()) -> PoolView:
     )
 
 
-def _decision_view(decision: _Decision) -> Decision:
-    groups = [group for group in decision.pool.groups if _changes_of(group)] or decision.pool.groups
+def _decision_view(decision: DecisionDocument) -> Decision:
+    groups = [group for group in decision.pool.groups if group.changes] or decision.pool.groups
     return Decision(
         at=decision.at,
         pool=decision.pool.name,
@@ -246,43 +140,36 @@ def _decision_view(decision: _Decision) -> Decision:
     )
 
 
-def _changes_of(group: _Group) -> str:
-    """Return the numbers that change, in words."""
-    numbers = (("requested", group.requested), ("min", group.min), ("max", group.max))
-    changes = (
-        f"{name} {_shown(number.before)} → {_shown(number.after)}"
-        for name, number in numbers
-        if number.before != number.after
-    )
-    return ", ".join(changes)
-
-
-def _decision_line(group: _Group) -> str:
+def _decision_line(group: GroupDocument) -> str:
+    changes = (f"{name} {_shown(number.before)} → {_shown(number.after)}" for name, number in group.changes.items())
     outcome = f" ({group.outcome})" if group.outcome else ""
-    return f"{group.zone or group.name}: {_changes_of(group) or 'as it was'}{outcome}: {'; '.join(group.reasons)}"
+    return f"{group.zone or group.name}: {', '.join(changes) or 'as it was'}{outcome}: {'; '.join(group.reasons)}"
 
 
-def _fleet(overview: _Overview) -> tuple[tuple[Section, ...], Fleet]:
+def _fleet(overview: Overview, where: str) -> tuple[tuple[Section, ...], Fleet]:
+    incidents = [
+        _incidents(cluster.incidents, f"{where}: clusters.{place}") for place, cluster in enumerate(overview.clusters)
+    ]
     sections = tuple(
         Section(
             name=cluster.cluster,
             state=cluster.state,
             severity=cluster.severity,
             is_folded=cluster.folded,
-            incidents=cluster.incidents,
+            incidents=of_cluster,
             is_read=False,
-            message="" if cluster.incidents else cluster.message,
+            message="" if of_cluster else cluster.message,
             places=cluster.places,
         )
-        for cluster in overview.clusters
+        for cluster, of_cluster in zip(overview.clusters, incidents, strict=True)
     )
-    others, dry_run = overview.others, overview.counts.dry_run
+    others = overview.others
     fleet = Fleet(
-        well=others.well,
-        paused=others.paused,
-        dry_run=dry_run,
-        offerings=overview.offerings,
-        causes=overview.causes,
+        well=tuple(others.get("well", ())),
+        paused=tuple(others.get("paused", ())),
+        dry_run=overview.counts.get("dryRun", 0),
+        offerings=tuple(OfferingView(**vars(offering)) for offering in overview.offerings),
+        causes=tuple(overview.causes),
     )
     return sections, fleet
 
@@ -297,38 +184,40 @@ def _worst_first(section: Section) -> tuple[int, int]:
     return _ORDER.index(section.state), -section.missing
 
 
-def _status_section(cluster: _Status) -> Section:
-    if not cluster.ok:
-        name = cluster.cluster or "Cluster"
-        return Section(name=name, state="incident", severity="warning", is_read=False, unread=cluster.message)
-    groups = () if cluster.pools else tuple(_remembered(key, group) for key, group in sorted(cluster.groups.items()))
-    has_incident = bool(cluster.incidents or cluster.unread)
+def _status_section(answer: object, where: str) -> Section:
+    of_cluster = read_document(_AnyAnswer, answer, where)
+    if not of_cluster.ok:
+        name = of_cluster.cluster or "Cluster"
+        return Section(name=name, state="incident", severity="warning", is_read=False, unread=of_cluster.message)
+    modes, status = read_document(ModeStatus, answer, where), read_document(StatusDocument, answer, where)
+    incidents, decisions = _incidents(status.incidents, where), read_decisions(status.decisions, where)
+    groups = () if status.pools else tuple(_remembered(key, group) for key, group in sorted(status.groups.items()))
+    unread = status.unread or ""
+    has_incident = bool(incidents or unread)
     return Section(
-        name=cluster.cluster or "Cluster",
-        message="" if cluster.mode == "on" else cluster.mode or cluster.message,
-        state="paused" if cluster.paused else "incident" if has_incident else "well",
-        severity=cluster.incidents[0].severity if cluster.incidents else "warning" if has_incident else "",
-        incidents=cluster.incidents,
-        unread=""
-        if any(incident.said in cluster.unread for incident in cluster.incidents if incident.said)
-        else cluster.unread,
-        is_read=not cluster.unread,
-        causes=cluster.causes,
-        pools=tuple(pool_view(pool, cluster.incidents) for pool in cluster.pools),
+        name=of_cluster.cluster or "Cluster",
+        message="" if status.mode == "on" else status.mode or status.message,
+        state="paused" if modes.paused else "incident" if has_incident else "well",
+        severity=incidents[0].severity if incidents else "warning" if has_incident else "",
+        incidents=incidents,
+        unread="" if any(incident.said in unread for incident in incidents if incident.said) else unread,
+        is_read=not unread,
+        causes=tuple(status.causes),
+        pools=tuple(pool_view(pool, incidents) for pool in status.pools),
         last_groups=groups,
-        fences=tuple(_fences(cluster)),
-        decisions=tuple(_decision_view(decision) for decision in cluster.decisions),
-        histories=tuple(_past(cluster.decisions)),
-        demand=cluster.demand.says if cluster.demand else (),
+        fences=tuple(_fences(status)),
+        decisions=tuple(_decision_view(decision) for decision in decisions),
+        histories=tuple(_past(decisions)),
+        demand=status.demand.says if status.demand else (),
     )
 
 
-def _fences(cluster: _Status) -> Iterable[Fence]:
+def _fences(status: StatusDocument) -> Iterable[Fence]:
     """Yield each zone that is fenced as a whole, or in which a pool is, with the states of all its pools there."""
-    impaired = {name: zone for name, zone in cluster.zones.items() if zone.impaired}
-    pools: dict[str, list[list[_Group]]] = {}  # by zone: the groups of each pool
-    for pool in cluster.pools:
-        of_zone: dict[str, list[_Group]] = {}
+    impaired = {name: zone for name, zone in status.zones.items() if zone.impaired}
+    pools: dict[str, list[list[GroupStatus]]] = {}  # by zone: the groups of each pool
+    for pool in status.pools:
+        of_zone: dict[str, list[GroupStatus]] = {}
         for group in pool.groups:
             of_zone.setdefault(group.zone or "?", []).append(group)
         for zone, groups in of_zone.items():
@@ -338,23 +227,23 @@ def _fences(cluster: _Status) -> Iterable[Fence]:
         for zone, groups in pools.items()
     }
     for zone in sorted({*impaired, *(zone for zone, groups in fenced.items() if groups)}):
-        word = impaired.get(zone)
+        word, ends = impaired.get(zone), [group.until for group in fenced.get(zone, ()) if group.until]
         yield Fence(
             zone=zone,
-            until=word.until if word else min((group.until for group in fenced[zone] if group.until), default=None),
+            until=word.impaired_until if word else min(ends, default=None),
             why=f"reported by {word.by or 'an event'}" if word else "after failures",
             pools=_states(pools.get(zone, ())),
         )
 
 
-def _states(pools: Sequence[Sequence[_Group]]) -> str:
+def _states(pools: Sequence[Sequence[GroupStatus]]) -> str:
     """Return how many pools are in which state, the most urgent first. A pool's state is the worst of its groups."""
     worst = [next(state for state in _WORST if any(group.state is state for group in groups)) for groups in pools]
     counts = [f"{worst.count(state)} {state.value}" for state in _WORST if state in worst]
     return f"{counted(len(pools), 'pool')}: {', '.join(counts)}" if pools else ""
 
 
-def _remembered(key: str, group: _Known) -> GroupView:
+def _remembered(key: str, group: StoredGroup) -> GroupView:
     nothing = Span(None, None)
     return GroupView(
         name=key,
@@ -363,12 +252,12 @@ def _remembered(key: str, group: _Known) -> GroupView:
         requested=nothing,
         min=nothing,
         max=nothing,
-        until=group.until if group.state is State.FENCED else None,
+        until=group.backoff_until if group.state is State.FENCED else None,
         notes=(_failure(group),) if group.failures else (),
     )
 
 
-def _past(decisions: Sequence[_Decision]) -> Iterable[History]:
+def _past(decisions: Sequence[DecisionDocument]) -> Iterable[History]:
     """Yield a history of requested nodes for each pool with two or more decisions."""
     in_order = sorted(decisions, key=lambda decision: (decision.pool.name, decision.at))
     for name, of_pool in groupby(in_order, key=lambda decision: decision.pool.name):

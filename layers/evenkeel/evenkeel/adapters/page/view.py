@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from evenkeel.application.actions.overview import CauseSummary
 from evenkeel.application.plan_documents import Number
 from evenkeel.domain.model.groups import State, is_outage
 from evenkeel.texts.incidents import KIND_NAMES
@@ -164,7 +165,7 @@ class Section:
     is_folded: bool = False  # True: causes tell all of its incidents
     state: str = ""  # the cluster's state: incident, unseen, paused or well; empty: not a cluster
     incidents: tuple[IncidentView, ...] = ()  # the worst first
-    causes: tuple["CauseView", ...] = ()  # of several of its pools
+    causes: tuple[CauseSummary, ...] = ()  # of several of its pools
     places: Mapping[str, str] = field(default_factory=dict)  # by zone name: the zone's id or account/name, where known
     is_read: bool = True  # False: the answer does not list the cluster's pools
     unread: str = ""  # the error that prevented reading the cluster; empty: no error
@@ -192,23 +193,6 @@ class Section:
         return [f"{self.name}/{pool}" for pool in pools]
 
 
-class CauseView(Answer):
-    """What the incidents of several clusters or pools share."""
-
-    kind: str
-    title: str
-    severity: str
-    clusters: tuple[str, ...]
-    pools: Number = 0
-    since: Moment
-    missing: Number = 0
-    missing_in_several: Number = Field(default=0, alias="missingInSeveral")
-    classes: tuple[str, ...] = ()
-    todo: str
-    command: str
-    runbook: str
-
-
 class OfferingView(Answer):
     """A machine type that clusters could not get in a zone."""
 
@@ -225,7 +209,7 @@ class Fleet:
     paused: tuple[str, ...] = ()
     dry_run: int = 0
     offerings: tuple[OfferingView, ...] = ()
-    causes: tuple[CauseView, ...] = ()
+    causes: tuple[CauseSummary, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

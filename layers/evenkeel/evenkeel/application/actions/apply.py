@@ -106,7 +106,7 @@ def _faults(call: Call, record: ClusterRecord, registered: Registered | None) ->
         return ()
     if isinstance(record.access, ServiceAccountAccess) and not isinstance(before, ClusterRecord):
         return ()  # checks have no token before the first run stores one
-    writes = not call.is_dry(record, control) and record.checks_with_write_identity
+    writes = not control.is_dry(record, call.ports.dry_run) and record.checks_with_write_identity
     try:
         refused, another = call.refused_rights(record, writes=writes), call.another_autoscaler(record)
         return [*refused, *([sentence(another)] if another else [])]

@@ -17,6 +17,7 @@ from evenkeel.application.offerings.sharing import read_offerings, with_reports
 from evenkeel.application.ports import Remaining, StoredCluster
 from evenkeel.application.rebalancing.observe import within_check
 from evenkeel.application.rebalancing.preview import Preview, preview_of
+from evenkeel.domain.fleet.check_times import check_interval
 from evenkeel.domain.incidents.health import evaluate, evaluate_unread, with_stopped
 from evenkeel.domain.model.fleet import Selector, read_length
 from evenkeel.domain.model.groups import GroupKey
@@ -24,6 +25,7 @@ from evenkeel.domain.model.incidents import ClusterHealth, Incident
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import BadValueError, quote
+from evenkeel.domain.rebalancing.dry_run import is_pool_dry
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.texts.english import problem_text, rfc3339
 from evenkeel.validation import ConfigError, Moment, read_model
@@ -199,27 +201,24 @@ class Call:
         health = evaluate(stored.cluster_health, plan, groups, after, dry)
         if not stored.control.is_paused(self.now):  # scheduled checks may have stopped, although this read succeeded
             checked_at = self.ports.store.checked_at()
-            interval = checked_at.interval(self.cluster, stored.record.scan_interval)
+            resting = self.cluster in checked_at.resting
+            interval = check_interval(stored.record.scan_interval, resting=resting)
             health = with_stopped(health, interval, checked_at.get(self.cluster), self.now)
         return health
 
-    def is_dry(self, record: ClusterRecord, control: ControlRecord) -> bool:
-        """Return True if the cluster is in dry run."""
-        return control.is_dry(record, self.ports.dry_run)
-
     def in_dry_run(self, record: ClusterRecord, control: ControlRecord) -> str:
         """Return the end of a message: that dry run keeps the action from writing, and which pools it does not."""
-        if not self.is_dry(record, control):
+        if not control.is_dry(record, self.ports.dry_run):
             pools = own_pools(record, dry_run=True)
             return f"; in dry run: pool {', '.join(pools)}" if pools else ""
         live = own_pools(record, dry_run=False)
         return "; in dry run: nothing is written" + (f" but to pool {', '.join(live)}" if live else "")
 
     def dry_pools(self, stored: StoredCluster, pools: Iterable[PoolPlan]) -> list[PoolPlan]:
-        """Return the pools in dry run, except pools being restored. A pool's setting overrides its cluster's."""
-        is_dry = stored.is_dry(self.ports.dry_run)
-        dry = [pool for pool in pools if (is_dry if pool.mode.dry_run is None else pool.mode.dry_run)]
-        return [pool for pool in dry if not stored.control.restores(pool.id)]
+        """Return the pools in dry run, except pools being restored."""
+        control = stored.control
+        is_dry = control.writes_nothing(stored.record, self.ports.dry_run)
+        return [pool for pool in pools if is_pool_dry(pool.mode.dry_run, is_dry, restoring=control.restores(pool.id))]
 
     def with_dry_run(
         self, answer: Answer, stored: StoredCluster, pools: Sequence[PoolPlan], planned: Answer | None = None
@@ -234,7 +233,8 @@ class Call:
         """
         is_paused = stored.control.is_paused(self.now)
         dry = self.dry_pools(stored, pools)
-        everything = len(dry) == len(pools) if pools else stored.is_dry(self.ports.dry_run)
+        is_dry = stored.control.writes_nothing(stored.record, self.ports.dry_run)
+        everything = len(dry) == len(pools) if pools else is_dry
         names = sorted({pool.id.name for pool in dry})
         answer = planned if (everything or is_paused) and planned is not None else answer
         before = f"{PLANNED_ONLY}: " if everything else ""
@@ -289,9 +289,10 @@ class Call:
                 "the former account and Region for two minutes"
             )
         accesses = [each.workload and each.workload.access for each in (record, before)]
-        if stored.draining and accesses[0] != accesses[1]:
+        drained = stored.state.marked_instances if before.workload is not None else []
+        if drained and accesses[0] != accesses[1]:
             faults.append(
-                f"workload: Evenkeel has cordoned the node of {', '.join(stored.draining)}, and could not uncordon it "
+                f"workload: Evenkeel has cordoned the node of {', '.join(drained)}, and could not uncordon it "
                 "any more: first turn off demand and level for two minutes, without a pause or dry run"
             )
         return faults

@@ -19,6 +19,7 @@ from evenkeel.domain.model.pools import is_called
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import near, quote
 from evenkeel.domain.survival.drill import LONGEST, SHORTEST, Drill, End, Ended, zones_of
+from evenkeel.state_records import fenced_zones
 from evenkeel.texts.drill import drill_text
 from evenkeel.texts.english import duration, rfc3339
 from evenkeel.texts.incidents import incident_headline
@@ -134,7 +135,7 @@ def _refuse_if_busy(call: Call, stored: StoredCluster) -> None:
     if control.is_paused(call.now) or control.restoring:
         state = "paused" if control.is_paused(call.now) else "being restored"
         raise BadRequestError(f"{call.cluster} is {state}, so no zone would be fenced: resume it first")
-    if fenced := sorted(stored.fences_of_others(call.now)):
+    if fenced := sorted(fenced_zones(stored.zones, call.now)):
         raise BadRequestError(
             f"zone {fenced[0]} of {call.cluster} is fenced already: begin a drill once that fence ends"
         )

@@ -33,6 +33,7 @@ from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.pools import AnyPool, rule_of
 from evenkeel.domain.model.reasons import KEEPING, Reason, Rule, Topic
+from evenkeel.domain.rebalancing.dry_run import is_pool_dry
 from evenkeel.texts.drill import drill_text
 from evenkeel.texts.english import ago, in_words, problem_text, rfc3339, sentence, without_request_ids
 from evenkeel.texts.incidents import command_line, explains, incident_text, runbook, todo
@@ -212,8 +213,8 @@ def _what_to_do(call: Call, incident: Incident) -> list[str]:
 def _mode(call: Call, preview: Preview) -> list[str]:
     if preview.stored.control.is_paused(call.now):
         return [f"Cluster {call.cluster} is paused: what follows would be so if it were not."]
-    if preview.stored.is_dry(call.ports.dry_run):
-        live = [pool.id.name for pool in preview.plan.pools if pool.mode.dry_run is False]
+    if preview.stored.control.writes_nothing(preview.record, call.ports.dry_run):
+        live = [pool.id.name for pool in preview.plan.pools if not is_pool_dry(pool.mode.dry_run, True)]
         except_for = f", but of pool {', '.join(live)}" if live else ", and numbers stay as they are"
         return [f"Cluster {call.cluster} is in dry run: nothing of this is written{except_for}."]
     return []

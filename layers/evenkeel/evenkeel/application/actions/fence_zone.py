@@ -16,6 +16,7 @@ from evenkeel.application.rebalancing.events import ZoneShift
 from evenkeel.application.rebalancing.observe import observe_cluster
 from evenkeel.application.rebalancing.preview import preview_of
 from evenkeel.application.rebalancing.zones import OPERATOR, RecordZoneShift, check_zone
+from evenkeel.domain.fleet.check_times import is_unreachable
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.texts.english import rfc3339
 
@@ -62,7 +63,7 @@ def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
 
 
 def _silence(stored: StoredCluster) -> str:
-    return "; unreachable: takes effect when it answers" if stored.is_unreachable else ""
+    return "; unreachable: takes effect when it answers" if is_unreachable(stored.unreachable) else ""
 
 
 def _fenced(call: Call, zone: str, end: str, doubt: str) -> tuple[Answer, Answer]:
@@ -115,7 +116,7 @@ def _pools_in(call: Call, zone: str, stored: StoredCluster) -> list[PoolPlan]:
     def remaining() -> float:
         return min(call.remaining(), _SECONDS_TO_READ - (call.ports.clock.now() - start).total_seconds())
 
-    if stored.is_unreachable:
+    if is_unreachable(stored.unreachable):
         return []
     try:
         plan = preview_of(call.ports.clusters, stored, call.now, remaining).plan

@@ -36,7 +36,7 @@ def readiness(call: Call, fields: ReadinessFields) -> Answer:
         raise BadRequestError(f"for is too long: decisions are kept for {KEPT.days} days: choose {KEPT.days}d at most")
     known = Known.of(call.ports.store, call.cluster, call.now)  # one query for each cluster
     stored = known.stored
-    if not call.is_dry(stored.record, stored.control):
+    if not stored.control.is_dry(stored.record, call.ports.dry_run):
         return {"state": "live", "ready": True, "message": f"{call.cluster} is live"}
     ask = partial(_ask, call, stored) if fields.live else None
     result = readiness_of(call.ports.store, known, fields.lasting, call.now, ask)
@@ -100,7 +100,7 @@ class LiveFields(Fields):
 
 def _live_touches(call: Call, fields: LiveFields) -> str | None:
     known = Known.of(call.ports.store, call.cluster, call.now)
-    is_dry = call.is_dry(known.stored.record, known.stored.control)
+    is_dry = known.stored.control.is_dry(known.stored.record, call.ports.dry_run)
     return _result(call, known, fields) if is_dry else None
 
 
@@ -109,7 +109,7 @@ def live(call: Call, fields: LiveFields) -> Answer:
     """Enable writes for clusters that passed their dry run; in waves, if requested."""
     known = Known.of(call.ports.store, call.cluster, call.now)
     stored = known.stored
-    if not call.is_dry(stored.record, stored.control):
+    if not stored.control.is_dry(stored.record, call.ports.dry_run):
         return {"done": False, "message": f"{call.cluster} is live already"}
     _result(call, known, fields)
     control = call.change_control(stored, {"live": True, "rollout": ""})
@@ -134,7 +134,7 @@ def _result(call: Call, known: Known, fields: LiveFields) -> str:
 
 def _dry_run_touches(call: Call, _fields: Fields) -> str | None:
     stored = call.load()
-    return None if call.is_dry(stored.record, stored.control) else call.cluster
+    return None if stored.control.is_dry(stored.record, call.ports.dry_run) else call.cluster
 
 
 @action(Fields, Right.WRITE, touches=_dry_run_touches, spares="in dry run already")

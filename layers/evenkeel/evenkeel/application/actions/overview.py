@@ -6,7 +6,7 @@ A cluster is ``well`` only if it was read within the last hours.
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Annotated, Any
@@ -16,6 +16,7 @@ from evenkeel.application.errors import BadRequestError
 from evenkeel.application.offerings.sharing import ZoneIds
 from evenkeel.application.plan_documents import ONLY_WHEN_SET, Document, Timestamp, document_json
 from evenkeel.application.ports import CheckTimes, Offerings
+from evenkeel.domain.fleet.check_times import check_interval
 from evenkeel.domain.incidents.causes import Cause, CauseKind, ClusterIncident, causes_of, is_everywhere
 from evenkeel.domain.incidents.health import unreadable, with_stopped
 from evenkeel.domain.model.incidents import ClusterHealth, Incident
@@ -23,8 +24,8 @@ from evenkeel.domain.model.offerings import Offering
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.offerings.reports import standing
 from evenkeel.record import Registration
-from evenkeel.texts.english import rfc3339
 from evenkeel.texts.incidents import cause_command, cause_text, cause_title, cause_todo, runbook
+from evenkeel.validation import Count
 
 # Bytes. Lambda limits answers to 6 MB. Beyond this size, further summaries are shortened. The shortened summaries of
 # 10,000 clusters have another 3 MB.
@@ -35,17 +36,20 @@ _MOST_OFFERINGS = 100
 
 
 class ClusterSummary(Document):
-    """One cluster in the answer. ``places`` maps the names of zones with incidents to zone ids."""
+    """One cluster in the answer. ``places`` maps the names of zones with incidents to zone ids.
+
+    The answer leaves out the fields with defaults if it becomes too large.
+    """
 
     cluster: str
     ok: bool = True
     state: str
     severity: Annotated[str, ONLY_WHEN_SET] = ""  # of its worst incident that no cause tells
-    dry_run: bool
-    checked_at: Timestamp | None
+    dry_run: bool = False
+    checked_at: Timestamp | None = None
     message: str
-    incidents: list[dict[str, Any]]
-    places: dict[str, str]
+    incidents: list[dict[str, Any]] = field(default_factory=list)
+    places: dict[str, str] = field(default_factory=dict)
     folded: Annotated[bool, ONLY_WHEN_SET] = False  # True: causes tell all of its incidents
 
 
@@ -57,11 +61,11 @@ class CauseSummary(Document):
     title: str
     severity: str
     clusters: list[str]
-    pools: int
+    pools: Count
     since: Timestamp
-    seconds: int
-    missing: int
-    missing_in_several: Annotated[int, ONLY_WHEN_SET] = 0  # zones; a part of ``missing``
+    seconds: Count
+    missing: Count
+    missing_in_several: Annotated[Count, ONLY_WHEN_SET] = 0  # zones; a part of ``missing``
     zones: list[str]
     classes: list[str]
     message: str
@@ -75,7 +79,7 @@ class OfferingSummary(Document):
 
     offering: str
     clusters: list[str]
-    since: str
+    since: Timestamp
 
 
 class Overview(Document):
@@ -84,9 +88,9 @@ class Overview(Document):
     now: Timestamp
     incident: bool
     causes: list[CauseSummary]
-    clusters: list[dict[str, Any]]
+    clusters: list[ClusterSummary]
     others: dict[str, list[str]]
-    counts: dict[str, int]
+    counts: dict[str, Count]
     offerings: list[OfferingSummary]
     message: str
 
@@ -117,7 +121,8 @@ class _StoredCluster:
         """Return the stored incidents, and one more if checks have stopped, which checks themselves cannot detect."""
         if isinstance(self.registration, str):
             return unreadable(self.cluster_health, self.registration, self.call.now).incidents
-        interval = self.times.interval(self.cluster, self.registration.scan_interval)
+        resting = self.cluster in self.times.resting
+        interval = check_interval(self.registration.scan_interval, resting=resting)
         return with_stopped(self.cluster_health, interval, self.checked_at, self.call.now).incidents
 
     @property
@@ -192,17 +197,18 @@ def overview(call: Call, fields: Fields) -> Answer:
     causes = _causes(by_state["incident"], offerings, call.now)
     titles = titles_of_causes(causes)
     by_state["incident"].sort(key=lambda stored: stored.sort_key(titles[stored.cluster]))
-    answer = Overview(
+    document = Overview(
         now=call.now,
         causes=[cause_summary(cause, call) for cause in causes],
         incident=bool(by_state["incident"] or by_state["unseen"] or call.unknown()),
-        clusters=_fitting([*by_state["incident"], *by_state["unseen"]], titles),
+        clusters=[stored.summary(titles[stored.cluster]) for stored in (*by_state["incident"], *by_state["unseen"])],
         others={state: [stored.cluster for stored in by_state[state]] for state in ("well", "paused")},
         counts={**counts, "dryRun": sum(stored.is_dry for clusters in by_state.values() for stored in clusters)},
         offerings=_offerings(offerings, call.now),
         message=_headline(counts),
     )
-    return document_json(answer)
+    answer = document_json(document)
+    return {**answer, "clusters": _fitting(answer["clusters"])}
 
 
 def _causes(clusters: Iterable[_StoredCluster], offerings: Offerings, now: datetime) -> tuple[Cause, ...]:
@@ -258,7 +264,7 @@ def _offerings(offerings: Offerings, now: datetime) -> list[OfferingSummary]:
         OfferingSummary(
             offering=str(offering),
             clusters=sorted(report.cluster for report in reports),
-            since=rfc3339(min(report.failed_at for report in reports)),
+            since=min(report.failed_at for report in reports),
         )
         for offering, shared in offerings.items()
         if (reports := standing(shared.state, now, BackoffPolicy()))
@@ -266,11 +272,10 @@ def _offerings(offerings: Offerings, now: datetime) -> list[OfferingSummary]:
     return sorted(summaries, key=lambda summary: (-len(summary.clusters), summary.offering))[:_MOST_OFFERINGS]
 
 
-def _fitting(clusters: list[_StoredCluster], titles: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
+def _fitting(clusters: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the summaries of clusters. Those beyond the size limit are shortened to the worst incident."""
     summaries, room = [], _LARGEST_ANSWER
-    for stored in clusters:
-        summary = document_json(stored.summary(titles[stored.cluster]))
+    for summary in clusters:
         size = len(json.dumps(summary))
         if size > room:
             own = [incident for incident in summary["incidents"] if "cause" not in incident]
@@ -278,9 +283,10 @@ def _fitting(clusters: list[_StoredCluster], titles: Mapping[str, Mapping[str, s
             named: dict[str, Any] = {
                 name: summary[name] for name in ("cluster", "ok", "state", "severity", "folded") if name in summary
             }
-            summary = {**named, "message": worst[:_FEW_WORDS], "truncated": True}
+            summaries.append({**named, "message": worst[:_FEW_WORDS], "truncated": True})
+        else:
+            summaries.append(summary)
         room -= size
-        summaries.append(summary)
     return summaries
 
 

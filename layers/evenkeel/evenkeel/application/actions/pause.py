@@ -72,7 +72,7 @@ def pause(call: Call, fields: PauseFields) -> Answer:
     if longer := _longer_pause(control, pool, end, call.now):
         return {"done": False, "message": f"{subject} is paused {longer} already, and stays so: resume it first"}
     if pool is None:
-        closed: Iterable[str] = stored.closed_pools
+        closed: Iterable[str] = stored.state.closed_pools
         restored = control.restored and control.paused
         call.change_control(stored, {"paused": True, "paused_until": end, "restored": restored})
     else:
@@ -177,7 +177,7 @@ def restore(call: Call, fields: RestoreFields) -> Answer:
         call.change_control(stored, {"restoring_pools": restoring_pools})
         scope, end = f"every group of pool {pool}", "the pool is paused for good"
     call.request_run("restore")
-    is_dry = call.is_dry(stored.record, stored.control)
+    is_dry = stored.control.is_dry(stored.record, call.ports.dry_run)
     waits = pool is not None and stored.control.is_paused(call.now)
     annotations = in_words("annotations", stored.record.flavours[0])
     return {

@@ -12,7 +12,7 @@ def plan(call: Call, _fields: Fields) -> Answer:
     invalid = sum(not pool.mode.valid for pool in preview.plan.pools)
     paused = f"; {call.cluster} is paused: none of this happens until it is resumed"
     return {
-        "dryRun": call.is_dry(preview.record, control),
+        "dryRun": control.is_dry(preview.record, call.ports.dry_run),
         "plan": plan_json(preview.plan),
         "message": f"pools: {len(preview.plan.pools)}, invalid: {invalid}; node groups that would change: "
         f"{len(preview.plan.changes)}{paused if control.is_paused(call.now) else ''}",

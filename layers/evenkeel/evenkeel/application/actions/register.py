@@ -56,7 +56,7 @@ def register(call: Call, fields: RegisterFields) -> Answer:
         raise BadRequestError(f"{call.cluster} is not stored: {sentence(another)}")
     call.ports.store.save_record(record, control, before.versions if before else None)
     call.request_run("registered")
-    dry_run, live = call.is_dry(record, control), own_pools(record, dry_run=False)
+    dry_run, live = control.is_dry(record, call.ports.dry_run), own_pools(record, dry_run=False)
     but = f" but to pool {', '.join(live)}" if live else ""
     return {
         "dryRun": dry_run,

@@ -21,27 +21,31 @@ from evenkeel.application.plan_documents import (
     ONLY_WHEN_SET,
     ClusterDemandDocument,
     Document,
+    GroupDocument,
+    PlannedPoolDocument,
     Timestamp,
     document_json,
     or_named,
 )
 from evenkeel.application.ports import StoredCluster
-from evenkeel.application.rebalancing.decisions import pool_json
+from evenkeel.application.rebalancing.decisions import pool_document
 from evenkeel.application.rebalancing.preview import Preview, find_pool
 from evenkeel.application.survival.drill import drill_json
-from evenkeel.domain.fleet.check_times import AUTO
+from evenkeel.domain.fleet.check_times import AUTO, check_interval
 from evenkeel.domain.fleet.event_source import EventSource
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.incidents import Incident
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.reasons import KEEPING, Topic
 from evenkeel.domain.model.states import GroupState
-from evenkeel.domain.rebalancing.health.backoff import state_at
+from evenkeel.domain.rebalancing.dry_run import is_pool_dry
+from evenkeel.domain.rebalancing.health.backoff import backoff_of, state_at
 from evenkeel.record import ControlRecord
-from evenkeel.state_records import ScaleRequestRecord, ZoneRecord
+from evenkeel.state_records import ScaleRequestRecord, ZoneRecord, zones_with_drill
 from evenkeel.texts.drill import drill_text
 from evenkeel.texts.english import ago, clock_text, counted, rfc3339, sentences
 from evenkeel.texts.incidents import incident_headline
+from evenkeel.validation import Count
 
 _DECISIONS_SHOWN = 10
 _DECISIONS_READ = 50  # for one pool: most decisions are about other pools
@@ -61,7 +65,7 @@ class StoredGroup(Document):
 
     state: State
     failure_class: Annotated[str, Field(alias="class")]
-    failures: int
+    failures: Count
     backoff_until: Timestamp | None
     last_failure: Timestamp | None
     message: str
@@ -104,19 +108,25 @@ class GroupFailure(Document):
     """The last failure of a node group."""
 
     failure_class: Annotated[str, Field(alias="class")]
-    failures: int
+    failures: Count
     last: Timestamp
     message: str
 
 
-class GroupStatus(Document):
-    """The fields that a status adds to a planned node group. ``held`` says why it is not written or may not grow."""
+class GroupStatus(GroupDocument):
+    """A planned node group, and what a status adds. ``held`` says why the group is not written or may not grow."""
 
-    running: int
-    since: Timestamp | None
-    until: Timestamp | None
-    failure: GroupFailure | None
-    held: list[str]
+    since: Timestamp | None = None
+    until: Timestamp | None = None
+    failure: GroupFailure | None = None
+    held: tuple[str, ...] = ()
+
+
+class PoolStatus(PlannedPoolDocument):
+    """A planned pool, and what a status adds. It reads a pool of a plan, too."""
+
+    healthy: bool = False
+    groups: tuple[GroupStatus, ...]
 
 
 class HealthyPools(Document):
@@ -138,13 +148,16 @@ class ModeStatus(Document):
     leaving_pools: tuple[str, ...]
 
 
-class StatusDocument(ModeStatus):
-    """The answer. If the cluster cannot be read, ``unread`` is the reason, and the answer has only stored items."""
+class StatusDocument(Document):
+    """The answer, together with a ``ModeStatus``.
+
+    If the cluster cannot be read, ``unread`` is the reason, and the answer has only stored items.
+    """
 
     groups: dict[str, StoredGroup]
     zones: dict[str, ZoneStatus]
     requests: dict[str, RequestStatus]
-    pools: list[dict[str, Any]]
+    pools: list[PoolStatus]
     healthy: Annotated[HealthyPools | None, ONLY_WHEN_KNOWN] = None
     incident: bool
     causes: Annotated[list[CauseSummary], ONLY_WHEN_SET] = field(default_factory=list)  # of several pools
@@ -165,7 +178,7 @@ def status(call: Call, fields: StatusFields) -> Answer:
     """The incidents of all clusters; or the pools and zones of one, why groups are held, and the last decisions."""
     evaluated = call.evaluate(with_demand=True)
     stored, preview, incidents = evaluated.stored, evaluated.preview, evaluated.cluster_health.incidents
-    control, dry_run = stored.control, call.is_dry(stored.record, stored.control)
+    control, dry_run = stored.control, stored.control.is_dry(stored.record, call.ports.dry_run)
     shown = _DECISIONS_SHOWN if fields.pool is None else _DECISIONS_READ
     entries = [or_named(entry) for entry in call.ports.store.decisions(call.cluster, shown)]
     asked = None if fields.pool is None else fields.pool.rpartition("/")[2]
@@ -176,7 +189,7 @@ def status(call: Call, fields: StatusFields) -> Answer:
     pools, healthy = _pools(preview, incidents, fields) if preview else ([], None)
     causes = causes_of_cluster(call, incidents)
     titles = titles_of_causes(causes)[call.cluster]
-    answer = StatusDocument(
+    modes = ModeStatus(
         now=call.now,
         dry_run=dry_run,
         paused=control.is_paused(call.now),
@@ -184,8 +197,10 @@ def status(call: Call, fields: StatusFields) -> Answer:
         paused_until=control.paused_until if control.is_paused(call.now) else None,
         paused_pools=control.pools_paused(call.now),
         leaving_pools=control.restoring_pools,
+    )
+    answer = StatusDocument(
         groups={str(key): document for key, document in _groups(evaluated, call.now).items()},
-        zones={zone: _zone(record, call.now) for zone, record in stored.all_zones.items()},
+        zones={zone: _zone(record, call.now) for zone, record in zones_with_drill(stored.zones, stored.drill).items()},
         requests=_requests(stored.scale_requests),
         pools=pools,
         healthy=healthy,
@@ -202,7 +217,7 @@ def status(call: Call, fields: StatusFields) -> Answer:
         headline=headline,
         message=headline + ("" if evaluated.unread is None else f"; not read: {evaluated.unread}"),
     )
-    return document_json(answer)
+    return {**document_json(modes), **document_json(answer)}
 
 
 def _mode(control: ControlRecord, dry_run: bool, now: datetime) -> str:
@@ -214,7 +229,7 @@ def _mode(control: ControlRecord, dry_run: bool, now: datetime) -> str:
 def _exceptions(preview: Preview | None, dry_run: bool) -> str:
     """Return text that names the pools whose dry-run setting differs from their cluster's setting."""
     pools = preview.plan.pools if preview else ()
-    names = [pool.id.name for pool in pools if pool.mode.dry_run is (not dry_run)]
+    names = [pool.id.name for pool in pools if is_pool_dry(pool.mode.dry_run, dry_run) is not dry_run]
     return f" (not so pool {', '.join(names)})" if names else ""
 
 
@@ -240,8 +255,9 @@ def _interval(stored: StoredCluster, now: datetime) -> str:
     source = stored.event_check.source if stored.event_check else EventSource()
     if stored.record.scan_interval != AUTO or source.proven_at is None:
         return ""
-    if stored.is_resting(now):
-        return f"; checked every {stored.check_interval(now) // 60} min: events proven {ago(now - source.proven_at)}"
+    if stored.steady is not None and stored.steady.is_resting(now):
+        minutes = check_interval(AUTO, resting=True) // 60
+        return f"; checked every {minutes} min: events proven {ago(now - source.proven_at)}"
     if source.missed_at is not None and source.is_doubted(now):
         return f"; checked every minute: no event in time for a failure {ago(now - source.missed_at)}"
     return ""
@@ -310,7 +326,8 @@ def _groups(evaluated: Evaluated, now: datetime) -> dict[Any, StoredGroup]:
 
 def _stored_state(stored: StoredCluster, key: Any, group: GroupState, now: datetime) -> State:
     """Return a group's state without a plan. Stored items often lack the group's pool and zone."""
-    return State.FROZEN if group.is_frozen else state_at(group, now, None, stored.backoff_of(key))
+    backoff = backoff_of(key, stored.state.pools, stored.record.policy())
+    return State.FROZEN if group.is_frozen else state_at(group, now, None, backoff)
 
 
 def _zone(record: ZoneRecord, now: datetime) -> ZoneStatus:
@@ -346,7 +363,7 @@ def _requests(requests: Mapping[str, ScaleRequestRecord]) -> dict[str, RequestSt
 
 def _pools(
     preview: Preview, incidents: Sequence[Incident], fields: StatusFields
-) -> tuple[list[dict[str, Any]], HealthyPools | None]:
+) -> tuple[list[PoolStatus], HealthyPools | None]:
     """Return the pools that the fields select, and the count of healthy pools that ``unhealthy`` leaves out."""
     affected = {incident.pool for incident in incidents}
     pools = preview.plan.pools if fields.pool is None else (find_pool(preview, fields.pool),)
@@ -364,16 +381,13 @@ def _is_healthy(pool: PoolPlan) -> bool:
     return pool.mode.valid and not pool.report.problems and is_unheld
 
 
-def _pool(pool: PoolPlan, preview: Preview, is_healthy: bool) -> dict[str, Any]:
-    planned = pool_json(pool)
-    groups = [
-        {**group, **document_json(_group(plan, pool, preview))}
-        for group, plan in zip(planned["groups"], pool.groups, strict=True)
-    ]
-    return {**planned, "healthy": is_healthy, "groups": groups}
+def _pool(pool: PoolPlan, preview: Preview, is_healthy: bool) -> PoolStatus:
+    planned = pool_document(pool)
+    groups = [_group(group, plan, pool, preview) for group, plan in zip(planned.groups, pool.groups, strict=True)]
+    return PoolStatus(**{**vars(planned), "groups": tuple(groups)}, healthy=is_healthy)
 
 
-def _group(plan: GroupPlan, pool: PoolPlan, preview: Preview) -> GroupStatus:
+def _group(planned: GroupDocument, plan: GroupPlan, pool: PoolPlan, preview: Preview) -> GroupStatus:
     since, until = preview.span(pool, plan)
     state = preview.state_of(plan.group.key)
     failure = None
@@ -387,4 +401,4 @@ def _group(plan: GroupPlan, pool: PoolPlan, preview: Preview) -> GroupStatus:
     holding = [reason for reason in plan.reasons if reason.rule.topic is Topic.STATE or reason.rule in KEEPING]
     closed = plan.group.template.closed_because
     held = sentences(holding if closed is None else [*holding, closed], plan.group.key.flavour)
-    return GroupStatus(running=plan.group.running, since=since, until=until, failure=failure, held=list(held))
+    return GroupStatus(**vars(planned), since=since, until=until, failure=failure, held=tuple(held))

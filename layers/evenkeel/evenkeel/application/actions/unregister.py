@@ -88,10 +88,11 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
         call.ports.store.give_back_lease(call.cluster, lease, call.ports.clock.now(), stored.unfinished)
     call.request_run(UNREGISTERED)
     left = f"; bounds of ours stay in pool {', '.join(pools)}" if pools else ""
-    if closed := sorted(stored.closed_pools):
+    if closed := sorted(stored.state.closed_pools):
         left += f"; pool {', '.join(closed)} stays closed to cluster-autoscaler: raise its max by hand"
-    if stored.draining:
-        left += f"; the nodes of {', '.join(stored.draining)} stay cordoned: uncordon them by hand"
+    drained = stored.state.marked_instances if stored.record.workload is not None else []
+    if drained:
+        left += f"; the nodes of {', '.join(drained)} stay cordoned: uncordon them by hand"
     left += _left_suspended(stored.unfinished)
     if (place := stored.record.status_configmap) is not None:  # this function has no right to write to clusters
         namespace, _, name = place.partition("/")
@@ -157,7 +158,7 @@ def _refuse_changed(call: Call, fields: UnregisterFields, record: ClusterRecord 
 
 def _refuse_closed(call: Call, stored: StoredCluster) -> None:
     """Raise BadRequestError if Evenkeel's bounds keep cluster-autoscaler from ordering nodes in a pool."""
-    closed = [name for name, at in stored.closed_pools.items() if call.now < at + RELEASE_KEPT]
+    closed = [name for name, at in stored.state.closed_pools.items() if call.now < at + RELEASE_KEPT]
     if closed:
         raise BadRequestError(
             f"{call.cluster} is not unregistered: pool {', '.join(sorted(closed))} is closed to cluster-autoscaler, "

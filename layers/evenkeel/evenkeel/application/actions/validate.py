@@ -55,7 +55,7 @@ def validate(call: Call, fields: ValidateFields) -> Answer:
     if fix and (theirs := len(findings.changes) - len(ours.changes)):
         message += f"; left to you, by the commands below: {theirs}"
     return {
-        "dryRun": call.is_dry(preview.record, preview.stored.control),
+        "dryRun": preview.stored.control.is_dry(preview.record, call.ports.dry_run),
         "pools": [pool if fix else {**pool, "fix": None} for pool in findings.pools],
         "diff": findings.diff if fix else [],
         "commands": findings.commands(preview.record) if fix else [],
@@ -144,7 +144,7 @@ def _agree(call: Call, preview: Preview, findings: _Findings) -> tuple[str, dict
 
     Return a sentence for the message, and further fields of the answer.
     """
-    dry_run = call.is_dry(preview.record, preview.stored.control)
+    dry_run = preview.stored.control.is_dry(preview.record, call.ports.dry_run)
     record = preview.record if dry_run else _with_numbers(preview.record, findings)
     entries = tuple(entry for entry in _entries(findings) if entry.group or dry_run)
     replaced = {(entry.pool, entry.group) for entry in entries}

@@ -11,6 +11,7 @@ to do. Runs store these versions, because checks have no right to store them. Ea
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, NoReturn, cast
 
@@ -31,8 +32,17 @@ from evenkeel.application.rebalancing.plan import ClusterObserver, PlannedObserv
 from evenkeel.application.rebalancing.ports import CheckableClusters, CheckStore, RunPorts, RunStore, SteadyCluster
 from evenkeel.application.rebalancing.run import Run
 from evenkeel.application.rebalancing.run_state import RunSummary
-from evenkeel.domain.fleet.check_times import Chunk, SteadyState, is_full_check, is_missed
+from evenkeel.domain.fleet.check_times import (
+    Chunk,
+    SteadyState,
+    check_interval,
+    is_full_check,
+    is_missed,
+    is_unreachable,
+)
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
+from evenkeel.domain.rebalancing.membership.pausing import is_left_alone
+from evenkeel.record import ClusterRecord
 from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.check")
@@ -157,7 +167,7 @@ class CheckClusters:
 
     def _check(self, cluster: str, steady: SteadyCluster | None, remaining: Remaining, summary: CheckSummary) -> None:
         run = RunSummary(cluster=cluster)
-        if steady is not None and steady.is_resting(self.clock.now()):
+        if steady is not None and steady.steady.is_resting(self.clock.now()):
             summary.resting.add(cluster)
         try:
             change: _Change | None = _NEEDS_FULL_CHECK
@@ -200,7 +210,7 @@ class CheckClusters:
 
     def _may_check_quickly(self, steady: SteadyCluster, summary: CheckSummary) -> bool:
         record, now = steady.record, self.clock.now()
-        if is_full_check(record.id, steady.check_interval(now), now, resting=steady.is_resting(now)):
+        if _is_full_check(record, steady.steady, now):
             return False
         return not is_affected(record, summary.offerings, steady.steady.zones)
 
@@ -233,7 +243,8 @@ class CheckClusters:
             self.queue.request(cluster, "its record is invalid", f"record-{cluster}")  # SQS drops repeats for 5 min
             return None
         now, unreachable = self.clock.now(), stored.unreachable
-        if stored.is_left_alone(now):
+        is_paused, has_drill = stored.control.is_paused(now), stored.drill is not None and not stored.drill.is_recorded
+        if is_left_alone(stored.state, stored.unfinished, is_paused=is_paused, has_drill=has_drill):
             return None
         if stored.record.metrics:
             summary.measured.add(cluster)
@@ -255,7 +266,7 @@ class CheckClusters:
         Raises EvenkeelError if the cluster gives no usable answer.
         """
         # The check result that lets a run read the cluster: ANSWERS if the cluster was unreachable, else UNSEEN.
-        to_a_run = CheckResult.ANSWERS if stored.is_unreachable else CheckResult.UNSEEN
+        to_a_run = CheckResult.ANSWERS if is_unreachable(stored.unreachable) else CheckResult.UNSEEN
         try:
             observed = self._observer.observe(stored, remaining, alone=alone)
             run.seen = True
@@ -270,7 +281,7 @@ class CheckClusters:
             # A run has other rights and tokens than a check. On EKS and with roles, only the check may lack a right.
             _log.warning("%s: left to a run: %s", run.cluster, error, extra={"cluster": run.cluster})
             return _Change("checks are refused", to_a_run)
-        if stored.is_unreachable:
+        if is_unreachable(stored.unreachable):
             return _Change("it answers again", CheckResult.ANSWERS)
         if self.clusters.needs_run(stored.record):
             return _Change("its access is renewed")
@@ -294,7 +305,7 @@ class CheckClusters:
         """Return True if a run would write or publish anything with this plan."""
         rehearsal = Run(
             ports=self._recording_ports,
-            summary=RunSummary(cluster=run.cluster, dry_run=stored.is_dry(self.dry_run)),
+            summary=RunSummary(cluster=run.cluster, dry_run=stored.control.writes_nothing(stored.record, self.dry_run)),
             stored=stored,
             api=planned.api,
             plan=planned.plan,
@@ -316,8 +327,8 @@ class CheckClusters:
         next regular full check, so that the requests of all clusters are spread over time.
         """
         now, before = self.clock.now(), stored.steady
-        has_ended, interval = before is not None and not before.seen, stored.check_interval(now)
-        if not has_ended and not is_full_check(stored.record.id, interval, now, resting=stored.is_resting(now)):
+        has_ended = before is not None and not before.seen
+        if not has_ended and not _is_full_check(stored.record, before, now):
             return None
         steady = planned.steady(stored, now)
         return steady if steady and (before is None or before.is_followed_by(steady)) else None
@@ -335,3 +346,10 @@ class _RecordingPorts:
             raise _WouldWriteError
 
         return refuse
+
+
+def _is_full_check(record: ClusterRecord, steady: SteadyState | None, now: datetime) -> bool:
+    """Return True if a scheduled check at this time is a full check."""
+    resting = steady is not None and steady.is_resting(now)
+    interval = check_interval(record.scan_interval, resting=resting)
+    return is_full_check(record.id, interval, now, resting=resting)

@@ -80,7 +80,8 @@ def _origin(pool: PoolPlan, field: str) -> OriginDocument | None:
     )
 
 
-def _pool(pool: PoolPlan) -> PlannedPoolDocument:
+def pool_document(pool: PoolPlan) -> PlannedPoolDocument:
+    """Return the document of a pool's plan."""
     request = pool.request.current
     return PlannedPoolDocument(
         name=pool.id.name,
@@ -110,14 +111,14 @@ def _pool(pool: PoolPlan) -> PlannedPoolDocument:
 
 def pool_json(pool: PoolPlan) -> dict[str, Any]:
     """Return the JSON of a pool's plan."""
-    return document_json(_pool(pool))
+    return document_json(pool_document(pool))
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
     """Return the JSON of a cluster's plan."""
     document = PlanDocument(
         now=plan.now,
-        pools=tuple(_pool(pool) for pool in plan.pools),
+        pools=tuple(pool_document(pool) for pool in plan.pools),
         skipped=tuple(
             SkippedDocument(
                 namespace=skipped.namespace, name=skipped.name, reason=sentence(skipped.reason, skipped.flavour)
@@ -147,7 +148,7 @@ def decision_json(  # noqa: PLR0913  the facts of a decision besides its plan, e
     waits for an earlier write of its pool.
     """
     # The decision leaves out demand and convergence, because they change every minute.
-    document: PoolDocument = _pool(
+    document: PoolDocument = pool_document(
         replace(pool, demand=replace(pool.demand, advice=None), convergence=replace(pool.convergence, report=None))
     )
     for group, plan in zip(document.groups, pool.groups, strict=True):

@@ -27,7 +27,7 @@ from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import CLOCKS_AGREE, GroupKey, MachineFailure
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import quote
-from evenkeel.domain.rebalancing.health.backoff import record_failure
+from evenkeel.domain.rebalancing.health.backoff import backoff_of, record_failure
 from evenkeel.domain.rebalancing.health.observed import announce_failure, note_writer
 from evenkeel.state_records import EventCheckRecord
 from evenkeel.validation import ConfigError
@@ -162,7 +162,7 @@ class RecordFailure:
         at = min(failure.occurred_at, now)
         recorded, is_new = "", False
         for key in groups:
-            backoff = stored.backoff_of(key)
+            backoff = backoff_of(key, stored.state.pools, stored.record.policy())
             if backoff.is_forgotten(at, now):
                 continue
             before = stored.state.groups.get(key, GroupState())

@@ -11,7 +11,8 @@ from evenkeel.application.offerings.sharing import is_affected
 from evenkeel.application.ports import Clock, Remaining, StoredCluster
 from evenkeel.application.rebalancing.observe import observe, see_all_pods
 from evenkeel.application.rebalancing.ports import Cluster, Clusters
-from evenkeel.domain.fleet.check_times import SteadyState
+from evenkeel.domain.fleet.check_times import SteadyState, is_unreachable
+from evenkeel.domain.fleet.event_source import rests_until
 from evenkeel.domain.incidents.health import evaluate
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import CLOCKS_AGREE, GroupKey
@@ -68,8 +69,14 @@ class PlannedObservation:
             imbalance=max((pool.imbalance for pool in plan.pools), default=0),
             at_risk=sum(pool.is_at_risk for pool in plan.pools),
             to_survive=sum(pool.survival.held for pool in plan.pools if pool.survival is not None),
-            rests_until=stored.rests_until(now),
+            rests_until=rest_of(stored, now),
         )
+
+
+def rest_of(stored: StoredCluster, now: datetime) -> datetime | None:
+    """Return until when the cluster rests if it is steady; None: it does not."""
+    event = stored.event_check
+    return None if event is None else rests_until(stored.record.scan_interval, event.source, event.at, now)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +126,8 @@ class ClusterObserver:
         observation = _with_frozen(observation, refused)
         see_pods = partial(see_all_pods, self.clusters, stored.record, api, remaining=remaining, alone=alone)
         paused = stored.control.is_paused(now)
-        policy = replace(stored.policy, is_paused=paused, is_dry=stored.is_dry(self.dry_run))
+        is_dry = stored.control.writes_nothing(stored.record, self.dry_run)
+        policy = replace(stored.policy, is_paused=paused, is_dry=is_dry)
         observation, plan = planned(stored, policy, observation, now, see_pods)
         drill = stored.drill
         if drill is not None and drill.is_open(self.clock.now()) and observation.workload is None:
@@ -206,7 +214,7 @@ def is_steady(stored: StoredCluster, observation: Observation, plan: Plan) -> bo
         not stored.cluster_health.is_empty or evaluate(ClusterHealth(), plan, state.groups, timedelta(0)).incidents
     )
     # A quick check does not read pods, which may change while the node groups do not.
-    awaited = awaited or stored.is_unreachable or stored.record.demand_stage is not DemandStage.OFF
+    awaited = awaited or is_unreachable(stored.unreachable) or stored.record.demand_stage is not DemandStage.OFF
     return is_free and not (relief or awaited or has_ends or wrong or incident or plan.check_at or plan.states)
 
 

@@ -18,7 +18,7 @@ from evenkeel.application.ports import (
     sequentially,
 )
 from evenkeel.application.survival.ports import DrillStore
-from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable, check_interval, is_resting
+from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, PoolId, Shoot
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.offerings import Buyer
@@ -70,14 +70,6 @@ class SteadyCluster:
 
     record: ClusterRecord
     steady: SteadyState
-
-    def check_interval(self, now: datetime) -> int:
-        """Return the seconds between the cluster's checks."""
-        return check_interval(self.record.scan_interval, resting=self.is_resting(now))
-
-    def is_resting(self, now: datetime) -> bool:
-        """Return True if the cluster is checked less often now."""
-        return is_resting(self.steady.rests_until, now)
 
 
 class CheckStore(OfferingStore, CheckStamps, Protocol):

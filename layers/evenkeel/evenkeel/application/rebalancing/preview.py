@@ -18,6 +18,7 @@ from evenkeel.domain.model.values import near, quote
 from evenkeel.domain.rebalancing.membership.pausing import freeze_paused
 from evenkeel.domain.rebalancing.membership.pools import find_pools
 from evenkeel.record import ClusterRecord
+from evenkeel.state_records import zones_with_drill
 from evenkeel.texts.english import sentence
 
 
@@ -62,7 +63,8 @@ class Preview:
 
     def span(self, pool: PoolPlan, plan: GroupPlan) -> tuple[datetime | None, datetime | None]:
         """Return when a group's state began (None: unknown), and when it ends (None: it has no end)."""
-        state, zone = self.state_of(plan.group.key), self.stored.all_zones.get(plan.group.identity.zone or "")
+        zones = zones_with_drill(self.stored.zones, self.stored.drill)
+        state, zone = self.state_of(plan.group.key), zones.get(plan.group.identity.zone or "")
         since: list[datetime] = []
         until: list[datetime] = []
         if plan.state is State.FENCED:

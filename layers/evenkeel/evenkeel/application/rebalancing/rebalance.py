@@ -31,7 +31,7 @@ from evenkeel.application.errors import (
 from evenkeel.application.incidents.notify import PAUSED, UNREGISTERED, kind_of, store_cluster_health
 from evenkeel.application.offerings.sharing import read_offerings, with_reports
 from evenkeel.application.ports import CheckResult, Queue, Remaining, StoredCluster, Versions
-from evenkeel.application.rebalancing.plan import ClusterObserver, PlannedObservation, is_steady
+from evenkeel.application.rebalancing.plan import ClusterObserver, PlannedObservation, is_steady, rest_of
 from evenkeel.application.rebalancing.ports import Clusters, RunPorts
 from evenkeel.application.rebalancing.run import Run
 from evenkeel.application.rebalancing.run_state import RunSummary
@@ -40,7 +40,9 @@ from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Unreachable, a
 from evenkeel.domain.incidents.health import evaluate_unread
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.incidents import TROUBLE_AFTER, ClusterHealth, IncidentKind
+from evenkeel.domain.rebalancing.membership.pausing import is_left_alone
 from evenkeel.domain.survival.drill import Facts
+from evenkeel.state_records import fenced_zones
 from evenkeel.texts.english import rfc3339
 from evenkeel.validation import ConfigError
 
@@ -185,7 +187,7 @@ class _Rounds:
             if not self._notify_unregistered():
                 raise
             return None
-        self.summary.dry_run = stored.is_dry(self.ports.dry_run)
+        self.summary.dry_run = stored.control.writes_nothing(stored.record, self.ports.dry_run)
         if self._is_paused(stored) or self._is_unreachable(stored):
             return None
         self.stored = with_reports(stored, read_offerings(self.ports.store))
@@ -204,7 +206,7 @@ class _Rounds:
             return None
         if self.result in (CheckResult.UNSEEN, CheckResult.ANSWERS):
             self.ports.store.save_checked_at([self._cluster], self.ports.clock.now())
-        if stored.unreachable is not None and stored.is_unreachable:
+        if stored.unreachable is not None and not stored.unreachable.is_over:
             self._save_unreachable(stored, replace(stored.unreachable, failed_checks=0))
         self.summary.plan, self.refused = planned.plan, planned.refused
         return planned
@@ -251,7 +253,7 @@ class _Rounds:
     def _steady_to_store(self, stored: StoredCluster, planned: PlannedObservation) -> SteadyState | None:
         """Return the steady state to store; None: the stored one is right. An event ends the cluster's rest."""
         now, before = self.ports.clock.now(), stored.steady
-        rests_until = stored.rests_until(now)
+        rests_until = rest_of(stored, now)
         if self.steady is not None:
             return replace(self.steady, rests_until=rests_until)
         if before is not None and not before.seen:
@@ -286,7 +288,8 @@ class _Rounds:
         published = self._store_health(health, health, stored.versions) if health.outbox else None
         if published is not None:
             self._notify_later(published, PAUSED)
-        if stored.is_left_alone(now):
+        has_drill = stored.drill is not None and not stored.drill.is_recorded
+        if is_left_alone(stored.state, stored.unfinished, is_paused=True, has_drill=has_drill):
             self.summary.message = f"{self._cluster}: paused, not checked"
             return True
         return False
@@ -327,7 +330,7 @@ class _Rounds:
         """End the drill if the cluster cannot be read for too long."""
         now = self.ports.clock.now()
         incidents = tuple(incident for incident in health.incidents if incident.kind.of_cluster)
-        facts = Facts(incidents=incidents, fences=frozenset(stored.fences_of_others(now)))
+        facts = Facts(incidents=incidents, fences=frozenset(fenced_zones(stored.zones, now)))
         try:
             follow(self.ports.store, stored, facts, now)
         except StateConflictError as error:

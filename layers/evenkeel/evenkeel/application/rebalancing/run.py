@@ -30,9 +30,11 @@ from evenkeel.domain.model.owner_intent import desired_bounds_of
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.states import DesiredBounds, GroupState, PoolState
 from evenkeel.domain.model.workload import Workload
+from evenkeel.domain.rebalancing.dry_run import is_pool_dry
 from evenkeel.domain.rebalancing.journal import closed, opened
 from evenkeel.domain.survival.drill import Facts, facts_of
 from evenkeel.record import ClusterRecord, FixEntry
+from evenkeel.state_records import fenced_zones
 
 _log = logging.getLogger("evenkeel.rebalance")
 
@@ -164,11 +166,8 @@ class Run:
         )
 
     def _is_dry(self, pool: PoolPlan) -> bool:
-        return self._stays_dry(pool) and not (pool.mode.opens or self.stored.control.restores(pool.id))
-
-    def _stays_dry(self, pool: PoolPlan) -> bool:
-        """Return True if the pool is in dry run, apart from restores. The pool's setting overrides the cluster's."""
-        return self.summary.dry_run if pool.mode.dry_run is None else pool.mode.dry_run
+        restoring = pool.mode.opens or self.stored.control.restores(pool.id)
+        return is_pool_dry(pool.mode.dry_run, self.summary.dry_run, restoring=restoring)
 
     # Lease
 
@@ -207,7 +206,7 @@ class Run:
     def fix(self) -> None:
         """Write the due fixes and record them; in dry run, only record them."""
         control, due = self.stored.control, self.due_fixes
-        pools = {str(pool.id): self._stays_dry(pool) for pool in self.plan.pools}
+        pools = {str(pool.id): is_pool_dry(pool.mode.dry_run, self.summary.dry_run) for pool in self.plan.pools}
         dry_run = {entry.pool: pools.get(entry.pool, self.summary.dry_run) for entry in due}
         if not all(dry_run.values()):
             self._take_lease()
@@ -343,7 +342,7 @@ class Run:
             return False
         facts = Facts(is_paused=True)
         if health is not None:
-            facts = facts_of(self.plan, self.workload, health.incidents, self.stored.fences_of_others(now))
+            facts = facts_of(self.plan, self.workload, health.incidents, fenced_zones(self.stored.zones, now))
         return follow(self.ports.store, self.stored, facts, now)
 
     def _store_health(self, health: ClusterHealth) -> None:

@@ -18,7 +18,7 @@ from evenkeel.application.rebalancing.ports import EventStore
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.values import near, quote
 from evenkeel.record import ClusterRecord
-from evenkeel.state_records import ZoneRecord, ZoneStatement
+from evenkeel.state_records import ZoneRecord, ZoneStatement, zones_with_drill
 from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.zones")
@@ -100,7 +100,7 @@ class RecordZoneShift:
     def still_impaired(self, cluster: str, zone: str) -> tuple[str, ...]:
         """Return the sources that still report the zone as impaired after an operator's own fence is lifted."""
         stored = self.store.load(cluster)
-        record = stored.all_zones.get(stored.record.zone_ids.get(zone, zone))
+        record = zones_with_drill(stored.zones, stored.drill).get(stored.record.zone_ids.get(zone, zone))
         return tuple(sorted(record.holding(self.clock.now()))) if record else ()
 
 

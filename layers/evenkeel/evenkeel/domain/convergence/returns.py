@@ -19,6 +19,7 @@ from evenkeel.domain.model.groups import PoolId, State
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.pools import AnyPool, Pool
 from evenkeel.domain.rebalancing.capability import Inputs, Planned
+from evenkeel.domain.rebalancing.dry_run import is_pool_dry
 from evenkeel.domain.rebalancing.health.states import assess
 from evenkeel.domain.rebalancing.restore import is_restored
 
@@ -50,7 +51,7 @@ def with_fallbacks(check: Check, pools: Sequence[AnyPool], inputs: Inputs) -> In
         if taker is not None:
             changed[taker] = changed[taker]._replace(fallbacks=(*changed[taker].fallbacks, fallback))
         for first, _ in first_pools:
-            if _takes_nodes(fallback, check) and _is_dry(pool, check) == _is_dry(first, check):
+            if _takes_nodes(fallback, check) and _is_like(pool, first, check):
                 changed[first.id] = changed[first.id]._replace(fallback_takes=True)
     return changed
 
@@ -60,8 +61,10 @@ def _survives_by_minima(pool: Pool, check: Check) -> bool:
     return pool.settings.survive_zones is SurviveZones.ONE and check.policy.demand is DemandStage.OFF
 
 
-def _is_dry(pool: Pool, check: Check) -> bool:
-    return check.policy.is_dry if pool.dry_run is None else pool.dry_run
+def _is_like(fallback: Pool, first: Pool, check: Check) -> bool:
+    """Return True if both pools are in dry run, or neither is."""
+    is_dry = check.policy.is_dry
+    return is_pool_dry(fallback.dry_run, is_dry) == is_pool_dry(first.dry_run, is_dry)
 
 
 def _takes_nodes(fallback: Fallback, check: Check) -> bool:
@@ -83,8 +86,7 @@ def _taker(fallback: Fallback, first_pools: Sequence[tuple[Pool, Sequence[Draft]
             return first.id
     for first, groups in reversed(first_pools):
         is_on = first.settings.level is Level.CONVERGE or first.convergence_requested is not None
-        is_live = _is_dry(fallback.pool, check) == _is_dry(first, check)
-        if is_on and is_live and all(draft.state is not State.FENCED for draft in groups):
+        if is_on and _is_like(fallback.pool, first, check) and all(draft.state is not State.FENCED for draft in groups):
             return first.id
     return None
 

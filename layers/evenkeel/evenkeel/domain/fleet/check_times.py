@@ -117,6 +117,11 @@ class Unreachable:
         return replace(self, next_check=soon) if soon < self.next_check else None
 
 
+def is_unreachable(unreachable: Unreachable | None) -> bool:
+    """Return True if the cluster did not answer its last check."""
+    return unreachable is not None and not unreachable.is_over
+
+
 def after_no_answer(unreachable: Unreachable | None, now: datetime, why: str) -> Unreachable | None:
     """Return the state after one more check without an answer; None: no check of this cluster alone was due."""
     if unreachable is None or unreachable.is_over:
@@ -153,6 +158,10 @@ class SteadyState:
     at_risk: int = 0  # pools that are to survive the loss of a zone, but would not
     to_survive: int = 0  # nodes that pools keep only to survive
     rests_until: datetime | None = None  # until then, a few checks are enough; None: the cluster does not rest
+
+    def is_resting(self, now: datetime) -> bool:
+        """Return True if the cluster is checked less often now."""
+        return is_resting(self.rests_until, now)
 
     def is_followed_by(self, other: Self) -> bool:
         """Return True if the steady state of another check should replace this one."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from evenkeel.domain.fleet.check_times import AUTO, Interval
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import CLOCKS_AGREE, GroupKey
 from evenkeel.domain.model.states import GroupState
@@ -108,10 +109,12 @@ def _new_failure(before: GroupState, after: GroupState) -> datetime | None:
     return None if is_known or after.failure_class is FailureClass.TIMEOUT else after.last_failure
 
 
-def rests_until(source: EventSource | None, last_event: datetime | None, now: datetime) -> datetime | None:
-    """Return until when a steady cluster needs few checks; None: it is checked every minute.
+def rests_until(
+    interval: Interval, source: EventSource | None, last_event: datetime | None, now: datetime
+) -> datetime | None:
+    """Return until when a steady cluster needs few checks; None: it does not rest.
 
     ``last_event``: when an event last requested a check.
     """
     is_alert = last_event is not None and now < last_event + ALERT_FOR
-    return None if source is None or is_alert else source.proven_until(now)
+    return None if interval != AUTO or source is None or is_alert else source.proven_until(now)

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from evenkeel.domain.model.convergence import ConvergenceState
 from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.flavours import AUTO_SCALING, PLACEHOLDER
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, NodeGroup, PoolId
 from evenkeel.domain.model.moves import Move, ScaleRequest
 from evenkeel.domain.model.offerings import Offering, OfferingState
@@ -264,3 +265,17 @@ class ClusterState:
     scale_requests: tuple[ScaleRequest, ...] = ()  # the requests that are not answered yet
     # Other clusters' reports about offerings. None: they could not be read, so all throttles remain.
     offerings: Mapping[Offering, OfferingState] | None = field(default_factory=dict)
+
+    @property
+    def closed_pools(self) -> Mapping[str, datetime]:
+        """Return the pools in which Evenkeel's bounds keep an autoscaler from ordering nodes: name -> since when."""
+        return {id.name: pool.closed_at for id, pool in self.pools.items() if pool.closed_at is not None}
+
+    @property
+    def marked_instances(self) -> list[str]:
+        """Return the instances of Auto Scaling groups that Evenkeel is about to remove.
+
+        If the record names a workload cluster, Evenkeel has cordoned their nodes there.
+        """
+        groups = (state for key, state in self.groups.items() if key.flavour == AUTO_SCALING)
+        return sorted({name for state in groups for name in state.marked if not name.startswith(PLACEHOLDER)})

@@ -17,14 +17,15 @@ A machine that was launched after the last failure and has become a node ends th
 again. A machine that was already provisioning when the failure happened does not end the fence.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import State
-from evenkeel.domain.model.policy import BackoffPolicy
-from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.groups import GroupKey, PoolId, State
+from evenkeel.domain.model.policy import BackoffPolicy, Policy
+from evenkeel.domain.model.pools import rule_of
+from evenkeel.domain.model.states import GroupState, PoolState
 
 # The most stored reports per group. At most 36 backoffs of at least 5 min fit into 3 h. So the report that started each
 # backoff is stored, and also many of the other reports.
@@ -145,3 +146,11 @@ def state_at(state: GroupState | None, now: datetime, impaired_until: datetime |
     if state.backoff_until is not None and now <= state.backoff_until and not state.fence_ended:
         return State.FENCED
     return State.PROBING if state.is_failing else State.HEALTHY
+
+
+def backoff_of(key: GroupKey, pools: Mapping[PoolId, PoolState], policy: Policy) -> BackoffPolicy:
+    """Return a group's backoff durations: those of its pool if the record sets them, else those of the cluster."""
+    name = str(key)
+    pool = next((id for id, state in pools.items() if name in state.adopted or name in state.members), None)
+    rule = None if pool is None else rule_of(pool, policy)
+    return (rule.backoff if rule else None) or policy.settings.backoff

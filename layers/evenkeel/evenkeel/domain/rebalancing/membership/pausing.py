@@ -9,6 +9,8 @@ from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import AnyPool, Members, Pool, is_called
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.rebalancing.dry_run import is_pool_dry
 
 _Pool = TypeVar("_Pool", bound=Members)
 
@@ -27,6 +29,21 @@ def _ends(pool: PoolId, paused: Mapping[str, datetime | None], now: datetime) ->
     return [until for name, until in still_paused(paused, now).items() if is_called(pool, [name])]
 
 
+def is_left_alone(state: ClusterState, unfinished: Collection[str], *, is_paused: bool, has_drill: bool) -> bool:
+    """Return True if a cluster is paused, and nothing of Evenkeel must be undone there.
+
+    Evenkeel still ends its unfinished writes and its drill, and changes bounds that keep autoscalers from ordering
+    nodes.
+
+    Args:
+        state: The cluster's stored state.
+        unfinished: The groups whose writes have begun and not ended.
+        is_paused: The whole cluster is paused.
+        has_drill: The report of its drill is not recorded yet.
+    """
+    return is_paused and not (state.closed_pools or unfinished or has_drill)
+
+
 def needs_opening(pool: AnyPool, policy: Policy, now: datetime) -> bool:
     """Return True if a pool is paused or in dry run, and its bounds keep an autoscaler from ordering.
 
@@ -35,7 +52,7 @@ def needs_opening(pool: AnyPool, policy: Policy, now: datetime) -> bool:
     """
     if pool.state.closed_at is None or not isinstance(pool, Pool):
         return False
-    is_dry = policy.is_dry if pool.dry_run is None else pool.dry_run
+    is_dry = is_pool_dry(pool.dry_run, policy.is_dry)
     return policy.is_paused or is_dry or bool(_ends(pool.id, policy.paused, now))
 
 
