@@ -470,7 +470,7 @@ def test_a_node_that_an_autoscaler_takes_from_a_source_that_has_grown_completes_
 def test_growth_of_a_source_that_becomes_the_only_healthy_zone_is_not_bound_to_it() -> None:
     home = failed(0, 4, 5)
     known = home.state.groups
-    doubtful(home, "b", "probing")
+    doubtful(home, "b")
     set_state(home, groups={**known, **home.state.groups})
     home.look(15)
     assert home.bounds("c")[1] > 9
