@@ -13,7 +13,6 @@ from evenkeel.adapters.page.view import (
     History,
     IncidentView,
     Lane,
-    OfferingView,
     Page,
     PoolView,
     Section,
@@ -168,7 +167,6 @@ def _fleet(overview: Overview, where: str) -> tuple[tuple[Section, ...], Fleet]:
         well=tuple(others.get("well", ())),
         paused=tuple(others.get("paused", ())),
         dry_run=overview.counts.get("dryRun", 0),
-        offerings=tuple(OfferingView(**vars(offering)) for offering in overview.offerings),
         causes=tuple(overview.causes),
     )
     return sections, fleet
