@@ -9,12 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
-from evenkeel.domain.fleet.check_times import (
-    Chunk,
-    SteadyState,
-    Timer,
-    Unreachable,
-)
+from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Timer, Unreachable
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.policy import Policy
