@@ -96,8 +96,8 @@ def test_every_shipped_scenario_runs_with_every_strategy(file: Path) -> None:
         assert one["measures"]["over_requested"] == 0 or one["strategy"] in ("Lax-Greedy", "Adaptive")
 
 
-def test_nineteen_scenarios_are_shipped() -> None:
-    assert len(SCENARIOS) == 19
+def test_eighteen_scenarios_are_shipped() -> None:
+    assert len(SCENARIOS) == 18
 
 
 def shipped(name: str) -> Scenario:
