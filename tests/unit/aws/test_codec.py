@@ -94,7 +94,7 @@ def test_a_stored_text_omits_defaults_and_sorts_sets() -> None:
         (GroupState, {"failures": "2"}, "item: failures is '2'"),
         (GroupState, {"class": "bad luck"}, "item: class is 'bad luck'"),
         (GroupState, {"reports": ["2026-01-15T12:00:00"]}, "item: reports.0 is"),
-        (GroupState, {"last_failure": "9999-12-31T23:59:59Z"}, "item: last_failure is"),
+        (GroupState, {"last_failure": "9999-12-31T23:59:59Z"}, "write a time from 2000 to 2199"),
         (GroupState, [], "item: the whole is '[]': no object"),
         (PoolState, {"adopted": {"a": {"min": 4, "max": 1}}}, "item: adopted.a is"),
         (PoolState, {"convergence": {"step": BAD_STEP}}, "it names group 'a'"),
@@ -120,6 +120,19 @@ def test_a_field_of_a_newer_release_is_ignored_and_kept() -> None:
     assert json.loads(keep_unknown(PoolState, text, json.dumps(newer))) == newer
     with pytest.raises(ConfigError, match="mood is not a field of this record"):
         read_as(PoolState, newer, "item", strict=True)
+
+
+def test_an_order_that_cannot_be_read_is_dropped_from_the_item_and_named_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stored = StoredPool.of(PoolId("cluster-api", "demo", "", "a/b"), POOL)
+    newer = json.loads(dump_stored(stored))
+    newer["state"]["orders"]["newer"] = {**newer["state"]["orders"]["a/b"], "why": {"rule": "of-a-newer-release"}}
+    assert read_stored(StoredPool, json.dumps(newer), "item") == stored
+    assert "dropped a stored order that cannot be read: 'newer'" in caplog.text
+    assert keep_unknown(StoredPool, dump_stored(stored), json.dumps(newer)) == dump_stored(stored)
+    with pytest.raises(ConfigError, match=r"orders\.newer\.why\.rule is 'of-a-newer-release'"):
+        read_as(PoolState, newer["state"], "state file", strict=True)
 
 
 @pytest.mark.parametrize("before", ["{", '{"digest": 3, "mood": "good"}', "[]"])

@@ -18,6 +18,7 @@ _log = logging.getLogger("evenkeel.stored")
 _Kind = TypeVar("_Kind")
 # Fields whose numbers are not counts of nodes. Such a number may be negative, or larger than LARGEST_COUNT.
 _ANY_NUMBER = frozenset({"facts", "generation", "maxima", "steps", "unplaced"})
+_ORDERS = (("orders",), ("state", "orders"))  # where a PoolState and a StoredPool have the past orders of a pool
 
 
 def read_stored(kind: type[_Kind], text: str, where: str) -> _Kind:
@@ -98,8 +99,9 @@ def _without_orders(text: str, error: ValidationError) -> str:
     """Return the text without the past orders that cannot be read. At worst, a node is ordered too early."""
     faults = {}
     for fault in error.errors():
-        if "orders" in fault["loc"]:
-            faults[fault["loc"][: fault["loc"].index("orders") + 2]] = fault["msg"]
+        for place in _ORDERS:
+            if fault["loc"][: len(place)] == place:
+                faults[fault["loc"][: len(place) + 1]] = fault["msg"]
     if not faults:
         return text
     data = json.loads(text)
@@ -117,7 +119,8 @@ def _faults(value: object, path: tuple[object, ...]) -> Iterator[str]:
     for name, part in _parts(value):
         if isinstance(part, datetime):
             if part.tzinfo is None or not EARLIEST < part < LATEST:
-                yield f"{_joined(*path, name)} is {quote(part.isoformat())}: {NO_MOMENT}"
+                problem = NO_MOMENT if part.tzinfo is None else "write a time from 2000 to 2199"
+                yield f"{_joined(*path, name)} is {quote(part.isoformat())}: {problem}"
         elif isinstance(part, int):
             if not 0 <= part <= LARGEST_COUNT and _ANY_NUMBER.isdisjoint((*path, name)):
                 yield f"{_joined(*path, name)} is {quote(part)}: write a whole number, 0 to {LARGEST_COUNT}"
