@@ -115,7 +115,7 @@ def _accounts() -> Iterator[tuple[_Accounts, Callable[[ClusterRecord], Any]]]:
 
 
 def _record(number: int, account: str = "") -> ClusterRecord:
-    role = {"role_arn": f"arn:aws:iam::{account}:role/evenkeel-look"} if account else {}
+    role = {"role_arn": f"arn:aws:iam::{account}:role/evenkeel-check"} if account else {}
     access = {"kind": "auto-scaling", "region": REGION, **role}
     return ClusterRecord.model_validate({"id": f"cluster-{number:04}", "access": access})
 

@@ -83,10 +83,10 @@ def record(file: Path, flavour: str, groups: int) -> None:
             for page in pages.paginate(
                 TableName=container.settings.table,
                 KeyConditionExpression="pk = :pk AND sk >= :after",
-                ExpressionAttributeValues={":pk": {"S": f"CLUSTER#{ONE}"}, ":after": {"S": "G"}},
+                ExpressionAttributeValues={":pk": {"S": f"CLUSTER#{ONE}"}, ":after": {"S": "E"}},
             )
             for item in page["Items"]
-            if item["sk"]["S"] != "LOOK"  # the check after the last write is long over
+            if item["sk"]["S"] != "NEXT_CHECK"  # the check after the last write is long over
         ]
     file.write_text(json.dumps({"answers": answers, "items": items, "places": places}))
 

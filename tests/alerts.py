@@ -41,7 +41,7 @@ def detail_of(told: Alert) -> dict[str, Any]:
     return {
         **fields,
         **words,
-        "news": told.change.value,
+        "change": told.change.value,
         "zones": list(told.zones),
         "class": told.failure_class or None,
         "outage": told.is_outage,

@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 from evenkeel.adapters.aws import records
 from evenkeel.adapters.aws.records import (
+    CHECK_TIMES,
     CONTROL,
     EVENT_CHECK,
     HEALTH,
-    LOOKED_AT,
     META,
     ROLLOUT,
-    SILENCE,
     TIMER,
+    UNREACHABLE,
     Entry,
     Stored,
     StoredPool,
@@ -230,7 +230,7 @@ class InMemoryStore:
         self._save(cluster, records.DRILL, drill, versions)
 
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
-        self._save(cluster, f"GROWTH#{record.id}", record, versions)
+        self._save(cluster, f"SCALE_REQUEST#{record.id}", record, versions)
 
     def save_event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None) -> None:
         self._save(cluster, EVENT_CHECK, record, versions)
@@ -239,7 +239,7 @@ class InMemoryStore:
         self._save(cluster, TIMER, timer, versions)
 
     def save_unreachable(self, cluster: str, unreachable: Unreachable, versions: Versions | None) -> None:
-        self._save(cluster, SILENCE, unreachable, versions)
+        self._save(cluster, UNREACHABLE, unreachable, versions)
 
     def save_cluster_health(self, cluster: str, cluster_health: ClusterHealth, versions: Versions | None) -> None:
         self._save(cluster, HEALTH, cluster_health, versions)
@@ -265,14 +265,14 @@ class InMemoryStore:
             self._rests[cluster] = until
 
     def save_checked_at(self, clusters: Sequence[str], at: datetime, resting: Sequence[str] = ()) -> None:
-        self._write(LOOKED_AT)
-        entry = records.looked_at_entry(clusters, at, resting)
-        checked_at = self._items.setdefault(LOOKED_AT, {})
+        self._write(CHECK_TIMES)
+        entry = records.check_times_entry(clusters, at, resting)
+        checked_at = self._items.setdefault(CHECK_TIMES, {})
         checked_at[entry.sort_key] = Stored(text=entry.text, version=entry.next_version, expires=entry.expires)
 
     def checked_at(self) -> CheckTimes:
         self._asked("looked at")
-        return records.last_check_times(self._items.get(LOOKED_AT, {}), self._time())
+        return records.last_check_times(self._items.get(CHECK_TIMES, {}), self._time())
 
     def steady_clusters(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:
         self._asked("at rest")

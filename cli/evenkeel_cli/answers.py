@@ -225,7 +225,7 @@ def _outcomes(decision: DecisionDocument) -> Iterator[str]:
         if not group.is_left_alone:
             outcome = _OUTCOMES.get(group.result or "", group.outcome or "")
             names.setdefault(outcome, []).append(group.name)
-    for change in decision.mended or ():
+    for change in decision.fixed or ():
         outcome = _OUTCOMES.get(change.result or "", change.outcome)
         names.setdefault(outcome, []).append(f"PoolMaximum of {change.object}")
     for outcome, changed in names.items():

@@ -19,7 +19,7 @@ from typing import Any
 from evenkeel.adapters.aws.batches import Inbox
 from evenkeel.adapters.aws.inbound import read_event
 from evenkeel.adapters.aws.queues import TRIES
-from evenkeel.adapters.aws.records import HEALTH, LOOKED_AT, SILENCE, TIMER
+from evenkeel.adapters.aws.records import CHECK_TIMES, HEALTH, TIMER, UNREACHABLE
 from evenkeel.adapters.codec import dump_plain
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
@@ -160,8 +160,8 @@ class WatchedStore(InMemoryStore):
     def _write(self, sort_key: str) -> None:
         super()._write(sort_key)
         # That nothing is to be done, and that somebody has looked, is remembered of quiet clusters too.
-        self.writes += sort_key not in ("steady", LOOKED_AT)
-        self.words += sort_key in (TIMER, SILENCE, HEALTH)
+        self.writes += sort_key not in ("steady", CHECK_TIMES)
+        self.words += sort_key in (TIMER, UNREACHABLE, HEALTH)
 
     def _asked(self, what: str) -> None:
         if self.away:

@@ -269,7 +269,12 @@ def test_the_function_notifies_within_its_role_and_logs_no_secret(notified: tupl
 def test_notify_may_store_what_it_sent_and_nothing_else(notified: tuple[Deployment, str]) -> None:
     deployment, _ = notified
     allowed = Permissions(deployment, "NotifyFunction").allows
-    for pk, expected in (("ALERTED#slack", True), ("CLUSTER#blue", False), ("VERDICTS", False), ("ALERTED", False)):
+    for pk, expected in (
+        ("ALERTED#slack", True),
+        ("CLUSTER#blue", False),
+        ("HEALTH_BY_CLUSTER", False),
+        ("ALERTED", False),
+    ):
         key = {"pk": {"S": pk}, "sk": {"S": "x"}}
         for operation, params in (("PutItem", {"Item": key}), ("GetItem", {"Key": key})):
             request = request_of(deployment, "dynamodb", operation, {"TableName": deployment.table, **params})

@@ -25,7 +25,7 @@ from tests.tls_server import CA_PEM
 ACCOUNT = "123456789012"
 WRITER, LOOKER = (f"arn:aws:iam::{ACCOUNT}:role/evenkeel-{name}" for name in ("RebalanceRole-1", "CheckRole-1"))
 FOREIGN = "arn:aws:iam::210987654321:role/evenkeel-write"
-FOREIGN_LOOK = "arn:aws:iam::210987654321:role/evenkeel-look"
+FOREIGN_LOOK = "arn:aws:iam::210987654321:role/evenkeel-check"
 SERVER = "https://api.blue.example:6443"
 OIDC = {"kind": "aws-oidc", "endpoint": SERVER, "ca_data": base64.b64encode(CA_PEM.encode()).decode()}
 SECRET = "s3cr3t-k3y"
@@ -210,7 +210,7 @@ class TestRoles:
 
     ACCESS: ClassVar = {
         **{"kind": "eks", "name": "blue", "region": "eu-central-1"},
-        **{"role_arn": FOREIGN, "look_role_arn": FOREIGN_LOOK, "external_id": "x1"},
+        **{"role_arn": FOREIGN, "check_role_arn": FOREIGN_LOOK, "external_id": "x1"},
     }
 
     @pytest.fixture(autouse=True)

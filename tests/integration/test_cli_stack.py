@@ -235,8 +235,8 @@ def test_validate_shows_a_diff_and_has_it_written_with_the_objects_own_version(l
         item = cluster.store.get(RESOURCE, group.namespace, group.name)
         assert item["metadata"]["annotations"]["evenkeel.dev/pool-max"] == "3"
     assert laptop.json("validate")["pools"] == []
-    mended = [decision["mended"] for decision in laptop.json("status")["decisions"] if "mended" in decision]
-    assert [change["outcome"] for changes in mended for change in changes] == ["written"] * 3
+    fixed = [decision["fixed"] for decision in laptop.json("status")["decisions"] if "fixed" in decision]
+    assert [change["outcome"] for changes in fixed for change in changes] == ["written"] * 3
     many = {"metadata": {"annotations": {"evenkeel.dev/pool-max": "many"}}}
     cluster.store.patch(RESOURCE, groups[0].namespace, groups[0].name, many, manager="test")
     for action in ("validate", "plan"):

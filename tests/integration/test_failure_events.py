@@ -103,7 +103,7 @@ def test_an_event_is_handled_once_as_its_kind_says(stage: Stage, name: str) -> N
     if isinstance(event, Ignored):
         result, checks = "ignored", []
     elif isinstance(event, Failure):
-        result = "recorded" if name in GROUPS else "looked"
+        result = "recorded" if name in GROUPS else "requested"
         if event.reports is Report.ARRIVAL:
             result, checks = "known", []
         assert stage.fenced(cluster) == ([GROUPS[name]] if name in GROUPS else [])

@@ -267,7 +267,7 @@ def test_nothing_is_stored_in_clear_and_what_is_stored_ends(
 
 
 def test_items_that_the_event_function_could_write_do_no_harm(life: Life, deployment: Deployment) -> None:
-    for purpose in ("writes", "looks"):
+    for purpose in ("writes", "checks"):
         key = {"pk": {"S": f"CLUSTER#{life.cluster}"}, "sk": {"S": f"ACCESS#{purpose}"}}
         deployment.aws.client("dynamodb").put_item(TableName=deployment.table, Item={**key, "state": {"S": "{}"}})
     assert (life.run(), life.check()) == ("evenkeel-2", "evenkeel-readers-1")

@@ -206,11 +206,13 @@ WRITES = {
     "group": Write(f"GROUP#{KEY}", "save_group", (KEY,), lambda it: it.state.groups.get(KEY), FAILED, AGAIN),
     "pool": Write(f"POOL#{POOL}", "save_pool", (POOL,), lambda it: it.state.pools.get(POOL), ADOPTED, PoolState()),
     "zone": Write("ZONE#-/a", "save_zone", ("-", "a"), lambda it: it.zones.get("a"), said(SOON), said(NOW)),
-    "request": Write("GROWTH#r1", "save_scale_request", (), lambda it: it.scale_requests.get("r1"), REQUEST, DONE),
-    "timer": Write("LOOK", "save_timer", (), lambda it: it.timer, Timer(due=SOON), Timer(due=NOW)),
-    "event check": Write("HEARD", "save_event_check", (), lambda it: it.event_check, LOOK, LATER),
+    "request": Write(
+        "SCALE_REQUEST#r1", "save_scale_request", (), lambda it: it.scale_requests.get("r1"), REQUEST, DONE
+    ),
+    "timer": Write("NEXT_CHECK", "save_timer", (), lambda it: it.timer, Timer(due=SOON), Timer(due=NOW)),
+    "event check": Write("EVENT_CHECK", "save_event_check", (), lambda it: it.event_check, LOOK, LATER),
     "silence": Write(
-        "SILENCE", "save_unreachable", (), lambda it: it.unreachable, SILENT, replace(SILENT, failed_checks=3)
+        "UNREACHABLE", "save_unreachable", (), lambda it: it.unreachable, SILENT, replace(SILENT, failed_checks=3)
     ),
     "drill": Write("ZONE-DRILL", "save_drill", (), lambda it: it.drill, DRILL, DRILL.as_of(DRILL.until)),
     "health": Write("HEALTH", "save_cluster_health", (), lambda it: it.cluster_health, ILL, WELL),
@@ -806,7 +808,7 @@ class TestTheTableItself:
         table.save_scale_request("demo", REQUEST, None)
         table.save_event_check("demo", LOOK, None)
         items = self.items(deployment)
-        assert set(items) == {"GROUP", "ZONE", "GROWTH", "HEARD"}
+        assert set(items) == {"GROUP", "ZONE", "SCALE_REQUEST", "EVENT_CHECK"}
         for item in items.values():
             assert set(item) == {"pk", "sk", "state", "revision", "kept_until"}
 
@@ -816,7 +818,7 @@ class TestTheTableItself:
         """It may add its attributes under any sort key: nobody must be kept from reading or writing by them."""
         register(table)
         found = table.load("demo")
-        for key in ("META#CONTROL", "LOOK", f"POOL#{POOL}", "POOL#x", "LEASE#x"):
+        for key in ("META#CONTROL", "NEXT_CHECK", f"POOL#{POOL}", "POOL#x", "LEASE#x"):
             deployment.aws.client("dynamodb").update_item(
                 TableName=deployment.table,
                 Key=address("demo", key),
@@ -907,7 +909,7 @@ def test_what_is_over_is_forgotten_unless_it_was_written_since(kept: Kept, regis
 
 def test_only_the_store_spells_sort_keys() -> None:
     """A second store is two files: the store, and the records that it keeps."""
-    spelled = re.compile(r'"(META|HEARD|LOOK)"|(GROUP|POOL|GROWTH|ZONE|META)#')
+    spelled = re.compile(r'"(META|EVENT_CHECK|NEXT_CHECK)"|(GROUP|POOL|SCALE_REQUEST|ZONE|META)#')
     stores = {ROOT / "layers/evenkeel/evenkeel/adapters/aws" / name for name in ("store.py", "records.py")}
     files = {file for folder in ("layers/evenkeel/evenkeel", "functions") for file in (ROOT / folder).rglob("*.py")}
     assert stores <= files

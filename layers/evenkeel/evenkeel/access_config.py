@@ -22,18 +22,18 @@ class AwsAccess(Strict):
 
     region: AwsRegion
     role_arn: RoleArn | None = None  # the role for writes; None: the function's own role
-    look_role_arn: RoleArn | None = None  # the role for checks; None: role_arn
+    check_role_arn: RoleArn | None = None  # the role for checks; None: role_arn
     external_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_+=,.@:/-]{2,1224}$")
 
     @model_validator(mode="after")
     def _whose(self) -> Self:
-        if self.role_arn is None and (self.look_role_arn or self.external_id):
-            raise ValueError("look_role_arn and external_id go with role_arn: name that too")
+        if self.role_arn is None and (self.check_role_arn or self.external_id):
+            raise ValueError("check_role_arn and external_id go with role_arn: name that too")
         return self
 
     def role(self, *, writes: bool) -> str | None:
         """Return the ARN of the role to assume for writes or for checks; None: the function's own role."""
-        return self.role_arn if writes else self.look_role_arn or self.role_arn
+        return self.role_arn if writes else self.check_role_arn or self.role_arn
 
 
 class EksAccess(AwsAccess):

@@ -79,7 +79,7 @@ def test_no_time_of_an_event_fences_for_longer_and_no_repetition_counts_twice(at
     for number in ids:
         given = event("group", time=at, id=f"id-{number}")
         given["detail"]["ActivityId"] = f"activity-{number}"
-        assert stack.hear(given).result in (EventResult.RECORDED, EventResult.KNOWN, EventResult.LOOKED)
+        assert stack.hear(given).result in (EventResult.RECORDED, EventResult.KNOWN, EventResult.REQUESTED)
     state = stack.store.load("prod").state.groups.get(KEY)
     if state is not None and state.backoff_until is not None:
         assert state.failures == 1

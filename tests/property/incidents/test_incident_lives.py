@@ -12,7 +12,7 @@ from tests.house import House
 
 MINUTES = st.lists(
     st.tuples(
-        st.sampled_from(["as before", "short", "shorter", "well", "dark", "closed", "garbage", "mended"]),
+        st.sampled_from(["as before", "short", "shorter", "well", "dark", "closed", "garbage", "fixed"]),
         st.one_of(st.none(), st.none(), st.integers(1, 12)),  # the table is away from this call on
         st.booleans(),  # the bus is away
         st.integers(1, 4),  # how long it stays so
@@ -32,7 +32,7 @@ def stand(house: House, what: str, whole: str) -> None:
             house.cluster.unreadable = AccessError("secret evenkeel/demo: there is none")
         case "garbage":
             house.store.plant("demo", '{"access": {"kind": "telepathy"}}')
-        case "mended":
+        case "fixed":
             house.cluster.unreadable = None
             house.store.plant("demo", whole)
 
@@ -57,7 +57,7 @@ def test_each_incident_opens_once_and_closes_once(
             run()
             house.store.away_from = None
     house.bus.away = False
-    stand(house, "mended", whole)
+    stand(house, "fixed", whole)
     stand(house, "well", whole)
     for _ in range(30):
         run()
@@ -72,8 +72,8 @@ def test_each_incident_opens_once_and_closes_once(
             if (detail["at"], detail["order"]) in seen:
                 continue  # told once more after a kill: the same news
             seen.add((detail["at"], detail["order"]))
-            assert (open_since is None) is (detail["news"] == "opened")
+            assert (open_since is None) is (detail["change"] == "opened")
             assert open_since in (None, detail["since"]), "it began when it began"
-            open_since = None if detail["news"] == "closed" else detail["since"]
+            open_since = None if detail["change"] == "closed" else detail["since"]
         assert open_since is None, "nothing stays open"
     assert house.store.load("demo").cluster_health.is_empty

@@ -115,7 +115,7 @@ class Owners(RuleBasedStateMachine):
     def run(self, written: int, annotated: bool, ends: bool) -> None:
         """A run that may stop before the last of its patches, and before it closes its journal."""
         plan = self.look()
-        told = {problem.facts["owner"] for problem in plan.report.problems if problem.kind == "new-wish"}
+        told = {problem.facts["owner"] for problem in plan.report.problems if problem.kind == "new-intent"}
         assert told == {str(self.groups[zone].owner.numbers.ref) for zone in self.unheard}
         self.unheard.clear()
         self.state = opened(plan, "01")

@@ -51,7 +51,7 @@ def impair(house: House, zone: str, stated_at: datetime) -> None:
 
 def fixes(house: House) -> list[dict[str, Any]]:
     """Return the decisions that fixed a number, the newest first."""
-    return [decision for decision in house.decisions() if "mended" in decision]
+    return [decision for decision in house.decisions() if "fixed" in decision]
 
 
 @pytest.fixture
@@ -574,7 +574,7 @@ class TestValidate:
         assert house.cluster.groups[key("a")].annotations.pool_max == 3
         assert house.control.fixes == ()
         change = {"object": "cluster-api/default/workers-a", "from": 2, "to": 3}
-        assert fixes(house)[0]["mended"] == [{**change, "outcome": "written", "result": "written"}]
+        assert fixes(house)[0]["fixed"] == [{**change, "outcome": "written", "result": "written"}]
         assert house.ask("validate")["pools"] == []
 
     def test_a_number_of_the_record_is_changed_in_the_record(self) -> None:
@@ -599,11 +599,11 @@ class TestValidate:
             assert "save LEASE" not in house.journal.entries
             (decision,) = fixes(house)
             assert decision["dryRun"] is True
-            assert {change["outcome"] for change in decision["mended"]} == {"planned"}
+            assert {change["outcome"] for change in decision["fixed"]} == {"planned"}
             if of_record:
                 assert house.record.pool_entries[0].max == 2
                 change = {"object": "record", "from": 2, "to": 3, "outcome": "planned", "result": "planned"}
-                assert decision["mended"] == [change]
+                assert decision["fixed"] == [change]
 
     def test_a_sum_that_is_too_small_gets_an_annotation_on_one_member(self) -> None:
         house = House(zones((1, 0, 0), bounds=[(0, 1), (0, 1), (0, 0)]), pools=[])
@@ -633,7 +633,7 @@ class TestValidate:
         house.run()
         assert house.cluster.groups[key("a")].annotations.pool_max == 7
         (decision,) = fixes(house)
-        assert decision["mended"][0]["outcome"] == "not written: it has changed since, to 7: validate again"
+        assert decision["fixed"][0]["outcome"] == "not written: it has changed since, to 7: validate again"
         assert house.control.fixes == ()
 
     def test_fixes_of_several_pools_are_all_written(self) -> None:

@@ -211,7 +211,7 @@ def attributes() -> list[tuple[str, str, str]]:
     """Of the cluster `bent`, and of what is nobody's: each attribute of each item."""
     house = House()
     bent = {"bent", "CLUSTER#bent", "ROLLOUT"}
-    looked = next(sk for pk, sk in house.client.items() if pk == "LOOKED" and "bent" in _text(house, pk, sk))
+    looked = next(sk for pk, sk in house.client.items() if pk == "CHECKED" and "bent" in _text(house, pk, sk))
     of_bent = [(pk, sk) for pk, sk in house.client.items() if {pk, sk} & {*bent, looked}]
     found = [(pk, sk, name) for pk, sk in of_bent for name in house.client.table._items[pk][sk]]
     return [(pk, sk, name) for pk, sk, name in found if name not in KEYS]
@@ -227,8 +227,20 @@ ATTRIBUTES = attributes()
 def test_every_kind_of_item_is_spoilt() -> None:
     kinds = {sk.partition("#")[0] if pk.startswith("CLUSTER#") else pk.partition("#")[0] for pk, sk, _ in ATTRIBUTES}
     assert kinds == {
-        *("ACCESS", "ALERTED", "DECISION", "DUE", "GROUP", "GROWTH", "HEARD", "LEASE", "LOOK", "LOOKED", "META"),
-        *("POOL", "ROLLOUT", "SILENCE", "HEALTH", "VERDICTS", "ZONE", "ZONE-DRILL"),
+        *(
+            "ACCESS",
+            "ALERTED",
+            "DECISION",
+            "DUE",
+            "GROUP",
+            "SCALE_REQUEST",
+            "EVENT_CHECK",
+            "LEASE",
+            "NEXT_CHECK",
+            "CHECKED",
+            "META",
+        ),
+        *("POOL", "ROLLOUT", "UNREACHABLE", "HEALTH", "HEALTH_BY_CLUSTER", "ZONE", "ZONE-DRILL"),
     }
 
 
@@ -280,7 +292,7 @@ class TestByName:
     @pytest.mark.parametrize("sk", ["META", "HEALTH"])
     def test_an_unreadable_cluster_is_in_the_list_of_all(self, sk: str) -> None:
         house = House()
-        pk, sk = ("CLUSTER#bent", sk) if sk == "META" else ("VERDICTS", "CLUSTER#bent")
+        pk, sk = ("CLUSTER#bent", sk) if sk == "META" else ("HEALTH_BY_CLUSTER", "CLUSTER#bent")
         house.spoil(pk, sk, "record", {"BOOL": True})
         (told,) = [each for each in house._asked("status", "*")["clusters"] if each["cluster"] == "bent"]
         assert f"{pk} {sk}: record has type BOOL: write a string (S)" in json.dumps(told["incidents"])

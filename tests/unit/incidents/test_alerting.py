@@ -515,7 +515,7 @@ def test_a_rollout_beside_incidents_is_not_counted_as_one() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        *("", "[]", "{}", "null", '{"key": 7}', "[" * 5_000, json.dumps({"news": "opened"})),
+        *("", "[]", "{}", "null", '{"key": 7}', "[" * 5_000, json.dumps({"change": "opened"})),
         *(
             json.dumps({**json.loads(HALTED), **change})
             for change in ({"phase": "watching"}, {"halts": "many"}, {"key": ""}, {"at": "noon"})

@@ -79,7 +79,7 @@ def test_an_eks_cluster_of_another_account_is_accessed_by_a_role_of_that_account
     access = registration(access={**EKS, "role_arn": ROLE, "external_id": "x1"}).access
     assert isinstance(access, EksAccess)
     assert (access.role(writes=True), access.role(writes=False)) == (ROLE, ROLE)
-    reading = access.model_copy(update={"look_role_arn": f"{ROLE}-look"})
+    reading = access.model_copy(update={"check_role_arn": f"{ROLE}-look"})
     assert (reading.role(writes=True), reading.role(writes=False)) == (ROLE, f"{ROLE}-look")
 
 
@@ -300,7 +300,10 @@ class TestClusterRecord:
             ({"access": {**EKS, "region": "eu-central-1\n"}}, "region is "),
             ({"access": {**EKS, "name": "a b"}}, "name is 'a b'"),
             ({"access": {**EKS, "role_arn": "arn:aws:iam::1:role/x"}}, "access.role_arn is 'arn:aws:iam::1:role/x'"),
-            ({"access": {**EKS, "external_id": "x1"}}, "look_role_arn and external_id go with role_arn: name that too"),
+            (
+                {"access": {**EKS, "external_id": "x1"}},
+                "check_role_arn and external_id go with role_arn: name that too",
+            ),
             ({"access": {**EKS, "role_arn": ROLE, "external_id": "ä1"}}, "access.external_id is 'ä1'"),
             ({"access": {"kind": "aws-odic"}}, "access.kind is 'aws-odic': it is one of"),
             ({"access": {"kind": "aws-odic"}}, "did you mean aws-oidc?"),

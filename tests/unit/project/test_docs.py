@@ -225,7 +225,7 @@ def test_the_incident_event_shown_has_the_fields_of_one() -> None:
     given = {"pool": event["pool"], "zones": tuple(event["zones"]), "message": event["said"]}
     counts = {"missing": 3, "requested": 9, "failure_class": FailureClass.CAPACITY}
     made = incident_json(Incident(kind=IncidentKind.MISSING, since=NOW, **given, **counts), "blue", NOW, "NAME")
-    assert set(event) == {*made, "key", "news", "cluster", "at", "order"}
+    assert set(event) == {*made, "key", "change", "cluster", "at", "order"}
     for name in ("message", "todo", "command", "runbook"):
         assert event[name] == made[name]
 

@@ -92,7 +92,7 @@ def test_a_failed_launch_fences_exactly_its_group(stack: Stack) -> None:
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_requests_a_run_and_stores_no_failure(stack: Stack, name: str) -> None:
-    assert stack.hear(event(name)).result is EventResult.LOOKED
+    assert stack.hear(event(name)).result is EventResult.REQUESTED
     assert (stack.requested, stack.fenced) == (["prod"], {})
 
 
@@ -113,7 +113,7 @@ def test_a_group_that_no_cluster_knows_changes_nothing(stack: Stack, name: str) 
 
 def test_a_group_of_a_cluster_of_another_machine_api_is_found_by_its_name(stack: Stack) -> None:
     register(stack.store, "blue", flavours=["cluster-api"])
-    assert stack.hear(event("group", "eks-blue-workers-0a1b")).result is EventResult.LOOKED
+    assert stack.hear(event("group", "eks-blue-workers-0a1b")).result is EventResult.REQUESTED
     assert (stack.requested, stack.fenced) == (["blue"], {})
     assert stack.hear(event("terminate", "eks-blue-workers-0a1b")).result is EventResult.IGNORED
 

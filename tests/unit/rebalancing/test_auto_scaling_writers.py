@@ -42,7 +42,7 @@ def state_of(stack: Stack) -> GroupState:
 
 def test_the_writer_of_bounds_is_kept() -> None:
     stack = stack_with_group()
-    assert stack.hear(call()).result is EventResult.LOOKED
+    assert stack.hear(call()).result is EventResult.REQUESTED
     assert (state_of(stack).changed_by, state_of(stack).changed_at) == (NAMED, NOON + timedelta(seconds=5))
 
 
@@ -75,7 +75,7 @@ def test_a_group_that_evenkeel_has_not_written_stores_no_writer() -> None:
     stack.store.save_pool(
         "prod", id, PoolState(seen=MemberSnapshot(since=NOON, requested={str(KEY): 2})), stored.versions
     )
-    assert stack.hear(call()).result is EventResult.LOOKED
+    assert stack.hear(call()).result is EventResult.REQUESTED
     assert stack.store.load("prod").state.groups == {}
 
 

@@ -42,7 +42,7 @@ def quiet() -> House:
     return house
 
 
-SEEN = "save LOOKED"  # all that checks write: when they have seen which clusters, once for a chunk
+SEEN = "save CHECKED"  # all that checks write: when they have seen which clusters, once for a chunk
 
 
 def writes(house: House) -> list[str]:

@@ -58,11 +58,11 @@ def test_a_large_decision_keeps_its_facts_and_the_changed_or_failed_groups(count
 def test_long_lists_of_problems_or_fixes_are_cut() -> None:
     decision = large_decision(1000)
     decision["pool"]["problems"] = [f"group {number} has a problem, and it is \N{BUG}" * 4 for number in range(5000)]
-    decision["mended"] = [{"object": "x" * 600, "outcome": "written"} for _ in range(5000)]
+    decision["fixed"] = [{"object": "x" * 600, "outcome": "written"} for _ in range(5000)]
     cut = fit(decision)
     assert size(cut) <= LARGEST_DECISION
     assert cut["pool"]["problems"]
-    assert cut["mended"]
+    assert cut["fixed"]
     assert len(cut["pool"]["groups"]) >= 20
 
 

@@ -177,7 +177,7 @@ def test_a_storm_of_pods_without_a_node_requests_two_checks() -> None:
     house = Registered()
     for number in range(200):
         pod = event("failure-kubernetes-pod", metadata={"uid": f"u{number}"})
-        assert house.hear(pod).result is EventResult.LOOKED
+        assert house.hear(pod).result is EventResult.REQUESTED
     assert len(house.asked) <= 2
 
 
@@ -333,14 +333,14 @@ def test_the_accounts_of_a_record_replace_the_stacks_own(name: str) -> None:
     house = Registered(THEIRS, "333333333333")
     assert house.hear(event(name) | {"account": OURS}).kind == "foreign account"
     assert house.asked == []
-    assert house.hear(event(name) | {"account": THEIRS}).result in (EventResult.RECORDED, EventResult.LOOKED)
+    assert house.hear(event(name) | {"account": THEIRS}).result in (EventResult.RECORDED, EventResult.REQUESTED)
     assert house.asked
 
 
 @pytest.mark.parametrize("name", UNDERSTOOD)
 def test_an_event_that_is_sent_by_hand_needs_no_account(name: str) -> None:
     heard = Registered().hear(event(name) | {"account": THEIRS}, account=None)
-    assert heard.result in (EventResult.RECORDED, EventResult.LOOKED)
+    assert heard.result in (EventResult.RECORDED, EventResult.REQUESTED)
 
 
 def test_a_very_long_account_is_cut() -> None:

@@ -13,7 +13,7 @@ POOL_MAX, POOL_MIN = "evenkeel.dev/pool-max", "evenkeel.dev/pool-min"
 
 
 class Small:
-    """A scene whose PoolMaximum, 3, is below its 4 zones, and an operator who has asked for that to be mended."""
+    """A scene whose PoolMaximum, 3, is below its 4 zones, and an operator who has asked for that to be fixed."""
 
     def __init__(self, owner: str) -> None:
         self.scene = Scene(owner, incident=False, arrived=self._shrink)
@@ -68,5 +68,5 @@ def test_a_concurrent_edit_is_not_overwritten(small: Small) -> None:
     small.scene.change(IDLE, {"metadata": {"annotations": {POOL_MAX: "9"}}})
     small.scene.settle()
     assert pool_max(small.scene.item(IDLE)) == "9"
-    told = json.dumps([d["mended"] for d in small.scene.memory.decisions("demo", 9) if "mended" in d])
+    told = json.dumps([d["fixed"] for d in small.scene.memory.decisions("demo", 9) if "fixed" in d])
     assert "it has changed since, to 9" in told

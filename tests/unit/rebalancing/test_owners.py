@@ -74,7 +74,7 @@ def test_bounds_that_we_wrote_at_owners_are_not_the_desired_ones() -> None:
 
 def test_another_number_at_an_owner_is_reported_once_and_used() -> None:
     def reported() -> list[Any]:
-        return [one for one in found.decisions() if "new-wish" in str(one["pool"]["problemRules"])]
+        return [one for one in found.decisions() if "new-intent" in str(one["pool"]["problemRules"])]
 
     found = uneven()
     found.runs(2)
@@ -340,8 +340,8 @@ def test_an_owner_that_changed_since_is_not_written() -> None:
     set_at_owner(found, "a", Bounds(0, 5))
     found.run()
     assert found.journal.count("write owner") == 0
-    (fix,) = [decision for decision in found.decisions() if "mended" in decision]
-    assert fix["mended"][0]["outcome"] == "not written: it has changed since, to 5: validate again"
+    (fix,) = [decision for decision in found.decisions() if "fixed" in decision]
+    assert fix["fixed"][0]["outcome"] == "not written: it has changed since, to 5: validate again"
 
 
 PATCH = '\'{"spec":{"provider":{"workers":[{"name":"gpu","maximum":3}]}}}\'  # garden cluster'

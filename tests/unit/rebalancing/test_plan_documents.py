@@ -73,7 +73,7 @@ HEAD = {"id": "01B", "at": "2026-01-15T12:00:00Z", "cluster": "blue", "cause": "
 STORED: dict[str, Any] = {
     **HEAD,
     "pool": {**POOL, "starved": 0, "overcommitted": False, "groups": GROUPS},
-    "mended": [FIX],
+    "fixed": [FIX],
 }
 STATUS: dict[str, Any] = {
     **dict.fromkeys(("dryRun", "paused", "leaving", "incident"), False),
@@ -116,7 +116,7 @@ def test_a_document_is_written_as_its_schema_has_it() -> None:
     reported = decision(a=Outcome(Result.WRITTEN), b=Outcome(Result.CONFLICT, "it has changed"))
     kinds: tuple[tuple[Any, Any], ...] = (
         *((DecisionDocument, stored) for stored in (STORED, reported)),
-        (PlanDocument, {**plan, "lookAt": "2026-01-15T12:00:00Z", "demand": {"lookAgain": "2026-01-15T12:00:01Z"}}),
+        (PlanDocument, {**plan, "lookAt": "2026-01-15T12:00:00Z", "demand": {"checkAgain": "2026-01-15T12:00:01Z"}}),
         (StatusDocument, STATUS),
     )
     for kind, stored in kinds:

@@ -179,7 +179,7 @@ def test_an_agreed_fix_counts_as_written_in_live_pools(
     assert f"of which the next check writes to objects: {written}" in answer["message"]
     assert answer.get("plannedOnly", []) == planned
     found.settle()
-    reported = [one["pool"]["name"] for one in found.decisions() if "mended" in one and one["dryRun"]]
+    reported = [one["pool"]["name"] for one in found.decisions() if "fixed" in one and one["dryRun"]]
     assert sorted(reported) == planned
 
 

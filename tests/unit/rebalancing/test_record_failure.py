@@ -140,7 +140,7 @@ def test_endless_conflicts_are_an_error_so_that_the_event_is_retried(monkeypatch
 @pytest.mark.parametrize("given", [failure(name=None, machine="workers-a-5b6f7-x7k2p"), called("demo", name=None)])
 def test_a_failure_without_a_group_requests_a_check_and_records_nothing(house: House, given: Failure) -> None:
     outcome = house.record_failure(given)
-    assert outcome.result is EventResult.LOOKED
+    assert outcome.result is EventResult.REQUESTED
     assert "demo" in outcome.message
     assert house.queue.clusters == ["demo"]
     assert house.store.load("demo").state.groups == {}
@@ -218,7 +218,7 @@ def test_400_failures_of_one_group_are_a_few_writes_and_checks(seconds: float) -
         house.clock.at += SECOND * seconds
     storm = 400 * seconds
     assert len(house.checks()) <= 2 + storm / 15
-    assert house.store.journal.count("save HEARD") == len(house.checks())
+    assert house.store.journal.count("save EVENT_CHECK") == len(house.checks())
     assert house.store.journal.count("save GROUP") <= 5 + storm / 15 * 5
     state = house.group()
     assert state.failures == (2 if storm > 300 else 1)
@@ -242,7 +242,7 @@ def test_a_storm_costs_what_the_page_says(row: list[str]) -> None:
     reads, writes = house.store.journal.count("load"), Counter(house.store.journal.entries)
     messages = len(house.queue.requests) + len(house.queue.second_looks)
     checks = sum(len(house.checks(name)) for name in names)
-    assert [reads, writes["save GROUP"] + writes["save HEARD"], messages, checks] == expected
+    assert [reads, writes["save GROUP"] + writes["save EVENT_CHECK"], messages, checks] == expected
     assert all(len(house.store.load(name).state.groups) == groups for name in names)
 
 
@@ -314,7 +314,7 @@ def test_another_kind_of_failure_is_recorded_during_a_storm(house: House) -> Non
 # -- unknown groups
 @pytest.mark.parametrize("name", ["workers-z", "workers-a-5b6f7", "x" * 253])
 def test_an_unknown_group_requests_a_check_and_stores_no_state(house: House, name: str) -> None:
-    assert house.record_failure(failure(name=name)).result is EventResult.LOOKED
+    assert house.record_failure(failure(name=name)).result is EventResult.REQUESTED
     assert house.checks() == [NOW]
     house.store.journal.entries.clear()
     for number in range(3000):
@@ -401,7 +401,7 @@ def test_a_cluster_is_known_by_its_id_or_a_name(names: dict[str, Any], event: Fa
     if len(checked) == 1:
         assert (outcome.result, recorded) == (EventResult.RECORDED, checked)
     else:
-        assert (outcome.result, recorded) == (EventResult.LOOKED, [])
+        assert (outcome.result, recorded) == (EventResult.REQUESTED, [])
 
 
 @pytest.mark.parametrize(

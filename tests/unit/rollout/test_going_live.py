@@ -104,7 +104,7 @@ class TestPools:
             if each.annotations.pool_max
         }
         assert maxima == {"workers-a": 1, "other-a": 2}
-        reported = {one["pool"]["name"]: one["dryRun"] for one in house.decisions() if "mended" in one}
+        reported = {one["pool"]["name"]: one["dryRun"] for one in house.decisions() if "fixed" in one}
         assert reported == {"workers": True, "other": False}
 
     @pytest.mark.parametrize("dies_at", range(1, 30))

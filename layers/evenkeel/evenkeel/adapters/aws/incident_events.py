@@ -16,7 +16,7 @@ class _IncidentEvent(Message):
     """The detail of the events ``Incident Opened``, ``Changed`` and ``Closed`` (docs/operate/runbooks.md)."""
 
     key: str = Field(min_length=1, max_length=2000)
-    news: Change
+    change: Change
     cluster: str = Field(max_length=300)
     at: Moment
     order: int = 0
@@ -54,8 +54,8 @@ def read_alert(body: object) -> Alert:
         if '"rollout"' not in str(body):
             raise
         return _of_rollout(read_message(_RolloutEvent, body))
-    given = {name: value for name, value in event if value is not None and name != "news"}
-    return Alert(**{**given, "change": event.news, "at": rfc3339(event.at)})
+    given = {name: value for name, value in event if value is not None}
+    return Alert(**{**given, "at": rfc3339(event.at)})
 
 
 def _of_rollout(event: _RolloutEvent) -> Alert:

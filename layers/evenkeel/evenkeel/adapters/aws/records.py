@@ -30,12 +30,12 @@ from evenkeel.texts.english import rfc3339
 from evenkeel.validation import ConfigError, parse_json
 
 # Partition keys of items that clusters share. The partition key of a cluster's own items contains a number sign.
-ROLLOUT, LOOKED_AT = "ROLLOUT", "LOOKED"
-# Sort keys of items that a cluster has at most once. All sort after "G", so that one query reads them with the other
+ROLLOUT, CHECK_TIMES = "ROLLOUT", "CHECKED"
+# Sort keys of items that a cluster has at most once. All sort after "E", so that one query reads them with the other
 # items of the cluster.
-META, CONTROL, EVENT_CHECK, TIMER, SILENCE = "META", "META#CONTROL", "HEARD", "LOOK", "SILENCE"
+META, CONTROL, EVENT_CHECK, TIMER, UNREACHABLE = "META", "META#CONTROL", "EVENT_CHECK", "NEXT_CHECK", "UNREACHABLE"
 HEALTH, DRILL = "HEALTH", "ZONE-DRILL"
-_DELETED_BY_TTL = (TIMER, SILENCE, HEALTH, DRILL)
+_DELETED_BY_TTL = (TIMER, UNREACHABLE, HEALTH, DRILL)
 # How long an item is kept after its effect has ended. During this time, people can read the item, and a report that
 # arrives late is recognized as late. The day never starts in the past, because DynamoDB does not delete items that
 # expired more than five years ago.
@@ -47,7 +47,7 @@ _CONTESTED_KEPT = timedelta(days=365)
 # How long a drill is kept after its end, with its report. It is as long as for decisions.
 _DRILL_KEPT = timedelta(days=30)
 # How long the time of a check is kept. Every cluster is checked at least once an hour.
-_LOOKED_AT_KEPT = timedelta(hours=2)
+_CHECK_TIMES_KEPT = timedelta(hours=2)
 _log = logging.getLogger("evenkeel.store")
 _Kind = TypeVar("_Kind")
 
@@ -163,7 +163,7 @@ def _expires(value: Any, now: datetime) -> datetime | None:
         case ScaleRequestRecord():
             return max(now, value.at + _REPEATS) + _DAY
         case CheckedAt():
-            return value.at + _LOOKED_AT_KEPT
+            return value.at + _CHECK_TIMES_KEPT
         case Drill():
             return max(now, value.fenced_until) + _DRILL_KEPT
     return None
@@ -185,7 +185,7 @@ def shared_entry(sort_key: str, value: Rollout | CheckedAt, version: int | None,
     return Entry(sort_key=sort_key, text=dump_stored(value), version=version, expires=_expires(value, now))
 
 
-def looked_at_entry(clusters: Sequence[str], at: datetime, resting: Sequence[str] = ()) -> Entry:
+def check_times_entry(clusters: Sequence[str], at: datetime, resting: Sequence[str] = ()) -> Entry:
     """Return the entry that stores when these clusters were read. The same clusters always get the same sort key."""
     digest = hashlib.sha256("\n".join(sorted([*clusters, *resting])).encode()).hexdigest()[:16]
     return shared_entry(digest, CheckedAt(at=at, clusters=tuple(clusters), resting=tuple(resting)), None, at)
@@ -224,7 +224,7 @@ def stored_cluster(
 
     # After a node has arrived, its group's item has only defaults. It would prevent quick checks until it expires.
     groups = {_group_key(cluster, key): state for key, state in read(GroupState, "GROUP#").items()}
-    scale_requests = {record.id: record for record in read(ScaleRequestRecord, "GROWTH#").values()}
+    scale_requests = {record.id: record for record in read(ScaleRequestRecord, "SCALE_REQUEST#").values()}
     zones = _by_zone(read(ZoneRecord, "ZONE#"))
     drill = _drill(cluster, live.get(DRILL))
     registration = _read(Registration, items[META], _name(cluster, META))
@@ -243,7 +243,7 @@ def stored_cluster(
         scale_requests=scale_requests,
         timer=read(Timer, TIMER).get(TIMER),
         event_check=read(EventCheckRecord, EVENT_CHECK).get(EVENT_CHECK),
-        unreachable=read(Unreachable, SILENCE).get(SILENCE),
+        unreachable=read(Unreachable, UNREACHABLE).get(UNREACHABLE),
         cluster_health=cluster_health_of(cluster, items.get(HEALTH))[0],
         steady=_steady(items[META].steady),
         drill=drill,
@@ -333,7 +333,7 @@ def last_check_times(items: Mapping[str, Stored], now: datetime) -> CheckTimes:
     for key, item in items.items():
         if not item.has_expired(now):
             with _dropped():
-                look = read_stored(CheckedAt, item.text, f"{LOOKED_AT} {key}")
+                look = read_stored(CheckedAt, item.text, f"{CHECK_TIMES} {key}")
                 listed = (*look.clusters, *look.resting)
                 newest = {cluster: look.at for cluster in listed if look.at >= latest.get(cluster, look.at)}
                 latest.update(newest)

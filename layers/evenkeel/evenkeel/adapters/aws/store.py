@@ -2,32 +2,32 @@
 
     pk                 sk                              content
     CLUSTER#<id>       DECISION#<ulid>                 a decision and its outcome (30 days)
+                       EVENT_CHECK                     the last check that an event has requested; proof of events
                        GROUP#<flavour>/<ns>/<name>     backoff of a node group
-                       GROWTH#<id>                     a request for nodes
                        HEALTH                          incidents, and the notifications about them
-                       HEARD                           the last check that an event has requested; proof of events
                        LEASE                           owner, fencing token, expiry, groups being written; never deleted
-                       LOOK                            when a check is due in addition to the scans
                        META                            the cluster's record; in the sparse index `due`
                        META#CONTROL                    pauses, restores, and fixes that the next run writes
+                       NEXT_CHECK                      when a check is due in addition to the scans
                        POOL#<flavour>/<ns>/<name>      adopted bounds, digest of the last change
-                       SILENCE                         since when the cluster is unreachable, and its next check
+                       SCALE_REQUEST#<id>              a request for nodes
+                       UNREACHABLE                     since when the cluster is unreachable, and its next check
                        ZONE-DRILL                      the last drill, which fences its zone while it is open
                        ZONE#<region>/<zone>            until when the zone is impaired, for each source
     DUE#<shard>        CLUSTER#<id>                    a copy of META, for `scan`; until when the cluster rests
     NAME#<name>        CLUSTER#<id>                    clusters whose record lists, or listed, this name
                                                    or this place: auto-scaling/<account>/<region>
-    LOOKED             <digest of a chunk>             when the clusters of this chunk were last checked
+    CHECKED            <digest of a chunk>             when the clusters of this chunk were last checked
     ROLLOUT            ROLLOUT                         the last rollout in waves
-    VERDICTS           CLUSTER#<id>                    a copy of HEALTH, for readers of all clusters
+    HEALTH_BY_CLUSTER  CLUSTER#<id>                    a copy of HEALTH, for readers of all clusters
 
 A hash of a cluster's id selects its shard. Readers of all records use the sparse index `due`.
 
-One query with ``sk >= "G"`` reads all items of a cluster except its decisions and tokens.
+One query with ``sk >= "E"`` reads all items of a cluster except its decisions and tokens.
 
-The function that receives events writes the items GROUP#, GROWTH#, HEARD and ZONE#. These items have the attributes
-``state`` and ``revision``; all other items have ``record`` and ``version``. So an IAM policy can deny this function
-the attributes of all other items.
+The function that receives events writes the items EVENT_CHECK, GROUP#, SCALE_REQUEST# and ZONE#. These items have the
+attributes ``state`` and ``revision``; all other items have ``record`` and ``version``. So an IAM policy can
+deny this function the attributes of all other items.
 
 The attribute ``steady`` of META contains the cluster's steady state. The attribute ``rests`` of META's copy contains
 the end of the cluster's rest. Every write of the record or the control record removes both.
@@ -43,7 +43,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from evenkeel.adapters.aws import records
-from evenkeel.adapters.aws.records import CONTROL, HEALTH, LOOKED_AT, META, ROLLOUT, Entry, Stored, StoredPool
+from evenkeel.adapters.aws.records import CHECK_TIMES, CONTROL, HEALTH, META, ROLLOUT, Entry, Stored, StoredPool
 from evenkeel.adapters.aws.table import Item, Table, key, moment, number, seconds, text, texts, unchanged, whole
 from evenkeel.adapters.codec import dump_stored
 from evenkeel.application.errors import LeaseHeldError, StateConflictError
@@ -65,7 +65,7 @@ _log = logging.getLogger("evenkeel.store")
 _DUE = "DUE"
 _DECISION = "DECISION#"
 _LEASE = "LEASE"
-_VERDICTS = "VERDICTS"
+_HEALTH_BY_CLUSTER = "HEALTH_BY_CLUSTER"
 # Each shard costs each scan a request and half a read unit. 10,000 clusters are two pages in each of four shards.
 SHARDS = tuple("0123")
 # The largest number of keys in a BatchGetItem.
@@ -73,7 +73,7 @@ _KEYS_AT_ONCE = 100
 # The longest stored name of a cluster, in bytes. DynamoDB allows keys of 2,048 bytes. Real names, also in tags, are
 # shorter.
 _LONGEST_NAME = 1024
-_OF_EVENTS = ("GROUP", "GROWTH", "HEARD", "ZONE")
+_OF_EVENTS = ("GROUP", "SCALE_REQUEST", "EVENT_CHECK", "ZONE")
 # A lease has both attributes. The function that receives events may have created an item without them. Such an item
 # counts as no lease.
 _NO_LEASE = "attribute_not_exists(fence) AND attribute_not_exists(ends)"
@@ -117,7 +117,7 @@ class DynamoStore:
 
     def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
         """Return the stored items of a cluster. Each MiB takes one query."""
-        values = {":pk": _pk(cluster), ":after": "G"}
+        values = {":pk": _pk(cluster), ":after": "E"}
         return self._remembered(
             cluster, self._table.query(f"{_OF_PK} AND sk >= :after", values, ConsistentRead=consistent)
         )
@@ -133,7 +133,7 @@ class DynamoStore:
             return self.load(cluster), None
         items = answer["Items"]
         decisions = self._decisions(cluster, (item for item in items if item["sk"]["S"].startswith(_DECISION)))
-        return self._remembered(cluster, [item for item in items if item["sk"]["S"] >= "G"]), decisions
+        return self._remembered(cluster, [item for item in items if item["sk"]["S"] >= "E"]), decisions
 
     def _remembered(self, cluster: str, items: Sequence[Item]) -> StoredCluster:
         lease = next((item for item in items if item["sk"]["S"] == _LEASE and {"fence", "ends"} & item.keys()), None)
@@ -160,7 +160,7 @@ class DynamoStore:
 
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
         """Store a request for nodes. Raises StateConflictError if the stored request has changed."""
-        self._save(cluster, f"GROWTH#{record.id}", record, versions)
+        self._save(cluster, f"SCALE_REQUEST#{record.id}", record, versions)
 
     def save_event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None) -> None:
         """Store the last check that an event requested, and what the events of the cluster have shown.
@@ -181,7 +181,7 @@ class DynamoStore:
 
         Raises StateConflictError if the stored item has changed.
         """
-        self._save(cluster, records.SILENCE, unreachable, versions)
+        self._save(cluster, records.UNREACHABLE, unreachable, versions)
 
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """Delete an expired item if it is unchanged since it was read."""
@@ -315,11 +315,11 @@ class DynamoStore:
 
         The write has no condition, because the times of parallel writes differ only by seconds.
         """
-        self._table.call("put_item", **self._put_of(LOOKED_AT, records.looked_at_entry(clusters, at, resting)))
+        self._table.call("put_item", **self._put_of(CHECK_TIMES, records.check_times_entry(clusters, at, resting)))
 
     def checked_at(self) -> CheckTimes:
         """Return when each cluster was last checked, from one eventually consistent query."""
-        return records.last_check_times(_by_key(self._table.query(_OF_PK, {":pk": LOOKED_AT})), self._now())
+        return records.last_check_times(_by_key(self._table.query(_OF_PK, {":pk": CHECK_TIMES})), self._now())
 
     # ---------------------------------------------------------------- cluster health
 
@@ -328,7 +328,7 @@ class DynamoStore:
         entry = records.entry(HEALTH, cluster_health, versions, self._now())
         self._table.transact(
             ("Put", self._put_of(_pk(cluster), entry) | unchanged("version", entry.version)),
-            ("Put", self._put_of(_VERDICTS, replace(entry, sort_key=_pk(cluster)))),
+            ("Put", self._put_of(_HEALTH_BY_CLUSTER, replace(entry, sort_key=_pk(cluster)))),
         )
         entry.note(versions)
 
@@ -339,7 +339,7 @@ class DynamoStore:
     def cluster_healths(self) -> Mapping[str, ClusterHealth]:
         """Return the health of all clusters, from one eventually consistent query."""
         healths = {}
-        for sort_key, item in _by_key(self._table.query(_OF_PK, {":pk": _VERDICTS})).items():
+        for sort_key, item in _by_key(self._table.query(_OF_PK, {":pk": _HEALTH_BY_CLUSTER})).items():
             cluster = sort_key.removeprefix("CLUSTER#")
             health, _ = records.cluster_health_of(cluster, item)
             healths[cluster] = unreadable(health, item.fault, self._now()) if item.fault else health

@@ -34,7 +34,7 @@ _PROBLEMS = {
 
 
 def _purpose(writes: bool) -> str:
-    return "writes" if writes else "looks"
+    return "writes" if writes else "checks"
 
 
 def encryption_context(server: str, *, writes: bool) -> dict[str, str]:
@@ -129,7 +129,7 @@ class SealedTokens:
 
     @staticmethod
     def _names(cluster: str, writes: bool) -> tuple[str, str]:
-        """Return the item's keys. The sort key sorts before "G", so that the query of a check skips the item."""
+        """Return the item's keys. The sort key sorts before "E", so that the query of a check skips the item."""
         return f"CLUSTER#{cluster}", f"ACCESS#{_purpose(writes)}"
 
     @staticmethod

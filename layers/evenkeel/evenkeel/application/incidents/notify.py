@@ -81,7 +81,7 @@ def _event(cluster: str, change: IncidentChange, now: datetime, ports: HealthPor
     """Return the event of a change. ``key`` identifies the incident; ``order`` sorts the changes of one second."""
     return {
         "key": f"{cluster}/{change.key}",
-        "news": change.change.value,
+        "change": change.change.value,
         "cluster": cluster,
         "at": rfc3339(change.at or now),
         "order": change.order,

@@ -188,7 +188,7 @@ class CheckClusters:
 
     def _request_run(self, cluster: str, change: _Change) -> None:
         stretch = int(self.clock.now().timestamp()) // _ASKED_APART
-        kind = change.result or ("steady" if change.steady else "news")
+        kind = change.result or ("steady" if change.steady else "change")
         self.queue.request(cluster, change.reason, f"check-{cluster}-{stretch}-{kind}", change.result, change.steady)
 
     def _contained(self, run: RunSummary, check: Callable[[], _Change | None]) -> _Change | None:
@@ -214,7 +214,7 @@ class CheckClusters:
         record, seen, left = steady.record, steady.steady.seen, within_check(remaining)
         open_it = partial(self.clusters.open, record, left, consistent=False, alone=summary.alone)
         try:
-            if not contained(record.id, "it was glanced at", lambda: open_it().shows(seen)):
+            if not contained(record.id, "it was checked quickly", lambda: open_it().shows(seen)):
                 return _NEEDS_FULL_CHECK
         except AccessUnavailableError:
             raise

@@ -141,7 +141,7 @@ class EventResult(StrEnum):
     """The result of an event."""
 
     RECORDED = "recorded"
-    LOOKED = "looked"  # nothing is stored, but a run is requested
+    REQUESTED = "requested"  # nothing is stored, but a run is requested
     KNOWN = "known"  # the event is a repeat, or older than the stored state
     IGNORED = "ignored"  # the event can never succeed
 

@@ -37,7 +37,7 @@ _log = logging.getLogger("evenkeel.failure")
 # This equals the delay of the second check after a write. After this time, the effect of the first run is visible.
 RUNS_APART = timedelta(seconds=15)
 # The longest scan_interval. A check has already found every failure that is older than this.
-_LOOKED_AT_SINCE = timedelta(hours=1)
+_CHECKED_SINCE = timedelta(hours=1)
 # A report is not stored if the backoff already has this many reports within ``_NEAR`` of the report's time.
 _ENOUGH_REPORTS = 4
 _NEAR = timedelta(seconds=15)
@@ -132,7 +132,7 @@ class RecordFailure:
                 message = f"{failure.id}: a pod of {cluster} waits, and demand of its record orders no nodes"
                 return EventOutcome(EventResult.KNOWN, message)
             groups = _groups(failure, stored) if alone else []
-            is_new = failure.occurred_at >= now - _LOOKED_AT_SINCE and failure.reports is not Report.ARRIVAL
+            is_new = failure.occurred_at >= now - _CHECKED_SINCE and failure.reports is not Report.ARRIVAL
             try:
                 if groups and failure.reports is Report.FAILURE:
                     failure_class, is_new = self._record(failure, cluster, groups, stored, now)
@@ -230,7 +230,7 @@ class RecordFailure:
 
 def _latest(stored: StoredCluster, now: datetime) -> EventCheckRecord:
     """Return the last check that an event requested, or one that has no effect any more."""
-    return stored.event_check or EventCheckRecord(at=now - _LOOKED_AT_SINCE, by="")
+    return stored.event_check or EventCheckRecord(at=now - _CHECKED_SINCE, by="")
 
 
 def _run_at(latest: EventCheckRecord, event: str, now: datetime) -> datetime | None:
@@ -258,15 +258,15 @@ def _recorded_or_checked(
         reason = "events of its groups arrive" if known_groups else "it names no known node group"
         return EventOutcome(EventResult.KNOWN, f"{failure.id}: {reason}: no check of {cluster}")
     if failure.reports is Report.CHANGE and is_new:
-        return EventOutcome(EventResult.LOOKED, f"{failure.id}: a node group has changed: a check of {cluster}")
+        return EventOutcome(EventResult.REQUESTED, f"{failure.id}: a node group has changed: a check of {cluster}")
     if known_groups or not is_new:
         reason = "known already, or over" if known_groups else "scans have checked since"
         return EventOutcome(EventResult.KNOWN, f"{failure.id}: {reason}: it changes nothing")
     if failure.reports is Report.PENDING_POD:
-        return EventOutcome(EventResult.LOOKED, f"{failure.id}: a pod is pending: a check of {cluster}")
+        return EventOutcome(EventResult.REQUESTED, f"{failure.id}: a pod is pending: a check of {cluster}")
     about = f" of machine {quote(failure.machine)}" if failure.machine else ""
     message = f"{failure.id}: {failure.code[:128]}{about} belongs to no known node group: a check of {cluster}"
-    return EventOutcome(EventResult.LOOKED, message)
+    return EventOutcome(EventResult.REQUESTED, message)
 
 
 def _groups(failure: Failure, stored: StoredCluster) -> list[GroupKey]:

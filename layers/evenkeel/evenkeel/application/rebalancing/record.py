@@ -53,7 +53,7 @@ class Recorder:
 
     def fixed(self, pool: PoolPlan, changes: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
         """Record fixes that an operator agreed to. Fixes are not published on the bus."""
-        self._save({**self._decision(pool, {}, dry_run=dry_run), "mended": list(changes)})
+        self._save({**self._decision(pool, {}, dry_run=dry_run), "fixed": list(changes)})
 
     def _decision(self, pool: PoolPlan, outcomes: Mapping[GroupKey, Outcome], *, dry_run: bool) -> dict[str, Any]:
         return decision_json(

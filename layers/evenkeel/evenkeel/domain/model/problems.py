@@ -26,7 +26,7 @@ class ProblemKind(StrEnum):
     SURVIVAL_PAST_LIMITS = "survival-past-limits"
     SURVIVAL_PAST_ZONES = "survival-past-zones"
     BOUNDS_HELD = "bounds-held"  # the record does not let Evenkeel write to the owner
-    NEW_INTENT = "new-wish"  # an owner has new desired bounds, which Evenkeel follows
+    NEW_INTENT = "new-intent"  # an owner has new desired bounds, which Evenkeel follows
     # A setting fallback_for that has no effect.
     FALLBACK_UNKNOWN = "fallback-unknown"
     FALLBACK_ELSEWHERE = "fallback-elsewhere"
