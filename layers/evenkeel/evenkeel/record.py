@@ -545,7 +545,6 @@ class ControlRecord(Strict):
     # True: Evenkeel writes to the cluster; False: it does not. The record's ``dry_run`` overrides this field.
     # None: the stack's setting.
     live: bool | None = None
-    rollout: str = ""  # id of the rollout that has set ``live``
 
     def is_dry(self, record: "ClusterRecord", default: bool) -> bool:
         """Return True if Evenkeel writes nothing to the cluster; ``default``: the stack's setting."""
@@ -739,4 +738,4 @@ class Registration(ClusterRecord, ControlFields):
         control = (before or ControlRecord()).model_copy(update=update)
         restored = tuple(name for name in control.restored_pools if name in control.paused_pools)
         update = {"restored": control.restored and control.paused, "restored_pools": restored}
-        return control.model_copy(update=update | ({"rollout": ""} if "live" in named else {}))
+        return control.model_copy(update=update)
