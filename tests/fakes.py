@@ -503,7 +503,6 @@ class FakeCluster:
             owner=_holding(before, patch.bounds),
             published=before.ours.published if alone else read_published(decision),
             move=move or before.ours.move,
-            short_provision=patch.plan.short_provision,
             **(new_adopted if patch.bounds is not None else {}),
         )
         self.applied.append(patch)

@@ -59,15 +59,13 @@ class GroupPlan:
     journal_delta: int = 0
     removal: Removal = Removal()
     provision_timeout: timedelta = PROVISION_TIMEOUT
-    short_provision: timedelta | None = None  # the autoscaler's provision timeout while the group is suspect
     leaves: bool = False  # True: the plan restores the adopted bounds and removes Evenkeel's annotations
     pins: bool = False  # True: the owner of the bounds keeps the replicas fixed at max
 
     @property
     def changes(self) -> bool:
         """Return True if the plan writes anything to this group."""
-        numbers = self.requested != self.group.requested or self.publishes
-        return self.leaves or numbers or self.changes_options
+        return self.leaves or self.requested != self.group.requested or self.publishes
 
     @property
     def publishes(self) -> bool:
@@ -75,11 +73,6 @@ class GroupPlan:
         # Unchanged bounds are the same object, and its comparison with itself takes long.
         bounds = self.bounds is not self.group.bounds and self.bounds != self.group.bounds
         return bounds or self.pins != self.group.ours.pinned
-
-    @property
-    def changes_options(self) -> bool:
-        """Return True if an option of the autoscaler changes."""
-        return self.short_provision != self.group.options.short_provision
 
     @property
     def is_throttled(self) -> bool:
