@@ -193,7 +193,7 @@ def test_a_record_with_a_removed_field_gets_one_line_that_says_what_to_do(name: 
     assert faults(ClusterFile, {name: value}) == [f"here: {name} {says}"]
     assert faults(ClusterFile, {"pools": [{"name": "workers", name: value}]}) == [f"here: pools.0.{name} {says}"]
     with pytest.raises(ConfigError) as caught:
-        House().ask("register", record={name: value})
+        House().ask("register", record={**RECORD, name: value})
     assert caught.value.faults == [f"record of cluster demo: {name} {says}"]
     (tmp_path / "record.yaml").write_text(f"{name}: {json.dumps(value)}")
     (tmp_path / "fleet.yaml").write_text(json.dumps({"clusters": [{**RECORD, name: value}]}))

@@ -307,18 +307,6 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TakenOff:
-    """A removal request that removes no existing node, and only cancels nodes of other requests.
-
-    The cancelled nodes are not ordered yet.
-    """
-
-    scale_request: ScaleRequest
-    nodes: Mapping[str, int]  # id of another request -> number of its nodes to cancel
-    before: Mapping[str, int]  # id of another request -> number of its nodes that an interrupted run has cancelled
-
-
-@dataclass(frozen=True, kw_only=True)
 class Plan:
     """The result of one check of a cluster."""
 
@@ -327,7 +315,6 @@ class Plan:
     skipped: tuple[Skipped, ...]
     states: Mapping[GroupKey, GroupState]  # only the changed states
     refusals: tuple[Refusal, ...] = ()
-    taken_off: tuple[TakenOff, ...] = ()
     pool_states: Mapping[PoolId, PoolState] = field(default_factory=dict)  # only the changed states
     check_at: datetime | None = None  # when the plan may first change even if nothing else does; None: never
     experiences: Mapping[Offering, Experience] = field(default_factory=dict)  # to report to other clusters
