@@ -238,7 +238,7 @@ def written(
         return planned.group
     before = planned.group
     if planned.leaves:
-        gone = {"adopted": None, "has_adopted": False, "published": None, "move": None, "short_provision": None}
+        gone = {"adopted": None, "has_adopted": False, "published": None, "move": None}
         return replace(before, bounds=planned.bounds, pinned=False, **gone)
     left = before.machines
     if left is not None and planned.requested < before.requested:
@@ -259,7 +259,6 @@ def written(
         before,
         requested=planned.requested,
         bounds=planned.bounds,
-        short_provision=planned.short_provision,
         pinned=planned.pins,
         machines=left,
         adopted=adopted,

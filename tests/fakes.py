@@ -12,7 +12,6 @@ from evenkeel.adapters.aws.records import (
     EVENT_CHECK,
     HEALTH,
     META,
-    ROLLOUT,
     TIMER,
     UNREACHABLE,
     Entry,
@@ -45,7 +44,6 @@ from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.rebalancing.annotations import read_adopted, read_published
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, no_surplus
 from evenkeel.domain.rebalancing.writes import Patch
-from evenkeel.domain.rollout.waves import Rollout
 from evenkeel.domain.survival.drill import Drill
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
@@ -203,13 +201,6 @@ class InMemoryStore:
         self._rests.pop(record.id, None)
         self._names |= {(name, record.id) for name in record.listed_names}
 
-    def save_control(self, cluster: str, control: ControlRecord, versions: Versions) -> None:
-        self._write(CONTROL)
-        items, controls = self._items[cluster], records.entry(CONTROL, control, versions, self._now())
-        items[META] = replace(self._meta(cluster, versions), version=controls.next_version, steady="")
-        items[CONTROL] = Stored(text=controls.text, version=controls.next_version)
-        self._rests.pop(cluster, None)
-
     def remove_record(self, cluster: str, versions: Versions) -> None:
         self._write("remove")
         self._meta(cluster, versions)
@@ -304,16 +295,6 @@ class InMemoryStore:
             raise StateConflictError(_STALE)
         items[entry.sort_key] = Stored(text=entry.text, version=entry.next_version, expires=entry.expires)
         entry.note(versions)
-
-    def rollout(self) -> tuple[Rollout | None, int | None]:
-        self._asked("rollout")
-        return records.rollout_of(self._items.get(ROLLOUT, {}).get(ROLLOUT))
-
-    def save_rollout(self, rollout: Rollout, version: int | None) -> int:
-        self._write(ROLLOUT)
-        entry = records.shared_entry(ROLLOUT, rollout, version, self._now())
-        self._put(ROLLOUT, entry, None)
-        return entry.next_version
 
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         self._write(expired)
@@ -502,7 +483,6 @@ class FakeCluster:
             owner=_holding(before, patch.bounds),
             published=before.ours.published if alone else read_published(decision),
             move=move or before.ours.move,
-            short_provision=patch.plan.short_provision,
             **(new_adopted if patch.bounds is not None else {}),
         )
         self.applied.append(patch)
@@ -585,7 +565,6 @@ class FakeQueue:
     steady: dict[str, SteadyState | None] = field(default_factory=dict)  # and that it saw, nothing to be done
     second_looks: list[tuple[str, str, int]] = field(default_factory=list)
     looks: list[Chunk] = field(default_factory=list)
-    rollouts: list[str] = field(default_factory=list)
     broken: Exception | None = None
 
     @property
@@ -610,9 +589,6 @@ class FakeQueue:
         if self.broken is not None:
             raise self.broken
         self.looks += chunks
-
-    def advance_rollouts(self, rollout: str, at: datetime) -> None:
-        self.rollouts.append(rollout)
 
     def check_again(self, cluster: str, reason: str, seconds: int) -> None:
         if self.broken is not None:

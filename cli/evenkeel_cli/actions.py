@@ -105,41 +105,21 @@ def live_command(  # noqa: PLR0913 (one parameter per option)
     *,
     everything: bool,
     selector: str | None,
-    wave: str | None,
-    soak: str | None,
     force: bool,
     dry_run: bool,
     yes: bool,
     reason: str | None,
     output: Output,
 ) -> None:
-    """Enable writes for clusters, at once or in waves."""
+    """Enable writes for clusters."""
     named = cluster is not None
     scope = {"clusters": [cluster]} if named else {"selector": selector} if selector else {"all": everything or None}
     if sum((named, selector is not None, everything)) != 1:
         fail(["say which clusters: one of --cluster ID, --selector env=prod, --all"])
-    if soak is not None and wave is None:
-        fail(["--soak goes with --wave: how many go live at once?"])
     fields = {"force": force or None}
     clusters, _ = _confirmed("live", stack, {**scope, **fields}, output, yes=yes, shown_only=dry_run)
-    if dry_run:
-        return
-    if wave is None:
+    if not dry_run:
         _act("live", stack, None, output, {**fields, "clusters": [*clusters], "reason": reason})
-    else:
-        rollout = {"clusters": [*clusters], "wave": wave, "soak": soak, "reason": reason}
-        answer = ask_or_fail("rollout", stack, None, rollout)
-        print_in_form(output, answer, answer)
-
-
-def rollout_command(stack: str, reason: str | None, output: Output, *, abort: bool) -> None:
-    """Show or halt the rollout."""
-    if reason is not None and not abort:
-        fail(["--reason goes with --abort"])
-    answer = ask_or_fail("rollout", stack, None, {"abort": abort or None, "reason": reason})
-    print_in_form(output, answer, answer)
-    if answer.get("phase") in ("halting", "halted") and not abort:
-        raise typer.Exit(NOT_READY)
 
 
 def perform(  # noqa: PLR0913 (what a command has)

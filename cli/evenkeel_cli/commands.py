@@ -39,6 +39,8 @@ from evenkeel_cli.terminal import Output
 _TRY, _SEE, _OPERATE = "Try without a stack", "Observe", "Operate"
 _CLUSTERS, _LIVE = "Register clusters", "Go live and leave"
 PANELS = (_TRY, _SEE, _OPERATE, _CLUSTERS, _LIVE)
+# The commands that former releases had, with what to do instead.
+REMOVED_COMMANDS = {"rollout": "rollout is gone: label the clusters and repeat evenkeel live -l LABEL=VALUE"}
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
@@ -472,25 +474,13 @@ def readiness(  # noqa: PLR0913  one parameter per option
     perform("readiness", stack, cluster, output, fields, everything=everything)
 
 
-@_command(_LIVE, "evenkeel live --cluster blue", "evenkeel live -l env=prod --wave 5% --soak 1h")
+@_command(_LIVE, "evenkeel live --cluster blue", "evenkeel live -l env=prod")
 def live(  # noqa: PLR0913  one parameter per option
     stack: StackName,
     _region: Region = None,
     cluster: OneCluster = None,
     everything: AllClusters = False,
     selector: Selector = None,
-    wave: Annotated[
-        str | None,
-        typer.Option("--wave", help="Clusters per wave, 5% or 3. The stack starts the next wave after the soak time."),
-    ] = None,
-    soak: Annotated[
-        str | None,
-        typer.Option(
-            "--soak",
-            help="How long a wave must run without an incident before the next starts: 15m, 1h. "
-            "It is extended if an incident of its clusters needs longer to open (trouble_after).",
-        ),
-    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Also for a cluster that is not ready.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show which clusters would go live; change nothing.")
@@ -499,7 +489,7 @@ def live(  # noqa: PLR0913  one parameter per option
     reason: Reason = None,
     output: OutputForm = Output.TABLE,
 ) -> None:
-    """Enable writes for clusters that passed their dry run; in waves, if requested."""
+    """Enable writes for clusters that passed their dry run."""
     from evenkeel_cli.actions import live_command
 
     live_command(
@@ -507,8 +497,6 @@ def live(  # noqa: PLR0913  one parameter per option
         cluster,
         everything=everything,
         selector=selector,
-        wave=wave,
-        soak=soak,
         force=force,
         dry_run=dry_run,
         yes=yes,
@@ -533,26 +521,6 @@ def dry_run(  # noqa: PLR0913  one parameter per option
 
     fields = {"selector": selector, "reason": reason}
     perform("dry-run", stack, cluster, output, fields, everything=everything, yes=yes)
-
-
-@_command(_LIVE, "evenkeel rollout", "evenkeel rollout --abort --reason 'pods wait in blue'")
-def rollout(
-    stack: StackName,
-    _region: Region = None,
-    abort: Annotated[
-        bool,
-        typer.Option(
-            "--abort",
-            help="Halt it: the current wave goes back to dry run. One that an incident has halted is abandoned.",
-        ),
-    ] = False,
-    reason: Reason = None,
-    output: OutputForm = Output.TABLE,
-) -> None:
-    """Show or halt the rollout, in which clusters go live in waves."""
-    from evenkeel_cli.actions import rollout_command
-
-    rollout_command(stack, reason, output, abort=abort)
 
 
 @_command(_LIVE, "evenkeel restore --cluster blue", "evenkeel restore --cluster blue --pool workers --yes")

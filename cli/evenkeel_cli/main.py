@@ -1,8 +1,8 @@
 """The command `evenkeel`, with one module per subcommand.
 
 Exit codes: 0 done; 1 a cluster or a stack did not answer; 2 bad input, one line per fault; 3 some pool is invalid;
-4 a cluster has an incident or is not checked yet, or a plan has no pool; 5 a cluster is not ready, a rollout was
-halted, or the action is only planned (dry run); 130 interrupted.
+4 a cluster has an incident or is not checked yet, or a plan has no pool; 5 a cluster is not ready, or the action is
+only planned (dry run); 130 interrupted.
 """
 
 import os
@@ -20,7 +20,7 @@ from typer import _completion_classes
 from typer.core import TyperGroup
 
 from evenkeel import __version__
-from evenkeel_cli.commands import PANELS, app
+from evenkeel_cli.commands import PANELS, REMOVED_COMMANDS, app
 from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, CommandError, Output, error_document, say, say_document
 
 _COMPLETION = "_EVENKEEL_COMPLETE"
@@ -57,6 +57,12 @@ class _Commands(TyperGroup):
         """Return the program and the command that is called, for errors of typer that name no command."""
         command = [word for word in words[:1] if word in self.commands]
         return " ".join([settings.get("prog_name") or "evenkeel", *command])
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; None: there is no such command. Raises CommandError for a removed command."""
+        if cmd_name in REMOVED_COMMANDS and not ctx.resilient_parsing:
+            raise CommandError([REMOVED_COMMANDS[cmd_name]], BAD_INPUT)
+        return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 (typer's signature)
         """Write the commands in panels, without the boxes that typer draws around them."""

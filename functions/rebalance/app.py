@@ -9,20 +9,17 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 import evenkeel.application.rebalancing.rebalance  # noqa: F401  imported at the function's start, not in its first call
 from evenkeel.adapters.aws.batches import SqsRecord, answer_batch, records_of
-from evenkeel.adapters.aws.queues import RolloutRequest, read_request
+from evenkeel.adapters.aws.queues import read_request
 
 logger = make_logger()
 metrics = make_metrics()
 
 
 def rebalance(record: SqsRecord, context: Any) -> None:
-    """Perform the run of a cluster or the step of a rollout that one message requests."""
+    """Perform the run of a cluster that one message requests."""
 
     def work(body: str) -> None:
         request = read_request(body)
-        if isinstance(request, RolloutRequest):
-            logger.info(container().rollout(remaining_of(context)))
-            return
         outcome = container().rebalance(
             request.cluster, request.reason, remaining_of(context), request.found, request.steady
         )

@@ -1019,54 +1019,6 @@ class TestClusterClass:
         assert "\n" not in group["outcome"]
 
 
-class TestProvisionTimeout:
-    """On one object and on two: the scalable's own option, whoever has its bounds."""
-
-    @pytest.fixture(params=["cluster-api", "openshift"])
-    def pool(self, request: pytest.FixtureRequest, stage: Stage) -> list[Object]:
-        stage.register(suspect_provision_time=180)
-        pool = three(request.param, (2, 2, 2))
-        scalers = [objects.machine_autoscaler(zone, 0, 9) for zone in ZONES] if request.param == "openshift" else []
-        stage.put(*pool, *scalers)
-        return pool
-
-    @staticmethod
-    def flavour_of(item: Object) -> str:
-        return "openshift" if "openshift" in item["apiVersion"] else "cluster-api"
-
-    def options(self, stage: Stage, pool: list[Object]) -> list[set[str]]:
-        notes = [stage.get(item)["metadata"].get("annotations", {}) for item in pool]
-        names = (self.name(pool[0]), "evenkeel.dev/provision-time")
-        return [{annotations[name] for name in names if name in annotations} for annotations in notes]
-
-    def name(self, item: Object) -> str:
-        return FLAVOUR_DATA[self.flavour_of(item)].autoscaler.provision_timeout
-
-    def test_it_is_set_on_the_suspect_alone_is_not_what_we_wait_and_goes_with_a_restore(
-        self, stage: Stage, pool: list[Object]
-    ) -> None:
-        stage.fail(self.flavour_of(pool[0]), pool[0])
-        stage.run()
-        assert self.options(stage, pool) == [{"180s"}, set(), set()]
-        group = stage.observe()[pool[0]["metadata"]["name"]]
-        assert (group.options.provision_timeout, group.options.short_provision) == (None, timedelta(seconds=180))
-        assert stage.run().written == 0
-        stage.restore()
-        assert self.options(stage, pool) == [set()] * 3
-
-    def test_a_value_that_was_there_before_or_is_set_over_ours_stays(self, stage: Stage, pool: list[Object]) -> None:
-        theirs = {"metadata": {"annotations": {self.name(pool[0]): "25m"}}}
-        stage.merge(pool[1], theirs)
-        for item in pool[:2]:
-            stage.fail(self.flavour_of(item), item)
-        stage.run()
-        assert self.options(stage, pool) == [{"180s"}, {"25m"}, set()]
-        stage.merge(pool[0], theirs)
-        stage.run()
-        stage.run()
-        assert self.options(stage, pool) == [{"25m"}, {"25m"}, set()]
-
-
 def _frozen() -> dict[str, tuple[str, list[Object]]]:
     """Why -> (flavour, objects); the first object is the frozen one."""
     capi, gardener, openshift = (three(flavour, (2, 0, 0))[0] for flavour in ("cluster-api", "gardener", "openshift"))

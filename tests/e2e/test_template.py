@@ -672,7 +672,7 @@ def test_incident_events_go_to_the_queue_and_what_it_refuses_to_the_dead_letters
     rule = TEMPLATE.of_type("AWS::Events::Rule")["IncidentRule"]
     assert rule["EventPattern"]["source"] == [SOURCE]
     assert set(rule["EventPattern"]["detail-type"]) == {
-        kind.value for kind in DetailType if kind.name.startswith(("INCIDENT", "ROLLOUT"))
+        kind.value for kind in DetailType if kind.name.startswith("INCIDENT")
     }
     (target,) = rule["Targets"]
     assert target["Arn"] == {"Fn::GetAtt": ["AlertsQueue", "Arn"]}

@@ -1,6 +1,5 @@
 """AWS and its neighbors against runs on Auto Scaling groups: they throttle, refuse, delete, and write in between."""
 
-import random
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,17 +9,14 @@ import pytest
 from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster
 from evenkeel.application.ports import Remaining
 from evenkeel.application.rebalancing.run_state import RunSummary
-from evenkeel.application.rollout.rollout import AdvanceRollouts
 from evenkeel.domain.fleet.check_times import is_unreachable
 from evenkeel.domain.model.incidents import IncidentKind
 from evenkeel.domain.model.reasons import Rule
-from evenkeel.domain.rollout.waves import Phase
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.texts.english import sentence, sentences
 from sandbox.auto_scaling.calls import AwsError
 from tests.auto_scaling_groups import POOL, REGION, ZONES, Stage, outage, tag
-from tests.fakes import InMemoryStore, plenty
-from tests.house import House
+from tests.fakes import plenty
 from tests.integration.test_auto_scaling_groups import desired, house
 from tests.timed import worker
 
@@ -435,54 +431,6 @@ def test_a_restore_over_bounds_that_others_have_changed_says_so() -> None:
         "restored: bounds 0 to 9, as before Evenkeel, in place of 1 to 20, which another writer has set"
     )
     assert texts[names[1]] == "restored: bounds 0 to 9, as before Evenkeel"
-
-
-def test_a_rollout_in_waves_halts_at_the_account_whose_role_may_not_write() -> None:
-    names, store = ["c0", "c1", "c2"], InMemoryStore()
-    stages = {name: Stage(autoscaler="none") for name in names}
-    clock = stages["c0"].clock
-    for name, stage in stages.items():
-        stage.pool()
-        record = {"id": name, "access": {"kind": "auto-scaling", "region": REGION}, "autoscaler": "none"}
-        store.save_record(Registration.model_validate(record).record, ControlRecord(), None)
-
-    class Fleet:
-        def open(self, record: ClusterRecord, remaining: Remaining, **more: Any) -> AutoScalingCluster:
-            cluster: AutoScalingCluster = stages[record.id].clusters.open(record, remaining, **more)
-            return cluster
-
-        def needs_run(self, _record: ClusterRecord) -> bool:
-            return False
-
-    clusters: Any = Fleet()
-    stack = House(store=store, clusters=clusters, clock=clock, stack_dry_run=True)  # type: ignore[arg-type]
-    advance = AdvanceRollouts(
-        store=store,
-        queue=stack.queue,
-        bus=stack.bus,
-        clock=clock,
-        random_bytes=random.Random(7).randbytes,
-        dry_run=True,
-    )
-
-    def minutes(count: int) -> None:
-        for _ in range(count):
-            stack.look(names, plenty)
-            advance(plenty)
-            stack.carry_out()
-            for stage in stages.values():
-                stage.minutes(1)
-
-    minutes(5)
-    assert {stage.numbers("workers-a")[3] for stage in stages.values()} == {9}
-    refuse(stages["c1"], WRITES, "AccessDenied")
-    assert stack.ask("rollout", None, clusters=names, wave="1", soak="15m", by="jane")["ok"]
-    minutes(60)
-    maxima = {name: stage.numbers("workers-a")[3] for name, stage in stages.items()}
-    assert maxima == {"c0": 4, "c1": 9, "c2": 9}
-    rollout, _ = store.rollout()
-    assert rollout is not None
-    assert rollout.phase is Phase.HALTED
 
 
 @pytest.mark.parametrize("resets_bounds", [False, True])

@@ -250,7 +250,7 @@ ASKED = {
         *("record --cluster blue", "drill --cluster blue"),
     ),
     "OperatorFunction": (
-        *("pause --cluster blue", "resume --cluster blue", "dry-run --cluster blue", "rollout --abort"),
+        *("pause --cluster blue", "resume --cluster blue", "dry-run --cluster blue"),
         "fence-zone --cluster blue --zone a --until 2099-01-01T00:00:00Z",
         "drill --cluster blue --abort",
         "scale-up --cluster blue --pool p --nodes 1",

@@ -1,7 +1,6 @@
 """What the functions do in a cluster, and in AWS, is what the manifests and the roles grant, and no more."""
 
 import io
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -212,33 +211,6 @@ def test_drills_need_nothing_beyond_the_roles(stage: Stage) -> None:
     _, *actions = stage.functions("WidgetFunction", {"action": "history", "cluster": cluster})["actions"]
     assert [entry["cause"] for entry in actions] == ["drill", "drill", "drill-ended", "drill", "drill-ended"]
     assert stage.watches[cluster].refused == []
-    assert stage.triggers.failures == []
-    assert stage.functions.refused() == []
-
-
-def test_a_rollout_in_waves_and_its_halt_need_nothing_beyond_the_roles(stage: Stage) -> None:
-    clusters = sorted(stage.world.clusters)
-    for name in clusters:
-        access = put_kubeconfig(stage.deployment, f"{name}-again", stage.world.clusters[name])
-        assert stage.operator("register", name, record={"flavours": [name], "access": access})["ok"]
-        stage.clock.sleep(1)
-        assert stage.operator("dry-run", name)["ok"]
-    stage.pass_minutes(1)
-    ask = {"action": "rollout", "clusters": clusters, "wave": "2", "soak": "5m"}
-    assert stage.functions("AdminFunction", ask)["phase"] == "watching"
-    stage.pass_minutes(2)
-    assert stage.functions("WidgetFunction", {"action": "status"})["counts"]["dryRun"] == 1
-    stage.pass_minutes(6)
-    assert stage.functions("WidgetFunction", {"action": "status"})["counts"]["dryRun"] == 0
-    table, of_last = stage.deployment.aws.client("dynamodb"), {"S": f"CLUSTER#{clusters[-1]}"}
-    found = table.get_item(TableName=stage.deployment.table, Key={**META, "pk": of_last})["Item"]
-    table.put_item(TableName=stage.deployment.table, Item={**found, "record": {"S": "{}"}})  # nobody can read it
-    assert stage.functions("AdminFunction", {"action": "rollout", "abort": True})["phase"] == "halting"
-    stage.pass_minutes(2)
-    assert stage.functions("WidgetFunction", {"action": "rollout"})["phase"] == "halted"
-    control = table.get_item(TableName=stage.deployment.table, Key={**CONTROL, "pk": of_last})["Item"]["record"]["S"]
-    assert json.loads(control)["live"] is False
-    assert stage.operator("unregister", clusters[-1], force=True)["ok"]
     assert stage.triggers.failures == []
     assert stage.functions.refused() == []
 
@@ -507,7 +479,7 @@ def test_the_page_writes_its_own_object_and_reads_no_cluster_or_secret(deploymen
 
 #: what each function may do with items of each partition: q(uery), b(atch get), g(et), p(ut), u(pdate), d(elete)
 MAY = {
-    "ScanFunction": {"DUE#0": "qp", "NAME#a": "p", "ROLLOUT": "q"},
+    "ScanFunction": {"DUE#0": "qp", "NAME#a": "p"},
     "CheckFunction": {"CLUSTER#blue": "qb", "CHECKED": "p"},
     "ProvisioningFailureFunction": {
         "CLUSTER#blue": "q",
@@ -518,16 +490,15 @@ MAY = {
         "CLUSTER#blue": "qgpu",
         "DUE#0": "p",
         "NAME#a": "p",
-        **dict.fromkeys(("CHECKED", "ROLLOUT", "HEALTH_BY_CLUSTER"), "qgp"),
+        **dict.fromkeys(("CHECKED", "HEALTH_BY_CLUSTER"), "qgp"),
     },
     "AdminFunction": {
         "CLUSTER#blue": "qgpud",
         "DUE#0": "pd",
         "NAME#a": "p",
-        "ROLLOUT": "qp",
         **dict.fromkeys(("CHECKED", "HEALTH_BY_CLUSTER"), "q"),
     },
-    "WidgetFunction": {"CLUSTER#blue": "q", **dict.fromkeys(("CHECKED", "ROLLOUT", "HEALTH_BY_CLUSTER"), "q")},
+    "WidgetFunction": {"CLUSTER#blue": "q", **dict.fromkeys(("CHECKED", "HEALTH_BY_CLUSTER"), "q")},
     "StatusPageFunction": dict.fromkeys(("CHECKED", "HEALTH_BY_CLUSTER"), "q"),
 }
 PARTITIONS = {key for keys in MAY.values() for key in keys} | {"ALERTED#slack", "IDEMPOTENCY#other", "CLUSTERS"}

@@ -28,7 +28,6 @@ from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.rebalancing.health.backoff import record_failure
-from evenkeel.domain.rollout.waves import Halt, LeftOut, Phase, Rollout
 from evenkeel.domain.survival.drill import Drill, DrillForecast, End, Ended, Measured, Span, ZoneNodes
 from evenkeel.record import ClusterRecord, ControlRecord, FixEntry, Registration
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord, ZoneStatement, zones_with_drill
@@ -308,7 +307,7 @@ def registered_control(store: ActionStore) -> ControlRecord | None:
 
 
 def listed_control(control: ControlRecord) -> ControlRecord:
-    return control.model_copy(update={"fixes": (), "rollout": ""})
+    return control.model_copy(update={"fixes": ()})
 
 
 def register_over(store: ActionStore) -> None:
@@ -348,7 +347,6 @@ class TestControl:
 
     HELD = ControlRecord(
         live=True,
-        rollout="01",
         paused=True,
         paused_until=NOW + MINUTE,
         paused_pools={"workers": None, "gpu": NOW + MINUTE},
@@ -368,19 +366,13 @@ class TestControl:
             assert isinstance(listed, Registration)
             assert (listed.record, listed.control()) == (record(), listed_control(control))
 
-    def test_it_survives_and_is_written_beside_an_unreadable_record(self, kept: Kept, registered: ActionStore) -> None:
-        hold(registered, ControlRecord(live=True))
+    def test_it_survives_an_unreadable_record(self, kept: Kept, registered: ActionStore) -> None:
+        hold(registered, self.HELD)
         registered.save_steady("demo", SteadyState(at=NOW, seen={"a": "1"}), registered.load("demo").versions)
         kept.change("demo", "META", '{"colour": 1}')
         with pytest.raises(ConfigError):
             registered.load("demo")
-        found, before = registered.registered("demo"), registered.registered("demo")
-        assert found is not None
-        assert before is not None
-        registered.save_control("demo", self.HELD, found.versions)
-        assert kept.text("demo", "META") == '{"colour": 1}'
-        with pytest.raises(StateConflictError):
-            registered.save_control("demo", ControlRecord(), before.versions)
+        assert registered_control(registered) == self.HELD
         register_over(registered)
         after = registered.load("demo")
         assert (after.control, after.steady) == (self.HELD, None)
@@ -530,11 +522,10 @@ class TestRest:
         assert (self.resting(registered), registered.registrations()) == ({"demo": NOW + MINUTE}, before)
         registered.save_rest("demo", None, versions)
         assert self.resting(registered) == {}
-        for write in (registered.save_record, lambda record, *others: registered.save_control(record.id, *others)):
-            stored = registered.load("demo")
-            registered.save_rest("demo", NOW + MINUTE, stored.versions)
-            write(stored.record, PAUSED, stored.versions)
-            assert self.resting(registered) == {}
+        stored = registered.load("demo")
+        registered.save_rest("demo", NOW + MINUTE, stored.versions)
+        registered.save_record(stored.record, PAUSED, stored.versions)
+        assert self.resting(registered) == {}
         assert len(registered.registrations()) == 1
 
     def test_a_changed_record_does_not_rest(self, registered: ActionStore) -> None:
@@ -684,44 +675,6 @@ def test_a_decision_about_1000_groups_is_cut_and_not_refused(registered: ActionS
 
 
 LONG_AGO = NOW - timedelta(days=2000)
-
-
-class TestRollouts:
-    ROLLOUT = Rollout(
-        id="01",
-        at=NOW,
-        size=2,
-        soak=15 * MINUTE,
-        phase=Phase.HALTING,
-        since=NOW,
-        waiting=("c", "d"),
-        wave=("b",),
-        number=2,
-        proven=("a",),
-        left_out={"e": LeftOut.PAUSED},
-        halts=(Halt(cluster="b", kind=IncidentKind.MISSING, pool="x/workers"), Halt()),
-        by="jane",
-        reason="ticket 7",
-        halted_by="joe",
-        halt_reason="ticket 8",
-    )
-
-    def test_one_is_kept_whole_and_written_on_the_version_that_was_read(self, store: ActionStore) -> None:
-        assert store.rollout() == (None, None)
-        version = store.save_rollout(self.ROLLOUT, None)
-        assert store.rollout() == (self.ROLLOUT, version)
-        done = self.ROLLOUT.in_phase(Phase.DONE, NOW + MINUTE)
-        for other in (None, version + 1):
-            with pytest.raises(StateConflictError):
-                store.save_rollout(done, other)
-        assert store.rollout() == (self.ROLLOUT, version)
-        assert store.save_rollout(done, version) == version + 1
-        assert store.rollout() == (done, version + 1)
-
-    def test_ten_thousand_clusters_fit_into_one(self, store: ActionStore) -> None:
-        large = replace(self.ROLLOUT, waiting=tuple(f"cluster-number-{number:06}" for number in range(10_000)))
-        store.save_rollout(large, None)
-        assert store.rollout()[0] == large
 
 
 class TestTheTableItself:

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from evenkeel.application.rebalancing.events import ReceiveEvent
     from evenkeel.application.rebalancing.failure import RecordFailure
     from evenkeel.application.rebalancing.rebalance import Rebalance
-    from evenkeel.application.rollout.rollout import AdvanceRollouts
 
 
 class SystemClock:
@@ -254,23 +253,6 @@ class Container:
         return Rebalance(
             store=self.store,
             clusters=self.clusters,
-            queue=self._queue,
-            bus=self._bus,
-            clock=self.clock,
-            random_bytes=os.urandom,
-            dry_run=self.settings.dry_run,
-            stack=self.settings.stack,
-            runbooks=self.settings.runbook_url or RUNBOOKS,
-            together=run_in_threads,
-        )
-
-    @cached_property
-    def rollout(self) -> "AdvanceRollouts":
-        """Return the use case of functions/rebalance for rollouts."""
-        from evenkeel.application.rollout.rollout import AdvanceRollouts
-
-        return AdvanceRollouts(
-            store=self.store,
             queue=self._queue,
             bus=self._bus,
             clock=self.clock,

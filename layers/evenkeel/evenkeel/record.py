@@ -35,7 +35,7 @@ from evenkeel.access_config import (
 from evenkeel.domain.fleet.check_times import AUTO, Interval
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy, SurviveZones
 from evenkeel.domain.model.convergence import WINDOW_PATTERN, ConvergePolicy, Window
-from evenkeel.domain.model.flavours import AUTO_SCALING, FLAVOUR_NAMES, REMOVES_OPTIONS, FlavourName
+from evenkeel.domain.model.flavours import AUTO_SCALING, FLAVOUR_NAMES, FlavourName
 from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
 from evenkeel.domain.model.groups import PROVISION_TIMEOUT, PoolId
 from evenkeel.domain.model.incidents import TROUBLE_AFTER
@@ -87,7 +87,6 @@ ConfigMapName = Annotated[
 ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds within which a new node must register")]
 # The minimum is twice the smallest provision_timeout, because with a shorter time, an autoscaler deletes machines that
 # still boot. The maximum is Cluster Autoscaler's default.
-SuspectProvisionTime = Annotated[int, Field(ge=120, le=900, description="seconds for a new node of a suspect group")]
 TroubleAfter = Annotated[int, Field(ge=0, le=86400, description="seconds until a missing node is an incident")]
 MaxStep = Annotated[int, Field(ge=1, le=LARGEST_COUNT, strict=True, description="nodes that one run may add to a pool")]
 Expander = Literal["least-waste", "order"]
@@ -370,19 +369,6 @@ class WriteFields(Strict):
     shoot_relief: ShootRelief | None = None
     backoff: BackoffEntry = BackoffEntry()
     provision_timeout: ProvisionTimeout = int(PROVISION_TIMEOUT.total_seconds())
-    suspect_provision_time: SuspectProvisionTime | None = None  # None: the autoscaler's setting
-
-    @field_validator("suspect_provision_time")
-    @classmethod
-    def _shorter(cls, value: int | None, others: ValidationInfo) -> int | None:
-        if value is None:
-            return None
-        if REMOVES_OPTIONS.issuperset(others.data.get("flavours", FLAVOUR_NAMES)):
-            raise ValueError("Gardener takes such an annotation off again: leave it out")
-        timeout = others.data.get("provision_timeout", value + 1)
-        if value >= timeout:
-            raise ValueError(f"must be less than provision_timeout, {timeout}")
-        return value
 
     @property
     def pool_entries(self) -> tuple[PoolEntry, ...]:
@@ -419,7 +405,6 @@ class StackFields(Strict):
 # Fields that only a machine API of Kubernetes gives a meaning, each with what an Auto Scaling group has instead.
 _OF_KUBERNETES = {
     "namespaces": "Auto Scaling groups have no namespace: select groups by discovery",
-    "suspect_provision_time": "this option is not written to Auto Scaling groups",
     "status_configmap": "no ConfigMap is written for Auto Scaling groups",
     "write_topology": "Auto Scaling groups have no topology",
     "node_pool_fence": "Auto Scaling groups have no NodePool",
@@ -483,9 +468,6 @@ class ClusterPolicy(StackFields, WriteFields, DemandFields, SizingFields):
                 level=self.level or (Level.OFF if self.demand_stage is DemandStage.OFF else Level.SHRINK),
                 converge=self.converge.policy() if self.converge else ConvergePolicy(),
                 autoscaler=self.autoscaler != "none",
-                suspect_provision_time=None
-                if self.suspect_provision_time is None
-                else timedelta(seconds=self.suspect_provision_time),
                 max_step=self.max_step,
                 survive_zones=self.survive_zones or SurviveZones.NONE,
                 backoff=self.backoff.policy(),
@@ -526,7 +508,6 @@ class ControlRecord(Strict):
     # True: Evenkeel writes to the cluster; False: it does not. The record's ``dry_run`` overrides this field.
     # None: the stack's setting.
     live: bool | None = None
-    rollout: str = ""  # id of the rollout that has set ``live``
 
     def is_dry(self, record: "ClusterRecord", default: bool) -> bool:
         """Return True if the cluster is in dry run, in which only restores write. ``default``: the stack's setting."""
@@ -712,4 +693,4 @@ class Registration(ClusterRecord, ControlFields):
         control = (before or ControlRecord()).model_copy(update=update)
         restored = tuple(name for name in control.restored_pools if name in control.paused_pools)
         update = {"restored": control.restored and control.paused, "restored_pools": restored}
-        return control.model_copy(update=update | ({"rollout": ""} if "live" in named else {}))
+        return control.model_copy(update=update)

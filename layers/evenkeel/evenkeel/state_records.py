@@ -110,8 +110,6 @@ class ScaleRequestRecord(Strict):
     # The number of nodes that later runs must add or remove. None: the request is not divided among runs.
     left: int | None = Field(default=None, ge=0, le=LARGEST_COUNT, strict=True)
     stepped_at: Moment | None = None  # when a run last added or removed a part of the nodes
-    # Id of a request to remove nodes -> number of nodes by which it has reduced this request.
-    less: dict[str, int] = Field(default_factory=dict)
     unfound_since: Moment | None = None  # when a check first found no node group for the request
 
     @model_validator(mode="after")
@@ -125,7 +123,7 @@ class ScaleRequestRecord(Strict):
     @property
     def added(self) -> int:
         """Return the number of nodes that runs have added or removed so far; 0 if the request is not divided."""
-        return 0 if self.left is None else abs(self.nodes) - self.left - sum(self.less.values())
+        return 0 if self.left is None else abs(self.nodes) - self.left
 
     def asks_the_same(self, other: "ScaleRequestRecord") -> bool:
         """Return True if both records describe one request. Their times and progress are not compared."""
@@ -139,7 +137,7 @@ class ScaleRequestRecord(Strict):
             nodes=self.nodes if self.left is None else self.left if self.nodes > 0 else -self.left,
             at=self.stepped_at or self.at,
             is_rest=self.left is not None,
-            less=self.less,
+            made_at=self.at,
             unfound_since=self.unfound_since,
             pool=self.pool,
             group=self.group,

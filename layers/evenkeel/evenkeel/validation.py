@@ -99,6 +99,12 @@ LISTED, DISCOVERED, WORD, NUMBER = _FORMS = ("<list>", "<object>", "<word>", "<n
 # No error quotes the values of these fields, because they may contain a password, a token or a key by mistake.
 _SECRET = ("endpoint", "ca_data", "token")
 NO_MOMENT = "no moment with a time zone: write RFC 3339, such as 2026-01-31T12:00:00Z"
+# The fields of records that former releases had, with what to do instead.
+REMOVED_FIELDS = {
+    "look_role_arn": "is now check_role_arn: rename it",
+    "share_offerings": "is gone: clusters no longer share capacity reports; delete it",
+    "suspect_provision_time": "is gone: set the autoscaler's --max-node-provision-time instead",
+}
 _PROBLEMS = {
     "datetime": NO_MOMENT,
     "timezone": NO_MOMENT,
@@ -122,6 +128,8 @@ def _line(where: str, fault: dict[str, Any], json_schema: Callable[[], dict[str,
     if kind == "missing":
         return f"{where}: {path} is missing"
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+        if loc[-1] in REMOVED_FIELDS:
+            return f"{where}: {path} {REMOVED_FIELDS[loc[-1]]}"
         hint = near(loc[-1], _fields_at(json_schema(), loc[:-1]))
         return f"{where}: {path} is not a field of this record: remove it or correct its name{hint}"
     problem = _PROBLEMS.get(kind.partition("_")[0], str(fault["msg"]).removeprefix("Value error, "))

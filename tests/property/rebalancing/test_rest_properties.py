@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.application.operate import Operate
@@ -79,13 +79,13 @@ def numbers_in(result: str) -> list[int]:
 
 
 def placed(request: ScaleRequestRecord) -> int:
-    """Return by how many nodes a request has changed its pool, as its answer says; not placed and taken off: checked"""
+    """Return by how many nodes a request has changed its pool, as its answer says; what is not placed is checked."""
     found = numbers_in(request.result)
-    if "will not be added" in request.result or request.result.startswith("refused"):
+    if request.result.startswith("refused"):
         return 0
     if request.nodes > 0 and "refused" not in request.result:
         unplaced = found[1] if "could not be placed" in request.result else 0
-        assert found[0] + unplaced + sum(request.less.values()) == request.nodes, request.result
+        assert found[0] + unplaced == request.nodes, request.result
     return found[0] if request.nodes > 0 else -found[0]
 
 
@@ -136,8 +136,9 @@ def test_a_restore_adds_only_what_was_started(step: int, runs: int, crash: tuple
 
 
 @given(st.integers(1, 4), st.integers(1, 60), st.lists(CRASHES, max_size=3))
-@example(1, 39, [(4, How.AFTER)])  # the rest is empty, and the request that has emptied it is not done
-def test_nodes_given_back_reduce_a_rest_once(step: int, back: int, crashes: list[tuple[int, How]]) -> None:
+def test_a_request_to_give_back_is_refused_while_one_adds_and_cancels_nothing(
+    step: int, back: int, crashes: list[tuple[int, How]]
+) -> None:
     town = Queue((), max_step=step, takes=1, maximum=300)
     town.request("long", 40)
     town.step()
@@ -145,11 +146,37 @@ def test_nodes_given_back_reduce_a_rest_once(step: int, back: int, crashes: list
     for at, how in crashes:
         town.step(Life(at=at, how=how))
     town.until(lambda: town.requests["back"].done, 3)
-    assert min(town.runs) >= 0
-    assert town.requests["long"].less == {"back": min(back, 40 - step)}
+    answer = town.requests["back"].result
+    assert answer.startswith("refused: request back ")
+    assert answer.endswith("request long of the same pool adds nodes: wait until it is done, then request again")
     town.until(lambda: town.requests["long"].done, 90)
-    assert town.requested == 3 + max(step, 40 - back)
-    assert placed(town.requests["long"]) == max(step, 40 - back)
+    assert min(town.runs) >= 0
+    assert (town.requested, placed(town.requests["long"])) == (43, 40)
+    assert town.requests["back"].result == answer, "it is answered once"
+    town.request("again", -back)
+    town.until(lambda: town.requests["again"].done, 3)
+    assert town.requested == 43 + placed(town.requests["again"]) < 43
+
+
+@given(
+    st.lists(st.integers(-9, 9).filter(bool), min_size=2, max_size=6),
+    st.integers(1, 5),
+    st.lists(CRASHES, max_size=3),
+)
+def test_of_requests_made_together_the_first_decides_the_direction(
+    asked: list[int], step: int, crashes: list[tuple[int, How]]
+) -> None:
+    town = Queue((), nodes=(20, 20, 20), max_step=step, takes=1, maximum=300)
+    for number, nodes in enumerate(asked):
+        town.request(f"r{number}", nodes)
+    before = town.requested
+    town.step()
+    for at, how in crashes:
+        town.step(Life(at=at, how=how))
+    town.until(lambda: all(request.done for request in town.requests.values()), 60)
+    against = {f"r{number}" for number, nodes in enumerate(asked) if nodes * asked[0] < 0}
+    assert {id for id, request in town.requests.items() if request.result.startswith("refused")} == against
+    assert town.requested == before + sum(nodes for nodes in asked if nodes * asked[0] > 0)
 
 
 def test_two_requests_take_turns() -> None:

@@ -741,7 +741,7 @@ class TestAuthor:
     def test_every_action_is_either_recorded_or_reads(self) -> None:
         writing = {name for name, action in ACTIONS.items() if action.right is not Right.READ or action.rights_with}
         of_fleets = {"apply", "unregister"}  # test_fleet.py
-        of_fleets |= {"live", "dry-run", "rollout"}  # test_going_live.py
+        of_fleets |= {"live", "dry-run"}  # test_going_live.py
         of_fleets |= {"drill"}  # survival/test_drill.py
         assert writing - of_fleets == {name for name, _ in self.WRITING}
 
@@ -802,8 +802,6 @@ class TestCommands:
         commands = get_command(app)
         assert isinstance(commands, TyperGroup)
         options = {parameter.name for parameter in commands.commands[name].params}
-        if name == "rollout":  # which one begins by going live
-            options |= {"members"} | {parameter.name for parameter in commands.commands["live"].params}
         paged = {"after", "records", "before"}  # the command asks for page after page, and part after part, by itself
         paged |= {"forecast"}  # the command makes it
         assert set(ACTIONS[name].fields.model_fields) - paged <= options
@@ -841,13 +839,13 @@ class TestReadingOnly:
         assert house.operate.read(event, plenty) == house.operate(event, plenty)
 
     #: what may be asked by who is on duty; all else that writes is for administrators
-    READS = ("plan", "status", "explain", "validate", "export", "readiness", "rollout", "history", "record", "drill")
+    READS = ("plan", "status", "explain", "validate", "export", "readiness", "history", "record", "drill")
     ON_DUTY = ("pause", "resume", "dry-run", "fence-zone", "scale-up", "scale-down", "level")
 
     @pytest.mark.parametrize("name", ACTIONS)
     def test_the_on_call_right_covers_no_administration(self, name: str) -> None:
         house, action = House(), ACTIONS[name]
-        event = {"action": name, **({} if action.of_stack else {"cluster": "demo"})}
+        event = {"action": name, "cluster": "demo"}
         right = Right.READ if name in self.READS else Right.WRITE if name in self.ON_DUTY else Right.ADMINISTER
         assert action.right is right
         if right is Right.ADMINISTER:
@@ -864,9 +862,6 @@ class TestReadingOnly:
             ({"action": "resume"}, Right.WRITE),
             ({"action": "resume", "restored": True}, Right.ADMINISTER),
             ({"action": "rollout"}, Right.READ),
-            ({"action": "rollout", "abort": True}, Right.WRITE),
-            ({"action": "rollout", "clusters": ["a"]}, Right.ADMINISTER),
-            ({"action": "rollout", "abort": True, "clusters": []}, Right.ADMINISTER),
             ({"action": "drill"}, Right.READ),
             ({"action": "drill", "zone": "a"}, Right.WRITE),
             ({"action": "drill", "zone_id": ""}, Right.WRITE),

@@ -132,7 +132,6 @@ class TestNumbers:
             ({"tags": {"evenkeel.dev/pool-max": "many"}}, "evenkeel.dev/pool-max"),
             ({"tags": {"evenkeel.dev/pool-mx": "9"}}, "evenkeel.dev/pool-mx"),
             ({"tags": {"evenkeel.dev/adopted-bounds": "9"}}, "evenkeel.dev/adopted-bounds"),
-            ({"tags": {"evenkeel.dev/provision-time": "5m"}}, "evenkeel.dev/provision-time"),
         ],
     )
     def test_a_bad_value_is_one_fault_of_its_group(self, more: dict[str, Any], field: str) -> None:

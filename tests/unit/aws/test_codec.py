@@ -1,8 +1,6 @@
 """The codec of stored items reads what it writes, and refuses anything else in one line."""
 
 import json
-from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -29,7 +27,6 @@ from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.relief import RefusedMaximum, Relief
 from evenkeel.domain.model.states import DesiredBounds, GroupState, MemberSnapshot, PoolState, Publication, Release
-from evenkeel.domain.rollout.waves import Halt, LeftOut, Phase, Rollout
 from evenkeel.validation import ConfigError
 from tests.fakes import NOW
 
@@ -53,7 +50,6 @@ POOL = PoolState(
 PROBLEM = Problem(ProblemKind.STARVED, {"why": REASON, "nodes": 3})
 MISSING = Incident(kind=IncidentKind.MISSING, since=NOW, failure_class=FailureClass.CAPACITY, problems=(PROBLEM,))
 ANNOUNCED = (MachineFailure(code="c", message="m", at=NOW),)
-ROLLOUT = Rollout(id="r", at=NOW, size=1, soak=timedelta(minutes=5), phase=Phase.DONE, since=NOW)
 PLACE = MachineRef("m", "u")
 STEPS: list[Step] = [
     Starting(phase="starting", order=ORDER, move_id="m"),
@@ -71,7 +67,6 @@ VALUES: list[Any] = [
     Timer(due=NOW, step=2),
     Unreachable(since=NOW, failed_checks=1, last_check=NOW, next_check=NOW),
     CheckedAt(at=NOW, clusters=("a",)),
-    replace(ROLLOUT, left_out={"e": LeftOut.PAUSED}, halts=(Halt(),)),
     *(PoolState(convergence=ConvergenceState(step=step)) for step in STEPS),
 ]
 
@@ -100,7 +95,6 @@ def test_a_stored_text_omits_defaults_and_sorts_sets() -> None:
         (PoolState, {"convergence": {"step": BAD_STEP}}, "it names group 'a'"),
         (PoolState, {"convergence": {"step": {**BAD_STEP, "phase": "gone"}}}, "is 'gone': it is one of starting,"),
         (Timer, {}, "item: due is missing"),
-        (Rollout, {**json.loads(dump_stored(ROLLOUT)), "size": 0}, "item: size is '0'"),
     ],
 )
 def test_a_bad_value_is_one_line(kind: type, data: object, says: str) -> None:

@@ -66,19 +66,18 @@ ACTIONS = ("evenkeel.application.operate", "evenkeel.application.actions")
 EACH_ACTION = tuple(
     f"evenkeel.application.actions.{name}" for name in ("apply", "explain", "plan", "register", "status")
 )
-OTHERS = ("evenkeel.application.rollout.rollout",)
-NO_CLUSTER = (*CLUSTERS, *PLANNING, *PAGES, *ACTIONS, *OTHERS)
+NO_CLUSTER = (*CLUSTERS, *PLANNING, *PAGES, *ACTIONS)
 # The use case that a function imports at its start, and the modules that this import must not load.
 IMPORTS = {
-    "admin": ("operate", (*CLUSTERS, *PLANNING, *PAGES, *ALERTS, *EVENTS, *EACH_ACTION, *OTHERS)),
-    "check": ("rebalancing.check", (*CLUSTERS, *PAGES, *ALERTS, *EVENTS, *ACTIONS, *OTHERS)),
+    "admin": ("operate", (*CLUSTERS, *PLANNING, *PAGES, *ALERTS, *EVENTS, *EACH_ACTION)),
+    "check": ("rebalancing.check", (*CLUSTERS, *PAGES, *ALERTS, *EVENTS, *ACTIONS)),
     "notify": ("incidents.alerting", (*NO_CLUSTER, *EVENTS)),
-    "operator": ("operate", (*CLUSTERS, *PLANNING, *PAGES, *ALERTS, *EVENTS, *EACH_ACTION, *OTHERS)),
+    "operator": ("operate", (*CLUSTERS, *PLANNING, *PAGES, *ALERTS, *EVENTS, *EACH_ACTION)),
     "provisioning_failure": ("rebalancing.events", (*NO_CLUSTER, *ALERTS)),
-    "rebalance": ("rebalancing.rebalance", (*CLUSTERS, *PAGES, *ALERTS, *EVENTS, *ACTIONS, *OTHERS)),
+    "rebalance": ("rebalancing.rebalance", (*CLUSTERS, *PAGES, *ALERTS, *EVENTS, *ACTIONS)),
     "scan": ("fleet.scan", (*NO_CLUSTER, *ALERTS, *EVENTS)),
-    "status_page": ("operate", (*CLUSTERS, *PLANNING, *ALERTS, *EVENTS, *EACH_ACTION, *OTHERS)),
-    "widget": ("operate", (*CLUSTERS, *PLANNING, *ALERTS, *EVENTS, *EACH_ACTION, *OTHERS)),
+    "status_page": ("operate", (*CLUSTERS, *PLANNING, *ALERTS, *EVENTS, *EACH_ACTION)),
+    "widget": ("operate", (*CLUSTERS, *PLANNING, *ALERTS, *EVENTS, *EACH_ACTION)),
 }
 
 

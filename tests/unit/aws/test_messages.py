@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,7 +17,6 @@ from evenkeel.adapters.aws.queues import (
     EventBridgeBus,
     QueueUrls,
     Request,
-    RolloutRequest,
     SqsQueue,
     read_check,
     read_message,
@@ -27,7 +26,6 @@ from evenkeel.adapters.aws.queues import (
 from evenkeel.application.errors import BadRequestError, QueueUnavailableError
 from evenkeel.domain.fleet.check_times import Chunk
 from tests.alerts import alert, detail_of
-from tests.fakes import NOW
 
 
 class Client:
@@ -117,19 +115,14 @@ class TestReading:
         assert read_check(client.sent[0]["MessageBody"]) == Request(cluster="demo", reason="a check is due")
         assert read_check('{"clusters": ["demo"]}') == CheckRequest(clusters=("demo",))
 
-    def test_a_message_of_the_worker_is_a_run_or_a_rollout(self, client: Client) -> None:
-        queue(client).advance_rollouts("01", NOW)
+    def test_a_message_of_the_worker_is_a_run(self, client: Client) -> None:
         queue(client).request("demo", "scan", "1")
-        rollout, run = [read_request(sent["MessageBody"]) for sent in client.sent]
-        assert rollout == RolloutRequest(rollout="01")
-        assert run == Request(cluster="demo", reason="scan")
+        assert read_request(client.sent[0]["MessageBody"]) == Request(cluster="demo", reason="scan")
 
-    def test_a_rollout_has_its_own_group_and_one_message_per_tick(self, client: Client) -> None:
-        for at in (NOW, NOW, NOW + timedelta(minutes=1)):
-            queue(client).advance_rollouts("01", at)
-        assert {sent["MessageGroupId"] for sent in client.sent} == {"#rollout"}
-        first, again, next_tick = [sent["MessageDeduplicationId"] for sent in client.sent]
-        assert first == again != next_tick
+    def test_a_message_of_a_removed_kind_says_what_to_do_instead(self) -> None:
+        says = "message: rollout is gone: label the clusters and repeat evenkeel live -l LABEL=VALUE"
+        with pytest.raises(BadRequestError, match=f"^{says}$"):
+            read_request('{"rollout": "01"}')
 
     @pytest.mark.parametrize("body", ['{"cluster": "7"}', '{"cluster": ["a"], "reason": "x"}', '{"reason": "x"}', None])
     def test_another_message_of_the_checks_is_refused(self, body: object) -> None:
@@ -259,7 +252,6 @@ class TestSending:
             lambda q: q.check_again("demo", "scan", 1),
             lambda q: q.dead_letter("x", "y"),
             lambda q: q.request_checks([Chunk(clusters=("demo",))]),
-            lambda q: q.advance_rollouts("01", NOW),
         )
         for call in calls:
             with pytest.raises(QueueUnavailableError, match="queue "):

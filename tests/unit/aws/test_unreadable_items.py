@@ -32,7 +32,6 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.rebalancing.health.backoff import record_failure
-from evenkeel.domain.rollout.waves import Phase, Rollout
 from evenkeel.domain.survival.drill import Drill
 from evenkeel.record import ControlRecord
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord, ZoneStatement
@@ -104,8 +103,6 @@ class House:
         if not FILLED:
             for cluster in CLUSTERS:
                 self._fill(cluster)
-            rollout = Rollout(id="r", at=NOW, size=1, soak=MINUTE, phase=Phase.DONE, since=NOW, proven=CLUSTERS)
-            self.store.save_rollout(rollout, None)
             FILLED.update(self.client.table._items)
         for pk, items in FILLED.items():
             self.client.table._items[pk] = dict(items)
@@ -184,7 +181,6 @@ class House:
             answer = self.operate({"action": action, "cluster": "*"}, plenty)
             told = answer.get("clusters", [])
             found |= _apart(f"all {action}", ((each["cluster"], each) for each in told))
-        found["rollout"] = _or_error(store.rollout)
         return found
 
     def _asked(self, action: str, cluster: str) -> Any:
@@ -210,7 +206,7 @@ def undisturbed() -> dict[str, Any]:
 def attributes() -> list[tuple[str, str, str]]:
     """Of the cluster `bent`, and of what is nobody's: each attribute of each item."""
     house = House()
-    bent = {"bent", "CLUSTER#bent", "ROLLOUT"}
+    bent = {"bent", "CLUSTER#bent"}
     looked = next(sk for pk, sk in house.client.items() if pk == "CHECKED" and "bent" in _text(house, pk, sk))
     of_bent = [(pk, sk) for pk, sk in house.client.items() if {pk, sk} & {*bent, looked}]
     found = [(pk, sk, name) for pk, sk in of_bent for name in house.client.table._items[pk][sk]]
@@ -240,7 +236,7 @@ def test_every_kind_of_item_is_spoilt() -> None:
             "CHECKED",
             "META",
         ),
-        *("POOL", "ROLLOUT", "UNREACHABLE", "HEALTH", "HEALTH_BY_CLUSTER", "ZONE", "ZONE-DRILL"),
+        *("POOL", "UNREACHABLE", "HEALTH", "HEALTH_BY_CLUSTER", "ZONE", "ZONE-DRILL"),
     }
 
 
@@ -257,8 +253,6 @@ def test_a_spoilt_attribute_affects_only_its_own_cluster(
             others = {reader: answer for reader, answer in answers.items() if not reader.endswith("/bent")}
             expected = {reader: undisturbed[reader] for reader in others}
             assert {"load/sound", "due/sound", "registrations/sound", "verdicts/sound", "looked at/sound"} <= {*others}
-            if pk == "ROLLOUT":
-                del others["rollout"], expected["rollout"]
             assert others == expected, value
     finally:
         logging.disable(logging.NOTSET)

@@ -30,7 +30,7 @@ COMMANDS = {
     if name != "discover"  # type: ignore[attr-defined]
 }
 # Fields that no option sets: those of all actions with the same name in events only, and those that a command fills in.
-FILLED_IN = {"before", "after", "records", "members", "clusters", "verify", "wave", "soak", "forecast"}
+FILLED_IN = {"before", "after", "records", "members", "clusters", "verify", "forecast"}
 
 
 def run(command: str, **settings: str) -> Result:
@@ -68,7 +68,7 @@ def test_each_field_of_an_action_is_an_option_with_the_same_help(name: str) -> N
             assert param.required == action.fields.model_fields[field].is_required()
     assert ("selector" in options) == bool(action.touches or action.of_all)
     assert ("yes" in options) == bool(action.touches or name in ("restore", "drill"))
-    assert ("reason" in options) == (action.right != "read" or name in ("rollout", "drill"))
+    assert ("reason" in options) == (action.right != "read" or name == "drill")
 
 
 def test_each_command_has_a_panel_and_examples_that_can_be_typed(monkeypatch: pytest.MonkeyPatch) -> None:

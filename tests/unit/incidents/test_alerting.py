@@ -4,7 +4,6 @@ import json
 import re
 import socket
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,11 +13,8 @@ from evenkeel.adapters.alerts.https import HttpsPost
 from evenkeel.adapters.aws.incident_events import read_alert
 from evenkeel.application.errors import AccessError, BadRequestError
 from evenkeel.application.incidents.alerting import CLAIMED_FOR, Alert, Channel, ChannelError, NotifyChannels, Received
-from evenkeel.application.rollout.rollout import rollout_json
 from evenkeel.domain.model.incidents import Change, IncidentKind
-from evenkeel.domain.rollout.waves import Halt, Phase, Rollout
 from tests.alerts import FakeChannel, FakeMemory, FakePost, alert, detail_of
-from tests.builders import MINUTE, NOW
 from tests.fakes import FakeClock
 
 LATER = "2026-01-31T12:07:00Z"
@@ -457,69 +453,12 @@ def test_a_change_is_read_from_the_bus_with_unknown_fields_and_without_order() -
     assert read_alert(json.dumps(detail)) == alert()
 
 
-def rollout_detail(**fields: Any) -> str:
-    """The bus's detail of a rollout; published twice, it differs only in when its phase began."""
-    since = NOW + fields.pop("later", timedelta(minutes=20))
-    given = {"id": "01KE8Z5T6W8H3Q2V9R4N7M1XCB", "at": NOW, "size": 2, "soak": timedelta(minutes=15), **fields}
-    rollout = Rollout(since=since, number=2, wave=("a", "b"), **given)
-    counted = ("wave", "live", "waiting", "leftOut", "halts")
-    detail = {name: len(value) if name in counted else value for name, value in rollout_json(rollout, "prod").items()}
-    return json.dumps({**detail, "command": "evenkeel rollout --stack prod"})
-
-
-HALT = (Halt(cluster="blue", kind=IncidentKind.CONTESTED, pool="ns/workers"),)
-HALTED = rollout_detail(phase=Phase.HALTED, halts=HALT)
-ABORTED = rollout_detail(phase=Phase.HALTED, halted_by="jane")
-DONE = rollout_detail(phase=Phase.DONE)
-
-
-@pytest.mark.parametrize(
-    ("detail", "title", "pages"),
-    [(HALTED, "Rollout halted", True), (ABORTED, "Rollout halted", False), (DONE, "Rollout done", False)],
-)
-def test_only_a_rollout_that_an_incident_has_halted_pages(detail: str, title: str, pages: bool) -> None:
-    news = read_alert(detail)
-    _, chat, _ = sent_by(Slack, news, url_secret="url")
-    assert chat["text"].startswith(f"*{title}: rollout of 2026-01-15T12:00:00Z: ")
-    _, paged, _ = sent_by(PagerDuty, news, key_secret="key", url="https://x")
-    assert paged["event_action"] == ("trigger" if pages else "resolve")
-    assert paged.get("payload", {}).get("severity") == ("warning" if pages else None)
-    assert ("evenkeel rollout --stack prod" in chat["text"]) is pages
-
-
-def test_the_end_of_a_rollout_is_sent_once_though_published_twice() -> None:
-    channel, memory = FakeChannel("chat"), FakeMemory()
-    again = rollout_detail(phase=Phase.HALTED, halts=HALT, later=timedelta(minutes=21))
-    for detail in (HALTED, again, HALTED):
-        assert use_case(channel, memory=memory)(received(read_alert(detail)), minute) == set()
-    assert len(told(channel)) == 1
-
-
-@pytest.mark.parametrize(
-    ("end", "is_next"), [(ABORTED, False), (rollout_detail(phase=Phase.DONE, id="02", at=NOW + MINUTE), True)]
-)
-def test_the_alert_of_a_halted_rollout_closes_with_its_abort_or_the_next_one(end: str, is_next: bool) -> None:
-    pager, memory = FakeChannel(), FakeMemory()
-    halted, ended = read_alert(HALTED), read_alert(end)
-    assert (halted.dedup == ended.dedup, halted.at < ended.at) == (True, is_next)
-    for news in (halted, ended, halted, ended):  # late, and twice
-        assert use_case(pager, memory=memory)(received(news), minute) == set()
-    assert told(pager) == ["opened", "closed"]
-
-
-def test_a_rollout_beside_incidents_is_not_counted_as_one() -> None:
-    _, chat, _ = sent_by(Slack, alert(), alert(key="x"), read_alert(DONE), url_secret="url")
-    assert chat["text"].splitlines()[0] == "*2 incidents (2 critical) in 1 cluster; Rollout done*"
-
-
 @pytest.mark.parametrize(
     "body",
     [
         *("", "[]", "{}", "null", '{"key": 7}', "[" * 5_000, json.dumps({"change": "opened"})),
-        *(
-            json.dumps({**json.loads(HALTED), **change})
-            for change in ({"phase": "watching"}, {"halts": "many"}, {"key": ""}, {"at": "noon"})
-        ),
+        *(json.dumps({**detail_of(alert()), **change}) for change in ({"key": ""}, {"at": "noon"})),
+        json.dumps({"key": "rollout/prod", "rollout": "01", "phase": "halted", "at": "2026-01-15T12:00:00Z"}),
     ],
 )
 def test_any_other_body_is_a_bad_request(body: str) -> None:

@@ -29,7 +29,7 @@ from evenkeel.adapters.kubernetes.flavours.base import (
 from evenkeel.adapters.kubernetes.objects import Kind, Object, Scalable, failure_of, get_path, moment_of
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, CapOwner, ReplicasOwner
-from evenkeel.domain.model.flavours import AUTO_SCALING, FLAVOUR_NAMES, REMOVES_OPTIONS
+from evenkeel.domain.model.flavours import AUTO_SCALING, FLAVOUR_NAMES
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.record import ClusterPolicy
@@ -189,7 +189,6 @@ def test_every_file_of_a_flavour_is_registered() -> None:
     assert len(stated) == len(names)
     assert {flavour.name for flavour in stated} == set(FLAVOURS)
     assert (*FLAVOURS, AUTO_SCALING) == FLAVOUR_NAMES
-    assert {flavour.name for flavour in stated if not flavour.autoscaler.keeps_options} == REMOVES_OPTIONS
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS.values(), ids=lambda flavour: flavour.name)

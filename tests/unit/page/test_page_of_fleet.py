@@ -102,7 +102,7 @@ def test_the_headline_names_two_pools_without_a_zone_that_delivers_the_worst_fir
 )
 def test_only_clusters_that_were_read_are_well(bad: list[str], good: list[str]) -> None:
     answer = {
-        **{"now": rfc3339(NOW), "incident": bool(bad), "causes": [], "offerings": [], "message": "x"},
+        **{"now": rfc3339(NOW), "incident": bool(bad), "causes": [], "message": "x"},
         "clusters": [{"cluster": f"b{number}", "state": state, "message": "x"} for number, state in enumerate(bad)],
         "others": {
             state: [f"g{number}" for number, each in enumerate(good) if each == state] for state in ("well", "paused")

@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 from evenkeel.adapters.kubernetes.access.service_account import LOOKER, WRITER
-from evenkeel.adapters.kubernetes.flavours import CLUSTER_API, FLAVOURS, OPENSHIFT
-from evenkeel.adapters.own_annotations import PROVISION_TIME
+from evenkeel.adapters.kubernetes.flavours import CLUSTER_API, FLAVOURS
 from sandbox.admission import FILE, Policy, policies
 from tests.objects import bounds_of
 
@@ -19,8 +18,7 @@ POLICIES = policies()
 MIN = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size"
 MAX = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
 
-# One as Evenkeel has set it, beside its own mark, and one of another owner.
-OURS, THEIRS = (flavour.autoscaler.provision_timeout for flavour in (OPENSHIFT, CLUSTER_API))
+OPTION = CLUSTER_API.autoscaler.provision_timeout
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -30,7 +28,7 @@ def node_group() -> dict[str, Any]:
         "metadata": {
             "name": "workers-a",
             "labels": {"pool": "workers"},
-            "annotations": {MIN: "1", MAX: "4", "owner": "team", OURS: "180s", PROVISION_TIME: "180s", THEIRS: "20m"},
+            "annotations": {MIN: "1", MAX: "4", "owner": "team", OPTION: "20m"},
             "ownerReferences": [{"kind": "Cluster", "name": "c"}],
             "resourceVersion": "1",
             "generation": 1,
@@ -104,8 +102,6 @@ ALLOWED: dict[str, list[tuple[str, Change]]] = {
             annotations({**bounds_of("gardener", 3, 3), **bounds_of("openshift", 3, 3)}),
         ),
         ("bounds taken away", annotations({MIN: None, MAX: None})),
-        ("how long we let wait", annotations({OURS: "240s", PROVISION_TIME: "240s"})),
-        ("how long we let wait, taken away", annotations({OURS: None, PROVISION_TIME: None})),
         ("resourceVersion and generation", lambda o: o["metadata"].update(generation=2)),
     ],
     "evenkeel-machines": [
@@ -136,10 +132,8 @@ REFUSED: dict[str, list[tuple[str, Change, str]]] = {
         ("replicas removed", lambda o: o["spec"].pop("replicas"), "removed"),
         ("a foreign annotation", annotations({"cluster.x-k8s.io/paused": ""}), "no annotations"),
         ("a foreign annotation removed", annotations({"owner": None}), "no annotations"),
-        ("how long somebody lets wait", annotations({THEIRS: "180s"}), "only where Evenkeel has set it"),
-        ("how long somebody lets wait, taken away", annotations({THEIRS: None}), "only where Evenkeel has set it"),
-        ("a wait without our mark", annotations({OURS: "240s"}), "only where Evenkeel has set it"),
-        ("a wait that is none", annotations({OURS: "1s", PROVISION_TIME: "1s"}), "only where Evenkeel has set it"),
+        ("an option of the autoscaler", annotations({OPTION: "180s"}), "no annotations"),
+        ("an option of the autoscaler, taken away", annotations({OPTION: None}), "no annotations"),
         ("a bound that is no number", annotations({MAX: "many"}), "whole numbers"),
         ("a negative bound", annotations({MIN: "-1"}), "whole numbers"),
         ("bounds the wrong way round", annotations({MIN: "5"}), "above the upper"),

@@ -7,6 +7,7 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -14,6 +15,7 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
+from typer.testing import CliRunner
 
 import evenkeel
 from evenkeel.access_config import Access, EksAccess
@@ -30,8 +32,9 @@ from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.record import ClusterPolicy, ClusterRecord, Registration
 from evenkeel.settings import Settings
-from evenkeel.validation import ConfigError, read_json, read_model
+from evenkeel.validation import REMOVED_FIELDS, ConfigError, read_json, read_model
 from evenkeel_cli.cluster_file import ClusterFile
+from evenkeel_cli.main import app
 from evenkeel_cli.state_file import StateFile
 from tests.builders import json_values
 from tests.fakes import NOW
@@ -163,7 +166,6 @@ def test_access_to_auto_scaling_groups_names_their_flavour_and_region() -> None:
         ({"discovery": ["asg:tag="]}, "discovery.0 is 'asg:tag=': write asg:tag=key,key=value"),
         ({"autoscaler_status": "kube-system"}, "workload is missing: autoscaler_status is set: say where"),
         ({"status_configmap": "evenkeel/status"}, "status_configmap is 'evenkeel/status': no ConfigMap is written"),
-        ({"suspect_provision_time": 180}, "suspect_provision_time is '180': this option is not written"),
         ({"write_topology": True}, "write_topology is 'True': Auto Scaling groups have no topology: leave it out"),
         ({"node_pool_fence": True}, "node_pool_fence is 'True': Auto Scaling groups have no NodePool: leave it out"),
         ({"dry_run_events": True}, "dry_run_events is 'True': no Event is written"),
@@ -175,6 +177,40 @@ def test_access_to_auto_scaling_groups_names_their_flavour_and_region() -> None:
 def test_what_auto_scaling_groups_do_not_have_is_refused_in_one_line(fields: dict[str, Any], fault: str) -> None:
     (line,) = faults(Registration, {"id": "blue", "access": GROUPS, **fields})
     assert line.startswith(f"here: {fault}")
+
+
+REMOVED = {
+    "suspect_provision_time": (180, "is gone: set the autoscaler's --max-node-provision-time instead"),
+    "share_offerings": (False, "is gone: clusters no longer share capacity reports; delete it"),
+}
+ROLES = {"role_arn": "arn:aws:iam::210987654321:role/evenkeel-write"}
+
+
+@pytest.mark.parametrize("name", [name for name in REMOVED if name not in Registration.model_fields])
+def test_a_record_with_a_removed_field_gets_one_line_that_says_what_to_do(name: str, tmp_path: Path) -> None:
+    assert {*REMOVED} == {*REMOVED_FIELDS} - {"look_role_arn"}
+    value, says = REMOVED[name]
+    assert faults(Registration, {**RECORD, name: value}) == [f"here: {name} {says}"]
+    assert faults(ClusterFile, {name: value}) == [f"here: {name} {says}"]
+    assert faults(ClusterFile, {"pools": [{"name": "workers", name: value}]}) == [f"here: pools.0.{name} {says}"]
+    with pytest.raises(ConfigError) as caught:
+        House().ask("register", record={**RECORD, name: value})
+    assert caught.value.faults == [f"record of cluster demo: {name} {says}"]
+    (tmp_path / "record.yaml").write_text(f"{name}: {json.dumps(value)}")
+    (tmp_path / "fleet.yaml").write_text(json.dumps({"clusters": [{**RECORD, name: value}]}))
+    for words in (
+        ["plan", "-f", "events", "--record", f"{tmp_path}/record.yaml"],
+        ["apply", "--stack", "s", "-f", f"{tmp_path}/fleet.yaml"],
+    ):
+        result = CliRunner().invoke(app, words)
+        assert (result.exit_code, result.output.count("\n")) == (2, 1), result.output
+        assert result.output.endswith(f"{name} {says}\n")
+
+
+def test_a_role_for_checks_by_its_former_name_gets_one_line_with_the_new_name() -> None:
+    access = {"kind": "auto-scaling", "region": "eu-central-1", **ROLES, "look_role_arn": ROLES["role_arn"]}
+    fields = {**RECORD, "flavours": ["auto-scaling"], "access": access}
+    assert faults(Registration, fields) == ["here: access.look_role_arn is now check_role_arn: rename it"]
 
 
 def test_switched_off_fields_of_other_flavours_are_accepted() -> None:

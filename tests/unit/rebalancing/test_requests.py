@@ -22,7 +22,7 @@ from evenkeel.domain.rebalancing.journal import closed, opened
 from evenkeel.domain.rebalancing.membership.pools import find_pools
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates
 from evenkeel.domain.rebalancing.replicas.request_queue import RequestQueue
-from evenkeel.texts.english import problem_text, sentences, taken_off_text
+from evenkeel.texts.english import problem_text, sentences
 from tests.builders import (
     MINUTE,
     NOW,
@@ -147,10 +147,39 @@ class TestRequests:
         assert refusal.waits
         assert problem_text(refusal.problem) == "request r2 for 2 nodes: waits for request r4 of the same pool"
 
-    def test_the_answer_to_a_removal_counts_what_an_interrupted_run_took_off(self) -> None:
-        rest = replace(ask(3), is_rest=True, less={"r-5": 2})
-        (taken,) = planned(zones((1, 1)), rest, ask(-5)).taken_off
-        assert taken_off_text(taken) == "5 nodes of request r3 will not be added"
+    @pytest.mark.parametrize(("first", "newer", "does"), [(4, -2, "adds"), (-4, 2, "removes")])
+    def test_a_newer_request_in_the_other_direction_is_refused(self, first: int, newer: int, does: str) -> None:
+        oldest = ask(first, at=-2 * MINUTE)
+        plan = planned(zones((9, 9)), ask(newer), oldest)
+        (pool,), (refusal,) = plan.pools, plan.refusals
+        assert (sum(requested(pool)), pool.request.current) == (18 + first, oldest)
+        assert not refusal.waits
+        assert problem_text(refusal.problem).endswith(
+            f": request r{first} of the same pool {does} nodes: wait until it is done, then request again"
+        )
+
+    def test_a_request_is_as_old_as_when_it_was_made_and_not_as_its_last_step(self) -> None:
+        rest = replace(ask(4), is_rest=True, made_at=NOW - 5 * MINUTE)
+        plan = planned(zones((9, 9)), rest, ask(-2, at=-2 * MINUTE), ask(3, at=-MINUTE))
+        assert plan.pools[0].request.current == ask(3, at=-MINUTE), "requests of one direction take turns"
+        assert {refusal.scale_request.id: refusal.waits for refusal in plan.refusals} == {"r4": True, "r-2": False}
+
+    def test_a_request_that_has_begun_counts_as_the_oldest(self) -> None:
+        rest = replace(ask(4), is_rest=True, made_at=NOW)
+        (refusal,) = planned(zones((9, 9)), ask(-2, at=-9 * MINUTE), rest).refusals
+        assert (refusal.scale_request.id, refusal.waits) == ("r-2", False)
+
+    @pytest.mark.parametrize("fields", [{"pool": "gpu"}, {"at": -SCALE_REQUEST_KEPT - MINUTE}, {"only": ["nobody"]}])
+    def test_only_an_older_request_that_the_pool_accepts_excludes_the_other_direction(
+        self, fields: dict[str, Any]
+    ) -> None:
+        only = fields.pop("only", [])
+        older = ask(4, *only, **{"at": -9 * MINUTE, **fields})
+        rules = make(
+            Policy, strategy=BALANCED, pools=(*numbers(0, 99).pools, replace(numbers(0, 99).pools[0], name="gpu"))
+        )
+        plan = planned([*zones((9, 9)), *zones((9, 9), pool="gpu")], older, ask(-2), policy=rules)
+        assert {pool.id.name: sum(requested(pool)) for pool in plan.pools}["workers"] == 16
 
     def test_two_pools_are_served_in_one_check(self) -> None:
         both = [*zones((0, 0)), *zones((0, 0), pool="gpu")]

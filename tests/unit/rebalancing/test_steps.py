@@ -40,7 +40,6 @@ AFTER = [
     "report_survival",
     "hold_level",
     "publish",
-    "shorten_provision_time",
     "share_rolling",
     "note",
     "report",

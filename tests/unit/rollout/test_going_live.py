@@ -1,29 +1,20 @@
-"""Going live: one pool, one cluster that is ready, and a fleet in waves that halt by themselves."""
+"""Going live: one pool, one cluster that is ready, and a fleet."""
 
 import json
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from itertools import count, pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, StateUnavailableError
-from evenkeel.application.fleet.scan import Scan
-from evenkeel.application.ports import sequentially
-from evenkeel.application.rollout.rollout import AdvanceRollouts
+from evenkeel.application.errors import ClusterUnavailableError, StateUnavailableError
 from evenkeel.domain.model.groups import NodeGroup, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
-from evenkeel.domain.rollout.waves import Phase, Rollout, wave_size
 from evenkeel.record import ControlRecord, Registration
 from evenkeel.texts.english import rfc3339
-from evenkeel.validation import ConfigError
 from evenkeel_cli import stack_client
 from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, group, key
@@ -382,528 +373,30 @@ class TestLive:
         assert house.control.live is None
 
 
-def before_write(store: InMemoryStore, place: int, act: Callable[[str], None]) -> None:
-    """Before the write at this place, from 0 on."""
-
-    def wait(sort_key: str) -> None:
-        if place == 0:
-            act(sort_key)
-        else:
-            before_write(store, place - 1, act)
-
-    store.before_write = [wait]
-
-
 class Fleet:
-    """Clusters in dry run that the schedule ticks for every minute, and looks at."""
+    """Clusters in dry run."""
 
-    def __init__(self, clusters: int, *, dry_run: bool = True) -> None:
+    def __init__(self, clusters: int) -> None:
         self.clock = FakeClock()
         self.store = InMemoryStore(clock=self.clock)
         self.names = [f"c{number:03}" for number in range(clusters)]
         for name in self.names:
             register(self.store, name, dry_run=None)
         clusters_by_id = FakeClusters({name: FakeCluster([]) for name in self.names})
-        self.house = House(store=self.store, clusters=clusters_by_id, clock=self.clock, stack_dry_run=dry_run)
-        self.queue, self.bus = self.house.queue, self.house.bus
-        chance = count(10**6)
-        self.advance_rollouts = AdvanceRollouts(
-            store=self.store,
-            queue=self.queue,
-            bus=self.bus,
-            clock=self.clock,
-            random_bytes=lambda size: next(chance).to_bytes(size),
-            dry_run=dry_run,
-        )
-        self.dark: set[str] = set()
-        self.look()
-
-    def look(self) -> None:
-        seen = [name for name in self.names if name not in self.dark]
-        if seen:
-            self.store.save_checked_at(seen, self.clock.at)
-
-    def begin(self, **fields: Any) -> dict[str, Any]:
-        return self.house.ask("rollout", None, **{"clusters": self.names, "wave": "10%", "by": "jane", **fields})
-
-    def minute(self) -> None:
-        self.clock.at += MINUTE
-        self.look()
-        self.advance_rollouts(plenty)
-
-    def minutes(self, number: int) -> None:
-        for _ in range(number):
-            self.minute()
-
-    def until(self, *phases: Phase) -> None:
-        for _ in range(1000):
-            if self.rollout.phase in phases:
-                return
-            self.minute()
-        raise AssertionError(f"{self.rollout.phase} and no further")
+        self.house = House(store=self.store, clusters=clusters_by_id, clock=self.clock, stack_dry_run=True)
 
     def incident(self, name: str, *kinds: IncidentKind) -> None:
         _, versions = self.store.cluster_health(name)
         incidents = tuple(Incident(kind=kind, since=self.clock.at, pool="default/workers") for kind in kinds)
         self.store.save_cluster_health(name, ClusterHealth(incidents=incidents), versions)
 
-    def control(self, name: str) -> ControlRecord:
-        return self.store.load(name).control
-
-    @property
-    def rollout(self) -> Rollout:
-        found, _ = self.store.rollout()
-        assert found is not None
-        return found
-
     @property
     def live(self) -> set[str]:
-        stored, default = map(self.store.load, self.names), self.advance_rollouts.dry_run
-        return {each.record.id for each in stored if not each.control.writes_nothing(each.record, default)}
-
-
-def started(clusters: int, *, minutes: int = 1, **fields: Any) -> Fleet:
-    """A fleet whose rollout began some minutes ago."""
-    fleet = Fleet(clusters)
-    fleet.begin(**fields)
-    fleet.minutes(minutes)
-    return fleet
-
-
-def live_on(clusters: int, live: int) -> Fleet:
-    """A fleet whose rollout has switched this many clusters."""
-    fleet = started(clusters)
-    while len(fleet.live) < live:
-        fleet.minute()
-    return fleet
-
-
-class TestWaves:
-    def test_each_wave_soaks_before_the_next_until_all_are_live(self) -> None:
-        fleet = Fleet(30)
-        assert fleet.begin(soak="10m", reason="ticket 7")["size"] == 3
-        assert fleet.live == set()  # the schedule switches, not the caller
-        seen = []
-        while fleet.rollout.phase is not Phase.DONE:
-            fleet.minute()
-            seen.append(len(fleet.live))
-            assert len(seen) < 200
-        assert sorted(set(seen)) == list(range(3, 31, 3))
-        assert all(seen.count(number) >= 10 for number in range(3, 30, 3))
-        assert fleet.bus.types == ["Rollout Done"]
-        (entry,) = fleet.house.ask("history", "c001")["actions"]
-        assert (entry["cause"], entry["by"], entry["reason"]) == ("live", "jane", "ticket 7")
-
-    def test_an_incident_in_a_wave_takes_back_that_wave_only(self) -> None:
-        fleet = live_on(30, 6)
-        first, second = fleet.rollout.proven, fleet.rollout.wave
-        fleet.incident(second[1], IncidentKind.CONTESTED)
-        fleet.minute()
-        assert fleet.live == set(first)
-        assert fleet.rollout.phase is Phase.HALTED
-        fleet.minutes(120)
-        assert fleet.live == set(first)
-        assert fleet.bus.types == ["Rollout Halted"]
-        ((_, reported),) = fleet.bus.published
-        assert f"{second[1]}: contested of workers" in reported["message"]
-        (*_, entry) = fleet.house.ask("history", second[0])["actions"]
-        assert (entry["cause"], entry["by"]) == ("dry-run", None)
-
-    def test_an_incident_in_an_earlier_wave_halts_and_soaked_waves_stay(self) -> None:
-        fleet = live_on(30, 9)
-        fleet.incident("c000", IncidentKind.MISSING)
-        fleet.minute()
-        assert fleet.live == set(fleet.names[:6])
-
-    def test_an_incident_of_no_member_leaves_its_cluster_out(self) -> None:
-        fleet = Fleet(10)
-        fleet.incident("c005", IncidentKind.MISSING)
-        fleet.begin()
-        fleet.until(Phase.DONE)
-        assert fleet.live == set(fleet.names) - {"c005"}
-        assert fleet.house.ask("rollout", None)["leftOut"] == {"c005": "in-trouble"}
-
-    def test_a_wave_without_checks_waits_and_is_taken_back(self) -> None:
-        fleet = started(10, soak="10m")
-        fleet.dark = {"c000"}
-        fleet.minutes(30)
-        assert fleet.live == {"c000"}
-        fleet.until(Phase.HALTED)
-        assert fleet.live == set()
-        assert fleet.rollout.halts[0].kind is IncidentKind.STOPPED
-        assert len([chunk for chunk in fleet.queue.looks if chunk.clusters == ("c000",)]) > 20  # asked for each minute
-
-    def first_wave_lasts(self, fleet: Fleet) -> timedelta:
-        """For how long the first wave is the only one that is live."""
-        fleet.until(Phase.WATCHING)
-        while not fleet.live:
-            fleet.minute()
-        first, began = fleet.live, fleet.clock.at
-        while fleet.live == first:
-            fleet.minute()
-        return fleet.clock.at - began
-
-    def change(self, fleet: Fleet, name: str, **fields: Any) -> None:
-        found = fleet.store.registered(name)
-        assert found is not None
-        fleet.store.save_record(record(name, dry_run=None, **fields), found.control, found.versions)
-
-    @pytest.mark.parametrize("soak", ["1m", "5m", "15m", "3h"])
-    @pytest.mark.parametrize("trouble_after", [0, 60, 300, 3600, 86_400])
-    def test_a_wave_lasts_longer_than_the_largest_trouble_after(self, soak: str, trouble_after: int) -> None:
-        fleet = Fleet(4)
-        self.change(fleet, "c001", trouble_after=trouble_after)
-        soak_seconds = timedelta(seconds=fleet.begin(wave="2", soak=soak)["soakSeconds"])
-        least = timedelta(seconds=max(trouble_after, 300))  # c000 has the default
-        lasted = self.first_wave_lasts(fleet)
-        assert lasted > least
-        assert soak_seconds <= lasted <= max(least, soak_seconds) + 3 * MINUTE
-
-    def test_the_answer_says_that_the_soak_is_too_short(self) -> None:
-        fleet = Fleet(4)
-        self.change(fleet, "c001", trouble_after=3600)
-        reported = fleet.begin(wave="1", soak="5m")
-        assert (reported["soakSeconds"], reported["waveSoakSeconds"]) == (300, 3660)
-        assert reported["message"].endswith(
-            "each wave is watched for up to 61 min, not 5 min: trouble_after is up to 60 min"
-        )
-        fleet.minute()
-        assert "watched for 6 min, not 5 min: trouble_after is 5 min" in fleet.house.ask("rollout", None)["message"]
-        enough = Fleet(4)
-        assert "trouble_after" not in enough.begin(soak="15m")["message"]
-
-    @pytest.mark.parametrize(("before", "after"), [(None, 3600), (86_400, 600), (3600, None)])
-    def test_trouble_after_counts_as_it_is_at_the_end_of_the_wave(self, before: int | None, after: int | None) -> None:
-        fleet = Fleet(4)
-        self.change(fleet, "c000", trouble_after=before)
-        fleet.begin(wave="2", soak="5m")
-        fleet.minutes(3)
-        self.change(fleet, "c000", trouble_after=after)
-        needed = timedelta(seconds=after or 300)
-        assert needed < self.first_wave_lasts(fleet) + 2 * MINUTE <= needed + 5 * MINUTE
-
-    def test_a_cluster_that_is_no_member_changes_nothing(self) -> None:
-        fleet = started(3, wave="2", soak="5m")
-        register(fleet.store, "later", dry_run=None, trouble_after=86_400)
-        assert self.first_wave_lasts(fleet) < 10 * MINUTE
-
-    @pytest.mark.parametrize("dark", [(0, 14), (3, 14), (3, 9)])
-    def test_a_wave_soaks_from_when_each_cluster_is_checked_live(self, dark: tuple[int, int]) -> None:
-        fleet = Fleet(4)
-        self.change(fleet, "c000", trouble_after=900)
-        fleet.begin(wave="2", soak="5m")
-        fleet.minute()
-        began = fleet.clock.at
-        for minute in range(40):
-            fleet.dark = {"c000"} if dark[0] <= minute < dark[1] else set()
-            fleet.minute()
-            if len(fleet.live) > 2:
-                break
-        assert fleet.clock.at - began > timedelta(minutes=dark[1] + 15)
-        assert fleet.clock.at - began < timedelta(minutes=dark[1] + 20)
-
-    def test_a_short_gap_of_checks_does_not_restart_the_soak(self) -> None:
-        fleet = started(4, minutes=3, wave="2", soak="10m")
-        fleet.dark = {"c000"}
-        fleet.minutes(4)
-        fleet.dark = set()
-        fleet.minutes(7)
-        assert fleet.live == set(fleet.names)
-
-    def test_the_wave_is_checked_every_minute(self) -> None:
-        fleet = Fleet(4)
-        fleet.begin(wave="2", soak="10m")
-        for _ in range(15):
-            fleet.clock.at += MINUTE
-            asked = {name for chunk in fleet.queue.looks for name in chunk.clusters}
-            fleet.queue.looks.clear()
-            if asked:
-                fleet.store.save_checked_at(sorted(asked), fleet.clock.at)
-            fleet.advance_rollouts(plenty)
-        assert fleet.live == set(fleet.names)
-
-    @pytest.mark.parametrize("why", ["record-says", "live-already", "paused", "not-looked-at", "not-registered"])
-    def test_clusters_that_are_left_out(self, why: str) -> None:
-        fleet = Fleet(4)
-        changes: dict[str, Callable[[], object]] = {
-            "record-says": lambda: register(fleet.store, "c001", fleet.store.load("c001").versions, dry_run=True),
-            "live-already": lambda: fleet.house.ask("live", "c001", force=True),
-            "paused": lambda: fleet.house.ask("pause", "c001"),
-            "not-looked-at": lambda: (fleet.dark.add("c001"), setattr(fleet.clock, "at", NOW + DAY), fleet.look()),
-            "not-registered": lambda: fleet.house.ask("unregister", "c001"),
-        }
-        changes[why]()
-        fleet.begin(wave="1")
-        fleet.until(Phase.DONE)
-        assert {id: left.value for id, left in fleet.rollout.left_out.items()} == {"c001": why}
-
-    def test_a_wave_waits_for_an_unreadable_record_and_takes_it_back(self) -> None:
-        fleet = started(4, wave="2", soak="5m")
-        strange = '{"access": {"kind": "telepathy"}}'  # of a newer release
-        for sort_key, text in {"META": strange, "META#CONTROL": fleet.store.text("c000", "META#CONTROL")}.items():
-            fleet.store.plant("c000", text, sort_key)
-        for _ in range(30):
-            fleet.minute()
-            assert fleet.rollout.wave == ("c000", "c001")
-        fleet.until(Phase.HALTED)
-        assert [halt.cluster for halt in fleet.rollout.halts] == ["c000"]
-        assert fleet.bus.types == ["Rollout Halted"]
-        assert fleet.store.text("c000", "META") == strange
-        found = fleet.store.registered("c000")
-        assert found is not None
-        fleet.store.save_record(record("c000", dry_run=None), found.control, found.versions)
-        assert fleet.live == set()
-
-    def test_only_clusters_that_the_wave_switched_are_taken_back(self) -> None:
-        fleet = started(6, wave="6")
-        fleet.house.ask("dry-run", "c001")
-        fleet.house.ask("live", "c002", force=True)  # it is live already, by the wave
-        fleet.house.ask("dry-run", "c003")
-        fleet.house.ask("live", "c003", force=True)
-        fleet.incident("c000", IncidentKind.REFUSED)
-        fleet.until(Phase.HALTED)
-        assert fleet.live == {"c003"}
-
-    def test_a_cluster_put_back_in_dry_run_is_not_switched_again(self) -> None:
-        fleet = started(3, wave="3")
-        found, version = fleet.store.rollout()
-        assert found is not None
-        fleet.house.ask("dry-run", "c001")
-        fleet.store.save_rollout(found.in_phase(Phase.SWITCHING, fleet.clock.at), version)  # as if it had died
-        fleet.minute()
-        assert fleet.live == {"c000", "c002"}
-
-    def test_a_wave_does_not_wait_for_an_unregistered_cluster(self) -> None:
-        fleet = started(4, wave="2")
-        fleet.house.ask("unregister", "c000")
-        fleet.dark = {"c000"}
-        fleet.names.remove("c000")
-        fleet.until(Phase.DONE)
-        assert fleet.live == {"c001", "c002", "c003"}
-
-    def test_a_stack_that_is_live_has_nothing_to_switch(self) -> None:
-        fleet = Fleet(3, dry_run=False)
-        fleet.begin()
-        fleet.until(Phase.DONE)
-        assert all(fleet.control(name).live is None for name in fleet.names)
-
-    @pytest.mark.parametrize("meets_another", [False, True])
-    @pytest.mark.parametrize("place", range(12))
-    def test_a_person_halts_it_also_while_it_switches(self, place: int, meets_another: bool) -> None:
-        fleet = Fleet(10)
-        fleet.begin(wave="5")
-
-        def abort(_: str) -> None:
-            fleet.house.ask("rollout", None, abort=True, by="joe")
-            if meets_another:  # who takes all of the wave back before the first has done what it was about to
-                fleet.until(Phase.HALTED)
-
-        fleet.clock.at += MINUTE
-        before_write(fleet.store, place, abort)
-        fleet.advance_rollouts(plenty)
-        fleet.until(Phase.HALTED)
-        assert fleet.live == set()
-        assert "halted, by joe" in fleet.house.ask("rollout", None)["message"]
-        fleet.begin(wave="10")
-        fleet.minute()
-        assert fleet.live == set(fleet.names), "the next one may have them"
-
-    def test_an_abort_after_an_incident_gives_the_rollout_up(self) -> None:
-        fleet = started(10, wave="5")
-        fleet.incident("c000", IncidentKind.REFUSED)
-        fleet.until(Phase.HALTED)
-        halted, switched = fleet.rollout, fleet.live
-        for _ in range(2):
-            fleet.house.ask("rollout", None, abort=True, by="joe", reason="not this week")
-            fleet.minutes(2)
-        assert (fleet.rollout.phase, fleet.rollout.id, fleet.live) == (Phase.HALTED, halted.id, switched)
-        first, second = (detail for _, detail in fleet.bus.published)
-        assert (fleet.bus.types, first["key"], second["haltedBy"]) == (["Rollout Halted"] * 2, second["key"], "joe")
-        assert (first["halts"], second["halts"]) == (1, 0)
-
-    @pytest.mark.parametrize("halts", [False, True])
-    def test_an_end_is_published_by_a_later_tick_once_the_bus_is_back(self, halts: bool) -> None:
-        fleet = Fleet(3)
-        fleet.begin(wave="3")
-        fleet.bus.away = True
-        fleet.minutes(2)
-        if halts:
-            fleet.incident("c000", IncidentKind.REFUSED)
-        fleet.minutes(20)
-        assert not fleet.rollout.phase.is_over
-        fleet.bus.away = False
-        fleet.minute()
-        assert fleet.bus.types == ["Rollout Halted" if halts else "Rollout Done"]
-        assert fleet.rollout.phase.is_over
-
-    def test_a_rollout_ends_unpublished_if_the_bus_stays_away(self) -> None:
-        fleet = Fleet(3)
-        fleet.begin(wave="3")
-        fleet.bus.away = True
-        fleet.until(Phase.DONE)
-        assert fleet.live == set(fleet.names)
-
-    @pytest.mark.parametrize("minutes", [0, 3, 40])
-    def test_a_repeated_request_continues_the_rollout(self, minutes: int) -> None:
-        fleet = Fleet(10)
-        first = fleet.begin()
-        if minutes:
-            fleet.house.ask("dry-run", "c000")
-            fleet.minutes(minutes)
-        again = fleet.begin(by="joe")
-        assert (again["ok"], again["rollout"]) == (True, first["rollout"])
-        assert fleet.rollout.by == "jane"
-
-    @pytest.mark.parametrize("fields", [{"wave": "5"}, {"soak": "2h"}, {"clusters": ["c001", "c000"]}, {}])
-    def test_another_is_not_begun_beside_it(self, fields: dict[str, Any]) -> None:
-        fleet = Fleet(10)
-        fleet.begin()
-        if not fields:  # the same one, while it is being halted
-            fleet.house.ask("rollout", None, abort=True)
-        with pytest.raises(BadRequestError, match="abort it first"):
-            fleet.begin(**fields)
-
-    @pytest.mark.parametrize(
-        ("fields", "says"),
-        [
-            *(({"wave": wave}, f"wave is '{wave}'") for wave in ("0%", "101%", "few", "٣")),
-            *(({"soak": soak}, f"soak is '{soak}'") for soak in ("soon", "0m")),
-            ({"abort": True}, "name one of the two"),
-            ({"clusters": [f"c{number:050}" for number in range(9000)]}, "fewer at a time"),
-        ],
-    )
-    def test_a_bad_value_is_refused_and_nothing_begins(self, fields: dict[str, Any], says: str) -> None:
-        fleet = Fleet(2)
-        with pytest.raises((BadRequestError, ConfigError)) as caught:
-            fleet.begin(**fields)
-        assert says in str(caught.value)
-        assert fleet.store.rollout() == (None, None)
-        assert fleet.house.ask("rollout", None)["message"] == "there was no rollout yet"
-
-    def test_the_read_function_shows_a_rollout_and_can_neither_begin_nor_abort(self) -> None:
-        fleet = Fleet(2)
-        read = fleet.house.operate.read
-        assert read({"action": "rollout"}, plenty)["message"] == "there was no rollout yet"
-        for fields in ({"clusters": ["c000"]}, {"abort": True}):
-            with pytest.raises(BadRequestError, match="this function only reads"):
-                read({"action": "rollout", **fields}, plenty)
-
-    def test_the_wave_is_checked_at_once(self) -> None:
-        fleet = started(120, wave="100%")
-        assert sorted(name for chunk in fleet.queue.looks for name in chunk.clusters) == fleet.names
-        assert max(len(chunk.clusters) for chunk in fleet.queue.looks) <= 50
-
-    def test_a_tick_sends_one_message_while_it_is_under_way_and_none_after(self) -> None:
-        fleet = Fleet(1)
-        scan = Scan(store=fleet.store, queue=fleet.queue, clock=fleet.clock, together=sequentially)
-        scan.tick(NOW)
-        assert fleet.queue.rollouts == []
-        fleet.begin()
-        scan.tick(NOW)
-        assert fleet.queue.rollouts == [fleet.rollout.id]
-        fleet.until(Phase.DONE)
-        scan.tick(NOW)
-        assert fleet.queue.rollouts == [fleet.rollout.id]
-
-    def test_an_unreadable_rollout_stops_no_check(self) -> None:
-        fleet = Fleet(1)
-        fleet.store.plant("ROLLOUT", '{"phase": "soaring"}', "ROLLOUT")
-        scan = Scan(store=fleet.store, queue=fleet.queue, clock=fleet.clock, together=sequentially)
-        assert scan.tick(NOW).requested == ("c000",)
-
-    def test_unknown_fields_of_a_rollout_are_ignored(self) -> None:
-        fleet = Fleet(1)
-        fleet.begin()
-        document = json.loads(fleet.store.text("ROLLOUT", "ROLLOUT"))
-        fleet.store.plant("ROLLOUT", json.dumps({**document, "canary": "c000"}), "ROLLOUT")
-        fleet.until(Phase.DONE)
-        assert fleet.live == {"c000"}
-
-
-class TestKilledAndRepeated:
-    """A rollout of three waves, of which any step may be the last of its invocation."""
-
-    @pytest.mark.parametrize("ends", [True, False])
-    @pytest.mark.parametrize("dies_at", range(1, 40))
-    def test_a_rollout_ends_alike_wherever_it_is_killed(self, dies_at: int, ends: bool) -> None:
-        fleet = Fleet(6)
-        fleet.begin(wave="2", soak="5m")
-        if not ends:
-            while len(fleet.live) < 4:
-                fleet.minute()
-            fleet.incident("c003", IncidentKind.MISSING)
-        calls = fleet.store.calls
-        for _ in range(100):
-            fleet.clock.at += MINUTE
-            fleet.look()
-            if fleet.store.calls < calls + dies_at:
-                fleet.store.away_from = calls + dies_at
-            try:
-                fleet.advance_rollouts(plenty)
-            except StateUnavailableError:
-                calls = -1000
-            fleet.store.away_from = None
-            if fleet.rollout.phase.is_over:
-                break
-        assert fleet.rollout.phase is (Phase.DONE if ends else Phase.HALTED)
-        assert fleet.live == (set(fleet.names) if ends else {"c000", "c001"})
-
-    @given(st.lists(st.sampled_from(["again", "minute", "hour", "late"]), max_size=60))
-    def test_repeated_late_or_lost_messages_switch_no_wave_too_soon(self, course: list[str]) -> None:
-        fleet = Fleet(6)
-        fleet.begin(wave="2", soak="10m")
-        live_since: dict[str, Any] = {}
-        for what in course:
-            if what in ("minute", "hour"):
-                fleet.clock.at += MINUTE if what == "minute" else timedelta(hours=1)
-                fleet.look()
-            if what != "late":
-                fleet.advance_rollouts(plenty)
-            for name in fleet.live:
-                live_since.setdefault(name, fleet.clock.at)
-            assert len(fleet.live) % 2 == 0
-        moments = sorted(live_since.values())
-        assert all(later - sooner >= timedelta(minutes=10) for sooner, later in pairwise(moments[::2]))
-
-    @pytest.mark.parametrize("place", range(10))
-    def test_two_at_once_do_no_more_than_one(self, place: int) -> None:
-        fleet = Fleet(6)
-        fleet.begin(wave="2")
-        for _ in range(3):
-            fleet.clock.at += MINUTE
-            fleet.look()
-            before_write(fleet.store, place, lambda _: fleet.advance_rollouts(plenty))
-            fleet.advance_rollouts(plenty)
-            fleet.store.before_write = []
-            assert len(fleet.live) <= 2
-        fleet.until(Phase.DONE)
-        assert fleet.live == set(fleet.names)
-
-    def test_a_switch_without_time_left_is_done_by_the_next_tick(self) -> None:
-        fleet = Fleet(4)
-        fleet.begin(wave="4")
-        fleet.clock.at += MINUTE
-        fleet.advance_rollouts(lambda: 9.0)
-        assert fleet.live == set()
-        fleet.minutes(2)
-        assert fleet.live == set(fleet.names)
-
-
-class TestSizes:
-    @given(st.integers(1, 100), st.integers(1, 20_000))
-    def test_a_percentage_is_rounded_up_and_ends(self, percent: int, clusters: int) -> None:
-        size = wave_size(f"{percent}%", clusters)
-        assert size is not None
-        assert clusters * percent <= 100 * size < clusters * percent + 100
-
-    @given(st.text(max_size=8))
-    def test_anything_else_is_a_count_or_nothing(self, text: str) -> None:
-        size = wave_size(text, 10)
-        assert size is None or size >= 1
+        return {name for name in self.names if self.store.load(name).control.live}
 
 
 class TestCommands:
-    """`evenkeel readiness`, `live`, `dry-run` and `rollout`, answered by the real use cases."""
+    """`evenkeel readiness`, `live` and `dry-run`, answered by the real use cases."""
 
     @pytest.fixture
     def fleet(self, monkeypatch: pytest.MonkeyPatch) -> Fleet:
@@ -927,34 +420,33 @@ class TestCommands:
 
     @pytest.mark.parametrize("more", [["--dry-run"], []])
     def test_nothing_goes_live_in_a_dry_run_or_without_consent(self, fleet: Fleet, more: list[str]) -> None:
-        for wave in ([], ["--wave", "50%"]):
-            self.run("live", "--all", *wave, *more, code=0 if more else 2)
+        self.run("live", "--all", *more, code=0 if more else 2)
         assert fleet.live == set()
-        assert fleet.store.rollout() == (None, None)
 
-    def test_ready_clusters_go_live_at_once_or_in_waves(self, fleet: Fleet) -> None:
+    def test_ready_clusters_go_live_at_once(self, fleet: Fleet) -> None:
         fleet.incident("c001", IncidentKind.INVALID)
-        assert "left out: c001 is not ready" in self.run("live", "--all", "--wave", "1", "--yes")
-        assert fleet.rollout.waiting == ("c000", "c002")
-        self.run("rollout", "--reason", "ticket 8", code=2)
-        fleet.minute()
-        self.run("rollout", "--abort", "--reason", "ticket 8")
-        fleet.until(Phase.HALTED)
-        assert "halted, by " in self.run("rollout", code=5)
+        assert "left out: c001 is not ready" in self.run("live", "--all", "--yes")
+        assert fleet.live == {"c000", "c002"}
+        self.run("dry-run", "--all", "--yes", "--reason", "ticket 8")
+        assert fleet.live == set()
         (*_, entry) = fleet.house.ask("history", "c000")["actions"]
         assert (entry["cause"], entry["reason"]) == ("dry-run", "ticket 8")
-        self.run("live", "--cluster", "c002", "--yes")
-        assert fleet.live == {"c002"}
-        self.run("dry-run", "--all", "--yes")
+
+    @pytest.mark.parametrize("words", [(), ("--abort",), ("--nope", "x")])
+    def test_the_removed_command_rollout_says_what_to_do_instead(self, words: tuple[str, ...]) -> None:
+        line = "evenkeel: rollout is gone: label the clusters and repeat evenkeel live -l LABEL=VALUE\n"
+        assert self.run("rollout", *words, code=2) == line
+
+    @pytest.mark.parametrize("option", ["--wave", "--soak"])
+    def test_the_removed_options_of_live_are_unknown(self, fleet: Fleet, option: str) -> None:
+        assert f"no such option: {option}" in self.run("live", "--all", option, "5%", "--yes", code=2)
         assert fleet.live == set()
 
-    @pytest.mark.parametrize(
-        "words", [[], ["--all", "--cluster", "c000"], ["--all", "--selector", "a=b"], ["--all", "--soak", "1h"]]
-    )
+    @pytest.mark.parametrize("words", [[], ["--all", "--cluster", "c000"], ["--all", "--selector", "a=b"]])
     def test_the_scope_of_live_must_be_given_once(self, fleet: Fleet, words: list[str]) -> None:
         self.run("live", *words, "--yes", code=2)
         assert fleet.live == set()
 
     def test_json_goes_alone_to_standard_output(self, fleet: Fleet) -> None:
-        result = CliRunner().invoke(app, ["live", "--stack", "s", "--all", "--wave", "3", "--yes", "-o", "json"])
-        assert json.loads(result.stdout)["phase"] == fleet.rollout.phase.value
+        result = CliRunner().invoke(app, ["live", "--stack", "s", "--all", "--yes", "-o", "json"])
+        assert {each["cluster"] for each in json.loads(result.stdout)["clusters"]} == {*fleet.names}

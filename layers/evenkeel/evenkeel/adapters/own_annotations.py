@@ -30,7 +30,6 @@ OWN = "evenkeel.dev/"
 DECISION = OWN + "decision"
 ADOPTED = OWN + "adopted-bounds"
 MOVE = OWN + "move"
-PROVISION_TIME = OWN + "provision-time"
 DRAIN = OWN + "drain"  # on nodes that Evenkeel itself drains: since when
 POOL_LABEL = OWN + "pool"
 # Every annotation that Evenkeel reads on a scalable. Any other name with Evenkeel's prefix counts as a spelling
@@ -38,7 +37,7 @@ POOL_LABEL = OWN + "pool"
 OWN_ANNOTATIONS = (
     *(OWN + name for name in ("pool-min", "pool-max", "strategy", "on-failure", "weight", "zone-min")),
     *(OWN + name for name in ("zone-max", "fence", "level", "dry-run", "max-step", "survive-zones", "fallback-for")),
-    *(DECISION, ADOPTED, MOVE, PROVISION_TIME),
+    *(DECISION, ADOPTED, MOVE),
 )
 OWN_LABELS = (POOL_LABEL,)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from evenkeel.application.actions.call import Action, Answer, Call, Fields, Right, read_selector
 from evenkeel.application.actions.ports import ActionPorts
-from evenkeel.application.actions.table import ACTIONS, right_needed
+from evenkeel.application.actions.table import ACTIONS, REMOVED_ACTIONS, right_needed
 from evenkeel.application.errors import (
     BadRequestError,
     EvenkeelError,
@@ -90,8 +90,6 @@ class Operate(ActionPorts):
         return answer
 
     def _answer(self, action: Action, scope: str, call: Call, fields: Fields, event: Mapping[str, Any]) -> Answer:
-        if scope == "stack":
-            return action.handler(call, fields)
         if scope == "cluster":
             return {"cluster": call.cluster, **self._answer_of_one(action, call, fields)}
         if scope in ("all", "selector") and (overview := action.overview_for(event)) is not None:
@@ -197,6 +195,8 @@ def _action_of(event: Mapping[str, Any]) -> Action:
     name = event.get("action")
     if isinstance(name, str) and name in ACTIONS:
         return ACTIONS[name]
+    if isinstance(name, str) and name in REMOVED_ACTIONS:
+        raise BadRequestError(REMOVED_ACTIONS[name])
     guess = near(name, ACTIONS) if isinstance(name, str) and len(name) <= _LONGEST_ID else ""
     raise BadRequestError(f"action is {quote(name)}{guess}: choose one of {', '.join(sorted(ACTIONS))}")
 
@@ -212,9 +212,7 @@ def _refuse_unknown_fields(action: Action, right: Right, event: Mapping[str, Any
 
 
 def _scope_of(action: Action, event: Mapping[str, Any]) -> str:
-    """Return which field names the clusters (`cluster`, `clusters`, `selector`, `all` or `records`), or `stack`."""
-    if action.of_stack:
-        return "stack"
+    """Return which field names the clusters (`cluster`, `clusters`, `selector`, `all` or `records`)."""
     if action.of_records:
         return "records"
     cluster = event.get("cluster")

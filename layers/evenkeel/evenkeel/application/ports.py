@@ -38,8 +38,6 @@ class DetailType(StrEnum):
     INCIDENT_OPENED = "Incident Opened"
     INCIDENT_CHANGED = "Incident Changed"
     INCIDENT_CLOSED = "Incident Closed"
-    ROLLOUT_HALTED = "Rollout Halted"
-    ROLLOUT_DONE = "Rollout Done"
 
 
 Remaining = Callable[[], float]

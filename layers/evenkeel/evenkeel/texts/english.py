@@ -19,7 +19,6 @@ The program never parses these sentences, so a changed template affects only wha
 import json
 import re
 import string
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
@@ -28,7 +27,6 @@ from typing import Any
 
 from evenkeel.domain.model.moves import FOR_PODS, UNNEEDED_NODES
 from evenkeel.domain.model.outcomes import Outcome
-from evenkeel.domain.model.plans import TakenOff
 from evenkeel.domain.model.problems import Problem
 from evenkeel.domain.model.reasons import Fact, Reason
 from evenkeel.domain.model.values import quote
@@ -90,14 +88,6 @@ def counted(number: int, noun: str = "node", plural: str = "") -> str:
 def without_request_ids(text: str) -> str:
     """Return a cloud's message without request ids, so that alike messages are equal."""
     return _REQUEST_ID.sub("…", text)
-
-
-def taken_off_text(taken: TakenOff) -> str:
-    """Return the answer to a request that cancels nodes of other requests before they are added."""
-    off = Counter(taken.before) + Counter(taken.nodes)
-    stay = -taken.scale_request.nodes - sum(off.values())
-    text = ", ".join(f"{counted(nodes)} of request {id} will not be added" for id, nodes in sorted(off.items()))
-    return text + (f", {stay} more have to stay: request their removal again" if stay else "")
 
 
 @cache

@@ -78,21 +78,19 @@ def plain(text: str) -> str:
 
 
 def _title(alerts: Sequence[Alert]) -> str:
-    """Return the number of incidents by severity, of ended incidents, and of clusters; then the rollouts."""
-    incidents = [alert for alert in alerts if not alert.heading]
-    severities = Counter(alert.severity for alert in incidents if not alert.is_over)
+    """Return the number of incidents by severity, of ended incidents, and of clusters."""
+    severities = Counter(alert.severity for alert in alerts if not alert.is_over)
     by_severity = ", ".join(f"{severities[severity]} {severity}" for severity in Severity if severities[severity])
     open_ones = severities.total()
     counts = [f"{counted(open_ones, 'incident')} ({by_severity})"] if open_ones else []
-    counts += [f"{len(incidents) - open_ones} over"] if open_ones < len(incidents) else []
-    clusters = counted(len({alert.cluster for alert in incidents}), "cluster")
-    titles = [f"{', '.join(counts)} in {clusters}"] if incidents else []
-    return "; ".join(titles + sorted({alert.heading for alert in alerts if alert.heading}))
+    counts += [f"{len(alerts) - open_ones} over"] if open_ones < len(alerts) else []
+    clusters = counted(len({alert.cluster for alert in alerts}), "cluster")
+    return f"{', '.join(counts)} in {clusters}"
 
 
 def _titled(alert: Alert) -> str:
-    severity = "" if alert.heading or alert.is_over else f" ({alert.severity})"
-    return one_line(f"{alert.heading or _TITLES[alert.change]}{severity}: {subject(alert)}", LONGEST_LINE)
+    severity = "" if alert.is_over else f" ({alert.severity})"
+    return one_line(f"{_TITLES[alert.change]}{severity}: {subject(alert)}", LONGEST_LINE)
 
 
 def _runbook(alert: Alert) -> str:

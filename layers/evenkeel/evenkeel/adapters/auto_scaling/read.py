@@ -19,7 +19,6 @@ from evenkeel.adapters.own_annotations import (
     MOVE,
     OWN_ANNOTATIONS,
     POOL_LABEL,
-    PROVISION_TIME,
     Reading,
     read_annotations,
 )
@@ -54,7 +53,7 @@ Described = Mapping[str, Any]
 
 TAG_LIMIT = 50  # tags a group; tags that start with aws: do not count
 OWN_TAGS = (DECISION, ADOPTED, MOVE)
-_READABLE = frozenset({*OWN_ANNOTATIONS, POOL_LABEL} - {PROVISION_TIME})
+_READABLE = frozenset({*OWN_ANNOTATIONS, POOL_LABEL})
 _TEMPLATE = "k8s.io/cluster-autoscaler/node-template/"
 _OPTIONS = _TEMPLATE + "autoscaling-options/"
 _CLUSTER = "kubernetes.io/cluster/"
@@ -78,7 +77,7 @@ _FAILURE_KEPT = timedelta(hours=1)
 _WRITE_ENDS_WITHIN = timedelta(minutes=10)
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 _MANAGERS = FieldManagers(bounds_by=UNNAMED_BY_AWS, replicas_by=UNNAMED_BY_AWS)
-_NO_OPTIONS = AutoscalerOptions(keeps_provision=True)
+_NO_OPTIONS = AutoscalerOptions()
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 
@@ -335,7 +334,6 @@ class _GroupReader:
 
         return AutoscalerOptions(
             provision_timeout=option("maxnodeprovisiontime", read_wait),
-            keeps_provision=True,
             unneeded_time=option("scaledownunneededtime", read_duration),
             unready_time=option("scaledownunreadytime", read_duration),
             utilization_threshold=option("scaledownutilizationthreshold", read_share),

@@ -1,12 +1,9 @@
-"""Reads the bus's events about incidents and rollouts, for the function ``notify``."""
-
-from typing import Literal
+"""Reads the bus's events about incidents, for the function ``notify``."""
 
 from pydantic import Field
 
 from evenkeel.adapters.aws.queues import Message, read_message
-from evenkeel.application.errors import BadRequestError
-from evenkeel.application.incidents.alerting import ROLLOUT, Alert
+from evenkeel.application.incidents.alerting import Alert
 from evenkeel.domain.model.incidents import Change
 from evenkeel.texts.english import rfc3339
 from evenkeel.validation import Moment
@@ -33,48 +30,8 @@ class _IncidentEvent(Message):
     runbook: str | None = None
 
 
-class _RolloutEvent(Message):
-    """The detail of the events ``Rollout Halted`` and ``Rollout Done`` (docs/start/go-live.md)."""
-
-    key: str = Field(min_length=1, max_length=2000)
-    rollout: str = Field(max_length=100)
-    phase: Literal["halted", "done"]
-    at: Moment
-    halts: int = 0  # the number of incidents that halted the rollout; 0: an operator halted it
-    message: str
-    command: str | None = None
-    runbook: str | None = None
-
-
 def read_alert(body: object) -> Alert:
-    """Return the notification of an incident or of a rollout. Raises BadRequestError."""
-    try:
-        event = read_message(_IncidentEvent, body)
-    except BadRequestError:
-        if '"rollout"' not in str(body):
-            raise
-        return _of_rollout(read_message(_RolloutEvent, body))
+    """Return the notification of an incident. Raises BadRequestError."""
+    event = read_message(_IncidentEvent, body)
     given = {name: value for name, value in event if value is not None}
     return Alert(**{**given, "at": rfc3339(event.at)})
-
-
-def _of_rollout(event: _RolloutEvent) -> Alert:
-    """Return the notification of a rollout. It opens an alert only if an incident halted the rollout.
-
-    The key and order of the event ensure that each channel reports a halt once, and never after the halt has ended.
-    """
-    pages = event.phase == "halted" and event.halts > 0
-    return Alert(
-        key=event.key,
-        change=Change.OPENED if pages else Change.CLOSED,
-        cluster="",
-        at=rfc3339(event.at),
-        order=0 if pages else 1,
-        kind=ROLLOUT,
-        since=rfc3339(event.at),
-        message=event.message,
-        todo="Fix what has halted it and begin the rest again, or give it up with --abort" if pages else "",
-        command=event.command or "",
-        runbook=event.runbook or "",
-        heading=f"Rollout {event.phase}",
-    )

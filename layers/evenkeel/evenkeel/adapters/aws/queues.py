@@ -69,12 +69,6 @@ class CheckRequest(Message):
     wait: int = Field(default=0, ge=0, le=_LONGEST_REQUEST)  # seconds that remain after the message's delay
 
 
-class RolloutRequest(Message):
-    """A request to advance a rollout. The rollout's phase is in the table."""
-
-    rollout: str = Field(min_length=1, max_length=100)
-
-
 class _ScanEvent(BaseModel):
     """The input of a scan. The schedule sends source and time. An operator sends clusters, or no field."""
 
@@ -112,13 +106,15 @@ def read_check(body: object) -> CheckRequest | Request:
     return read_message(Request, body) if _begins_with("cluster", body) else read_message(CheckRequest, body)
 
 
-def read_request(body: object) -> Request | RolloutRequest:
+def read_request(body: object) -> Request:
     """Return a message of the rebalance queue. Raises BadRequestError."""
-    return read_message(RolloutRequest, body) if _begins_with("rollout", body) else read_message(Request, body)
+    if _begins_with("rollout", body):  # a former release has sent it
+        raise BadRequestError("message: rollout is gone: label the clusters and repeat evenkeel live -l LABEL=VALUE")
+    return read_message(Request, body)
 
 
 def _begins_with(name: str, body: object) -> bool:
-    """Return True if the first field of a body is ``name``: ``check_again`` and ``advance_rollouts`` write such."""
+    """Return True if the first field of a body is ``name``: ``check_again`` writes such."""
     return isinstance(body, str) and body.startswith(f'{{"{name}":')
 
 
@@ -132,7 +128,7 @@ class QueueUrls:
 
 
 class SqsQueue:
-    """Implements the port ``ScanQueue`` with SQS."""
+    """Implements the port ``Queue`` with SQS."""
 
     def __init__(self, client: Any, urls: QueueUrls) -> None:
         self._client = client
@@ -171,16 +167,6 @@ class SqsQueue:
             self.check_again(request.cluster, request.reason, request.wait)
         else:
             self.request_checks([Chunk(clusters=request.clusters, rests=request.rests, delay=request.wait)])
-
-    def advance_rollouts(self, rollout: str, at: datetime) -> None:
-        """Send the request in the message group of rollouts. No cluster can have the name of this group as its id."""
-        self._call(
-            "send_message",
-            self._urls.rebalance,
-            MessageBody=json.dumps({"rollout": rollout}),
-            MessageGroupId="#rollout",
-            MessageDeduplicationId=_deduplication(f"rollout-{rollout}-{at.timestamp()}"),
-        )
 
     def request_checks(self, chunks: Sequence[Chunk]) -> None:
         """Send the requests in batches. Messages that SQS refuses are sent once more."""

@@ -22,7 +22,6 @@ from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import BadValueError
-from evenkeel.domain.rollout.waves import Rollout
 from evenkeel.domain.survival.drill import Drill
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord, zones_with_drill
@@ -30,7 +29,7 @@ from evenkeel.texts.english import rfc3339
 from evenkeel.validation import ConfigError, parse_json
 
 # Partition keys of items that clusters share. The partition key of a cluster's own items contains a number sign.
-ROLLOUT, CHECK_TIMES = "ROLLOUT", "CHECKED"
+CHECK_TIMES = "CHECKED"
 # Sort keys of items that a cluster has at most once. All sort after "E", so that one query reads them with the other
 # items of the cluster.
 META, CONTROL, EVENT_CHECK, TIMER, UNREACHABLE = "META", "META#CONTROL", "EVENT_CHECK", "NEXT_CHECK", "UNREACHABLE"
@@ -180,7 +179,7 @@ def _group_expires(state: GroupState, now: datetime) -> datetime | None:
     return last + 2 * _DAY
 
 
-def shared_entry(sort_key: str, value: Rollout | CheckedAt, version: int | None, now: datetime) -> Entry:
+def shared_entry(sort_key: str, value: CheckedAt, version: int | None, now: datetime) -> Entry:
     """Return the entry that writes an item that clusters share."""
     return Entry(sort_key=sort_key, text=dump_stored(value), version=version, expires=_expires(value, now))
 
@@ -310,11 +309,6 @@ def cluster_health_of(cluster: str, item: Stored | None) -> tuple[ClusterHealth,
         with _dropped():
             return read_stored(ClusterHealth, item.text, _name(cluster, HEALTH)), versions
     return ClusterHealth(), versions
-
-
-def rollout_of(item: Stored | None) -> tuple[Rollout | None, int | None]:
-    """Return the rollout and its version. Raises ConfigError if the rollout is unreadable. It then does not advance."""
-    return (None, None) if item is None else (_read(Rollout, item, "rollout"), item.version)
 
 
 def decision_of(cluster: str, id: str, item: Stored) -> Mapping[str, Any]:

@@ -18,7 +18,6 @@
     NAME#<name>        CLUSTER#<id>                    clusters whose record lists, or listed, this name
                                                    or this place: auto-scaling/<account>/<region>
     CHECKED            <digest of a chunk>             when the clusters of this chunk were last checked
-    ROLLOUT            ROLLOUT                         the last rollout in waves
     HEALTH_BY_CLUSTER  CLUSTER#<id>                    a copy of HEALTH, for readers of all clusters
 
 A hash of a cluster's id selects its shard. Readers of all records use the sparse index `due`.
@@ -43,7 +42,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from evenkeel.adapters.aws import records
-from evenkeel.adapters.aws.records import CHECK_TIMES, CONTROL, HEALTH, META, ROLLOUT, Entry, Stored, StoredPool
+from evenkeel.adapters.aws.records import CHECK_TIMES, CONTROL, HEALTH, META, Entry, Stored, StoredPool
 from evenkeel.adapters.aws.table import Item, Table, key, moment, number, seconds, text, texts, unchanged, whole
 from evenkeel.adapters.codec import dump_stored
 from evenkeel.application.errors import LeaseHeldError, StateConflictError
@@ -55,7 +54,6 @@ from evenkeel.domain.incidents.health import unreadable
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.states import GroupState, PoolState
-from evenkeel.domain.rollout.waves import Rollout
 from evenkeel.domain.survival.drill import Drill
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
@@ -205,24 +203,6 @@ class DynamoStore:
         )
         meta.note(versions)
 
-    def save_control(self, cluster: str, control: ControlRecord, versions: Versions) -> None:
-        """Store the control record and, in the same transaction, the new version, which both records share."""
-        controls = records.entry(CONTROL, control, versions, self._now())
-        condition = unchanged("version", versions.get(META, 0))
-        update = {
-            "Key": key(_pk(cluster), META),
-            "UpdateExpression": "SET version = :next REMOVE steady",
-            **condition,
-            "ExpressionAttributeValues": {
-                **condition["ExpressionAttributeValues"],
-                ":next": number(controls.next_version),
-            },
-        }
-        text = records.text_of(META, versions)
-        restless = () if text is None else (("Put", {"Item": _due_item(cluster, text)}),)
-        # A transaction makes all writes or none. So the condition of the first write applies to all.
-        self._table.transact(("Update", update), ("Put", self._put_of(_pk(cluster), controls)), *restless)
-
     def remove_record(self, cluster: str, versions: Versions) -> None:
         """Delete the record and the control record in one transaction.
 
@@ -346,17 +326,6 @@ class DynamoStore:
         return healths
 
     # ---------------------------------------------------------------- items that clusters share
-
-    def rollout(self) -> tuple[Rollout | None, int | None]:
-        """Return the rollout, from one consistent query. The role of ``scan`` allows only queries."""
-        items = _by_key(self._table.query(_OF_PK, {":pk": ROLLOUT}, ConsistentRead=True))
-        return records.rollout_of(items.get(ROLLOUT))
-
-    def save_rollout(self, rollout: Rollout, version: int | None) -> int:
-        """Store the rollout and return its new version. Raises StateConflictError if it has changed."""
-        entry = records.shared_entry(ROLLOUT, rollout, version, self._now())
-        self._put(ROLLOUT, entry)
-        return entry.next_version
 
     def _shared_item(self, pk: str, sk: str) -> Stored | None:
         return _by_key(self._table.get(pk, sk)).get(sk)

@@ -87,12 +87,12 @@ def _flag(value: object, info: ValidationInfo) -> object:
     return value
 
 
-def length(value: object, *, field: str = "for", or_none: bool = False) -> object:
+def length(value: object, *, or_none: bool = False) -> object:
     """Return the duration of a text such as 2h. Raises BadRequestError."""
     try:
         return value if value is None else read_length(value, or_none=or_none)
     except BadValueError as error:
-        raise BadRequestError(f"{field} is {quote(value)}: {error}") from None
+        raise BadRequestError(f"for is {quote(value)}: {error}") from None
 
 
 def read_selector(value: object) -> Selector:
@@ -345,13 +345,10 @@ class Action:
     touches: Callable[[Call, Any], Answer | str | None] | None = None
     spares: str = ""  # why the action has no effect on clusters for which ``touches`` returns None
     of_records: bool = False  # True: the action's own fields name the clusters
-    of_stack: bool = False  # True: the action is about the stack, not about a cluster, and stores its caller itself
 
     @property
     def scopes(self) -> tuple[str, ...]:
         """Return the event fields that name clusters, and ``list``. An event with ``list`` only shows the effect."""
-        if self.of_stack:
-            return ()
         if self.of_records:
             return ("list",)
         several = ("clusters", "selector") if self.of_all or self.touches else ()

@@ -106,13 +106,13 @@ def _live_touches(call: Call, fields: LiveFields) -> str | None:
 
 @action(LiveFields, Right.ADMINISTER, touches=_live_touches, spares="live already")
 def live(call: Call, fields: LiveFields) -> Answer:
-    """Enable writes for clusters that passed their dry run; in waves, if requested."""
+    """Enable writes for clusters that passed their dry run."""
     known = Known.of(call.ports.store, call.cluster, call.now)
     stored = known.stored
     if not stored.control.is_dry(stored.record, call.ports.dry_run):
         return {"done": False, "message": f"{call.cluster} is live already"}
     _result(call, known, fields)
-    control = call.change_control(stored, {"live": True, "rollout": ""})
+    control = call.change_control(stored, {"live": True})
     call.request_run("live")
     dry = call.in_dry_run(stored.record, control)
     return {"message": f"{call.cluster} is live: it is checked now, and written{dry}{call.still_held(control)}"}
@@ -139,10 +139,7 @@ def _dry_run_touches(call: Call, _fields: Fields) -> str | None:
 
 @action(Fields, Right.WRITE, touches=_dry_run_touches, spares="in dry run already")
 def dry_run(call: Call, _fields: Fields) -> Answer:
-    """Stop writes to a cluster; its objects stay as they are.
-
-    If a rollout enabled writes, its id remains in the control record, so that the rollout does not enable them again.
-    """
+    """Stop writes to a cluster; its objects stay as they are."""
     stored = call.load()
     if stored.record.dry_run is False:
         raise BadRequestError(

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from evenkeel.application.ports import Queue
-from evenkeel.domain.rollout.waves import Rollout
 from evenkeel.record import Registration
 
 
@@ -28,13 +26,3 @@ class DueStore(Protocol):
 
     def registrations(self) -> Sequence[tuple[str, Registration | str]]:
         """Return all registrations by cluster id."""
-
-    def rollout(self) -> tuple[Rollout | None, int | None]:
-        """Return the last rollout and its version. Raises ConfigError if the rollout has a bad value."""
-
-
-class ScanQueue(Queue, Protocol):
-    """The queues of the function ``scan``."""
-
-    def advance_rollouts(self, rollout: str, at: datetime) -> None:
-        """Request the next step of a rollout, for the tick at time ``at``."""

@@ -3,8 +3,7 @@
 A scan stores nothing. The tick's time, the cluster's interval, rest and id determine if it is due, and at which second
 of the minute. A tick that arrives twice requests the same checks twice, which is harmless.
 
-    tick ──► one message for a rollout in progress
-      └────► shards, in parallel ──► chunks of clusters for `checks`, spread over the minute
+    tick ──► shards, in parallel ──► chunks of clusters for `checks`, spread over the minute
 """
 
 import logging
@@ -14,12 +13,10 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from evenkeel.application.errors import EvenkeelError
-from evenkeel.application.fleet.ports import DueStore, ScanQueue, Shard
-from evenkeel.application.ports import Clock, Executor
+from evenkeel.application.fleet.ports import DueStore, Shard
+from evenkeel.application.ports import Clock, Executor, Queue
 from evenkeel.domain.fleet.check_times import CHUNK, check_interval, chunks_of, chunks_of_minute, is_due, is_resting
 from evenkeel.record import Registration
-from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.scan")
 
@@ -44,7 +41,7 @@ class Scan:
     """The use case. It requests a check of each cluster that is due."""
 
     store: DueStore
-    queue: ScanQueue
+    queue: Queue
     clock: Clock
     together: Executor
 
@@ -56,19 +53,9 @@ class Scan:
             shards.append(self.store.due(shard))
 
         self.together([partial(read, shard) for shard in self.store.shards])
-        self._advance_rollout(at)
         registered = dict(entry for shard in shards for entry in shard.registrations)
         resting = {cluster: until for shard in shards for cluster, until in shard.resting.items()}
         return self._check(registered, resting, at)
-
-    def _advance_rollout(self, at: datetime) -> None:
-        """Request the next step of a rollout in progress. If the request fails, checks are still requested."""
-        try:
-            rollout, _ = self.store.rollout()
-            if rollout is not None and not rollout.phase.is_over:
-                self.queue.advance_rollouts(rollout.id, at)
-        except (EvenkeelError, ConfigError) as error:
-            _log.error("rollout: not advanced: %s", error)
 
     def _check(
         self, registered: dict[str, Registration | str], resting: Mapping[str, datetime], at: datetime

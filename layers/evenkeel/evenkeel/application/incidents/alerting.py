@@ -32,7 +32,6 @@ _RESERVED_SECONDS = 10.0
 _LONGEST_PAUSE = 15.0
 # PagerDuty accepts 255 characters as a dedup_key, Opsgenie 512 as an alias.
 _LONGEST_KEY = 255
-ROLLOUT = "rollout"  # the ``kind`` of a rollout's changes
 _KINDS = [kind.value for kind in IncidentKind]  # the worst first
 
 
@@ -62,7 +61,6 @@ class Alert(Remedy):
     is_outage: bool = False  # True: no zone of the pool is known to deliver nodes
     failure_class: str = ""
     message: str
-    heading: str = ""  # set for a change that is not about an incident
 
     @property
     def dedup(self) -> str:
@@ -80,8 +78,7 @@ class Alert(Remedy):
     @property
     def print(self) -> str:
         """Return the fingerprint of the change. A repeat at another time has the same fingerprint."""
-        matter: tuple[object, ...] = (self.change.value, self.since, self.missing, self.zones, self.failure_class)
-        matter += (self.heading,) if self.heading else ()
+        matter = (self.change.value, self.since, self.missing, self.zones, self.failure_class)
         return hashlib.sha256(json.dumps(matter).encode()).hexdigest()[:16]
 
     @property
@@ -91,10 +88,8 @@ class Alert(Remedy):
 
     @property
     def severity(self) -> Severity:
-        """Return how urgent the change is. A halted rollout can wait: its clusters are in dry run again."""
-        if self.kind in _KINDS:
-            return IncidentKind(self.kind).severity
-        return Severity.INFO if self.kind == ROLLOUT else Severity.WARNING
+        """Return how urgent the change is."""
+        return IncidentKind(self.kind).severity if self.kind in _KINDS else Severity.WARNING
 
     @property
     def sort_key(self) -> tuple[bool, int, int, str]:

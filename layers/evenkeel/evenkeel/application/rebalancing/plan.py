@@ -204,7 +204,7 @@ def is_steady(stored: StoredCluster, observation: Observation, plan: Plan) -> bo
     awaited = any(group.machines is not None or group.requested != group.running for group in observation.groups)
     has_ends = state.groups or state.zones or state.scale_requests or stored.expired or stored.unfinished
     wrong = any(not pool.mode.valid or pool.report.starved or pool.report.overcommitted for pool in plan.pools)
-    control = stored.control.model_copy(update={"live": None, "rollout": ""})  # these fields do not expire
+    control = stored.control.model_copy(update={"live": None})  # this field does not expire
     # Incidents are evaluated without their delay, because quick checks could not open an incident once its delay is
     # over.
     incident = (

@@ -86,8 +86,6 @@ class Run:
         self._save_missed_failures()
         for key, state in self.plan.states.items():
             self.run_state.save_group(key, state)
-        for taken in self.plan.taken_off:
-            self._requests.take_off(taken)
         conflict = False
         try:
             live_pools = [pool for pool in self.plan.pools if not self._is_dry(pool)]

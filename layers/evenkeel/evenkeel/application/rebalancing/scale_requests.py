@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from evenkeel.application.rebalancing.ports import ClusterClock
 from evenkeel.application.rebalancing.run_state import RunState
-from evenkeel.domain.model.plans import PoolPlan, Refusal, TakenOff
+from evenkeel.domain.model.plans import PoolPlan, Refusal
 from evenkeel.state_records import ScaleRequestRecord
-from evenkeel.texts.english import counted, problem_text, taken_off_text
+from evenkeel.texts.english import counted, problem_text
 
 _log = logging.getLogger("evenkeel.rebalance")
 
@@ -22,21 +22,6 @@ class ScaleRequests:
     @property
     def _cluster(self) -> str:
         return self.run_state.stored.record.id
-
-    def take_off(self, taken: TakenOff) -> None:
-        """Carry out a request to remove nodes: cancel nodes that other requests have not added yet. Then answer it.
-
-        Each of the other requests stores how many of its nodes are cancelled. So they are not cancelled twice after a
-        crash before the answer.
-        """
-        requests, id_of_it = self.run_state.scale_requests, taken.scale_request.id
-        for id, nodes in taken.nodes.items():
-            rest = requests[id]
-            less = {**rest.less, id_of_it: nodes + taken.before.get(id, 0)}
-            self.run_state.save_scale_request(rest.model_copy(update={"left": (rest.left or 0) - nodes, "less": less}))
-        answer = taken_off_text(taken)
-        self.run_state.end_scale_request(requests[id_of_it], answer)
-        _log.warning("request %s: %s", id_of_it, answer, extra={"cluster": self._cluster})
 
     def keep_in_time(self, pool: PoolPlan) -> None:
         """Store that a request older than an hour has started, so that it does not expire after a crash."""
@@ -92,10 +77,8 @@ def _answer(pool: PoolPlan, request: ScaleRequestRecord, *, dry_run: bool) -> st
     """Return the result of a request over all its runs, as text for `status`."""
     unplaced = "could not be placed" if request.nodes > 0 else "have to stay"
     missing = f", {pool.request.missing} more {unplaced}" if pool.request.missing else ""
-    less = sum(request.less.values())
-    taken_off = f", {less} taken off by {', '.join(sorted(request.less))}" if less else ""
     if dry_run and request.left is not None:
-        more = f"{request.left - pool.request.missing} more{missing}{taken_off}"
+        more = f"{request.left - pool.request.missing} more{missing}"
         return f"{counted(request.added)} in pool {pool.id}, dry run: {more}"
-    placed = counted(abs(request.nodes) - pool.request.missing - less)
-    return f"{'dry run: ' if dry_run else ''}{placed} in pool {pool.id}{missing}{taken_off}"
+    placed = counted(abs(request.nodes) - pool.request.missing)
+    return f"{'dry run: ' if dry_run else ''}{placed} in pool {pool.id}{missing}"

@@ -1,1 +1,1 @@
-"""Rollouts: readiness of clusters in dry run, and waves of clusters that go live."""
+"""Rollout: readiness of clusters in dry run."""

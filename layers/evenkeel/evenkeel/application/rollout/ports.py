@@ -1,12 +1,10 @@
-"""The ports of rollouts and readiness."""
+"""The ports of readiness."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from evenkeel.application.incidents.ports import FleetHealthStore
-from evenkeel.application.ports import RegistrationStore, StoredCluster, Versions
-from evenkeel.domain.rollout.waves import Rollout
-from evenkeel.record import ControlRecord
+from evenkeel.application.ports import RegistrationStore, StoredCluster
 
 
 class DecisionStore(Protocol):
@@ -23,13 +21,4 @@ class DecisionStore(Protocol):
 
 
 class RolloutStore(RegistrationStore, FleetHealthStore, DecisionStore, Protocol):
-    """The methods of the DynamoDB table that rollouts need."""
-
-    def rollout(self) -> tuple[Rollout | None, int | None]:
-        """Return the last rollout and its version. Raises ConfigError if the rollout has a bad value."""
-
-    def save_rollout(self, rollout: Rollout, version: int | None) -> int:
-        """Replace the last rollout, and return the new version. Raises StateConflictError."""
-
-    def save_control(self, cluster: str, control: ControlRecord, versions: Versions) -> None:
-        """Store the control record of a cluster whose cluster record cannot be read. Raises StateConflictError."""
+    """The methods of the DynamoDB table that readiness needs."""

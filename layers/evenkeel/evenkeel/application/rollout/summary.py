@@ -1,27 +1,15 @@
-"""Texts of readiness and rollouts."""
+"""Texts of readiness."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from math import ceil
 
 from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rollout.readiness import Readiness
 from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
 from evenkeel.domain.rollout.readiness import Hindrance
-from evenkeel.domain.rollout.waves import Halt, LeftOut, Phase, Rollout
-from evenkeel.texts.english import counted, rfc3339
+from evenkeel.texts.english import counted
 from evenkeel.texts.incidents import incident_text
-from evenkeel.texts.pool_numbers import MOST_NAMED, some_names
-
-_LEFT_OUT: Mapping[LeftOut, str] = {
-    LeftOut.GONE: "not registered anymore",
-    LeftOut.UNREADABLE: "its record cannot be read",
-    LeftOut.RECORD_SAYS: "its record has a dry_run of its own",
-    LeftOut.LIVE: "live already",
-    LeftOut.PAUSED: "paused",
-    LeftOut.IN_TROUBLE: "it has an incident",
-    LeftOut.UNSEEN: "not checked lately",
-}
+from evenkeel.texts.pool_numbers import some_names
 
 
 def readiness_text(readiness: Readiness, stored: StoredCluster, needed: timedelta, now: datetime) -> str:
@@ -74,54 +62,3 @@ def _held(put_back: Mapping[str, str]) -> list[str]:
 
 def _days(days: float) -> str:
     return f"{days:.1f} days"
-
-
-def rollout_text(rollout: Rollout) -> str:
-    """Return the state of a rollout in one line."""
-    left = f"; left out: {', '.join(f'{id} ({_LEFT_OUT[why]})' for id, why in _some(rollout.left_out))}"
-    rest = f"{len(rollout.waiting)} to come" + (left if rollout.left_out else "")
-    wave = f"wave {rollout.number} ({counted(len(rollout.wave), 'cluster')})"
-    on = len(rollout.proven)
-    if not rollout.number and not rollout.phase.is_over:
-        is_halting = rollout.phase is Phase.HALTING
-        return f"halting, {halt_text(rollout)}" if is_halting else f"begins within a minute; {rest}{_longer(rollout)}"
-    match rollout.phase:
-        case Phase.SWITCHING:
-            return f"{wave} goes live; {on} live before it, {rest}"
-        case Phase.WATCHING:
-            until = rfc3339((rollout.read_since or rollout.since) + rollout.soak_time)
-            return f"{wave} is watched until {until}; {on} live before it, {rest}{_longer(rollout)}"
-        case Phase.HALTING:
-            return f"halting, {halt_text(rollout)}: {wave} goes back to dry run; {on} stay live, {rest}"
-        case Phase.HALTED:
-            return f"halted, {halt_text(rollout)}: {wave} is back in dry run; {on} stay live, {rest}"
-        case Phase.DONE:
-            return f"done at {rfc3339(rollout.since)}: {on} live{left if rollout.left_out else ''}"
-
-
-def _longer(rollout: Rollout) -> str:
-    """Return why the soak is longer than requested; empty if it has the requested length."""
-    if rollout.soak_time == rollout.soak or rollout.trouble_after is None:
-        return ""
-    lengths = (rollout.soak, rollout.soak_time, rollout.trouble_after)
-    soak, stands, after = (f"{ceil(length / timedelta(minutes=1))} min" for length in lengths)
-    up_to = "" if rollout.number else "up to "
-    return f"; each wave is watched for {up_to}{stands}, not {soak}: trouble_after is {up_to}{after}"
-
-
-def _some(left_out: Mapping[str, LeftOut]) -> list[tuple[str, LeftOut]]:
-    return list(left_out.items())[:MOST_NAMED]
-
-
-def halt_text(rollout: Rollout) -> str:
-    """Return the cause of a halt."""
-    return (
-        some_names([*map(_halt, rollout.halts)])
-        if rollout.halts
-        else f"by {rollout.halted_by or 'an unnamed operator'}"
-    )
-
-
-def _halt(halt: Halt) -> str:
-    pool = f" of {halt.pool.rpartition('/')[2]}" if halt.pool else ""
-    return f"{halt.cluster}: {halt.kind.value if halt.kind else ''}{pool}"

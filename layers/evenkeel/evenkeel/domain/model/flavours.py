@@ -18,5 +18,3 @@ WRITTEN_IN_STEPS = frozenset({AUTO_SCALING})
 PLACEHOLDER = "i-placeholder-"
 # The most running machines that one write to a group may remove. The ids of the machines must fit one tag.
 MOST_REMOVED = {AUTO_SCALING: 10}
-# Gardener removes autoscaling options that another controller writes to a MachineDeployment.
-REMOVES_OPTIONS = frozenset({"gardener"})

@@ -363,8 +363,6 @@ class AutoscalerOptions:
     """The options of Cluster Autoscaler for one group. For an option that is None, the autoscaler's flag applies."""
 
     provision_timeout: timedelta | None = None  # maxnodeprovisiontime
-    short_provision: timedelta | None = None  # the shorter maxnodeprovisiontime that Evenkeel sets for a suspect group
-    keeps_provision: bool = False  # True: another writer has set maxnodeprovisiontime, or would remove Evenkeel's value
     unneeded_time: timedelta | None = None  # how long a node is unneeded before it is removed
     unready_time: timedelta | None = None  # the same time for a node that is not Ready
     utilization_threshold: float | None = None  # a node is unneeded if its pods request less than this share of it

@@ -66,8 +66,7 @@ class ScaleRequest:
     # After an interrupted run: ``later`` of the request's move, which is the number of further nodes that later runs
     # add or remove. Otherwise 0.
     later: int = 0
-    # Id of a request to remove nodes -> number of nodes of this request that the other request has cancelled.
-    less: Mapping[str, int] = field(default_factory=dict)
+    made_at: datetime | None = None  # when the request was made; None: at ``at``
     unfound_since: datetime | None = None  # when a check first found no node groups at all; None: groups were found
     pool: str = ""  # the name or id of the pool; empty: the request names no pool
     group: str = ""  # the key or name of one group of the pool; empty: the request names no group

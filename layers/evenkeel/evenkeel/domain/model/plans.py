@@ -58,15 +58,13 @@ class GroupPlan:
     journal_delta: int = 0
     removal: Removal = Removal()
     provision_timeout: timedelta = PROVISION_TIMEOUT
-    short_provision: timedelta | None = None  # the autoscaler's provision timeout while the group is suspect
     leaves: bool = False  # True: the plan restores the adopted bounds and removes Evenkeel's annotations
     pins: bool = False  # True: the owner of the bounds keeps the replicas fixed at max
 
     @property
     def changes(self) -> bool:
         """Return True if the plan writes anything to this group."""
-        numbers = self.requested != self.group.requested or self.publishes
-        return self.leaves or numbers or self.changes_options
+        return self.leaves or self.requested != self.group.requested or self.publishes
 
     @property
     def publishes(self) -> bool:
@@ -74,11 +72,6 @@ class GroupPlan:
         # Unchanged bounds are the same object, and its comparison with itself takes long.
         bounds = self.bounds is not self.group.bounds and self.bounds != self.group.bounds
         return bounds or self.pins != self.group.ours.pinned
-
-    @property
-    def changes_options(self) -> bool:
-        """Return True if an option of the autoscaler changes."""
-        return self.short_provision != self.group.options.short_provision
 
     @property
     def lowers_requested(self) -> bool:
@@ -306,18 +299,6 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TakenOff:
-    """A removal request that removes no existing node, and only cancels nodes of other requests.
-
-    The cancelled nodes are not ordered yet.
-    """
-
-    scale_request: ScaleRequest
-    nodes: Mapping[str, int]  # id of another request -> number of its nodes to cancel
-    before: Mapping[str, int]  # id of another request -> number of its nodes that an interrupted run has cancelled
-
-
-@dataclass(frozen=True, kw_only=True)
 class Plan:
     """The result of one check of a cluster."""
 
@@ -326,7 +307,6 @@ class Plan:
     skipped: tuple[Skipped, ...]
     states: Mapping[GroupKey, GroupState]  # only the changed states
     refusals: tuple[Refusal, ...] = ()
-    taken_off: tuple[TakenOff, ...] = ()
     pool_states: Mapping[PoolId, PoolState] = field(default_factory=dict)  # only the changed states
     check_at: datetime | None = None  # when the plan may first change even if nothing else does; None: never
     demand: Advice | None = None  # None: no advice was requested

@@ -70,8 +70,6 @@ class PoolSettings:
     converge: ConvergePolicy = field(default_factory=ConvergePolicy)
     autoscaler: bool = True  # True: a Cluster Autoscaler scales within the bounds
     autoscaler_loop: timedelta = timedelta(seconds=10)  # the autoscaler's --scan-interval
-    # The autoscaler's shorter provision timeout for suspect groups; None: the timeout is not changed.
-    suspect_provision_time: timedelta | None = None
     fallback_for: str | None = None  # name or id of the pool of which this pool is a fallback; None: of no pool
 
 

@@ -46,6 +46,7 @@ class ProblemKind(StrEnum):
     # Problems of a request for nodes.
     REQUEST_BEHIND_MOVE = "request-behind-move"
     REQUEST_BEHIND_REQUEST = "request-behind-request"
+    REQUEST_AGAINST_REQUEST = "request-against-request"
     REQUEST_AWAITS_PODS = "request-awaits-pods"
     REQUEST_AWAITS_CHECK = "request-awaits-check"
     REQUEST_EXPIRED = "request-expired"  # Evenkeel began to carry out the request, but did not complete it in time

@@ -136,7 +136,6 @@ class Rule(StrEnum):
     NOT_RESTORED = "not-restored", Topic.STATE
     # notes
     CLOSED_AT_ZERO = "closed-at-zero", Topic.REQUESTED
-    SHORT_PROVISION = "short-provision", Topic.NOTE
     ROLLING_SHARE = "rolling-share", Topic.NOTE
     BOUNDS_UNREAD = "bounds-unread", Topic.NOTE  # about a whole pool
     ZONES_DIFFER = "zones-differ", Topic.NOTE  # about a whole pool

@@ -44,7 +44,7 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     changed = changed_states(pools, check)
     if changed:
         check = check._replace(state=replace(stored, groups={**stored.groups, **changed}))
-    requests, refusals, taken_off = assign_requests(pools, members.groups, restored, check)
+    requests, refusals = assign_requests(pools, members.groups, restored, check)
     if policy.pins_fenced and any(group.owner.pinning is not None for group in observation.groups):
         fenced = fenced_groups([pool for pool in pools if pool.id not in restored], check.state, now)
         pools = with_exact_fences(pools, fenced)
@@ -60,7 +60,6 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
         skipped=observation.skipped + tuple(left_out),
         states=changed,
         refusals=tuple(refusals),
-        taken_off=tuple(taken_off),
         pool_states=_changed_pool_states(pool_plans, stored),
         check_at=min(moments, default=None),
         clock_skew=observation.clock_skew,

@@ -116,7 +116,7 @@ def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState
 
 def carries_ours(group: NodeGroup, stored: PoolState | None = None) -> bool:
     """Return True if the group still has a value that Evenkeel has written. ``stored``: the state of its pool."""
-    ours = group.has_ours_with_bounds or group.ours.move is not None or group.options.short_provision is not None
+    ours = group.has_ours_with_bounds or group.ours.move is not None
     return ours or (stored is not None and _is_stripped(group, stored))
 
 
@@ -141,13 +141,12 @@ def _restored(planned: GroupPlan, pool: PoolState, stored: PoolState) -> GroupPl
         requested=group.requested,
         bounds=group.bounds,
         pins=group.ours.pinned,
-        short_provision=group.options.short_provision,
         rolling=None,
         journal_delta=0,
     )
     if (obstacle := _obstacle(group, pool, stored)) is not None:
         return replace(as_it_is, reasons=(obstacle,))
-    as_it_is = replace(as_it_is, short_provision=None, pins=False, leaves=True)
+    as_it_is = replace(as_it_is, pins=False, leaves=True)
     if group.owner.bounds_held and not group.has_ours_with_bounds:
         return replace(as_it_is, reasons=(Reason.of(Rule.RESTORED_WITHOUT_BOUNDS),))
     adopted = adopted_bounds(group, pool)

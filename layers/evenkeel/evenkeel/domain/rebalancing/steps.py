@@ -11,7 +11,7 @@ from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import STEPS_APART
 from evenkeel.domain.rebalancing.bounds.distribute import share_rolling
-from evenkeel.domain.rebalancing.bounds.safety import publish, shorten_provision_time, size
+from evenkeel.domain.rebalancing.bounds.safety import publish, size
 from evenkeel.domain.rebalancing.capability import Capability, Point, Step
 from evenkeel.domain.rebalancing.replicas.raising import (
     probe_the_unseen,
@@ -51,7 +51,6 @@ def steps_of(strategy: Strategy, capabilities: Sequence[Capability]) -> tuple[St
         remember_rest,
         *_steps_at(Point.BOUNDS, capabilities),
         publish,
-        shorten_provision_time,
         share_rolling,
         note,
         report,
@@ -62,7 +61,7 @@ def steps_of(strategy: Strategy, capabilities: Sequence[Capability]) -> tuple[St
 def opening_steps(capabilities: Sequence[Capability]) -> tuple[Step, ...]:
     """Return the steps that open a paused or dry-run pool. They only change bounds, so that autoscalers can order."""
     bounds = _steps_at(Point.BOUNDS, capabilities)
-    return (recall_release, size, *bounds, publish, shorten_provision_time, note, report, remember)
+    return (recall_release, size, *bounds, publish, note, report, remember)
 
 
 def _steps_at(point: Point, capabilities: Sequence[Capability]) -> list[Step]:

@@ -116,14 +116,12 @@ def patches(plan: GroupPlan) -> list[Patch]:
         return [Patch(plan=plan, bounds=plan.bounds, leaves=True)]
     bounds = plan.bounds if plan.publishes else None
     requested = plan.requested if plan.requested != group.requested else None
-    options = [Patch(plan=plan)] if plan.changes_options else []
     if bounds is None and requested is None:
-        return options
+        return []
     if not group.owner.two_objects:
         return [Patch(plan=plan, bounds=bounds, requested=requested)]
     if requested is None or _owner_lowers(plan):
-        first = Patch(plan=plan, bounds=bounds, requested=requested, pins=plan.pins)
-        return [first] if bounds is None else [first, *options]
+        return [Patch(plan=plan, bounds=bounds, requested=requested, pins=plan.pins)]
     if group.owner.bounds_held:
         return [Patch(plan=plan, requested=requested)]
     old, new = group.bounds or plan.bounds, plan.bounds or group.bounds

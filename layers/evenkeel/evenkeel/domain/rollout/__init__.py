@@ -1,1 +1,1 @@
-"""Rollouts: clusters go live in waves, after their dry runs have shown that they are ready."""
+"""Rollout: clusters go live after their dry runs have shown that they are ready."""

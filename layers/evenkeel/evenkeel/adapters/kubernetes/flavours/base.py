@@ -108,7 +108,6 @@ class Autoscaler:
     unready_time: str
     utilization_threshold: str
     gpu_utilization_threshold: str
-    keeps_options: bool = True  # False: the API's controllers remove options that they have not set
     status_name: str = "{kind}/{namespace}/{name}"  # a group's name in cluster-autoscaler-status
     namespace: str | None = None  # the namespace of the API's own autoscaler; None: kube-system
     discovers_groups: bool = True  # False: the autoscaler's flags name the groups

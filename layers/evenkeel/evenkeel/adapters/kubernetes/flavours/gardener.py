@@ -179,8 +179,6 @@ GARDENER = Flavour(
         unready_time=f"{_AUTOSCALER}/scale-down-unready-time",
         utilization_threshold=f"{_AUTOSCALER}/scale-down-utilization-threshold",
         gpu_utilization_threshold=f"{_AUTOSCALER}/scale-down-gpu-utilization-threshold",
-        # The Worker's controller sets or deletes all five options (genericactuator/actuator_reconcile.go).
-        keeps_options=False,
         status_name="{namespace}.{name}",
         discovers_groups=False,
     ),

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import Any, TypeVar
 
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
@@ -29,7 +28,6 @@ from evenkeel.adapters.own_annotations import (
     OWN_ANNOTATIONS,
     OWN_LABELS,
     POOL_LABEL,
-    PROVISION_TIME,
     Reading,
     read_annotations,
 )
@@ -52,7 +50,6 @@ from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import (
-    BadValueError,
     quote,
     read_count,
 )
@@ -381,23 +378,10 @@ def _copied_bounds(flavour: Flavour, annotations: Mapping[str, Any]) -> Bounds |
 
 
 def _autoscaler_options(flavour: Flavour, annotations: Mapping[str, Any], reading: Reading) -> AutoscalerOptions:
-    """Return the group's options of the autoscaler.
-
-    Where ``evenkeel.dev/provision-time`` equals the provision timeout, Evenkeel has set that timeout, so it is not
-    returned as an option of the group.
-    """
+    """Return the group's options of the autoscaler."""
     names = flavour.autoscaler
-    current, ours = annotations.get(names.provision_timeout), annotations.get(PROVISION_TIME)
-    is_ours = ours is not None and current == ours
-    timeout = (
-        None
-        if is_ours
-        else reading.option(names.provision_timeout, annotations.get(names.provision_timeout), read_wait)
-    )
     return AutoscalerOptions(
-        provision_timeout=timeout,
-        short_provision=None if ours is None else _duration(ours),
-        keeps_provision=not names.keeps_options or (current is not None and not is_ours),
+        provision_timeout=reading.option(names.provision_timeout, annotations.get(names.provision_timeout), read_wait),
         unneeded_time=reading.option(names.unneeded_time, annotations.get(names.unneeded_time), read_duration),
         unready_time=reading.option(names.unready_time, annotations.get(names.unready_time), read_duration),
         utilization_threshold=reading.option(
@@ -407,13 +391,6 @@ def _autoscaler_options(flavour: Flavour, annotations: Mapping[str, Any], readin
             names.gpu_utilization_threshold, annotations.get(names.gpu_utilization_threshold), read_share
         ),
     )
-
-
-def _duration(value: object) -> timedelta:
-    try:
-        return read_duration(value)
-    except BadValueError:
-        return timedelta(0)
 
 
 def _text(annotations: Mapping[str, Any], name: str) -> str | None:

@@ -5,10 +5,10 @@ from typing import Any
 
 from evenkeel.adapters.kubernetes.client.api import RIGHTS, KubernetesApi
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
-from evenkeel.adapters.kubernetes.objects import Kind, Object, annotations_of, get_path, name_of
+from evenkeel.adapters.kubernetes.objects import Kind, Object, get_path, name_of
 from evenkeel.adapters.kubernetes.owners.base import AppliedBounds
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects
-from evenkeel.adapters.own_annotations import ADOPTED, DECISION, MOVE, PROVISION_TIME
+from evenkeel.adapters.own_annotations import ADOPTED, DECISION, MOVE
 from evenkeel.application.errors import ConflictError, ForbiddenError, RejectedError
 from evenkeel.application.ports import Remaining
 from evenkeel.domain.model.groups import Bounds
@@ -47,21 +47,17 @@ class Patcher:
 
     def _leave_both(self, member: GroupObjects, patch: Patch) -> None:
         """Restore the owner's bounds, and remove Evenkeel's annotations from both objects."""
-        group, annotations = patch.plan.group, self._options(member, patch.plan)
+        group = patch.plan.group
         if group.has_ours_with_bounds or not group.owner.bounds_held:
             removed = {DECISION: None, ADOPTED: None, **member.owner.bounds_annotations(patch.bounds)}
             self.write_owner(member, removed, patch.bounds, leaves=True)
         if group.ours.move is not None:
-            annotations[MOVE] = None
-        if annotations:
-            self._patch_scalable(member, annotations)
+            self._patch_scalable(member, {MOVE: None})
 
     def _write_replicas(self, member: GroupObjects, patch: Patch, move: str | None) -> None:
-        """Write replicas, the move and the autoscaler's options. The other annotations are written with bounds."""
-        annotations = self._options(member, patch.plan)
-        if patch.requested is not None and move is not None:
-            annotations[MOVE] = move
-        self._patch_scalable(member, annotations, patch.requested)
+        """Write replicas and the move. The other annotations are written with bounds."""
+        is_moved = patch.requested is not None and move is not None
+        self._patch_scalable(member, {MOVE: move} if is_moved else {}, patch.requested)
 
     def _write_all(self, member: GroupObjects, patch: Patch, decision: str, adopted: str, move: str | None) -> None:
         """Write bounds, replicas and all annotations to the scalable, in one patch."""
@@ -70,7 +66,6 @@ class Patcher:
             annotations[ADOPTED] = None if patch.leaves else adopted
         if patch.leaves or patch.bounds is not None:
             annotations |= member.owner.bounds_annotations(patch.bounds)
-        annotations |= self._options(member, patch.plan)
         if patch.leaves or (patch.requested is not None and move is not None):
             annotations[MOVE] = None if patch.leaves else move
         item = self._newest(member.scalable)
@@ -78,18 +73,6 @@ class Patcher:
         if patch.requested is not None:
             body["spec"] = {"replicas": patch.requested}
         self._patch(member, item, body)
-
-    def _options(self, member: GroupObjects, plan: GroupPlan) -> Annotations:
-        """Return the annotations that change the scalable's provision timeout, if no other writer has set it."""
-        if not plan.changes_options:
-            return {}
-        name = FLAVOURS[plan.group.key.flavour].autoscaler.provision_timeout
-        current = annotations_of(self._newest(member.scalable))
-        value = None if plan.short_provision is None else f"{int(plan.short_provision.total_seconds())}s"
-        # Evenkeel has set the timeout, or both annotations are missing.
-        if current.get(name) == current.get(PROVISION_TIME):
-            return {PROVISION_TIME: value, name: value}
-        return {PROVISION_TIME: None} if PROVISION_TIME in current else {}
 
     def _check_replicas(self, member: GroupObjects) -> None:
         """Raise ConflictError where the scalable's replicas have changed since they were read.

@@ -172,23 +172,3 @@ def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) ->
 
 
 _bounds = lru_cache(maxsize=4096)(Bounds)  # the groups of a large cluster have few different bounds
-
-
-def shorten_provision_time(pool: PoolDraft) -> None:
-    """Set the record's provision time for suspect groups, and remove it from other groups. A user's own value remains.
-
-    A short provision time is no fence, because Cluster Autoscaler may choose the group again. But each attempt then
-    takes minutes instead of a quarter of an hour. The short time matters most if max cannot be 0, or if the bounds are
-    held.
-    """
-    wanted = pool.pool.settings.suspect_provision_time if pool.pool.settings.autoscaler else None
-    for draft in pool.groups:
-        if draft.state is State.FROZEN:
-            continue
-        draft.short_provision = None
-        group = draft.group
-        if wanted is None or draft.state is State.HEALTHY or group.options.keeps_provision or group.owner.max_only:
-            continue
-        if wanted < draft.provision_timeout:
-            draft.short_provision = wanted
-            draft.add_reason(Rule.SHORT_PROVISION, seconds=int(wanted.total_seconds()))

@@ -126,7 +126,6 @@ def _draft(pool: AnyPool, health: _Health, state: State, now: datetime) -> Draft
         provision_timeout=timeout,
         replicas_are_ours=not (group.owner.max_only or stored.contested_replicas or stored.replicas_applied_by),
         contested=stored.contested_since is not None,
-        short_provision=group.options.short_provision,
         pins=group.ours.pinned,
     )
     if never_ready or stored.marked or group.requested > group.running or group.refused_machines:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Check
-from evenkeel.domain.model.plans import Refusal, TakenOff
+from evenkeel.domain.model.plans import Refusal
 from evenkeel.domain.model.pools import AnyPool, InvalidPool
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.states import PARTIAL_LIST_GRACE, STEPS_APART, PoolState
@@ -20,8 +20,8 @@ _Absent = Mapping[PoolId, frozenset[str]]
 
 def assign_requests(
     pools: Sequence[AnyPool], absent: _Absent, restored: Collection[PoolId], check: Check
-) -> tuple[dict[PoolId, ScaleRequest], list[Refusal], list[TakenOff]]:
-    """Return the request that each pool carries out, the refused requests, and the requests that only reduce others.
+) -> tuple[dict[PoolId, ScaleRequest], list[Refusal]]:
+    """Return the request that each pool carries out, and the refused requests.
 
     Args:
         pools: All pools of the check.
@@ -33,10 +33,16 @@ def assign_requests(
     queue = RequestQueue(pools, state.pools, now, absent)
     waiting: Sequence[ScaleRequest] = () if check.policy.restoring else state.scale_requests
     unconfirmed = [] if pools else [request for request in waiting if _awaits_second_check(request, now)]
-    waiting, taken_off = queue.take_off([request for request in waiting if request not in unconfirmed])
+    waiting = [request for request in waiting if request not in unconfirmed]
     blind = queue.without_pods(waiting) if check.observation.workload_unread else []
-    requests, refusals = queue.share_out(request for request in waiting if request not in blind)
+    waiting = [request for request in waiting if request not in blind]
+    opposed = queue.opposed(waiting)
+    requests, refusals = queue.share_out(request for request in waiting if request.id not in opposed)
     refusals += [_refusal(ProblemKind.REQUEST_AWAITS_PODS, request) for request in blind]
+    for request in waiting:
+        if request.id in opposed:
+            problem = _problem(ProblemKind.REQUEST_AGAINST_REQUEST, request, first=opposed[request.id])
+            refusals.append(Refusal(scale_request=request, problem=problem))
     for request in unconfirmed:
         dated = replace(request, unfound_since=request.unfound_since or now)
         refusals.append(_refusal(ProblemKind.REQUEST_AWAITS_CHECK, dated))
@@ -50,7 +56,7 @@ def assign_requests(
         if request.later and request.id not in known:
             # The stored request was answered or deleted, so the nodes for later runs cannot be stored with it.
             requests[id] = replace(request, later=0)
-    return requests, refusals, taken_off
+    return requests, refusals
 
 
 def _awaits_second_check(request: ScaleRequest, now: datetime) -> bool:
@@ -124,40 +130,34 @@ class RequestQueue:
                 refusals.append(Refusal(scale_request=request, problem=problem))
         return assigned, refusals
 
-    def take_off(self, scale_requests: Sequence[ScaleRequest]) -> tuple[Sequence[ScaleRequest], list[TakenOff]]:
-        """Return the remaining requests, and the requests to give nodes back that only reduce other requests.
+    def opposed(self, scale_requests: Iterable[ScaleRequest]) -> dict[str, str]:
+        """Return the requests that a pool refuses: id -> id of the pool's oldest unfinished request.
 
-        The *rest* of a request is the nodes that are still to be added. While a rest exists, a request to give nodes
-        back reduces the rest and removes no running node. Such a request reduces each rest only once, even if it is in
-        several plans.
+        That request changes the number of nodes in the other direction. A request that has begun counts as the oldest.
         """
-        unbegun = [request for request in sorted(scale_requests, key=_turn) if request.id not in self._begun]
-        rests = [request.id for request in unbegun if request.is_rest and request.nodes >= 0]
-        waiting = {request.id: request for request in scale_requests}
-        taken_off = []
-        for request in unbegun if rests else ():
-            if request.nodes >= 0 or self._refused(request, candidates := self._candidates(request)):
+        requests = sorted(scale_requests, key=self._age)
+        oldest: dict[PoolId, ScaleRequest] = {}
+        opposed = {}
+        for request in requests:
+            pool = self._begun.get(request.id) or self._pool_of(request)
+            if pool is None:
                 continue
-            concerned = [waiting[id] for id in rests if self._may_take(request, waiting[id], candidates[0])]
-            before = {rest.id: rest.less[request.id] for rest in concerned if request.id in rest.less}
-            wanted = -request.nodes - sum(before.values())
-            nodes = {}
-            for rest in concerned:
-                off = min(wanted, rest.nodes)
-                if off > 0:
-                    wanted -= off
-                    nodes[rest.id] = off
-                    waiting[rest.id] = replace(rest, nodes=rest.nodes - off)
-            if nodes or before:
-                del waiting[request.id]
-                taken_off.append(TakenOff(scale_request=request, nodes=nodes, before=before))
-        return tuple(waiting.values()), taken_off
+            first = oldest.setdefault(pool, request)
+            if (first.nodes > 0) is not (request.nodes > 0):
+                opposed[request.id] = first.id
+        return opposed
 
-    def _may_take(self, request: ScaleRequest, rest: ScaleRequest, pool: AnyPool) -> bool:
-        """Return True if both requests concern this pool, and at least one of its groups fits both."""
-        pools = self._candidates(rest)
-        is_same = len(pools) == 1 and pools[0].id == pool.id
-        return is_same and any(request.fits(group) and rest.fits(group) for group in pool.groups)
+    def _age(self, request: ScaleRequest) -> tuple[bool, datetime, str]:
+        """Return the sort key by age: requests for which a run has begun to change replicas are first."""
+        has_begun = request.is_rest or request.id in self._begun
+        return not has_begun, request.made_at or request.at, request.id
+
+    def _pool_of(self, request: ScaleRequest) -> PoolId | None:
+        """Return the pool that accepts the request now or later; None: no pool does, or the pool is not known yet."""
+        candidates = self._candidates(request)
+        problem = self._refused(self._in_its_turn(request, candidates), candidates)
+        is_refused = problem is not None and not Refusal(scale_request=request, problem=problem).waits
+        return None if is_refused or len(candidates) != 1 else candidates[0].id
 
     def _candidates(self, request: ScaleRequest) -> Sequence[AnyPool]:
         if not request.pool:
