@@ -134,7 +134,7 @@ class Stack:
 
     def table(self) -> float:
         """Return the cost of DynamoDB reads and writes for checks."""
-        reads = (self._sum(lambda check: self._traffic(check, "half_read_units")) + self._share) / 2 * READ
+        reads = self._sum(lambda check: self._traffic(check, "half_read_units")) / 2 * READ
         ids = max(1, 1 / self._share)  # also those of clusters that rest
         checked = ceil((_CHECKED_ITEM + ids * ID_BYTES) / 1024) * self._share * WRITE
         return MINUTES * (reads + checked)

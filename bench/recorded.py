@@ -24,7 +24,6 @@ from evenkeel.adapters.codec import dump_stored
 from evenkeel.adapters.kubernetes.client.api import PAGE
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList, versions_of
 from evenkeel.application.rebalancing.observe import observe_cluster
-from evenkeel.application.rebalancing.plan import zones_of
 from evenkeel.domain.fleet.check_times import SteadyState
 from sandbox.aws import AwsEndpoints
 from sandbox.kube.controllers.machine_controller import Timing
@@ -71,7 +70,7 @@ def record(file: Path, flavour: str, groups: int) -> None:
         paths = sorted({call.path for call in api.requests if call.method == "GET"})
         token = {"authorization": f"Bearer {api.token('admin')}"}
         answers = {path: json.loads(api.answer("GET", path, token, b"").body) for path in paths}
-        cluster, observation = observe_cluster(
+        cluster, _ = observe_cluster(
             container.clusters, container.store.load(ONE).record, lambda: 60.0, consistent=False
         )
         places = {}
@@ -89,9 +88,7 @@ def record(file: Path, flavour: str, groups: int) -> None:
             for item in page["Items"]
             if item["sk"]["S"] != "LOOK"  # the check after the last write is long over
         ]
-    file.write_text(
-        json.dumps({"answers": answers, "items": items, "places": places, "zones": sorted(zones_of(observation))})
-    )
+    file.write_text(json.dumps({"answers": answers, "items": items, "places": places}))
 
 
 def steady_state(recorded: Object) -> str:
@@ -102,7 +99,7 @@ def steady_state(recorded: Object) -> str:
         for place, path in recorded["places"].items()
     }
     seen = {place: versions_of([received]) or "" for place, received in lists.items()}
-    return dump_stored(SteadyState(at=datetime.now(UTC), seen=seen, zones=frozenset(recorded["zones"])))
+    return dump_stored(SteadyState(at=datetime.now(UTC), seen=seen))
 
 
 def body_of(answer: Object, query: dict[str, str], version: int) -> bytes:

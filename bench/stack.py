@@ -116,8 +116,7 @@ def _traffic(flavour: str, groups: int) -> Rows:
                         "requests": sum(kubernetes["methods"].values()) / 50,
                         "bytes_out": kubernetes["wire"]["out"] / 50,
                         "bytes_in": kubernetes["wire"]["in"] / 50,
-                        # One of the chunk's units reads the capacity reports.
-                        "half_read_units": (aws["half read units"] - 1) / 50,
+                        "half_read_units": aws["half read units"] / 50,
                         "log_bytes": sample.log,
                     },
                 )

@@ -300,7 +300,7 @@ def demand_crashes(worlds: int = 10_000, first: int = 0) -> Rows:
 
 
 def convergence_crashes(worlds: int = 10_000, first: int = 0, hostile: bool = False) -> Rows:
-    """Play converging pools whose runs die at random steps; hostile: with an autoscaler and capacity reports."""
+    """Play converging pools whose runs die at random steps; hostile: with an autoscaler."""
 
     def play(seed: int) -> tuple[str, Counter[str]]:
         world = converging.crash(seed, hostile=hostile)

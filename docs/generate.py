@@ -82,7 +82,7 @@ A record with every field that you can set:
   "write_topology": false, "fix_owners": false, "node_pool_fence": false,
   "region": "eu-central-1", "zone_ids": {"euc1-az2": "eu-central-1a", "euc1-az3": "eu-central-1b"},
   "names": ["blue-management"], "event_accounts": ["123456789012"], "account": "123456789012",
-  "share_offerings": true, "trouble_after": 300, "metrics": "cluster", "labels": {"env": "prod", "team": "data"},
+  "trouble_after": 300, "metrics": "cluster", "labels": {"env": "prod", "team": "data"},
   "dry_run_events": true, "status_configmap": "evenkeel/evenkeel-status",
   "shoot_relief": {"garden": {"kind": "kubeconfig", "secret": "evenkeel/garden"}},
   "pools": [

@@ -111,7 +111,7 @@ class Life:
 
 
 #: the beginnings of requests that only read
-_READS = ("GET ", "describe_", "table.load", "table.offering", "table.checked_at", "table.steady_clusters")
+_READS = ("GET ", "describe_", "table.load", "table.checked_at", "table.steady_clusters")
 
 
 def is_read(step: str) -> bool:

@@ -12,7 +12,6 @@ from evenkeel.adapters.aws.records import (
     HEALTH,
     LOOKED_AT,
     META,
-    OFFERING,
     ROLLOUT,
     SILENCE,
     TIMER,
@@ -29,10 +28,8 @@ from evenkeel.application.ports import (
     CheckTimes,
     Clock,
     Lease,
-    Offerings,
     Registered,
     Remaining,
-    SharedOffering,
     StoredCluster,
     Versions,
 )
@@ -42,7 +39,6 @@ from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Timer, Unreach
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, OwnerNumbers, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.observations import Observation
-from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.workload import Workload
@@ -309,22 +305,6 @@ class InMemoryStore:
         items[entry.sort_key] = Stored(text=entry.text, version=entry.next_version, expires=entry.expires)
         entry.note(versions)
 
-    def offerings(self) -> Offerings:
-        self._asked("offerings")
-        shared = {Offering.read(key): self._shared(key) for key in self._items.get(OFFERING, {})}
-        return {offering: found for offering, found in shared.items() if found.state != OfferingState()}
-
-    def offering(self, offering: Offering) -> SharedOffering:
-        self._asked("offering")
-        return self._shared(str(offering))
-
-    def _shared(self, sort_key: str) -> SharedOffering:
-        return records.shared_offering(sort_key, self._items.get(OFFERING, {}).get(sort_key), self._time())
-
-    def save_offering(self, offering: Offering, state: OfferingState, version: int | None) -> None:
-        self._write(f"OFFERING#{offering}")
-        self._put(OFFERING, records.shared_entry(str(offering), state, version, self._now()), None)
-
     def rollout(self) -> tuple[Rollout | None, int | None]:
         self._asked("rollout")
         return records.rollout_of(self._items.get(ROLLOUT, {}).get(ROLLOUT))
@@ -436,7 +416,7 @@ class FakeCluster:
         self.groups[key] = replace(self.groups[key], **fields)
         self._versions[key] += 1
 
-    def observe(self, reads_machines: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
+    def observe(self, reads_machines: Collection[GroupKey] = ()) -> Observation:
         self.journal.note("observe")
         self.looks += 1
         if self.unreadable is not None:

@@ -12,7 +12,6 @@ from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import Theme, document, fragment
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
-from evenkeel.domain.model.offerings import CapacityReport, Offering, OfferingState
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.states import GroupState
@@ -100,15 +99,6 @@ def fleet_house(clusters: int, troubled: int | None = None) -> House:
         store.save_cluster_health(name, ClusterHealth().with_incidents(wrong[number % len(wrong)]), None)
     for start in range(0, clusters, 50):
         store.save_checked_at(names[start : min(start + 50, clusters - 1)], NOW)
-    if clusters:
-        words = {
-            name: CapacityReport(failed_at=NOW - 20 * MINUTE, until=NOW + MINUTE, cluster=name)
-            for name in names[:4]
-            if name != names[1]
-        }
-        store.save_offering(
-            Offering("aws", "eu-central-1", "euc1-az2", "m5.xlarge", "on-demand"), OfferingState(reports=words), None
-        )
     house = House(store=store)
     house.clock.at = NOW
     return house

@@ -18,7 +18,6 @@ from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.demand.requests import CPU
 from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup
 from evenkeel.domain.model.observations import Observation
-from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Unscheduled, Workload
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, no_surplus
@@ -74,14 +73,14 @@ class Machines(FakeCluster):
     def set(self, group: GroupKey, name: str, **fields: Any) -> None:
         self.machines[group][name] = replace(self.machines[group][name], **fields)
 
-    def observe(self, reads_machines: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
+    def observe(self, reads_machines: Collection[GroupKey] = ()) -> Observation:
         for found, each in list(self.groups.items()):
             running = sum(machine.has_node for machine in self.staying(found))
             listed = (
                 tuple(self.machines[found].values()) if running != each.requested or found in reads_machines else None
             )
             self.groups[found] = replace(each, running=running, machines=listed)
-        return super().observe(reads_machines, buyer)
+        return super().observe(reads_machines)
 
     def nodes(self) -> Mapping[str, MachineNode]:
         return {

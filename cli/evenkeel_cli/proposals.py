@@ -268,11 +268,7 @@ def _alike(groups: Iterable[NodeGroup], similarity: Similarity) -> list[list[Nod
 
 
 def _may_be_alike(a: NodeGroup, b: NodeGroup, similarity: Similarity) -> bool:
-    """Return False if the known machine types, capacities or labels of two groups' nodes differ."""
-    if a.template.offering is not None and b.template.offering is not None:
-        types = [(one.machine_type, one.capacity_type) for one in (a.template.offering, b.template.offering)]
-        if types[0] != types[1]:
-            return False
+    """Return False if the known capacities or labels of two groups' nodes differ."""
     one, other = a.template.node or NodeTemplate(), b.template.node or NodeTemplate()
     if one.complete and other.complete:
         return similarity.similar(one, other)

@@ -18,9 +18,9 @@ from evenkeel_cli.simulation.engine import (
     SERVERLESS,
     STATIC,
     Record,
+    Run,
     Variant,
     play,
-    runs_of,
     variants_of,
 )
 from evenkeel_cli.simulation.history import is_history, scenario_of
@@ -107,7 +107,7 @@ def _run_all(scenario: Scenario, variants: Sequence[Variant]) -> Iterator[Record
             def report_all(second: int, before: int = before) -> None:
                 report((before + second) // 60)
 
-            yield from play(runs_of(scenario, variant), report_all)
+            yield play(Run(scenario, variant), report_all)
             report((index + 1) * scenario.duration // 60)
 
 

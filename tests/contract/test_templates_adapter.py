@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 from evenkeel.application.errors import ClusterUnavailableError
-from evenkeel.domain.model.groups import GroupKey, NodeGroup
-from evenkeel.domain.model.offerings import Buyer
+from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.texts.english import sentence
 from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI
@@ -134,50 +133,6 @@ class TestCost:
         templates = [found.template.node for found in own_stage.observe().values()]
         assert [template is not None and template.complete for template in templates] == [bool(read)] * 3
         assert lists(own_stage, "awsmachinetemplates") == read
-
-
-class TestOfferings:
-    QUIET = Buyer(account="own")
-    CONCERNED = Buyer(account="own", troubled=frozenset({f"own/{ZONES[1]}"}))
-
-    def offerings(self, stage: Stage, buyer: Buyer, *reads_machines: GroupKey) -> list[str | None]:
-        groups = sorted(stage.open().observe(reads_machines, buyer).groups, key=lambda group: str(group.identity.zone))
-        return [None if group.template.offering is None else str(group.template.offering) for group in groups]
-
-    def test_it_is_not_read_without_an_incident(self, own_stage: Stage) -> None:
-        own_stage.put(*zones(1, 2, 3), infrastructure(), *(objects.gardener(zone, 1) for zone in ZONES))
-        assert set(self.offerings(own_stage, self.QUIET)) == {None}
-        elsewhere = Buyer(account="own", troubled=frozenset({"use1-az1"}))
-        assert set(self.offerings(own_stage, elsewhere)) == {None}
-        assert (lists(own_stage, "awsmachinetemplates"), lists(own_stage, "machineclasses")) == (0, 0)
-
-    def test_a_zone_that_others_report_costs_one_list_of_templates(self, own_stage: Stage) -> None:
-        own_stage.put(*zones(1, 2, 3), infrastructure())
-        bought = f"aws/eu-central-1/own/{ZONES[1]}/m5.xlarge/on-demand"
-        assert self.offerings(own_stage, self.CONCERNED) == [None, bought, None]
-        assert lists(own_stage, "awsmachinetemplates") == 1
-
-    def test_so_does_a_group_with_an_incident(self, own_stage: Stage) -> None:
-        made = objects.gardener(ZONES[0], 1)
-        own_stage.put(made, objects.gardener(ZONES[1], 1))
-        put_class(own_stage, made)
-        key = GroupKey("gardener", own_stage.namespace, made["metadata"]["name"])
-        assert self.offerings(own_stage, self.QUIET, key) == [
-            f"aws/eu-central-1/own/{ZONES[0]}/m6g.xlarge/on-demand",
-            None,
-        ]
-        assert lists(own_stage, "machineclasses") == 1
-
-    def test_on_openshift_it_needs_no_other_object(self, own_stage: Stage) -> None:
-        own_stage.put(*(objects.openshift(zone, 1) for zone in ZONES))
-        bought = f"aws/eu-central-1/own/{ZONES[1]}/m5.xlarge/on-demand"
-        assert self.offerings(own_stage, self.CONCERNED) == [None, bought, None]
-
-    @pytest.mark.parametrize("status", [403, 404])
-    def test_without_the_right_to_read_templates_there_is_no_offering(self, own_stage: Stage, status: int) -> None:
-        own_stage.put(*zones(1, 2, 3), infrastructure())
-        own_stage.api.faults.add(path_contains="awsmachinetemplates", status=status, times=9)
-        assert self.offerings(own_stage, self.CONCERNED) == [None, None, None]
 
 
 class TestSimilarity:

@@ -115,7 +115,7 @@ ALLOWED: dict[str, dict[str, Set[str]]] = {
     },
     "WidgetRole": {"Table": {QUERY}, "Table/index/due": {QUERY}, **OPEN_CLUSTERS, "WidgetLogGroup": LOGS},
     "StatusPageRole": {
-        "Table": {QUERY},  # of health and offerings, under a condition
+        "Table": {QUERY},  # of health, under a condition
         "Table/index/due": {QUERY},
         "arn:AWS::Partition:s3:::pages/AWS::StackName/index.html": {"s3:PutObject"},
         "DeadLetters": {SEND},

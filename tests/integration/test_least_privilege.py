@@ -334,7 +334,7 @@ def test_the_worker_deletes_on_the_version_of_an_events_item_and_the_admin_items
     for key, condition in ((GROUP, ""), (META, ""), (META, "version = :v")):
         assert not may_delete("RebalanceFunction", key, condition)
     due = {"pk": {"S": "DUE#7"}, "sk": {"S": "CLUSTER#blue"}}
-    shared = [{"pk": {"S": pk}, "sk": {"S": "x"}} for pk in ("LOOKED", "OFFERING", "VERDICTS", "NAME#blue")]
+    shared = [{"pk": {"S": pk}, "sk": {"S": "x"}} for pk in ("LOOKED", "VERDICTS", "NAME#blue")]
     for key, expected in ((META, True), (CONTROL, True), (due, True), *((key, False) for key in (ONCE, *shared))):
         assert may_delete("AdminFunction", key) is expected, key
 
@@ -507,7 +507,7 @@ def test_the_page_writes_its_own_object_and_reads_no_cluster_or_secret(deploymen
 #: what each function may do with items of each partition: q(uery), b(atch get), g(et), p(ut), u(pdate), d(elete)
 MAY = {
     "ScanFunction": {"DUE#0": "qp", "NAME#a": "p", "ROLLOUT": "q"},
-    "CheckFunction": {"CLUSTER#blue": "qb", "OFFERING": "qb", "LOOKED": "p"},
+    "CheckFunction": {"CLUSTER#blue": "qb", "LOOKED": "p"},
     "ProvisioningFailureFunction": {
         "CLUSTER#blue": "q",
         "NAME#a": "q",
@@ -517,17 +517,17 @@ MAY = {
         "CLUSTER#blue": "qgpu",
         "DUE#0": "p",
         "NAME#a": "p",
-        **dict.fromkeys(("LOOKED", "OFFERING", "ROLLOUT", "VERDICTS"), "qgp"),
+        **dict.fromkeys(("LOOKED", "ROLLOUT", "VERDICTS"), "qgp"),
     },
     "AdminFunction": {
         "CLUSTER#blue": "qgpud",
         "DUE#0": "pd",
         "NAME#a": "p",
         "ROLLOUT": "qp",
-        **dict.fromkeys(("LOOKED", "OFFERING", "VERDICTS"), "q"),
+        **dict.fromkeys(("LOOKED", "VERDICTS"), "q"),
     },
-    "WidgetFunction": {"CLUSTER#blue": "q", **dict.fromkeys(("LOOKED", "OFFERING", "ROLLOUT", "VERDICTS"), "q")},
-    "StatusPageFunction": dict.fromkeys(("LOOKED", "OFFERING", "VERDICTS"), "q"),
+    "WidgetFunction": {"CLUSTER#blue": "q", **dict.fromkeys(("LOOKED", "ROLLOUT", "VERDICTS"), "q")},
+    "StatusPageFunction": dict.fromkeys(("LOOKED", "VERDICTS"), "q"),
 }
 PARTITIONS = {key for keys in MAY.values() for key in keys} | {"ALERTED#slack", "IDEMPOTENCY#other", "CLUSTERS"}
 

@@ -16,14 +16,13 @@ from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError, UnknownClusterError
 from evenkeel.application.operate import Operate
-from evenkeel.application.ports import SharedOffering, StoredCluster, Versions
+from evenkeel.application.ports import StoredCluster, Versions
 from evenkeel.application.rebalancing.ports import SteadyCluster
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
 from evenkeel.domain.model.incidents import Change, ClusterHealth, Incident, IncidentChange, IncidentKind, Notified
 from evenkeel.domain.model.moves import Move
-from evenkeel.domain.model.offerings import CapacityReport, Offering, OfferingState
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.states import GroupState, PoolState
@@ -481,9 +480,7 @@ class TestDue:
         assert [list(store.called(name)) for name in ("nobody", "", "x" * 5000)] == [[], [], []]
 
 
-SETTLED = SteadyState(
-    at=NOW, seen={"cluster-api/MachineDeployment/v1beta2": "ab" * 32}, zones=frozenset("ab"), headroom=3
-)
+SETTLED = SteadyState(at=NOW, seen={"cluster-api/MachineDeployment/v1beta2": "ab" * 32}, headroom=3)
 
 
 class TestSteadyState:
@@ -685,8 +682,6 @@ def test_a_decision_about_1000_groups_is_cut_and_not_refused(registered: ActionS
 
 
 LONG_AGO = NOW - timedelta(days=2000)
-OFFERING = Offering("aws", "eu-central-1", "123456789012/eu-central-1a", "m5.xlarge", "spot")
-WORD = CapacityReport(failed_at=NOW, until=NOW + 5 * MINUTE, cluster="blue")
 
 
 class TestRollouts:
@@ -725,58 +720,6 @@ class TestRollouts:
         large = replace(self.ROLLOUT, waiting=tuple(f"cluster-number-{number:06}" for number in range(10_000)))
         store.save_rollout(large, None)
         assert store.rollout()[0] == large
-
-
-class TestOfferings:
-    def test_what_one_cluster_reports_every_other_reads(self, registered: ActionStore) -> None:
-        assert registered.offerings() == {}
-        assert registered.offering(OFFERING) == SharedOffering(state=OfferingState(), version=None)
-        state = OfferingState(reports={"A": WORD}, delivered_at=NOW - MINUTE)
-        registered.save_offering(OFFERING, state, None)
-        for version in (None, 2):
-            with pytest.raises(StateConflictError):
-                registered.save_offering(OFFERING, OfferingState(), version)
-        assert registered.offerings() == {OFFERING: SharedOffering(state=state, version=1)}
-        registered.save_offering(OFFERING, OfferingState(delivered_at=NOW), 1)
-        assert registered.offering(OFFERING).version == 2
-        assert [cluster for cluster, _ in registered.registrations()] == ["demo"]
-        assert registered.load("demo").offerings == {}
-
-    def test_an_expired_one_is_empty_and_can_be_written_again(self, kept: Kept, store: ActionStore) -> None:
-        store.save_offering(OFFERING, OfferingState(reports={"A": WORD}), None)
-        kept.clock.at += timedelta(hours=5)
-        assert store.offerings() == {}
-        found = store.offering(OFFERING)
-        assert found.state == OfferingState()
-        store.save_offering(OFFERING, OfferingState(delivered_at=kept.clock.at), found.version)
-        assert list(store.offerings()) == [OFFERING]
-
-    def test_a_thousand_offerings_are_read_to_the_end(self, store: ActionStore) -> None:
-        for i in range(30):
-            offering = replace(OFFERING, machine_type=f"m{i}.large")
-            words = {f"{voice}": replace(WORD, cluster="c" * 100) for voice in range(3)}
-            store.save_offering(offering, OfferingState(reports=words), None)
-        assert len(store.offerings()) == 30
-
-    def test_an_unreadable_item_or_one_of_the_event_function_counts_for_nothing(self, deployment: Deployment) -> None:
-        client = deployment.aws.client("dynamodb")
-        table = DynamoStore(client, deployment.table, lambda: NOW)
-        table.save_offering(OFFERING, OfferingState(reports={"A": replace(WORD, failed_at=LONG_AGO)}), None)
-        foreign, broken = (replace(OFFERING, capacity_type=kind) for kind in ("reserved", "on-demand"))
-        text = {"record": {"S": "{"}, "version": {"N": "7"}}
-        for sort_key, fields in (
-            (str(broken), text),
-            ("of/a/newer/release", text),
-            (str(foreign), {"revision": {"N": "1"}, "state": {"S": '{"words": {}}'}}),
-        ):
-            client.put_item(TableName=deployment.table, Item={"pk": {"S": "OFFERING"}, "sk": {"S": sort_key}, **fields})
-        assert list(table.offerings()) == [OFFERING]
-        for one in (broken, foreign):
-            table.save_offering(one, OfferingState(reports={"A": WORD}), table.offering(one).version)
-        assert set(table.offerings()) == {OFFERING, broken, foreign}
-        key = {"pk": {"S": "OFFERING"}, "sk": {"S": str(OFFERING)}}
-        item = client.get_item(TableName=deployment.table, Key=key)["Item"]
-        assert int(item["expires_at"]["N"]) > NOW.timestamp(), "never in the past"
 
 
 class TestTheTableItself:
@@ -894,7 +837,6 @@ class TestTheTableItself:
             lambda: gone.load("demo"),
             lambda: gone.due("0"),
             gone.registrations,
-            gone.offerings,
             lambda: gone.called("name"),
             lambda: gone.save_unreachable("demo", SILENT, None),
             lambda: gone.save_steady("demo", SETTLED, Versions()),
@@ -965,7 +907,7 @@ def test_what_is_over_is_forgotten_unless_it_was_written_since(kept: Kept, regis
 
 def test_only_the_store_spells_sort_keys() -> None:
     """A second store is two files: the store, and the records that it keeps."""
-    spelled = re.compile(r'"(META|HEARD|LOOK|OFFERING)"|(GROUP|POOL|GROWTH|ZONE|META)#')
+    spelled = re.compile(r'"(META|HEARD|LOOK)"|(GROUP|POOL|GROWTH|ZONE|META)#')
     stores = {ROOT / "layers/evenkeel/evenkeel/adapters/aws" / name for name in ("store.py", "records.py")}
     files = {file for folder in ("layers/evenkeel/evenkeel", "functions") for file in (ROOT / folder).rglob("*.py")}
     assert stores <= files

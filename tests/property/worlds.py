@@ -13,7 +13,6 @@ from evenkeel.domain.model.choices import OnFailure, Strategy
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, Machine, NodeGroup, State
 from evenkeel.domain.model.observations import Observation
-from evenkeel.domain.model.offerings import CapacityReport, Offering, OfferingState
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.states import ClusterState, GroupState
@@ -134,7 +133,6 @@ def groups(draw: st.DrawFn, zone: str, pool: str | None = "workers", *, plain: b
         zone_min=None if plain else draw(maybe_counts),
         least_max=floor_max,
         allowed_replicas=None if plain else draw(maybe_limits),
-        offering=None if plain else Offering("aws", "eu-central-1", zone, "m5.xlarge", "on-demand"),
     )
 
 
@@ -165,21 +163,6 @@ def impaired_of(zones: tuple[str, ...]) -> st.SearchStrategy[str | None]:
     return st.sampled_from([None, None, None, *zones])
 
 
-@cache
-def words_of(zones: tuple[str, ...]) -> st.SearchStrategy[tuple]:
-    """Mostly nobody says anything; else how many clusters do, of which zones, and for how long they back off."""
-    return one_of([((), 0, 0)] * 4, product([zones[:1], zones[:2], zones], [1, 2, 3], [-1, 4, 30]))
-
-
-def said(zones: Iterable[str], voices: int, minutes: int) -> dict[Offering, OfferingState]:
-    """What so many clusters say of these zones, and until when each backs off."""
-    failed_at, until = NOW - timedelta(minutes=2), NOW + timedelta(minutes=minutes)
-    words = {str(i): CapacityReport(failed_at=failed_at, until=until, cluster=f"cluster-{i}") for i in range(voices)}
-    return {
-        Offering("aws", "eu-central-1", zone, "m5.xlarge", "on-demand"): OfferingState(reports=words) for zone in zones
-    }
-
-
 @st.composite
 def states(draw: st.DrawFn, found: tuple[NodeGroup, ...], *, plain: bool = False) -> ClusterState:
     """Backoffs for some of the groups; now and then an impaired zone. In plain ones no slow start caps a group."""
@@ -189,9 +172,9 @@ def states(draw: st.DrawFn, found: tuple[NodeGroup, ...], *, plain: bool = False
         if backoff is not None:
             known[member.key] = replace(backoff, slow_start=0) if plain else backoff
     zones = tuple(sorted({member.identity.zone or "" for member in found}))
-    impaired, offerings = draw(impaired_of(zones)), said(*draw(words_of(zones)))
+    impaired = draw(impaired_of(zones))
     ends = {} if impaired is None else {impaired: NOW + timedelta(minutes=5)}
-    return ClusterState(groups=known, zones=ends, offerings=offerings)
+    return ClusterState(groups=known, zones=ends)
 
 
 @cache

@@ -1,19 +1,18 @@
 """Play a scenario in virtual time, and record each run as a timeline."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 
 from evenkeel.domain.model.choices import DemandStage, Strategy
 from evenkeel.domain.model.groups import MachineFailure, State
-from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES, read_strategy
 from evenkeel_cli.simulation.agenda import Agenda, Turn
 from evenkeel_cli.simulation.autoscaler import SimulatedAutoscaler
-from evenkeel_cli.simulation.evenkeel import CLUSTER, Decision, Evenkeel, record_of
+from evenkeel_cli.simulation.evenkeel import Decision, Evenkeel, record_of
 from evenkeel_cli.simulation.pods import PodCounts
-from evenkeel_cli.simulation.scenario import ClusterSetup, GroupSpan, Lie, Scenario, spans_where
-from evenkeel_cli.simulation.world import Cloud, Demands, Group, World
+from evenkeel_cli.simulation.scenario import GroupSpan, Scenario, spans_where
+from evenkeel_cli.simulation.world import Demands, Group, World
 
 # Variants that are not strategies. STATIC has static shares and no Evenkeel. ALONE and SERVERLESS have Evenkeel without
 # an autoscaler, for demand in nodes and for pods.
@@ -103,88 +102,54 @@ def variants_of(scenario: Scenario, choice: str) -> list[Variant]:
     return [variant for variant in variants if variant.name == name]
 
 
-@dataclass(kw_only=True)
-class Stage:
-    """The objects that the clusters of a scenario share: time, the cloud and capacity reports."""
-
-    cloud: Cloud
-    agenda: Agenda = field(default_factory=Agenda)
-    reports: dict[Offering, OfferingState] = field(default_factory=dict)
-
-
 def play(
-    runs: Sequence["Run"],
+    run: "Run",
     progress: Callable[[int], None] = lambda _: None,
     is_over: Callable[[int], bool] = lambda _: False,
-) -> list[Record]:
-    """Play the runs of one stage from their first second to their last. Return a record of each.
+) -> Record:
+    """Play a run from its first second to its last. Return its record.
 
-    ``is_over`` is called with each second that has an event. If it returns True, the runs end before this second.
+    ``is_over`` is called with each second that has an event. If it returns True, the run ends before this second.
     """
-    agenda, duration = runs[0].agenda, runs[0].scenario.duration
-    for run in runs:
-        run.fill_agenda()
+    agenda, duration = run.agenda, run.scenario.duration
+    run.fill_agenda()
     while (second := agenda.next_second()) is not None and second <= duration and not is_over(second):
-        for run in runs:
-            run.world.now = second
+        run.world.now = second
         progress(second)
         while agenda.next_second() == second:
             agenda.take()()
-        for run in runs:
-            run.notice()
-    return [run.record() for run in runs]
-
-
-def runs_of(scenario: Scenario, variant: Variant) -> list["Run"]:
-    """Return a run for each cluster of the scenario's fleet; without a fleet, one run."""
-    if not scenario.fleet:
-        return [Run(scenario, variant)]
-    stage = Stage(cloud=Cloud(scenario))
-    return [
-        Run(scenario.of_cluster(i), replace(variant, name=f"{variant.name} {cluster.name}"), stage, cluster)
-        for i, cluster in enumerate(scenario.fleet)
-    ]
+        run.notice()
+    return run.record()
 
 
 class Run:
-    """The run of one cluster."""
+    """The run of a scenario's cluster with one variant."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        variant: Variant,
-        stage: Stage | None = None,
-        cluster: ClusterSetup | None = None,
-    ) -> None:
-        stage = stage or Stage(cloud=Cloud(scenario))
+    def __init__(self, scenario: Scenario, variant: Variant) -> None:
         self.scenario = scenario
         self.variant = variant
-        self.agenda = stage.agenda
-        self.world = self._new_world(stage)
+        self.agenda = Agenda()
+        self.world = self._new_world()
         self.world.refused = self._refused
         if self.world.pods is not None:
             self.world.pods.refused = self._unschedulable
         self._autoscaler = SimulatedAutoscaler(self.world, scenario.autoscaler)
-        self._lies = cluster.lies if cluster else ()
-        self.evenkeel = self._new_evenkeel(stage, cluster.name if cluster else CLUSTER)
+        self.evenkeel = self._new_evenkeel()
         self.snapshots: list[Snapshot] = []
         self._checks: set[int] = set()  # the seconds of requested checks; one check answers all requests
         self._version = 0  # the version of the pods at the last snapshot
 
-    def _new_world(self, stage: Stage) -> World:
-        return World(self.scenario, self.agenda, stage.cloud)
+    def _new_world(self) -> World:
+        return World(self.scenario, self.agenda)
 
-    def _new_evenkeel(self, stage: Stage, cluster: str) -> Evenkeel:
+    def _new_evenkeel(self) -> Evenkeel:
         variant = self.variant
-        record = record_of(
-            self.scenario, variant.strategy, autoscaler=variant.autoscaler, demand=variant.demand, cluster=cluster
-        )
-        return Evenkeel(self.world, record, self._check_in, stage.reports)
+        record = record_of(self.scenario, variant.strategy, autoscaler=variant.autoscaler, demand=variant.demand)
+        return Evenkeel(self.world, record, self._check_in)
 
     def __call__(self, progress: Callable[[int], None] = lambda _: None) -> Record:
         """Play the run; ``progress`` is called with each second that has an event."""
-        (record,) = play([self], progress)
-        return record
+        return play(self, progress)
 
     def notice(self) -> None:
         """Take a snapshot if something has changed."""
@@ -222,8 +187,6 @@ class Run:
             enter(0, Turn.WORLD, self._scan)  # at the start, Evenkeel checks before other participants act
             for fence in self.scenario.fences:
                 enter(fence.start, Turn.EVENT, partial(self._fence, fence.zone, fence.until))
-            for lie in self._lies:
-                enter(lie.at, Turn.EVENT, partial(self._lie, lie))
 
     # Events
 
@@ -236,7 +199,7 @@ class Run:
             for group in self.world.of_pool[pool.name]:
                 group.pool_min = min(pool.max, max(pool.min, self.world.wanted(pool.name)))
 
-    def _group_of(self, span: GroupSpan | Lie) -> Group:
+    def _group_of(self, span: GroupSpan) -> Group:
         pool = self.scenario.pool_named(span.pool).name
         return next(group for group in self.world.of_pool[pool] if group.zone == span.zone)
 
@@ -265,11 +228,6 @@ class Run:
     def _fence(self, zone: str, until: int) -> None:
         self.evenkeel.fence_zone(zone, until)
         self._check_in(0)
-
-    def _lie(self, lie: Lie) -> None:
-        group = self._group_of(lie)
-        refusal = self.world.zones[group.zone].failure
-        self._record_failure(group, MachineFailure(code=refusal.code, message=refusal.message, at=self.world.time))
 
     def _refused(self, group: Group, failure: MachineFailure) -> None:
         if self.variant.evenkeel:

@@ -16,10 +16,8 @@ from evenkeel.application.ports import (
     Bus,
     Clock,
     Lease,
-    Offerings,
     Queue,
     Remaining,
-    SharedOffering,
     StoredCluster,
     Versions,
 )
@@ -31,7 +29,6 @@ from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.observations import Observation
-from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.rebalancing.health.backoff import record_failure
@@ -44,7 +41,7 @@ from evenkeel_cli.simulation.world import Group, World
 
 CLUSTER = "simulated"
 # Fields that are copied from the scenario to the record, and from the scenario's pools to the record's pools.
-_RECORD_FIELDS = ("share_offerings", "converge", "expander", "expander_order", "max_step", "provision_timeout")
+_RECORD_FIELDS = ("converge", "expander", "expander_order", "max_step", "provision_timeout")
 _POOL_FIELDS = ("name", "min", "max", "on_failure", "level", "fallback_for")
 # Methods of ports that have no effect in a simulation, with their return values.
 _NO_EFFECT: Mapping[str, Any] = {
@@ -70,15 +67,13 @@ class Decision:
     reasons: tuple[str, ...]
 
 
-def record_of(
-    scenario: Scenario, strategy: Strategy | None, *, autoscaler: bool, demand: DemandStage, cluster: str = CLUSTER
-) -> ClusterRecord:
+def record_of(scenario: Scenario, strategy: Strategy | None, *, autoscaler: bool, demand: DemandStage) -> ClusterRecord:
     """Return the cluster's record. If ``strategy`` is given, it replaces the strategy of every pool."""
     setup = scenario.evenkeel
     return ClusterRecord(
-        id=cluster,
+        id=CLUSTER,
         flavours=("cluster-api",),
-        access=KubeconfigAccess(kind="kubeconfig", secret=cluster),
+        access=KubeconfigAccess(kind="kubeconfig", secret=CLUSTER),
         dry_run=False,
         autoscaler="cluster-autoscaler" if autoscaler else "none",
         autoscaler_loop=scenario.autoscaler.loop,
@@ -107,7 +102,6 @@ class _Table(_Port):
 
     record: ClusterRecord
     world: World
-    reports: dict[Offering, OfferingState]  # shared by the clusters of a fleet
     groups: dict[GroupKey, GroupState] = field(default_factory=dict)
     pools: dict[PoolId, PoolState] = field(default_factory=dict)
     zones: dict[str, datetime] = field(default_factory=dict)
@@ -150,15 +144,6 @@ class _Table(_Port):
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         self.timer = timer
 
-    def offerings(self) -> Offerings:
-        return {offering: self.offering(offering) for offering in self.reports}
-
-    def offering(self, offering: Offering) -> SharedOffering:
-        return SharedOffering(state=self.reports.get(offering, OfferingState()), version=None)
-
-    def save_offering(self, offering: Offering, state: OfferingState, version: int | None) -> None:
-        self.reports[offering] = state
-
     def take_lease(
         self,
         cluster: str,
@@ -187,7 +172,7 @@ class _Cluster(_Port):
     world: World
     groups: dict[GroupKey, Group]
 
-    def observe(self, reads_machines: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
+    def observe(self, reads_machines: Collection[GroupKey] = ()) -> Observation:
         groups, chosen = self.world.groups, frozenset(reads_machines)
         return Observation(
             groups=tuple(self.world.observe(group, reads_machines=group.key in chosen) for group in groups)
@@ -248,12 +233,11 @@ class Evenkeel(_Port):
         world: World,
         record: ClusterRecord,
         check_again: Callable[[int], None],
-        reports: dict[Offering, OfferingState],
         state: ClusterState | None = None,
     ) -> None:
         self.patches = 0
         self._world = world
-        self._table = _Table(record, world, reports)
+        self._table = _Table(record, world)
         if state is not None:
             self._table.groups |= state.groups
             self._table.pools |= state.pools

@@ -23,8 +23,8 @@ from evenkeel.domain.model.workload import HOSTNAME, ZONE, Node, Pod, Workload
 from evenkeel.record import ClusterPolicy, ClusterRecord
 from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.simulation.agenda import Agenda, Turn
-from evenkeel_cli.simulation.engine import Run, Snapshot, Stage, Variant, play
-from evenkeel_cli.simulation.evenkeel import Evenkeel
+from evenkeel_cli.simulation.engine import Run, Snapshot, Variant, play
+from evenkeel_cli.simulation.evenkeel import CLUSTER, Evenkeel
 from evenkeel_cli.simulation.loss import EVICTED, LASTING, Kind, Loss, shape_name
 from evenkeel_cli.simulation.pods import PodCounts, Pods, SimulatedPod
 from evenkeel_cli.simulation.scenario import AutoscalerSetup
@@ -263,15 +263,15 @@ class Forecast(Run):
             Variant(name="forecast", autoscaler=policy.autoscaler != "none", demand=policy.demand_stage),
         )
 
-    def _new_world(self, stage: Stage) -> _World:
-        return _World(self.loss, stage.agenda)
+    def _new_world(self) -> _World:
+        return _World(self.loss, self.agenda)
 
-    def _new_evenkeel(self, stage: Stage, cluster: str) -> Evenkeel:
+    def _new_evenkeel(self) -> Evenkeel:
         fields = {name: getattr(self._policy, name) for name in ClusterPolicy.model_fields}
-        fields |= {"id": cluster, "access": KubeconfigAccess(kind="kubeconfig", secret=cluster), "dry_run": False}
+        fields |= {"id": CLUSTER, "access": KubeconfigAccess(kind="kubeconfig", secret=CLUSTER), "dry_run": False}
         fields["workload"] = WorkloadEntry(access=SameAccess(kind="same")) if self.world.pods is not None else None
         record = ClusterRecord.model_construct(**fields)
-        evenkeel = _Evenkeel(self.world, record, self._check_in, stage.reports, self._state)
+        evenkeel = _Evenkeel(self.world, record, self._check_in, self._state)
         if self.world.pods is not None:
             evenkeel.view = _View(self.world)
         return evenkeel
@@ -360,7 +360,7 @@ class Outcome:
 def foresee(loss: Loss, policy: ClusterFile, state: ClusterState) -> Outcome:
     """Play the loss of a zone, and return the result. The same input gives the same result."""
     run = Forecast(loss, policy, state)
-    play([run], is_over=run.is_over)
+    play(run, is_over=run.is_over)
     waiting = Counter(pod.kind for pod in run.waiting())
     bound_at = {} if run.world.pods is None else run.world.pods.bound_at
     waits: dict[str, Waits] = {}

@@ -261,7 +261,6 @@ class EvenkeelSetup(_Entry):
     scan_interval: Annotated[Positive, Field(ge=15, le=3600)] = 60
     event_latency: Duration = 2
     provision_timeout: Annotated[Positive, Field(ge=60, le=7200)] = int(PROVISION_TIMEOUT.total_seconds())
-    share_offerings: Annotated[bool, Field(strict=True)] = True  # True: the clusters of a fleet share reports
     # Only for scenarios with an autoscaler and pods. advise: Evenkeel reports what pods wait for. Converge with level
     # shrink then knows how many nodes are needed.
     demand: Literal["off", "advise"] = "off"
@@ -271,22 +270,6 @@ class EvenkeelSetup(_Entry):
     max_step: MaxStep | None = None
 
     _order = field_validator("expander_order")(with_expander)
-
-
-class Lie(_Entry):
-    """A false report by which a cluster claims that it got no machine."""
-
-    at: Duration
-    pool: Name | None = None
-    zone: Name
-
-
-class ClusterSetup(_Entry):
-    """A cluster of a fleet. It has the scenario's pools and demand, and its own node groups in shared zones."""
-
-    name: Name
-    later: Duration = 0  # the delay of the cluster's demand
-    lies: tuple[Lie, ...] = ()
 
 
 class _Disturbances(_Entry):
@@ -310,14 +293,6 @@ class Scenario(_Disturbances):
     pods: tuple[PodsSetup, ...] = Field(default=(), max_length=50)  # given instead of ``demand``
     evenkeel: EvenkeelSetup = EvenkeelSetup()
     autoscaler: AutoscalerSetup = AutoscalerSetup()
-    fleet: tuple[ClusterSetup, ...] = Field(default=(), max_length=50)  # empty: one cluster
-
-    def of_cluster(self, index: int) -> Self:
-        """Return the scenario of one cluster of the fleet."""
-        later = self.fleet[index].later
-        demand = tuple(entry.model_copy(update={"nodes": _later(entry.nodes, later)}) for entry in self.demand)
-        pods = tuple(entry.model_copy(update={"count": _later(entry.count, later)}) for entry in self.pods)
-        return self.model_copy(update={"demand": demand, "pods": pods, "seed": self.seed + index})
 
     @property
     def converges(self) -> bool:
@@ -353,14 +328,6 @@ class Scenario(_Disturbances):
         return next(pool for pool in self.pools if name in (None, pool.name))
 
 
-_Step = TypeVar("_Step", DemandStep, PodStep)
-
-
-def _later(steps: tuple[_Step, ...], seconds: int) -> tuple[_Step, ...]:
-    """Return the steps, delayed by ``seconds``. A step at second 0 is not delayed."""
-    return tuple(step.model_copy(update={"at": step.at + seconds if step.at else 0}) for step in steps)
-
-
 def read_scenario(data: object, where: str) -> Scenario:
     """Return a scenario. Raises ConfigError with a line per bad value, which suggests the nearest valid name."""
     scenario = read_model(Scenario, data, where)
@@ -372,7 +339,7 @@ def read_scenario(data: object, where: str) -> Scenario:
 
 def _twice(scenario: Scenario) -> Iterator[str]:
     """Yield a fault for each name and each demand that is given twice."""
-    for field in ("zones", "pools", "fleet", "pods"):
+    for field in ("zones", "pools", "pods"):
         names = [entry.name for entry in getattr(scenario, field)]
         for i, name in enumerate(names):
             if name in names[:i]:
@@ -396,9 +363,6 @@ def _unknown_names(scenario: Scenario) -> Iterator[str]:
     for field, spans in (("frozen", scenario.frozen), ("bad_bounds", scenario.bad_bounds)):
         for i, span in enumerate(spans):
             yield from _unknown_group(scenario, f"{field}.{i}", span.pool, span.zone)
-    for i, cluster in enumerate(scenario.fleet):
-        for j, lie in enumerate(cluster.lies):
-            yield from _unknown_group(scenario, f"fleet.{i}.lies.{j}", lie.pool, lie.zone)
     yield from _unknown("evenkeel.expander_order.{}", "pool", scenario.evenkeel.expander_order or (), pools)
     yield from _unknown("autoscaler.priority.{}", "pool", scenario.autoscaler.priority, pools)
     for i, pods in enumerate(scenario.pods):

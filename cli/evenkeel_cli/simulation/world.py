@@ -26,7 +26,6 @@ from evenkeel.domain.model.groups import (
     Unreadable,
     WrittenByUs,
 )
-from evenkeel.domain.model.offerings import Offering
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.values import Fault
@@ -97,19 +96,10 @@ class Group(GroupAnnotations):
         return [machine for machine in self.machines if machine.node]
 
 
-class Cloud:
-    """The numbers of existing machines and of launches, over all clusters, by zone and by pool and zone."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self.given = dict.fromkeys([zone.name for zone in scenario.zones], 0)
-        self.launches = dict(self.given)
-        self.given_of_type: Counter[tuple[str, str]] = Counter()  # a pool is one machine type
-
-
 class World:
     """Zones, groups and demand. ``refused`` is called with each launch failure that an event reports."""
 
-    def __init__(self, scenario: Scenario, agenda: Agenda, cloud: Cloud | None = None) -> None:
+    def __init__(self, scenario: Scenario, agenda: Agenda) -> None:
         self.scenario = scenario
         self.agenda = agenda
         self.now = 0
@@ -118,8 +108,10 @@ class World:
         self.changed = True
         self.refused: Callable[[Group, MachineFailure], None] = lambda *_: None
         self.zones = {zone.name: zone for zone in scenario.zones}
-        cloud = cloud or Cloud(scenario)
-        self._cloud = cloud
+        # The numbers of existing machines and of launches.
+        self._given = dict.fromkeys(self.zones, 0)
+        self._launches = dict.fromkeys(self.zones, 0)
+        self._given_of_type: Counter[tuple[str, str]] = Counter()  # by pool and zone; a pool is one machine type
         self._numbers = count(1)
         self.pods = self._first_pods()  # None: demand is in nodes
         self.leaving: dict[str, tuple[Group, Machine]] = {}  # draining nodes by name, with group and machine
@@ -220,24 +212,24 @@ class World:
             return
         machine.launched, machine.failure = True, None
         self._give(group, 1)
-        self._cloud.launches[zone.name] += 1
+        self._launches[zone.name] += 1
         # The nth launch in a zone takes the same time in all variants, so that the variants can be compared.
-        rng = random.Random(f"{self.scenario.seed}/{zone.name}/{self._cloud.launches[zone.name]}")
+        rng = random.Random(f"{self.scenario.seed}/{zone.name}/{self._launches[zone.name]}")
         self._later(zone.provision + rng.randint(0, zone.jitter), partial(self._join, group, machine))
 
     def _give(self, group: Group, machines: int) -> None:
-        self._cloud.given[group.zone] += machines
-        self._cloud.given_of_type[group.pool, group.zone] += machines
+        self._given[group.zone] += machines
+        self._given_of_type[group.pool, group.zone] += machines
 
     def _refusal(self, group: Group, zone: Zone) -> Refusal | None:
-        given, quota = self._cloud.given, limit_at(self.scenario.quota.nodes, self.now)
+        given, quota = self._given, limit_at(self.scenario.quota.nodes, self.now)
         if quota is not None and sum(given.values()) >= quota:
             return self.scenario.quota.failure
         capacity = limit_at(zone.capacity, self.now)
         if capacity is not None and given[zone.name] >= capacity:
             return zone.failure
         of_type = limit_at(self.scenario.pool_named(group.pool).capacity.get(zone.name, ()), self.now)
-        is_sold_out = of_type is not None and self._cloud.given_of_type[group.pool, zone.name] >= of_type
+        is_sold_out = of_type is not None and self._given_of_type[group.pool, zone.name] >= of_type
         return zone.failure if is_sold_out else None
 
     def _refuse(self, group: Group, machine: SimulatedMachine, refusal: Refusal) -> None:
@@ -313,13 +305,12 @@ class World:
         )
 
     def _template(self, group: Group) -> GroupTemplate:
-        offering = Offering("simulated", "simulated", group.zone, group.pool, "on-demand")
         size = self.scenario.pool_named(group.pool).node
         if size is None:
-            return GroupTemplate(offering=offering)
+            return GroupTemplate()
         amounts = {"cpu": size.cpu, "memory": size.memory}
         labels = self.new_node(group, "").labels
-        return GroupTemplate(offering=offering, node=NodeTemplate(capacity=amounts, allocatable=amounts, labels=labels))
+        return GroupTemplate(node=NodeTemplate(capacity=amounts, allocatable=amounts, labels=labels))
 
 
 def limit_at(steps: Sequence[Limit], now: int) -> int | None:

@@ -424,8 +424,6 @@ class StackFields(Strict):
     zone_ids: dict[str, str] = {}  # zone id -> this account's zone name: {"use1-az1": "us-east-1a"}
     names: tuple[str, ...] = ()  # other names of the cluster in AWS tags and event exporters
     event_accounts: tuple[AccountId, ...] = ()  # AWS accounts whose events are accepted; empty: the stack's account
-    # True: other clusters get this cluster's capacity reports. "anonymous": they get them without its name. None: true.
-    share_offerings: Literal[True, False, "anonymous"] | None = None
     account: BuyingAccount | None = None  # the AWS account or Azure subscription that buys the machines
     trouble_after: TroubleAfter | None = None  # None: TROUBLE_AFTER
     dry_run_events: bool | None = None  # in dry run, Kubernetes Events report the planned writes. None: false
@@ -660,11 +658,6 @@ class ClusterRecord(ClusterPolicy):
         Callers that decide about writes use ``ControlRecord.is_dry``.
         """
         return default if self.dry_run is None else self.dry_run
-
-    @property
-    def shares_offerings(self) -> bool:
-        """Return True if capacity reports are shared with other clusters, with or without the cluster's name."""
-        return self.share_offerings is not False
 
     @field_validator("shoot_relief")
     @classmethod

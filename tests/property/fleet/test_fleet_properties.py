@@ -62,7 +62,6 @@ _RECORDS = st.fixed_dictionaries(
         "backoff": st.just({"initial": 60, "longest": 120}),
         "names": st.lists(_TEXTS, max_size=2),
         "zone_ids": st.dictionaries(_TEXTS, _TEXTS, max_size=2),
-        "share_offerings": st.sampled_from([True, False, "anonymous"]),
         "fix_owners": st.booleans(),
         "trouble_after": st.integers(0, 300),
         "labels": _LABELS,

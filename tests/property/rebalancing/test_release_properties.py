@@ -18,7 +18,7 @@ from tests.ordering import Town
 from tests.workloads import pods
 
 Deaths = dict[int, tuple[int, How]]
-RECORD = {"autoscaler": "cluster-autoscaler", "demand": "off", "share_offerings": False}
+RECORD = {"autoscaler": "cluster-autoscaler", "demand": "off"}
 STEP, LOOP = timedelta(seconds=5), timedelta(seconds=10)
 
 

@@ -40,9 +40,8 @@ def _cap(member: NodeGroup) -> int:
 
 
 def _most_of(planned: GroupPlan) -> int:
-    """The same, where others' words or a slow start may cap the group."""
+    """The same, where a slow start may cap the group."""
     caps = [_cap(planned.group)]
-    caps += [max(planned.group.requested, planned.group.running) + 1] if planned.is_throttled else []
     caps += [
         planned.group.running + int(str(reason.facts["nodes"]))
         for reason in planned.reasons

@@ -40,7 +40,6 @@ def test_time_changes_no_steady_plan(
 ) -> None:
     house = settled_house(running, numbers, strategy)
     stored, observation = house.store.load("demo"), house.cluster.observe()
-    stored = replace(stored, state=replace(stored.state, offerings={}))
     plan = plan_for(stored, stored.policy, observation, house.clock.at)
     if not is_steady(stored, observation, plan):
         return

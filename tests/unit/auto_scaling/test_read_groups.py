@@ -8,7 +8,6 @@ import pytest
 from evenkeel.adapters.auto_scaling.read import read_groups, read_move
 from evenkeel.domain.model.failures import FailureClass, class_of
 from evenkeel.domain.model.groups import Bounds, NodeGroup
-from evenkeel.domain.model.offerings import Bought
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.templates import Taint
 from evenkeel.record import ClusterPolicy
@@ -354,46 +353,6 @@ class TestTags:
         assert node.labels == {"team": "blue", "tier": "web", "node.kubernetes.io/instance-type": "m5.large"}
         assert {key: float(amount) for key, amount in node.capacity.items()} == {"cpu": 3.92, "memory": 2.0**34}
         assert node.taints == (Taint("dedicated", "gpu", "NoSchedule"), Taint("spot", "true", "NoExecute"))
-
-    @pytest.mark.parametrize(
-        ("types", "distribution", "bought"),
-        [
-            (["m5.large"], {}, "on-demand"),
-            (["m5.large"], {"OnDemandPercentageAboveBaseCapacity": 0}, "spot"),
-            (["m5.large"], {"OnDemandPercentageAboveBaseCapacity": 50}, None),
-            (["m5.large"], {"OnDemandPercentageAboveBaseCapacity": 0, "OnDemandBaseCapacity": 1}, None),
-            (["m5.large", "m6i.large"], {}, None),
-            ([], {}, None),
-        ],
-    )
-    def test_an_offering_is_one_type_of_machine(
-        self, types: list[str], distribution: dict[str, int], bought: str | None
-    ) -> None:
-        policy = {
-            "LaunchTemplate": {"Overrides": [{"InstanceType": each} for each in types]},
-            "InstancesDistribution": distribution,
-        }
-        (member,), _ = read_groups([described(MixedInstancesPolicy=policy)], ClusterPolicy(), NOW, {}, [])
-        kind = {"provider": "aws", "region": "eu-central-1", "machine_type": "m5.large"}
-        assert member.bought == (Bought(**kind, capacity_type=bought) if bought else None)
-
-    @pytest.mark.parametrize(
-        ("overrides", "distribution", "rule"),
-        [
-            ([{"InstanceRequirements": {"VCpuCount": {"Min": 2}}}], {}, Rule.BUYS_BY_ATTRIBUTES),
-            ([{"InstanceType": "a"}, {"InstanceType": "b"}, {"InstanceType": "b"}], {}, Rule.BUYS_SEVERAL_TYPES),
-            ([], {}, Rule.BUYS_UNKNOWN_TYPE),
-            ([{"InstanceType": "a"}], {"OnDemandPercentageAboveBaseCapacity": 50}, Rule.BUYS_SPOT_TOO),
-            ([{"InstanceType": "a"}, {"InstanceType": "a"}], {}, None),
-        ],
-    )
-    def test_a_group_without_an_offering_has_a_reason(
-        self, overrides: list[dict[str, Any]], distribution: dict[str, int], rule: Rule | None
-    ) -> None:
-        policy = {"LaunchTemplate": {"Overrides": overrides}, "InstancesDistribution": distribution}
-        why = read(described(MixedInstancesPolicy=policy)).template.no_offering_because
-        assert (None if why is None else why.rule) is rule
-        assert rule is not Rule.BUYS_SEVERAL_TYPES or "has 2 machine types" in sentence(why)
 
     @pytest.mark.parametrize(("scaling", "notes"), [((1, 9), 0), ((1, 5), 1), ((2, 9), 1)])
     def test_a_difference_to_the_node_group_is_reported(self, scaling: tuple[int, int], notes: int) -> None:

@@ -55,7 +55,6 @@ STORE: dict[str, Callable[[DynamoStore], Any]] = {
     "registered": lambda store: store.registered("a"),
     "steady": lambda store: store.steady_clusters(["a"]),
     "health": lambda store: store.cluster_healths(),
-    "offerings": lambda store: store.offerings(),
     "rollout": lambda store: store.rollout(),
     "decisions": lambda store: store.decisions("a", 1),
     "decisions after": lambda store: store.decisions_after("a", "0"),

@@ -24,7 +24,6 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, MachineRef, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.moves import Move
-from evenkeel.domain.model.offerings import CapacityReport, OfferingState
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -68,8 +67,7 @@ VALUES: list[Any] = [
     StoredPool.of(PoolId("cluster-api", "demo", "", "a/b"), POOL),
     GroupState(failures=2, failure_class=FailureClass.QUOTA, announced=ANNOUNCED, unneeded={"n": NOW}),
     ClusterHealth(incidents=(MISSING,)),
-    OfferingState(reports={"api": CapacityReport(failed_at=NOW, until=NOW)}),
-    SteadyState(at=NOW, seen={"a": "b"}, zones=frozenset("cab")),
+    SteadyState(at=NOW, seen={"a": "b"}),
     Timer(due=NOW, step=2),
     Unreachable(since=NOW, failed_checks=1, last_check=NOW, next_check=NOW),
     CheckedAt(at=NOW, clusters=("a",)),

@@ -1,4 +1,4 @@
-"""An unreadable item of the table affects its own cluster, offering or alert only."""
+"""An unreadable item of the table affects its own cluster or alert only."""
 
 import json
 import logging
@@ -28,7 +28,6 @@ from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
-from evenkeel.domain.model.offerings import CapacityReport, Offering, OfferingState
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
@@ -42,7 +41,6 @@ from evenkeel_cli.answers import print_answer
 from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, plenty, record
 
 CLUSTERS = ("bent", "sound")
-OFFERINGS = {name: Offering.read(f"aws/eu-central-1/{name}/m5.large/on-demand") for name in CLUSTERS}
 KEY = GroupKey("cluster-api", "demo", "workers-a")
 POOL = PoolId("cluster-api", "demo", "main", "workers")
 DECISION = ulid(NOW, bytes(10))
@@ -141,8 +139,6 @@ class House:
         store.save_checked_at([cluster], NOW)
         store.save_steady(cluster, SteadyState(at=NOW, seen={"a": "b"}), Versions({"META": 1}))
         store.take_lease(cluster, "run", 0, NOW, NOW + MINUTE)
-        words_of = {"api": CapacityReport(failed_at=NOW, until=until, cluster=cluster)}
-        store.save_offering(OFFERINGS[cluster], OfferingState(reports=words_of), None)
         entry = {"cluster": cluster, "at": NOW.isoformat(), "cause": "pause"}
         kept = NOW + timedelta(days=30)
         store.save_decision(cluster, DECISION, {**entry, "id": DECISION, "pool": {"name": "workers"}}, kept)
@@ -168,7 +164,6 @@ class House:
                 "load with decisions": lambda id=cluster: store.load_with_decisions(id, "0"),
                 "registered": lambda id=cluster: store.registered(id),
                 "verdict": lambda id=cluster: store.cluster_health(id),
-                "offering": lambda id=cluster: store.offering(OFFERINGS[id]),
                 "decisions": lambda id=cluster: store.decisions(id, 10),
                 "decisions after": lambda id=cluster: store.decisions_after(id, "0"),
                 "lease": lambda id=cluster: store.take_lease(id, "other", 0, NOW, NOW + MINUTE),
@@ -185,8 +180,6 @@ class House:
         found |= _apart("at rest", store.steady_clusters(CLUSTERS).items())
         found |= _apart("verdicts", store.cluster_healths().items())
         found |= _apart("looked at", store.checked_at().items())
-        offerings = store.offerings()
-        found |= _apart("offerings", ((id, offerings.get(offering)) for id, offering in OFFERINGS.items()))
         for action in () if not asks else ("status", "history", "readiness", "validate"):
             answer = self.operate({"action": action, "cluster": "*"}, plenty)
             told = answer.get("clusters", [])
@@ -217,7 +210,7 @@ def undisturbed() -> dict[str, Any]:
 def attributes() -> list[tuple[str, str, str]]:
     """Of the cluster `bent`, and of what is nobody's: each attribute of each item."""
     house = House()
-    bent = {str(OFFERINGS["bent"]), "bent", "CLUSTER#bent", "ROLLOUT"}
+    bent = {"bent", "CLUSTER#bent", "ROLLOUT"}
     looked = next(sk for pk, sk in house.client.items() if pk == "LOOKED" and "bent" in _text(house, pk, sk))
     of_bent = [(pk, sk) for pk, sk in house.client.items() if {pk, sk} & {*bent, looked}]
     found = [(pk, sk, name) for pk, sk in of_bent for name in house.client.table._items[pk][sk]]
@@ -235,7 +228,7 @@ def test_every_kind_of_item_is_spoilt() -> None:
     kinds = {sk.partition("#")[0] if pk.startswith("CLUSTER#") else pk.partition("#")[0] for pk, sk, _ in ATTRIBUTES}
     assert kinds == {
         *("ACCESS", "ALERTED", "DECISION", "DUE", "GROUP", "GROWTH", "HEARD", "LEASE", "LOOK", "LOOKED", "META"),
-        *("OFFERING", "POOL", "ROLLOUT", "SILENCE", "HEALTH", "VERDICTS", "ZONE", "ZONE-DRILL"),
+        *("POOL", "ROLLOUT", "SILENCE", "HEALTH", "VERDICTS", "ZONE", "ZONE-DRILL"),
     }
 
 

@@ -21,8 +21,6 @@ from evenkeel_cli.simulation.engine import (
     Run,
     Snapshot,
     fenced_spans,
-    play,
-    runs_of,
     variants_of,
 )
 from evenkeel_cli.simulation.evenkeel import record_of
@@ -98,8 +96,8 @@ def test_every_shipped_scenario_runs_with_every_strategy(file: Path) -> None:
         assert one["measures"]["over_requested"] == 0 or one["strategy"] in ("Lax-Greedy", "Adaptive")
 
 
-def test_nineteen_scenarios_are_shipped() -> None:
-    assert len(SCENARIOS) == 19
+def test_eighteen_scenarios_are_shipped() -> None:
+    assert len(SCENARIOS) == 18
 
 
 def shipped(name: str) -> Scenario:
@@ -549,43 +547,3 @@ def test_demand_is_measured_step_by_step() -> None:
     rises = [{"nodes": [{"at": "20m", "nodes": 6}, {"at": "20m30s", "nodes": 9}]}]
     steps = measures(scenario(demand=rises)).demand
     assert [90 < (step.seconds or 0) < 120 for step in steps] == [True, True]
-
-
-def fleet(found: Scenario, *, shares: bool = True, truthful: bool = False) -> dict[str, Measures]:
-    """The measures of each cluster; ``truthful``: without false reports."""
-    clusters = tuple(one.model_copy(update={"lies": () if truthful else one.lies}) for one in found.fleet)
-    evenkeel = found.evenkeel.model_copy(update={"share_offerings": shares})
-    found = found.model_copy(update={"evenkeel": evenkeel, "fleet": clusters})
-    (variant,) = variants_of(found, "own")
-    return {record.variant.name.split()[-1]: measure(record) for record in play(runs_of(found, variant))}
-
-
-def test_ten_clusters_share_one_failed_launch() -> None:
-    found = shipped("fleet-in-a-dead-zone")
-    shared, alone = fleet(found), fleet(found, shares=False)
-    first, *others = shared
-    assert len(others) == 9
-    assert shared[first].failed_launches > 1
-    assert all(shared[name].failed_launches <= 1 for name in others)
-    assert all(alone[name].failed_launches > 4 for name in others if name != "liar")  # its zones are fenced by its lies
-    assert all(shared[name].unmet == 0 for name in shared)
-
-
-def test_a_false_report_delays_a_cluster_by_one_probe_at_most() -> None:
-    demand = [{"zone": "a", "nodes": [{"at": "0s", "nodes": 1}, {"at": "20m", "nodes": 4}]}]
-    clusters = [{"name": "blue"}, {"name": "green", "later": "1m"}, {"name": "red", "later": "4m"}]
-    liar = {"name": "liar", "lies": [{"at": "19m", "zone": "a"}, {"at": "25m", "zone": "a"}]}
-    found = scenario(zones=zones(), demand=demand, fleet=[*clusters, liar])
-    lied_to, truth = fleet(found), fleet(found, truthful=True)
-    probe_and_looks = 90 + 2 * MINUTE
-    for name in ("blue", "green", "red"):
-        longest, usual = lied_to[name].worst_seconds, truth[name].worst_seconds
-        assert longest is not None
-        assert usual is not None
-        assert longest <= usual + probe_and_looks
-
-
-def test_clusters_that_share_nothing_behave_as_if_alone() -> None:
-    found = scenario(zones=zones(capacity=OUT), fleet=[{"name": "blue"}, {"name": "green"}])
-    alone = measures(found.model_copy(update={"fleet": ()}))
-    assert fleet(found, shares=False)["blue"].failed_launches == alone.failed_launches

@@ -17,7 +17,6 @@ from evenkeel.domain.model.convergence import IDLE_REMOVED_WITHIN, ConvergenceSt
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.incidents import ClusterHealth, IncidentKind
 from evenkeel.domain.model.moves import ScaleRequest
-from evenkeel.domain.model.offerings import CapacityReport, Offering, OfferingState
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -388,39 +387,28 @@ def test_a_zone_in_doubt_is_no_source_and_another_one_is() -> None:
     expect(home, 60, 7, 3, 4)
 
 
-def doubtful(home: Home, zone: str, doubt: str) -> None:
-    """Put a zone in doubt: by another cluster's report, or by a failure of its own whose backoff is over."""
-    group, key = home.groups[zone], home.groups[zone].key
-    after = GroupState(throttled_requested=group.requested)
-    if doubt == "probing":
-        failed_at = home.now - timedelta(minutes=7)
-        after = GroupState(failures=1, last_failure=failed_at, backoff_until=failed_at + timedelta(minutes=5))
-    else:
-        offering = Offering("aws", "eu-central-1", zone, "m5", "on-demand")
-        home.change(zone, offering=offering)
-        word = CapacityReport(failed_at=home.now, until=home.now, cluster="green")
-        home.state = replace(home.state, offerings={offering: OfferingState(reports={"green": word})})
-    home.state = replace(home.state, groups={key: after})
+def doubtful(home: Home, zone: str) -> None:
+    """Put a zone in doubt: by a failure whose backoff is over."""
+    failed_at = home.now - timedelta(minutes=7)
+    after = GroupState(failures=1, last_failure=failed_at, backoff_until=failed_at + timedelta(minutes=5))
+    home.state = replace(home.state, groups={home.groups[zone].key: after})
 
 
-@pytest.mark.parametrize("doubt", ["probing", "cautious"])
 @pytest.mark.parametrize("zone", ["a", "b"])
-def test_once_the_successor_runs_doubt_about_other_zones_stops_nothing(zone: str, doubt: str) -> None:
+def test_once_the_successor_runs_doubt_about_other_zones_stops_nothing(zone: str) -> None:
     home = begun(0, 4, 5)
     home.boot()
-    doubtful(home, zone, doubt)
+    doubtful(home, zone)
     expect(home, 60, 1, 4, 4)
 
 
-@pytest.mark.parametrize("doubt", ["probing", "cautious"])
-def test_a_step_is_undone_at_its_deadline_if_its_source_is_in_doubt(doubt: str) -> None:
+def test_a_step_is_undone_at_its_deadline_if_its_source_is_in_doubt() -> None:
     home = begun(0, 4, 5)
     home.boot()
-    doubtful(home, "c", doubt)
+    doubtful(home, "c")
     for _ in range(15):
         expect(home, 60, 1, 4, 5)
-        shared = "throttled: other clusters could not get machines of its type"
-        assert home.why == f"zone c is {shared if doubt == 'cautious' else doubt}"
+        assert home.why == "zone c is probing"
     expect(home, 60, 0, 4, 5)
     home.drain()
     home.look(60)
@@ -482,7 +470,7 @@ def test_a_node_that_an_autoscaler_takes_from_a_source_that_has_grown_completes_
 def test_growth_of_a_source_that_becomes_the_only_healthy_zone_is_not_bound_to_it() -> None:
     home = failed(0, 4, 5)
     known = home.state.groups
-    doubtful(home, "b", "probing")
+    doubtful(home, "b")
     set_state(home, groups={**known, **home.state.groups})
     home.look(15)
     assert home.bounds("c")[1] > 9

@@ -21,9 +21,9 @@ from evenkeel.adapters.kubernetes.access.service_account import ServiceAccountCr
 from evenkeel.adapters.kubernetes.client.api import Answer, KubernetesApi
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
-from evenkeel.adapters.kubernetes.offering_reader import by_machine_class
 from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
 from evenkeel.adapters.kubernetes.read.list_cache import ListCache
+from evenkeel.adapters.own_annotations import Reading
 from evenkeel.adapters.ttl_cache import Shared
 from evenkeel.application.errors import AccessError, AccessRefusedError, AccessUnavailableError, TooLargeError
 from evenkeel.application.fleet.scan import Scan
@@ -131,18 +131,19 @@ def test_a_cluster_that_is_resumed_during_a_rollback_is_checked_afterwards() -> 
 CA = trustme.CA().cert_pem.bytes().decode()
 MACHINE_CLASS = {
     "metadata": {"name": "c", "namespace": "shoot", "resourceVersion": "1"},
-    "provider": "AWS",
-    "providerSpec": {"machineType": "m5.large", "region": "eu-west-1"},
-    "nodeTemplate": {"instanceType": "m5.large", "region": "eu-west-1", "zone": "eu-west-1a"},
+    "nodeTemplate": {"capacity": {"cpu": "4", "memory": "16Gi"}, "instanceType": "m5.large", "zone": "eu-west-1a"},
 }
 
 
-def test_a_check_reads_the_offering_of_a_machine_class_as_a_run_does() -> None:
+def test_a_check_reads_the_node_template_of_a_machine_class_as_a_run_does() -> None:
     body = {"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClassList", "metadata": {}}
     page = json.dumps({**body, "items": [MACHINE_CLASS]}).encode()
     of_run, of_check = (ReceivedList("x", (page,), whole=whole).objects()[0] for whole in (True, False))
-    assert by_machine_class(of_run) is not None
-    assert by_machine_class(of_check) == by_machine_class(of_run)
+    source = FLAVOURS["gardener"].nodes.template
+    assert source is not None
+    template = source.read(of_run, Reading(name="c"))
+    assert template.complete
+    assert source.read(of_check, Reading(name="c")) == template
 
 
 def test_a_cluster_may_have_the_name_clusters() -> None:

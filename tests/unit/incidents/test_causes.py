@@ -19,7 +19,6 @@ from evenkeel.application.ports import RUNBOOKS
 from evenkeel.domain.incidents.causes import SHARED_BY, CauseKind, ClusterIncident, causes_of
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.incidents import Incident, IncidentKind, Severity
-from evenkeel.domain.model.offerings import Offering
 from evenkeel.texts.incidents import cause_command, cause_text, cause_title, cause_todo
 from evenkeel_cli import stack_client
 from evenkeel_cli.answers import print_answer
@@ -29,7 +28,6 @@ from tests.fakes import plenty
 from tests.house import House
 from tests.pages import Seen, fleet_house, told_fleet
 
-M5 = Offering("aws", "eu-central-1", "euc1-az2", "m5.xlarge", "on-demand")
 IDS = {"a": "euc1-az2", "b": "euc1-az3"}
 
 
@@ -70,7 +68,7 @@ def test_a_zone_is_one_cause_by_its_id_whatever_each_account_calls_it() -> None:
 
 
 def test_two_zones_that_fail_in_the_same_clusters_are_two_causes() -> None:
-    both = [in_zones(cluster, "ab", FailureClass.CAPACITY, lacks=False) for cluster in "abc"]
+    both = [in_zones(cluster, "ab", FailureClass.CAPACITY) for cluster in "abc"]
     causes = causes_of([*both, missing("d", "b")])
     assert [(cause.subject, cause.clusters) for cause in causes] == [
         ("euc1-az3", ("a", "b", "c", "d")),
@@ -82,14 +80,6 @@ def test_two_zones_that_fail_in_the_same_clusters_are_two_causes() -> None:
 def test_two_clusters_share_no_cause() -> None:
     assert SHARED_BY == 3
     assert found(missing("a"), missing("b")) == {}
-
-
-def test_an_offering_is_named_rather_than_its_zone_if_all_lack_it() -> None:
-    lacking = [missing(name, offerings=(M5,)) for name in "abc"]
-    (cause,) = causes_of(lacking)
-    assert cause_text(cause, NOW).startswith("m5.xlarge in euc1-az2 (a): 3 clusters, 6 nodes missing")
-    assert "add a machine type or a zone" in cause_todo(cause, NOW)
-    assert found(*lacking, missing("d")) == {"zone euc1-az2": ("a", "b", "c", "d")}
 
 
 @pytest.mark.parametrize("kind", [FailureClass.QUOTA, FailureClass.CONFIGURATION])
@@ -119,8 +109,8 @@ def test_an_outage_refused_access_and_an_invalid_record_have_three_severities() 
     assert [kind.severity for kind in kinds] == [*Severity]
 
 
-def in_zones(cluster: str, zones: Sequence[str], kind: FailureClass, lacks: bool) -> ClusterIncident:
-    one = missing(cluster, kind=kind, offerings=(M5,) if lacks else ())
+def in_zones(cluster: str, zones: Sequence[str], kind: FailureClass) -> ClusterIncident:
+    one = missing(cluster, kind=kind)
     return replace(one, incident=replace(one.incident, zones=tuple(zones)))
 
 
@@ -129,7 +119,6 @@ _ANY = st.builds(
     st.sampled_from("abcdefg"),
     st.lists(st.sampled_from("abc"), min_size=1, unique=True),
     st.sampled_from(FailureClass),
-    st.booleans(),
 ) | st.builds(of_kind, st.sampled_from("abcdefg"), st.sampled_from(IncidentKind))
 
 
@@ -144,11 +133,7 @@ def test_every_incident_has_one_cause_per_zone_at_most_and_every_cause_three_sha
     taken = [id(each) for cause in causes for each in cause.incidents]
     assert all(taken.count(id(each)) <= len(each.incident.zones or "-") for each in incidents)
     assert set(taken) <= {id(each) for each in incidents}
-    zones = [
-        (id(each), cause.offering.zone if cause.offering else cause.subject)
-        for cause in causes
-        for each in cause.incidents
-    ]
+    zones = [(id(each), cause.subject) for cause in causes for each in cause.incidents]
     assert len(zones) == len(set(zones))
     ranks = [cause.worst.urgency[:2] for cause in causes]
     assert ranks == sorted(ranks)
@@ -176,7 +161,7 @@ def everywhere(cluster: str, **fields: Any) -> ClusterIncident:
 
 
 def test_clusters_without_capacity_in_any_zone_are_a_cause_of_their_own_and_come_first() -> None:
-    first, second = causes_of([*ZONE_A, missing("g"), *(everywhere(name, offerings=(M5,)) for name in "def")])
+    first, second = causes_of([*ZONE_A, missing("g"), *(everywhere(name) for name in "def")])
     assert (first.clusters, second.clusters) == (("d", "e", "f"), ("a", "b", "c", "g"))
     assert cause_text(first, NOW).startswith("no zone has capacity: 3 clusters, 6 nodes missing for 6 min")
     assert "add a machine type or a zone" in cause_todo(first, NOW)

@@ -26,14 +26,12 @@ from evenkeel.domain.incidents.health import (
 )
 from evenkeel.domain.model.demand import Advice, NotCounted, PendingPods, PoolAdvice, PoolDemand, Unfit
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, State
+from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup
 from evenkeel.domain.model.incidents import TROUBLE_AFTER, Change, ClusterHealth, Incident, IncidentKind
-from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.states import ClusterState, GroupState, Release
+from evenkeel.domain.model.states import GroupState, Release
 from evenkeel.domain.model.workload import Workload
-from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel_cli import actions, stack_client
 from evenkeel_cli.answers import print_answer
@@ -339,18 +337,6 @@ class TestMissingNodes:
         house.runs(2)
         ((_, closed),) = [each for each in house.bus.published if each[0] == "Incident Closed"]
         assert closed["missing"] == 3
-
-    def test_a_group_fenced_by_reports_of_others_misses_no_node(self) -> None:
-        state = GroupState(waiting_since=NOW - 10 * MINUTE, waiting_running=2)
-        groups = zones((3, 2, 2), (2, 2, 2), bounds=[(0, 9)] * 3, machines=())
-        for warned, kinds in ((True, []), (False, [IncidentKind.MISSING])):
-            fence = {"throttled_requested": 3, "throttled_until": NOW + 4 * MINUTE} if warned else {}
-            states = {key("a"): replace(state, **fence)}
-            planned = plan(
-                Observation(groups=tuple(groups)), ClusterState(groups=states, offerings=None), numbers(1, 12), NOW
-            )
-            assert (planned.pools[0].groups[0].state is State.FENCED) is warned
-            assert [each.kind for each in evaluate(ClusterHealth(), planned, states, 5 * MINUTE).incidents] == kinds
 
 
 def incident_of(kind: IncidentKind, **fields: Any) -> Incident:
@@ -735,13 +721,13 @@ class TestStatusOfAll:
             house.rebalance(cluster, why, plenty, house.queue.found[id])
         assert house.ask("status", None)["others"]["well"] == ["demo"]
 
-    def test_status_of_all_opens_no_cluster_and_reads_the_table_four_times(self) -> None:
+    def test_status_of_all_opens_no_cluster_and_reads_the_table_three_times(self) -> None:
         house = House()
         for number in range(30):
             house.register_another(f"dark-{number}", DARK)
         house.journal.entries.clear()
         house.ask("status", None)
-        assert house.journal.entries == ["cluster_healths", "looked at", "registrations", "offerings"]
+        assert house.journal.entries == ["cluster_healths", "looked at", "registrations"]
 
     def fleet(self) -> House:
         """Missing nodes, one that does not answer, an invalid record, one paused, one well."""

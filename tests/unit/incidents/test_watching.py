@@ -23,7 +23,7 @@ CODE = "\n".join(
     path.read_text(encoding="utf-8") for top in ("functions", "layers/evenkeel") for path in (ROOT / top).rglob("*.py")
 )
 OF_CLUSTERS = {"Incidents", "NodesMissing", "GroupsFenced", "Headroom", "Imbalance"}
-OF_STACK = set(RunSummary(cluster="x").metrics()) | set(CheckSummary(alone=True, offerings=None).metrics())
+OF_STACK = set(RunSummary(cluster="x").metrics()) | set(CheckSummary(alone=True).metrics())
 OF_STACK |= set(re.findall(r'add_metric\("([A-Za-z]+)"', CODE))
 
 

@@ -84,7 +84,7 @@ FICTIONAL = Flavour(
         gpu_utilization_threshold=f"{GROUP}/gpu-share",
         status_name="{namespace}:{name}",
     ),
-    nodes=Nodes(bought=lambda scalable: None, labels=("spec", "pennants")),
+    nodes=Nodes(labels=("spec", "pennants")),
 )
 
 

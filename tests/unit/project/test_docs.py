@@ -199,7 +199,7 @@ def test_kubectl_lists_every_kind_that_a_plan_reads(flavour: Any) -> None:
 
 def test_metrics_are_those_that_the_code_counts() -> None:
     counted = set(RunSummary(cluster="blue").metrics()) | set(re.findall(r'add_metric\("([A-Za-z]+)"', CODE))
-    counted |= set(CheckSummary(alone=True, offerings=None).metrics())
+    counted |= set(CheckSummary(alone=True).metrics())
     lines = re.findall(r"^- (`[A-Z].*?) \((.*?)\):", text_of("reference/metrics.md", "## Metrics", "## "), re.M)
     alarms = {name: "alarm " in notes for names, notes in lines for name in re.findall(r"`([A-Za-z]+)`", names)}
     assert set(alarms) == counted

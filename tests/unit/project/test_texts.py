@@ -37,7 +37,6 @@ NEEDED = {
     "what": {"request", "nodes"},
     "removes": {"nodes"},
     "remedy": {"manager"},
-    "reporters": {"clusters", "others"},
     "waiting": {"pods", "count"},
     "daemon_sets": {"daemons", "claims"},
     "several": {"pods"},

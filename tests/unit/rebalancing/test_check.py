@@ -20,7 +20,6 @@ from evenkeel.application.errors import (
 from evenkeel.application.ports import CheckResult
 from evenkeel.application.rebalancing.plan import is_steady, plan_for
 from evenkeel.domain.model.incidents import Change, ClusterHealth, Incident, IncidentChange, IncidentKind, Notified
-from evenkeel.domain.model.offerings import CapacityReport, Offering, OfferingState
 from tests.builders import MINUTE, key, zones
 from tests.fakes import NOW, FakeCluster, FakeClusters, plenty, register
 from tests.house import NUMBERS, RECORD, House, replaced_first
@@ -76,11 +75,11 @@ CHANGES = {
 
 
 class TestPendingChanges:
-    def test_a_check_of_a_quiet_cluster_costs_three_reads(self, quiet: House, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_check_of_a_quiet_cluster_costs_two_reads(self, quiet: House, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.INFO):
             for _ in range(10):
                 quiet.looks()
-        assert quiet.journal.entries == ["offerings", "at rest", "load", "observe", SEEN] * 10
+        assert quiet.journal.entries == ["at rest", "load", "observe", SEEN] * 10
         assert (asked(quiet), caplog.text) == ([], "")
 
     @pytest.mark.parametrize("change", [name for name in CHANGES if name != "paused"])
@@ -256,17 +255,6 @@ class TestSettledClusters:
         steady.journal.entries.clear()
         steady.looks("demo", "another")
         assert [entry for entry in steady.journal.entries if entry in ("glance", "observe")] == ["glance", "observe"]
-
-    def test_capacity_reports_about_its_zones_get_it_full_checks(self, steady: House) -> None:
-        offering = Offering("aws", "eu-west-1", "a", "m5.large", "on-demand")
-        report = CapacityReport(failed_at=steady.clock.at, until=steady.clock.at + 60 * MINUTE)
-        steady.ask("register", record={**RECORD, "dry_run": False, "zone_ids": {"a": "a"}})
-        many(steady, 16)
-        steady.store.save_offering(offering, OfferingState(reports={"0" * 16: report}), None)
-        steady.journal.entries.clear()
-        for _ in range(3):
-            steady.looks()
-        assert "glance" not in steady.journal.entries
 
     @pytest.mark.parametrize("change", [{"pool_max": 1}, {"requested": 3}], ids=["invalid", "awaits a node"])
     def test_an_invalid_pool_or_an_ordered_node_unsettles_it(self, quiet: House, change: dict[str, int]) -> None:

@@ -12,7 +12,6 @@ from evenkeel.application.ports import Remaining
 from evenkeel.application.rebalancing.observe import CHECK_SECONDS, observe_cluster
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.observations import Observation
-from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.record import ClusterRecord
 from tests.builders import in_backoff, key
@@ -92,7 +91,7 @@ class Slow:
         self.left -= self.seconds
         return self
 
-    def observe(self, reads_machines: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
+    def observe(self, reads_machines: Collection[GroupKey] = ()) -> Observation:
         self.noted.append(self.remaining())
         self.left -= self.seconds
         return Observation(groups=())
@@ -112,9 +111,9 @@ def test_groups_in_backoff_are_read_with_machines() -> None:
     asked: list[Collection[GroupKey]] = []
 
     class Watched(FakeCluster):
-        def observe(self, reads_machines: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
+        def observe(self, reads_machines: Collection[GroupKey] = ()) -> Observation:
             asked.append(reads_machines)
-            return super().observe(reads_machines, buyer)
+            return super().observe(reads_machines)
 
     state = ClusterState(groups={key("a"): in_backoff(), key("b"): GroupState()})
     observe_cluster(FakeClusters({"demo": Watched([])}), record(), plenty, state)

@@ -26,7 +26,6 @@ from evenkeel.application.operate import answer_of_error
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, PoolId, State
 from evenkeel.domain.model.moves import Move
-from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import Fault
@@ -90,7 +89,7 @@ class TestRebalance:
         before = (len(house.cluster.applied), len(house.decisions()), list(house.queue.second_looks))
         house.journal.entries.clear()
         outcome = house.run()
-        assert house.journal.entries == ["load", "offerings", "observe"]
+        assert house.journal.entries == ["load", "observe"]
         assert outcome.message == "demo: nothing to write"
         assert (len(house.cluster.applied), len(house.decisions()), list(house.queue.second_looks)) == before
 
@@ -516,10 +515,10 @@ class TestNoFeedbackLoop:
         house = outage(on_failure="release")
         observe = house.cluster.observe
 
-        def gitops_resets(reads_machines: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Any:
+        def gitops_resets(reads_machines: Collection[GroupKey] = ()) -> Any:
             if house.cluster.groups[key("a")].requested != 4:
                 house.cluster.change(key("a"), requested=4, replicas_by="argocd")
-            return observe(reads_machines, buyer)
+            return observe(reads_machines)
 
         house.cluster.observe = gitops_resets  # type: ignore[method-assign]
         self.two_hours(house)
@@ -739,7 +738,7 @@ class TestOperate:
         assert answer["message"] == "pools: 1, invalid: 0; node groups that would change: 3"
         assert answer["plan"]["pools"][0]["name"] == "workers"
         assert [group["max"]["to"] for group in answer["plan"]["pools"][0]["groups"]] == [4, 4, 4]
-        assert house.journal.entries == ["load", "offerings", "observe"]
+        assert house.journal.entries == ["load", "observe"]
         json.dumps(answer)
 
     def test_pause_and_resume(self, house: House) -> None:

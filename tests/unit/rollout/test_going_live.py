@@ -957,14 +957,3 @@ class TestCommands:
     def test_json_goes_alone_to_standard_output(self, fleet: Fleet) -> None:
         result = CliRunner().invoke(app, ["live", "--stack", "s", "--all", "--wave", "3", "--yes", "-o", "json"])
         assert json.loads(result.stdout)["phase"] == fleet.rollout.phase.value
-
-
-def test_readiness_does_not_read_the_offerings(monkeypatch: pytest.MonkeyPatch) -> None:
-    house = House(dry_run=True)
-    house.run()
-
-    def asked() -> None:
-        raise AssertionError("a query for each cluster")
-
-    monkeypatch.setattr(house.store, "offerings", asked)
-    assert house.ask("readiness")["state"] == "not-ready"

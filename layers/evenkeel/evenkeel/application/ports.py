@@ -23,7 +23,6 @@ from evenkeel.domain.fleet.event_source import rests_until
 from evenkeel.domain.model.flavours import AUTO_SCALING, PLACEHOLDER
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.incidents import ClusterHealth
-from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.pools import rule_of
 from evenkeel.domain.model.states import ClusterState, GroupState
@@ -147,18 +146,6 @@ class Versions(dict[str, int]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedOffering:
-    """The stored capacity reports of one offering."""
-
-    state: OfferingState
-    version: int | None  # the next write is conditional on this version; None: the item does not exist
-
-
-Offerings = Mapping[Offering, SharedOffering]
-"""The capacity reports of every offering that has at least one."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class StoredCluster:
     """All stored items of one cluster, from one query, with their versions."""
 
@@ -175,8 +162,6 @@ class StoredCluster:
     # Groups, by key, whose writes a run has begun and not ended. They are ended even in a paused or dry-run cluster,
     # because a process of the group is suspended until then. Empty while another run has the lease.
     unfinished: Sequence[str] = ()
-    # The reports of all clusters. ``state.offerings`` has only the reports of other clusters.
-    offerings: Offerings = field(default_factory=dict)
     expired: Sequence[str] = ()  # the expired items that `RunStore.forget` deletes, by the store's names
     timer: Timer | None = None  # the next check that is due in addition to scans
     event_check: EventCheckRecord | None = None  # the last check that an event requested

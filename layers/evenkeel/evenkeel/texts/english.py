@@ -237,15 +237,6 @@ def _remedy(facts: Facts) -> str:
     return fill(remedies.get(str(facts["manager"]), remedies["other"]), facts)
 
 
-def _reporters(facts: Facts) -> str:
-    """Return a text about the clusters that report a shortage: at most one name, and the number of other clusters."""
-    names, others = _list(facts["clusters"]), _number(facts, "others")
-    if not names:
-        return "another cluster" if others < 2 else counted(others, "cluster")
-    more = len(names) - 1 + others
-    return f"cluster {names[0]}" + (f" and {counted(more, 'other')}" if more else "")
-
-
 def _pending(facts: Facts) -> str:
     """Return the pods that a problem names, the number of further pods, and the verb "waits" or "wait"."""
     names, count = _list(facts["pods"]), _number(facts, "count")
@@ -269,7 +260,6 @@ DERIVED: Mapping[str, Callable[[Facts], Fact]] = {
     "what": _request,
     "removes": lambda facts: int(_number(facts, "nodes") < 0),
     "remedy": _remedy,
-    "reporters": _reporters,
     "waiting": _pending,
     "daemon_sets": _daemon_sets,
     "several": lambda facts: int(_number(facts, "pods") > 1),

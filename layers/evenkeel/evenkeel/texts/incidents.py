@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from evenkeel.domain.incidents.causes import SHARED_BY, Cause, CauseKind
+from evenkeel.domain.incidents.causes import OWN_ACCOUNT, SHARED_BY, Cause, CauseKind
 from evenkeel.domain.model.incidents import Incident, IncidentKind
-from evenkeel.domain.model.offerings import OWN_ACCOUNT
 from evenkeel.domain.model.reasons import Fact
 from evenkeel.texts.english import counted, duration, fill, lasting, problem_text, texts
 
@@ -86,20 +85,17 @@ def sharers(clusters: int, pools: int) -> str:
 
 
 def cause_title(cause: Cause) -> str:
-    """Return what the clusters share: the zone with its names, the offering, or the incident."""
+    """Return what the clusters share: the zone with its names, or the incident."""
     template = str(texts()["causes"][cause.kind.value]["title"])
     if cause.kind is CauseKind.OUTAGE:
         return template
     if cause.kind is CauseKind.INCIDENT:
         name = fill(_text(cause.worst, "name"), {"said": cause.worst.message})
         return fill(template, {"name": name, "class": ", ".join(cause.classes)})
-    bought = cause.offering
-    place, names = bought.zone if bought else cause.subject, cause.zone_names
-    account, _, name = place.rpartition("/")
+    names = cause.zone_names
+    account, _, name = cause.subject.rpartition("/")
     facts = {"place": f"{name} of {account}" if account not in ("", OWN_ACCOUNT) else name}
     facts["names"] = "" if name in names else ", ".join(names)
-    if bought is not None:
-        facts |= {"machine": bought.machine_type, "spot": "" if bought.capacity_type == "on-demand" else "spot"}
     return fill(template, facts)
 
 

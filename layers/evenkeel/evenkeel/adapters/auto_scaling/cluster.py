@@ -16,7 +16,6 @@ from evenkeel.adapters.auto_scaling.read import (
     node_group_of,
     read_groups,
     tags_of,
-    with_offering,
 )
 from evenkeel.adapters.auto_scaling.write import GroupWriter
 from evenkeel.adapters.own_annotations import ADOPTED, DECISION, POOL_LABEL
@@ -32,7 +31,6 @@ from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Shoot
 from evenkeel.domain.model.observations import Observation, Skipped
-from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.reasons import Reason
@@ -114,7 +112,7 @@ class AutoScalingCluster:
 
     # Reads
 
-    def observe(self, reads_machines: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
+    def observe(self, reads_machines: Collection[GroupKey] = ()) -> Observation:
         """Read every group. ``reads_machines``: groups whose launches are read even if none is missing."""
         self._writer = GroupWriter(self._api, self._refreshing, self._name)
         self._read_at = self._api.now()
@@ -123,8 +121,6 @@ class AutoScalingCluster:
         if self._consistent:
             described = self._resumed(described)
         members, skipped = self._read(described, {key.name for key in reads_machines})
-        if buyer is not None:
-            members = [_offered(member, buyer, reads_machines) for member in members]
         if self._policy.autoscaler_status is not None and self._drainer is not None:
             members = with_autoscaler_bounds(members, *self._autoscaler_status(self._policy.autoscaler_status))
         self._members = {member.group.key: member for member in members}
@@ -323,12 +319,3 @@ class AutoScalingCluster:
 
     def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
         """Do nothing: there is no API server for a Kubernetes Event."""
-
-
-def _offered(member: Member, buyer: Buyer, named: Collection[GroupKey]) -> Member:
-    """Return the member with its offering, where reports of other clusters or failures need it."""
-    group = member.group
-    if group.key not in named and not group.refused_machines and not buyer.is_concerned(group.identity.zone):
-        return member
-    ids = (str(each["AvailabilityZoneId"]) for each in instances_of(member.described) if each.get("AvailabilityZoneId"))
-    return with_offering(member, buyer.offering(member.bought, group.identity.zone, next(ids, None)))

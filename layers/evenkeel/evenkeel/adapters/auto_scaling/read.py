@@ -7,7 +7,7 @@ and Cluster Autoscaler's provider for AWS (cloudprovider/aws).
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import cached_property
@@ -41,7 +41,6 @@ from evenkeel.domain.model.groups import (
     WrittenByUs,
 )
 from evenkeel.domain.model.observations import Skipped
-from evenkeel.domain.model.offerings import Bought
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.model.values import BadValueError, quote, read_count
@@ -92,7 +91,6 @@ class Member:
     machines: tuple[Machine, ...]  # also of a group at rest, whose own ``machines`` is None
     # True: an instance of the group may be selected, because its node is drained before it ends.
     is_drained: bool
-    bought: Bought | None = None  # the machines that the group buys, if it buys only one type of machine
 
     @property
     def name(self) -> str:
@@ -269,9 +267,7 @@ class _GroupReader:
             reading.fault("DesiredCapacity", "missing", "every Auto Scaling group has one: read the group again")
         machines = self._machines(requested or 0)
         settings, ours, options = read_annotations(tags, reading), self._written_by_us(), self._options()
-        bought = self._bought()
-        why = bought if isinstance(bought, Reason) else None
-        template = GroupTemplate(node=self._template(), no_offering_because=why)
+        template = GroupTemplate(node=self._template())
         self._note_drift(bounds, ours)
         running = sum(machine.has_node and not machine.deleting for machine in machines)
         is_at_rest = len(machines) == running == requested
@@ -302,13 +298,7 @@ class _GroupReader:
             annotations=settings,
             unreadable=Unreadable(faults=tuple(reading.faults), notes=tuple(reading.notes)),
         )
-        return Member(
-            group=group,
-            described=item,
-            machines=machines,
-            is_drained=is_drained,
-            bought=None if isinstance(bought, Reason) else bought,
-        )
+        return Member(group=group, described=item, machines=machines, is_drained=is_drained)
 
     def _bounds(self) -> Bounds | None:
         reading, minimum, maximum = self._reading, self._item.get("MinSize"), self._item.get("MaxSize")
@@ -463,24 +453,6 @@ class _GroupReader:
         types = [str(each["InstanceType"]) for each in self._overrides if each.get("InstanceType")]
         return types or [str(each) for each in (self._node_group or {}).get("instanceTypes") or ()]
 
-    def _bought(self) -> Bought | Reason:
-        """Return the machines that the group buys; a reason if a refused launch does not show which are sold out."""
-        types = sorted(set(self._types))
-        if any(each.get("InstanceRequirements") for each in self._overrides):
-            return Reason.of(Rule.BUYS_BY_ATTRIBUTES)
-        if len(types) != 1:
-            rule = Rule.BUYS_SEVERAL_TYPES if types else Rule.BUYS_UNKNOWN_TYPE
-            return Reason.of(rule, **({"count": len(types)} if types else {}))
-        distribution = (self._item.get("MixedInstancesPolicy") or {}).get("InstancesDistribution") or {}
-        percent, base = (
-            distribution.get("OnDemandPercentageAboveBaseCapacity", 100),
-            distribution.get("OnDemandBaseCapacity"),
-        )
-        if percent not in (0, 100) or (percent == 0 and base):
-            return Reason.of(Rule.BUYS_SPOT_TOO)
-        kind = "spot" if percent == 0 else "on-demand"
-        return Bought(provider="aws", region=self.key.namespace, machine_type=types[0], capacity_type=kind)
-
     def _template(self) -> NodeTemplate | None:
         """Return the node template that the tags describe (aws_manager.go, buildNodeFromTemplate)."""
         labels, capacity, taints = self._labels(), dict[str, Fraction](), list[Taint]()
@@ -559,9 +531,3 @@ def _moment(at: object) -> datetime | None:
     if not isinstance(at, datetime):
         return None
     return at if at.tzinfo else at.replace(tzinfo=UTC)
-
-
-def with_offering(member: Member, offering: Any) -> Member:
-    """Return the member whose group has this offering."""
-    template = replace(member.group.template, offering=offering)
-    return replace(member, group=replace(member.group, template=template))

@@ -14,20 +14,11 @@ from typing import Any, Self, TypeVar
 
 from evenkeel.adapters.codec import dump_stored, keep_unknown, read_stored
 from evenkeel.application.errors import UnknownClusterError
-from evenkeel.application.ports import (
-    UNREADABLE,
-    CheckTimes,
-    Registered,
-    SharedOffering,
-    StoredCluster,
-    Versions,
-    zones_with_drill,
-)
+from evenkeel.application.ports import UNREADABLE, CheckTimes, Registered, StoredCluster, Versions, zones_with_drill
 from evenkeel.application.rebalancing.ports import SteadyCluster
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth
-from evenkeel.domain.model.offerings import OfferingState
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import BadValueError
@@ -39,7 +30,7 @@ from evenkeel.texts.english import rfc3339
 from evenkeel.validation import ConfigError, parse_json
 
 # Partition keys of items that clusters share. The partition key of a cluster's own items contains a number sign.
-OFFERING, ROLLOUT, LOOKED_AT = "OFFERING", "ROLLOUT", "LOOKED"
+ROLLOUT, LOOKED_AT = "ROLLOUT", "LOOKED"
 # Sort keys of items that a cluster has at most once. All sort after "G", so that one query reads them with the other
 # items of the cluster.
 META, CONTROL, EVENT_CHECK, TIMER, SILENCE = "META", "META#CONTROL", "HEARD", "LOOK", "SILENCE"
@@ -53,8 +44,6 @@ _DAY = timedelta(days=1)
 _REPEATS = timedelta(hours=1)
 # A contested write is reported for a year at most.
 _CONTESTED_KEPT = timedelta(days=365)
-# A capacity report has an effect for three hours after the failure. The fourth hour allows for clock differences.
-_OFFERING_KEPT = timedelta(hours=4)
 # How long a drill is kept after its end, with its report. It is as long as for decisions.
 _DRILL_KEPT = timedelta(days=30)
 # How long the time of a check is kept. Every cluster is checked at least once an hour.
@@ -173,9 +162,6 @@ def _expires(value: Any, now: datetime) -> datetime | None:
             return max(now, at) + _DAY
         case ScaleRequestRecord():
             return max(now, value.at + _REPEATS) + _DAY
-        case OfferingState():
-            times = [report.failed_at for report in value.reports.values()]
-            return max([now, *times, value.delivered_at or now]) + _OFFERING_KEPT
         case CheckedAt():
             return value.at + _LOOKED_AT_KEPT
         case Drill():
@@ -194,9 +180,7 @@ def _group_expires(state: GroupState, now: datetime) -> datetime | None:
     return last + 2 * _DAY
 
 
-def shared_entry(
-    sort_key: str, value: OfferingState | Rollout | CheckedAt, version: int | None, now: datetime
-) -> Entry:
+def shared_entry(sort_key: str, value: Rollout | CheckedAt, version: int | None, now: datetime) -> Entry:
     """Return the entry that writes an item that clusters share."""
     return Entry(sort_key=sort_key, text=dump_stored(value), version=version, expires=_expires(value, now))
 
@@ -317,15 +301,6 @@ def registered(cluster: str, items: Mapping[str, Stored]) -> Registered | None:
 
 def _control(cluster: str, items: Mapping[str, Stored], otherwise: ControlRecord) -> ControlRecord:
     return _read(ControlRecord, items[CONTROL], _name(cluster, CONTROL)) if CONTROL in items else otherwise
-
-
-def shared_offering(sort_key: str, item: Stored | None, now: datetime) -> SharedOffering:
-    """Return an offering's item. If it has expired or cannot be read, its state is empty, and it may be overwritten."""
-    state = OfferingState()
-    if item is not None and not item.has_expired(now):
-        with _dropped():
-            state = _read(OfferingState, item, f"{OFFERING} {sort_key}")
-    return SharedOffering(state=state, version=None if item is None else item.version)
 
 
 def cluster_health_of(cluster: str, item: Stored | None) -> tuple[ClusterHealth, Versions]:

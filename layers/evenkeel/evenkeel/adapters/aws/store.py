@@ -19,7 +19,6 @@
                                                    or this place: auto-scaling/<account>/<region>
     LOOKED             <digest of a chunk>             when the clusters of this chunk were last checked
     ROLLOUT            ROLLOUT                         the last rollout in waves
-    OFFERING           <provider>/<region>/<zone>/...  capacity reports of clusters
     VERDICTS           CLUSTER#<id>                    a copy of HEALTH, for readers of all clusters
 
 A hash of a cluster's id selects its shard. Readers of all records use the sparse index `due`.
@@ -44,20 +43,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 from evenkeel.adapters.aws import records
-from evenkeel.adapters.aws.records import CONTROL, HEALTH, LOOKED_AT, META, OFFERING, ROLLOUT, Entry, Stored, StoredPool
+from evenkeel.adapters.aws.records import CONTROL, HEALTH, LOOKED_AT, META, ROLLOUT, Entry, Stored, StoredPool
 from evenkeel.adapters.aws.table import Item, Table, key, moment, number, seconds, text, texts, unchanged, whole
 from evenkeel.adapters.codec import dump_stored
 from evenkeel.application.errors import LeaseHeldError, StateConflictError
 from evenkeel.application.fleet.ports import Shard
-from evenkeel.application.ports import CheckTimes, Lease, Offerings, Registered, SharedOffering, StoredCluster, Versions
+from evenkeel.application.ports import CheckTimes, Lease, Registered, StoredCluster, Versions
 from evenkeel.application.rebalancing.ports import SteadyCluster
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.incidents.health import unreadable
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth
-from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.states import GroupState, PoolState
-from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.rollout.waves import Rollout
 from evenkeel.domain.survival.drill import Drill
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
@@ -76,9 +73,6 @@ _KEYS_AT_ONCE = 100
 # The longest stored name of a cluster, in bytes. DynamoDB allows keys of 2,048 bytes. Real names, also in tags, are
 # shorter.
 _LONGEST_NAME = 1024
-# The most pages of offerings that a query reads. A page has 1 MiB, which is some thousand offerings. Fewer offerings
-# can fail at one time than these pages contain.
-_OFFERING_PAGES = 8
 _OF_EVENTS = ("GROUP", "GROWTH", "HEARD", "ZONE")
 # A lease has both attributes. The function that receives events may have created an item without them. Such an item
 # counts as no lease.
@@ -352,27 +346,6 @@ class DynamoStore:
         return healths
 
     # ---------------------------------------------------------------- items that clusters share
-
-    def offerings(self) -> Offerings:
-        """Return the offerings that have reports, from one eventually consistent query.
-
-        If no offering has a report, the query costs half a read unit.
-        """
-        offerings: dict[Offering, SharedOffering] = {}
-        for sort_key, item in _by_key(self._table.query(_OF_PK, {":pk": OFFERING}, pages=_OFFERING_PAGES)).items():
-            shared = records.shared_offering(sort_key, item, self._now())
-            if shared.state != OfferingState():
-                with suppress(BadValueError):  # a newer release may have stored other kinds of offerings
-                    offerings[Offering.read(sort_key)] = shared
-        return offerings
-
-    def offering(self, offering: Offering) -> SharedOffering:
-        """Return the reports of an offering, from one consistent read."""
-        return records.shared_offering(str(offering), self._shared_item(OFFERING, str(offering)), self._now())
-
-    def save_offering(self, offering: Offering, state: OfferingState, version: int | None) -> None:
-        """Store the state of an offering. Raises StateConflictError if it has changed."""
-        self._put(OFFERING, records.shared_entry(str(offering), state, version, self._now()))
 
     def rollout(self) -> tuple[Rollout | None, int | None]:
         """Return the rollout, from one consistent query. The role of ``scan`` allows only queries."""

@@ -1,7 +1,7 @@
 """Calls the DynamoDB table, converts its errors, and reads the attributes of its items.
 
 Every attribute is read here, so that a missing attribute and a wrong type raise the same error, ConfigError. An item
-that cannot be read affects only its own cluster, offering or alert.
+that cannot be read affects only its own cluster or alert.
 """
 
 from collections.abc import Mapping
@@ -58,19 +58,15 @@ class Table:
         answer = self.call("get_item", Key=key(pk, sk), ConsistentRead=True)
         return [answer["Item"]] if "Item" in answer else []
 
-    def query(
-        self, condition: str, values: Mapping[str, str], *, pages: int | None = None, **request: Any
-    ) -> list[Item]:
-        """Return all items that a key condition selects. With ``pages``, read only this number of pages."""
+    def query(self, condition: str, values: Mapping[str, str], **request: Any) -> list[Item]:
+        """Return all items that a key condition selects."""
         items: list[Item] = []
-        while pages is None or pages > 0:
+        while True:
             answer = self.page(condition, values, **request)
             items += answer["Items"]
             if "LastEvaluatedKey" not in answer:
-                break
+                return items
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
-            pages = None if pages is None else pages - 1
-        return items
 
     def page(self, condition: str, values: Mapping[str, str], **request: Any) -> Any:
         """Return one answer to a query. It contains at most 1 MiB of items."""

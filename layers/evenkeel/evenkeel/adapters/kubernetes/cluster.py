@@ -16,7 +16,6 @@ from evenkeel.application.ports import Remaining
 from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Shoot
 from evenkeel.domain.model.observations import Observation
-from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.rebalancing.writes import Patch
@@ -50,10 +49,10 @@ class KubernetesCluster:
     def _new_reader(self, list_cache: ListCache | None) -> ClusterReader:
         return ClusterReader(self._api, self._policy, self._remaining, list_cache=list_cache, max_bytes=self._max_bytes)
 
-    def observe(self, reads_machines: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
+    def observe(self, reads_machines: Collection[GroupKey] = ()) -> Observation:
         """Read every node group. ``reads_machines``: groups whose machines are listed even if all their nodes run."""
         self._reader = self._new_reader(self._list_cache)
-        self._objects = objects = self._reader.read(reads_machines, buyer)
+        self._objects = objects = self._reader.read(reads_machines)
         self._patcher = Patcher(self._api, self._remaining, write_topology=bool(self._policy.write_topology))
         self._marker = Marker(self._api, objects, self._reader.lister, self._patcher, self._remaining)
         groups = tuple(member.group for member in objects.members.values())

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from evenkeel.adapters.page.view import CauseView, Fleet, IncidentView, OfferingView, Page, Section
+from evenkeel.adapters.page.view import CauseView, Fleet, IncidentView, Page, Section
+from evenkeel.domain.incidents.causes import OWN_ACCOUNT
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.incidents import Severity
-from evenkeel.domain.model.offerings import OWN_ACCOUNT
 from evenkeel.texts.english import counted, duration
 from evenkeel.texts.incidents import outage_text, sharers
 
@@ -163,10 +163,6 @@ def _severity(severity: str) -> str:
     return severity if severity in set(Severity) else Severity.WARNING.value
 
 
-def _offering_clusters(offering: OfferingView) -> list[str]:
-    return [cluster or "one that is not named" for cluster in offering.clusters]
-
-
 # The functions that templates call, by their names in the templates.
 VIEWS: Mapping[str, Callable[..., Any]] = {
     "anchor": _anchor,
@@ -180,5 +176,4 @@ VIEWS: Mapping[str, Callable[..., Any]] = {
     "severity_class": _severity,
     "affected_zones": _affected_zones,
     "added_up": _added_up,
-    "offering_clusters": _offering_clusters,
 }

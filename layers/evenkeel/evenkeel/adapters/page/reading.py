@@ -17,7 +17,6 @@ from evenkeel.adapters.page.view import (
     History,
     IncidentView,
     Lane,
-    OfferingView,
     Page,
     PoolView,
     Section,
@@ -169,7 +168,6 @@ class _Overview(Answer):
     clusters: tuple[_ClusterHealth, ...]
     others: _Others = Field(default_factory=_Others)
     counts: _Counts
-    offerings: tuple[OfferingView, ...] = ()
 
 
 def page_of_status(answer: object, where: str, now: datetime) -> Page:
@@ -281,7 +279,6 @@ def _fleet(overview: _Overview) -> tuple[tuple[Section, ...], Fleet]:
         well=others.well,
         paused=others.paused,
         dry_run=dry_run,
-        offerings=overview.offerings,
         causes=overview.causes,
     )
     return sections, fleet

@@ -209,14 +209,6 @@ class CauseView(Answer):
     runbook: str
 
 
-class OfferingView(Answer):
-    """A machine type that clusters could not get in a zone."""
-
-    name: str = Field(alias="offering")
-    clusters: tuple[str, ...] = ()  # an empty name is that of a cluster that may not be named
-    since: Moment
-
-
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
     """All clusters of a stack. Clusters with incidents are sections of the page; this class names all others."""
@@ -224,7 +216,6 @@ class Fleet:
     well: tuple[str, ...] = ()
     paused: tuple[str, ...] = ()
     dry_run: int = 0
-    offerings: tuple[OfferingView, ...] = ()
     causes: tuple[CauseView, ...] = ()
 
 

@@ -13,7 +13,6 @@ from evenkeel.access_config import AutoScalingAccess
 from evenkeel.application.actions.ports import ActionPorts
 from evenkeel.application.errors import BadRequestError, EvenkeelError, UnknownClusterError, contained
 from evenkeel.application.incidents.notify import incident_json, kind_of
-from evenkeel.application.offerings.sharing import read_offerings, with_reports
 from evenkeel.application.ports import Remaining, StoredCluster
 from evenkeel.application.rebalancing.observe import within_check
 from evenkeel.application.rebalancing.preview import Preview, preview_of
@@ -152,7 +151,7 @@ class Call:
 
     def load(self) -> StoredCluster:
         """Return the cluster's stored items. Raises UnknownClusterError, ConfigError, StateUnavailableError."""
-        return with_reports(self.ports.store.load(self.cluster), read_offerings(self.ports.store))
+        return self.ports.store.load(self.cluster)
 
     def registrations(self) -> Sequence[tuple[str, Registration | str]]:
         """Return the registrations of all clusters, or of the clusters that match the selector."""

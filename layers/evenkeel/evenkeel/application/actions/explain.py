@@ -239,7 +239,7 @@ _NAMES: Mapping[Rule, str] = {
             Rule.MIN_ZERO_WHILE_FENCED,
             *(rule for rule in Rule if rule.name.startswith("HEADROOM_")),
         ),
-        "fence": (Rule.FENCE, Rule.PINNED, Rule.PROBE, Rule.CAUTIOUS_MAX, Rule.SLOW_START_MAX),
+        "fence": (Rule.FENCE, Rule.PINNED, Rule.PROBE, Rule.SLOW_START_MAX),
         "safety pass": (
             Rule.WORKER_SHARE,
             Rule.ZONE_MAX,
@@ -365,9 +365,6 @@ def _past(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
         )
     if options := list(_scale_down_options(group)):
         sentences.append(f"Its own scale-down options: {', '.join(options)}.")
-    why = group.template.no_offering_because
-    if why is not None and preview.stored.record.shares_offerings:
-        sentences.append(f"It takes no part in capacity reports: {sentence(why, group.key.flavour)}.")
     if group.ours.has_adopted or str(group.key) in pool.next_state.adopted:
         adopted = pool.adopted.get(str(group.key))
         before = "no bounds" if adopted is None else f"{adopted.min} to {adopted.max}"
@@ -458,8 +455,6 @@ def _obstacles(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> list[
     group, obstacles = plan.group, []
     if plan.state is State.FENCED:
         obstacles.append("it is fenced" if until is None else f"its fence ends at {rfc3339(until)}")
-    if plan.is_throttled:
-        obstacles.append("other clusters could not get what it buys, so it tries one machine first")
     requested = sum(plan.requested for plan in pool.groups)
     if pool.mode.valid and pool.max is not None and requested >= pool.max:
         obstacles.append(_pool_is_full(pool, requested, pool.max))

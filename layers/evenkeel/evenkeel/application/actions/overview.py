@@ -1,4 +1,4 @@
-"""The status of all clusters, from stored items only. It needs four queries, and no answer from a cluster.
+"""The status of all clusters, from stored items only. It needs three queries, and no answer from a cluster.
 
 A cluster is ``well`` only if it was read within the last hours.
 """
@@ -12,26 +12,20 @@ from functools import cached_property
 from typing import Annotated, Any
 
 from evenkeel.application.actions.call import Answer, Call, Fields
+from evenkeel.application.actions.zone_ids import ZoneIds
 from evenkeel.application.errors import BadRequestError
-from evenkeel.application.offerings.sharing import ZoneIds
 from evenkeel.application.plan_documents import ONLY_WHEN_SET, Document, Timestamp, document_json
-from evenkeel.application.ports import CheckTimes, Offerings
+from evenkeel.application.ports import CheckTimes
 from evenkeel.domain.incidents.causes import Cause, CauseKind, ClusterIncident, causes_of, is_everywhere
 from evenkeel.domain.incidents.health import unreadable, with_stopped
 from evenkeel.domain.model.incidents import ClusterHealth, Incident
-from evenkeel.domain.model.offerings import Offering
-from evenkeel.domain.model.policy import BackoffPolicy
-from evenkeel.domain.offerings.reports import standing
 from evenkeel.record import Registration
-from evenkeel.texts.english import rfc3339
 from evenkeel.texts.incidents import cause_command, cause_text, cause_title, cause_todo, runbook
 
 # Bytes. Lambda limits answers to 6 MB. Beyond this size, further summaries are shortened. The shortened summaries of
 # 10,000 clusters have another 3 MB.
 _LARGEST_ANSWER = 3_000_000
 _FEW_WORDS = 100
-# An answer lists at most this many offerings, first the offerings that the most clusters could not buy.
-_MOST_OFFERINGS = 100
 
 
 class ClusterSummary(Document):
@@ -70,14 +64,6 @@ class CauseSummary(Document):
     runbook: str
 
 
-class OfferingSummary(Document):
-    """An offering that clusters could not buy. ``clusters`` has an empty name for each anonymous report."""
-
-    offering: str
-    clusters: list[str]
-    since: str
-
-
 class Overview(Document):
     """The answer: causes that clusters share, unhealthy clusters, the worst first, and the names of all others."""
 
@@ -87,7 +73,6 @@ class Overview(Document):
     clusters: list[dict[str, Any]]
     others: dict[str, list[str]]
     counts: dict[str, int]
-    offerings: list[OfferingSummary]
     message: str
 
 
@@ -129,13 +114,10 @@ class _StoredCluster:
             return "incident"
         return "unseen" if self.checked_at is None else "well"
 
-    def of_causes(self, offerings: Iterable[Offering]) -> list[ClusterIncident]:
-        """Return the incidents as their common causes are found: with the ids of zones, and with lacking offerings."""
-        places, lacking = self._places(), tuple(offerings)
-        return [
-            ClusterIncident(cluster=self.cluster, incident=incident, places=places, offerings=lacking)
-            for incident in self.incidents
-        ]
+    def of_causes(self) -> list[ClusterIncident]:
+        """Return the incidents as their common causes are found: with the ids of zones."""
+        places = self._places()
+        return [ClusterIncident(cluster=self.cluster, incident=incident, places=places) for incident in self.incidents]
 
     def sort_key(self, titles: Mapping[str, str]) -> tuple[bool, tuple[object, ...], str]:
         """Return the sort key: the worst incident that no cause tells; clusters without such an incident are last."""
@@ -188,8 +170,7 @@ def overview(call: Call, fields: Fields) -> Answer:
         )
         by_state[stored.state].append(stored)
     counts = {"clusters": len(registrations), **{state: len(clusters) for state, clusters in by_state.items()}}
-    offerings = call.ports.store.offerings()
-    causes = _causes(by_state["incident"], offerings, call.now)
+    causes = causes_of(each for stored in by_state["incident"] for each in stored.of_causes())
     titles = titles_of_causes(causes)
     by_state["incident"].sort(key=lambda stored: stored.sort_key(titles[stored.cluster]))
     answer = Overview(
@@ -199,18 +180,9 @@ def overview(call: Call, fields: Fields) -> Answer:
         clusters=_fitting([*by_state["incident"], *by_state["unseen"]], titles),
         others={state: [stored.cluster for stored in by_state[state]] for state in ("well", "paused")},
         counts={**counts, "dryRun": sum(stored.is_dry for clusters in by_state.values() for stored in clusters)},
-        offerings=_offerings(offerings, call.now),
         message=_headline(counts),
     )
     return document_json(answer)
-
-
-def _causes(clusters: Iterable[_StoredCluster], offerings: Offerings, now: datetime) -> tuple[Cause, ...]:
-    lacking: dict[str, list[Offering]] = {}
-    for offering, shared in offerings.items():
-        for report in standing(shared.state, now, BackoffPolicy()):
-            lacking.setdefault(report.cluster, []).append(offering)
-    return causes_of(each for stored in clusters for each in stored.of_causes(lacking.get(stored.cluster, ())))
 
 
 def causes_of_cluster(call: Call, incidents: Iterable[Incident]) -> tuple[Cause, ...]:
@@ -251,19 +223,6 @@ def cause_summary(cause: Cause, call: Call) -> CauseSummary:
         command=cause_command(cause, call.ports.stack, call.selector.text if call.selector else ""),
         runbook=runbook(cause.worst, call.ports.runbooks),
     )
-
-
-def _offerings(offerings: Offerings, now: datetime) -> list[OfferingSummary]:
-    summaries = [
-        OfferingSummary(
-            offering=str(offering),
-            clusters=sorted(report.cluster for report in reports),
-            since=rfc3339(min(report.failed_at for report in reports)),
-        )
-        for offering, shared in offerings.items()
-        if (reports := standing(shared.state, now, BackoffPolicy()))
-    ]
-    return sorted(summaries, key=lambda summary: (-len(summary.clusters), summary.offering))[:_MOST_OFFERINGS]
 
 
 def _fitting(clusters: list[_StoredCluster], titles: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:

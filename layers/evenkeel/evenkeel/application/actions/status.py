@@ -360,7 +360,7 @@ def _pools(
 
 
 def _is_healthy(pool: PoolPlan) -> bool:
-    is_unheld = all(plan.state is State.HEALTHY and not plan.is_throttled for plan in pool.groups)
+    is_unheld = all(plan.state is State.HEALTHY for plan in pool.groups)
     return pool.mode.valid and not pool.report.problems and is_unheld
 
 

@@ -24,8 +24,7 @@ from evenkeel.application.errors import (
     UnknownClusterError,
     contained,
 )
-from evenkeel.application.offerings.sharing import is_affected, read_offerings, with_reports
-from evenkeel.application.ports import CheckResult, Clock, Executor, Offerings, Queue, Remaining, StoredCluster
+from evenkeel.application.ports import CheckResult, Clock, Executor, Queue, Remaining, StoredCluster
 from evenkeel.application.rebalancing.observe import within_check
 from evenkeel.application.rebalancing.plan import ClusterObserver, PlannedObservation
 from evenkeel.application.rebalancing.ports import CheckableClusters, CheckStore, RunPorts, RunStore, SteadyCluster
@@ -45,7 +44,6 @@ class CheckSummary:
     """The result of checking a chunk, for metrics."""
 
     alone: bool  # True: the chunk is one cluster
-    offerings: Offerings | None  # the capacity reports of all clusters; None: not read
     full_checks: list[RunSummary] = field(default_factory=list)  # one for each full check
     steady_clusters: dict[str, SteadyState] = field(default_factory=dict)  # clusters whose quick check found no change
     failed: int = 0  # the number of checks that failed because of the table or a queue
@@ -128,7 +126,7 @@ class CheckClusters:
         ``rests``: resting clusters that are not due. The time of their last check is stored with that of the others, so
         that the stored item always has the same clusters.
         """
-        summary = CheckSummary(alone=len(clusters) == 1, offerings=read_offerings(self.store))
+        summary = CheckSummary(alone=len(clusters) == 1)
         steady = self._steady(clusters)
         self.together([partial(self._check, cluster, steady.get(cluster), remaining, summary) for cluster in clusters])
         self._save_checked_at(summary, rests)
@@ -161,7 +159,7 @@ class CheckClusters:
             summary.resting.add(cluster)
         try:
             change: _Change | None = _NEEDS_FULL_CHECK
-            if steady is not None and self._may_check_quickly(steady, summary):
+            if steady is not None and self._may_check_quickly(steady):
                 change = self._contained(run, partial(self._quick_check, steady, remaining, summary))
             if change is _NEEDS_FULL_CHECK:
                 stored = contained(cluster, "its state was read", partial(self._load, cluster, summary))
@@ -198,11 +196,9 @@ class CheckClusters:
 
     # Quick checks
 
-    def _may_check_quickly(self, steady: SteadyCluster, summary: CheckSummary) -> bool:
+    def _may_check_quickly(self, steady: SteadyCluster) -> bool:
         record, now = steady.record, self.clock.now()
-        if is_full_check(record.id, steady.check_interval(now), now, resting=steady.is_resting(now)):
-            return False
-        return not is_affected(record, summary.offerings, steady.steady.zones)
+        return not is_full_check(record.id, steady.check_interval(now), now, resting=steady.is_resting(now))
 
     def _quick_check(self, steady: SteadyCluster, remaining: Remaining, summary: CheckSummary) -> _Change | None:
         record, seen, left = steady.record, steady.steady.seen, within_check(remaining)
@@ -222,7 +218,7 @@ class CheckClusters:
     def _load(self, cluster: str, summary: CheckSummary) -> StoredCluster | None:
         """Return the stored items; None: the cluster is not checked now."""
         try:
-            stored = with_reports(self.store.load(cluster, consistent=False), summary.offerings)
+            stored = self.store.load(cluster, consistent=False)
         except UnknownClusterError:
             return None
         except ConfigError as error:

@@ -7,13 +7,11 @@ from datetime import datetime
 from functools import partial
 
 from evenkeel.application.errors import EvenkeelError, TooLargeError, contained
-from evenkeel.application.offerings.sharing import buyer_of
 from evenkeel.application.ports import Remaining, StoredCluster
 from evenkeel.application.rebalancing.ports import Cluster, Clusters, WorkloadCluster
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.observations import Observation
-from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import Workload
@@ -63,12 +61,12 @@ def observe_cluster(
     time = _Time(remaining)
     open_it = partial(clusters.open, record, time.left, consistent=consistent, alone=alone)
     cluster = contained(record.id, "it was opened", open_it)
-    observation = read_cluster(record.id, cluster, state, buyer_of(record, state.offerings))
+    observation = read_cluster(record.id, cluster, state)
     time.kept_back = 0.0
     return cluster, observation
 
 
-def read_cluster(name: str, cluster: Cluster, state: ClusterState, buyer: Buyer | None = None) -> Observation:
+def read_cluster(name: str, cluster: Cluster, state: ClusterState) -> Observation:
     """Read a cluster. The machines of failing groups, and of groups in a step of convergence, are always listed.
 
     So the check finds machines that were launched after a group's last failure. Raises as ``observe_cluster`` does.
@@ -76,7 +74,7 @@ def read_cluster(name: str, cluster: Cluster, state: ClusterState, buyer: Buyer 
     with_machines = [key for key, group in state.groups.items() if group.is_failing]
     steps = [pool.convergence.step for pool in state.pools.values() if pool.convergence.step is not None]
     with_machines += [GroupKey.read(key) for step in steps for key in sorted(step.groups)]
-    return contained(name, "it was read", lambda: cluster.observe(with_machines, buyer))
+    return contained(name, "it was read", lambda: cluster.observe(with_machines))
 
 
 def observe(  # noqa: PLR0913  the cluster, its state and time, and how much of it is read

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from evenkeel.application.errors import contained
-from evenkeel.application.offerings.sharing import is_affected
 from evenkeel.application.ports import Clock, Remaining, StoredCluster
 from evenkeel.application.rebalancing.observe import observe, see_all_pods
 from evenkeel.application.rebalancing.ports import Cluster, Clusters
@@ -63,7 +62,6 @@ class PlannedObservation:
         return SteadyState(
             at=plan.now,
             seen=seen,
-            zones=zones_of(self.observation),
             headroom=sum(pool.headroom for pool in plan.pools),
             imbalance=max((pool.imbalance for pool in plan.pools), default=0),
             at_risk=sum(pool.is_at_risk for pool in plan.pools),
@@ -199,7 +197,6 @@ def is_steady(stored: StoredCluster, observation: Observation, plan: Plan) -> bo
     has_ends = state.groups or state.zones or state.scale_requests or stored.expired or stored.unfinished
     wrong = any(not pool.mode.valid or pool.report.starved or pool.report.overcommitted for pool in plan.pools)
     control = stored.control.model_copy(update={"live": None, "rollout": ""})  # these fields do not expire
-    is_free = control == _FREE and not is_affected(stored.record, state.offerings, zones_of(observation))
     # Incidents are evaluated without their delay, because quick checks could not open an incident once its delay is
     # over.
     incident = (
@@ -207,9 +204,4 @@ def is_steady(stored: StoredCluster, observation: Observation, plan: Plan) -> bo
     )
     # A quick check does not read pods, which may change while the node groups do not.
     awaited = awaited or stored.is_unreachable or stored.record.demand_stage is not DemandStage.OFF
-    return is_free and not (relief or awaited or has_ends or wrong or incident or plan.check_at or plan.states)
-
-
-def zones_of(observation: Observation) -> frozenset[str]:
-    """Return the zones of a cluster's groups."""
-    return frozenset(group.identity.zone for group in observation.groups if group.identity.zone)
+    return control == _FREE and not (relief or awaited or has_ends or wrong or incident or plan.check_at or plan.states)

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from evenkeel.application.incidents.ports import HealthPorts, HealthStore
-from evenkeel.application.offerings.ports import OfferingStore
 from evenkeel.application.ports import (
     Clock,
     Executor,
@@ -21,7 +20,6 @@ from evenkeel.application.survival.ports import DrillStore
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable, check_interval, is_resting
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, PoolId, Shoot
 from evenkeel.domain.model.observations import Observation
-from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.states import PoolState
@@ -39,7 +37,7 @@ class CheckStamps(Protocol):
         """Write the time at which these clusters, and the resting clusters beside them, were read, in one write."""
 
 
-class RunStore(DrillStore, LeaseStore, HealthStore, OfferingStore, CheckStamps, Protocol):
+class RunStore(DrillStore, LeaseStore, HealthStore, CheckStamps, Protocol):
     """The operations of the table that a run needs."""
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
@@ -80,7 +78,7 @@ class SteadyCluster:
         return is_resting(self.steady.rests_until, now)
 
 
-class CheckStore(OfferingStore, CheckStamps, Protocol):
+class CheckStore(CheckStamps, Protocol):
     """The operations of the table that checks need."""
 
     def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
@@ -150,12 +148,11 @@ class ClusterReader(Protocol):
     Only ``shows`` may be called before ``observe``.
     """
 
-    def observe(self, reads_machines: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
+    def observe(self, reads_machines: Collection[GroupKey] = ()) -> Observation:
         """Read the whole cluster. Raises ClusterUnavailableError or AccessError if a part cannot be read.
 
         ``reads_machines``: groups whose machines are always listed. The machines of other groups are listed only if a
-        node is missing. If ``buyer`` is set, offerings are read for failing groups, and for groups that reports of
-        other clusters may affect.
+        node is missing.
         """
 
     def seen(self) -> Mapping[str, str]:

@@ -72,9 +72,6 @@ class Preview:
             if state is not None and state.backoff_until is not None and self.now <= state.backoff_until:
                 until.append(state.backoff_until)
                 since.append(state.backoff_until - self.pool(pool.id).settings.backoff.length(state.failures))
-            throttled = None if state is None else state.throttled_until
-            if throttled is not None and self.now < throttled and not until:
-                until.append(throttled)
         elif state is not None:
             began = {
                 State.PROBING: state.backoff_until,

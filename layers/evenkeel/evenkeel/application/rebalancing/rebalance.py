@@ -29,7 +29,6 @@ from evenkeel.application.errors import (
     UnknownClusterError,
 )
 from evenkeel.application.incidents.notify import PAUSED, UNREGISTERED, kind_of, store_cluster_health
-from evenkeel.application.offerings.sharing import read_offerings, with_reports
 from evenkeel.application.ports import CheckResult, Queue, Remaining, StoredCluster, Versions
 from evenkeel.application.rebalancing.plan import ClusterObserver, PlannedObservation, is_steady
 from evenkeel.application.rebalancing.ports import Clusters, RunPorts
@@ -188,8 +187,8 @@ class _Rounds:
         self.summary.dry_run = stored.is_dry(self.ports.dry_run)
         if self._is_paused(stored) or self._is_unreachable(stored):
             return None
-        self.stored = with_reports(stored, read_offerings(self.ports.store))
-        return self.stored
+        self.stored = stored
+        return stored
 
     def _observe_and_plan(self, stored: StoredCluster) -> PlannedObservation | None:
         """Return the cluster's observation and plan. If it cannot be read, store and notify this, and return None."""

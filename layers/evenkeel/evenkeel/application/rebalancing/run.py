@@ -8,7 +8,6 @@ from typing import Any
 
 from evenkeel.application.errors import StateConflictError
 from evenkeel.application.incidents.notify import store_cluster_health
-from evenkeel.application.offerings.sharing import publish_reports
 from evenkeel.application.plan_documents import outcome_json
 from evenkeel.application.ports import Lease, Remaining, StoredCluster
 from evenkeel.application.rebalancing.ports import Cluster, ClusterClock, RunPorts
@@ -85,7 +84,6 @@ class Run:
         self._save_missed_failures()
         for key, state in self.plan.states.items():
             self.run_state.save_group(key, state)
-        publish_reports(self.ports.store, self.stored, self.plan)
         for taken in self.plan.taken_off:
             self._requests.take_off(taken)
         conflict = False

@@ -44,27 +44,21 @@ def rollout_in_progress(pool: PoolDraft) -> Reason | None:
 
 
 def zone_doubt(drafts: Iterable[Draft], source: Draft | None = None) -> Reason | None:
-    """Return the first reason to doubt that a zone delivers: a fence, a capacity report, or a source that is probing.
+    """Return the first reason to doubt that a zone delivers: a fence, or a source that is probing.
 
     Zones other than the source may be probing. A step tries such a zone safely, because it launches a node before it
     drains one.
     test_when_backoff_is_over_a_step_tries_the_zone
     """
     for draft in drafts:
-        if draft.state is State.FENCED:
+        if draft.state is State.FENCED or (draft is source and draft.state is State.PROBING):
             return state_reason(draft)
-        if (draft is source or draft.state is not State.PROBING) and (reason := doubt_of(draft)) is not None:
-            return reason
     return None
 
 
 def doubt_of(draft: Draft) -> Reason | None:
     """Return the reason to doubt that a group delivers, apart from a fence."""
-    if draft.state is State.PROBING:
-        return state_reason(draft)
-    if Rule.CAUTIOUS_MAX not in draft.limits:
-        return None
-    return Reason.of(Rule.CONVERGE_CAUTIOUS, zone=draft.group.identity.zone)
+    return state_reason(draft) if draft.state is State.PROBING else None
 
 
 def state_reason(draft: Draft) -> Reason:

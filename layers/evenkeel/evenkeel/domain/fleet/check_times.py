@@ -147,7 +147,6 @@ class SteadyState:
     at: datetime
     # List of node groups (flavour, kind, version) -> fingerprint; empty: the objects have changed since.
     seen: Mapping[str, str]
-    zones: frozenset[str] = frozenset()
     headroom: int = 0
     imbalance: int = 0
     at_risk: int = 0  # pools that are to survive the loss of a zone, but would not

@@ -1,6 +1,6 @@
-"""The causes that incidents share: a zone, an offering, no zone at all, or the same incident.
+"""The causes that incidents share: a zone, no zone at all, or the same incident.
 
-Several clusters share a cause; a zone or an offering may also be that of several pools of one cluster.
+Several clusters share a cause; a zone may also be that of several pools of one cluster.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -10,9 +10,10 @@ from enum import StrEnum
 
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.incidents import Incident, IncidentKind
-from evenkeel.domain.model.offerings import Offering
 
-# A cause is shown if at least this many clusters share it; of a zone or an offering, this many pools.
+# The stack's account. It is the account of all clusters whose record names none.
+OWN_ACCOUNT = "own"
+# A cause is shown if at least this many clusters share it; of a zone, this many pools.
 SHARED_BY = 3
 # A quota or a configuration is that of an account, so such failures are no sign of a zone.
 _NOT_OF_A_ZONE = frozenset({FailureClass.QUOTA, FailureClass.CONFIGURATION})
@@ -22,7 +23,6 @@ class CauseKind(StrEnum):
     """What the clusters share, the most specific first. The value is a JSON value."""
 
     OUTAGE = "outage"  # their pools have several zones, and capacity in none of them
-    OFFERING = "offering"
     ZONE = "zone"
     INCIDENT = "incident"  # only the kind of the incident, and its details
 
@@ -34,7 +34,6 @@ class ClusterIncident:
     cluster: str
     incident: Incident
     places: Mapping[str, str] = field(default_factory=dict)  # zone name -> an id that is the same in each cluster
-    offerings: tuple[Offering, ...] = ()  # the offerings that the cluster reports as missing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +41,8 @@ class Cause:
     """What at least ``SHARED_BY`` incidents share. ``incidents``: the worst first."""
 
     kind: CauseKind
-    subject: str  # the zone's place, the offering, or the kind of incident
+    subject: str  # the zone's place, or the kind of incident
     incidents: tuple[ClusterIncident, ...]
-    offering: Offering | None = None
 
     @property
     def worst(self) -> Incident:
@@ -74,7 +72,7 @@ class Cause:
     @property
     def is_of_zone(self) -> bool:
         """Return True if the cause is in one zone."""
-        return self.kind in (CauseKind.OFFERING, CauseKind.ZONE)
+        return self.kind is CauseKind.ZONE
 
     @property
     def since(self) -> datetime:
@@ -110,8 +108,7 @@ class Cause:
         """Return the names that the clusters have for the zone."""
         if not self.is_of_zone:
             return ()
-        place = self.offering.zone if self.offering else self.subject
-        names = {zone for each in self.incidents for zone in each.incident.zones if _place(each, zone) == place}
+        names = {zone for each in self.incidents for zone in each.incident.zones if _place(each, zone) == self.subject}
         return tuple(sorted(names))
 
 
@@ -122,7 +119,7 @@ def causes_of(incidents: Iterable[ClusterIncident]) -> tuple[Cause, ...]:
     """
     rest = sorted(incidents, key=lambda each: (each.incident.sort_key, each.cluster))
     causes: list[Cause] = []
-    for keys in (_everywhere, _bought_or_placed, _same_incident):
+    for keys in (_everywhere, _placed, _same_incident):
         rest = _take(rest, keys, causes)
     return tuple(sorted(causes, key=_order))
 
@@ -155,14 +152,13 @@ def _take(
         return -_count(item[1].values()), -len(item[1]), order.index(item[0][0])
 
     for key, found in sorted(members.items(), key=most_frequent):
-        kind, subject, what = key
-        offering = what if isinstance(what, Offering) else None
-        has_cause = taken.setdefault(offering.zone if offering else subject if kind is CauseKind.ZONE else "", set())
+        kind, subject, _ = key
+        has_cause = taken.setdefault(subject if kind is CauseKind.ZONE else "", set())
         shared = {number: each for number, each in found.items() if number not in has_cause}
         # Other incidents of one cluster are rows of that cluster, because its pools rarely share more than their kind.
         if (_count(shared.values()) if kind is CauseKind.INCIDENT else len(shared)) < SHARED_BY:
             continue
-        causes.append(Cause(kind=kind, subject=subject, incidents=tuple(shared.values()), offering=offering))
+        causes.append(Cause(kind=kind, subject=subject, incidents=tuple(shared.values())))
         has_cause.update(shared)
     return [each for number, each in enumerate(rest) if not any(number in numbers for numbers in taken.values())]
 
@@ -180,18 +176,13 @@ def _everywhere(each: ClusterIncident) -> Iterator[_Key]:
         yield CauseKind.OUTAGE, each.incident.kind.value, ""
 
 
-def _bought_or_placed(each: ClusterIncident) -> Iterator[_Key]:
+def _placed(each: ClusterIncident) -> Iterator[_Key]:
     incident = each.incident
     if incident.kind is not IncidentKind.MISSING or incident.failure_class in _NOT_OF_A_ZONE:
         return
     if incident.failure_class is not FailureClass.CAPACITY and len(incident.zones) > 1:
         return  # machines that join in no zone have another cause, such as their image
-    places = {_place(each, zone) for zone in incident.zones}
-    if incident.failure_class is FailureClass.CAPACITY:
-        for offering in each.offerings:
-            if offering.zone in places:
-                yield CauseKind.OFFERING, str(offering), offering
-    for place in places:
+    for place in {_place(each, zone) for zone in incident.zones}:
         yield CauseKind.ZONE, place, ""
 
 

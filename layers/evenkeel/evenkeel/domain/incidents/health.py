@@ -252,8 +252,6 @@ class _PoolCheck:
             return waiting
         if plan.state is State.FROZEN:
             return group.missing_in_rollout(self.now, plan.provision_timeout)
-        if any(reason.rule is Rule.FENCED_BY_OTHERS for reason in plan.reasons):
-            return 0  # the group itself has not failed: its machines are provisioning
         coming = group.on_its_way(self.now, plan.provision_timeout)
         if was and state is not None and state.last_success is not None:
             # The zone delivers again. A machine created before the last success counts as missing until its node runs.

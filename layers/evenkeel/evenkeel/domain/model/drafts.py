@@ -22,12 +22,11 @@ from evenkeel.domain.model.survival import Survival, SurvivalFacts
 from evenkeel.domain.model.values import LARGEST_COUNT
 
 # The rules of ``Draft.limits``, in the order in which bounds are capped:
-# - CAUTIOUS_MAX: after other clusters' capacity reports, the lowest number of replicas requested since then, plus one
 # - SLOW_START_MAX: while the zone recovers, the running nodes plus the nodes that may be added now
 # - STEP_MAX: during a step of converge, the requested replicas, so that no autoscaler orders here
 # - WORKER_SHARE: the largest number of replicas that the owner accepts
 # - ZONE_MAX: ``evenkeel.dev/zone-max``
-_CAP_RULES = (Rule.CAUTIOUS_MAX, Rule.SLOW_START_MAX, Rule.STEP_MAX, Rule.WORKER_SHARE, Rule.ZONE_MAX)
+_CAP_RULES = (Rule.SLOW_START_MAX, Rule.STEP_MAX, Rule.WORKER_SHARE, Rule.ZONE_MAX)
 LASTING_CAPS = (Rule.WORKER_SHARE, Rule.ZONE_MAX)  # the caps that do not depend on the group's health
 
 

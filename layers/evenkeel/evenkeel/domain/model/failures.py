@@ -86,13 +86,6 @@ _PATTERNS = (
     ),
 )
 
-# Capacity failures with a cause in one group: its subnet, reservation, price or disks. Other groups with the same
-# machine type may get machines.
-_OWN_AFFAIR = (
-    r"InsufficientFreeAddresses|InsufficientSubnet|not enough free addresses in subnet|IpNotEnough"
-    r"|ReservationCapacityExceeded|SpotMaxPriceTooLow|VolumeTypeNotAvailableInZone|HostRequirements"
-)
-
 # Codes that each have several possible causes. OpenShift reports every 4xx answer of EC2 as InvalidConfiguration, even
 # an answer about a quota (machine-api-provider-aws pkg/actuators/machine/instances.go:552-579).
 _FOLDED = {
@@ -126,8 +119,3 @@ def classify(code: str, message: str = "") -> FailureClass:
 def class_of(failure: MachineFailure) -> FailureClass:
     """Return the class of a failure that the status of a machine, or of the autoscaler, reports."""
     return classify(failure.code, failure.message)
-
-
-def is_own_affair(message: str) -> bool:
-    """Return True if a capacity failure concerns one group only, not every group with its machine type and zone."""
-    return re.search(_OWN_AFFAIR, message[:4096], re.IGNORECASE) is not None

@@ -12,7 +12,6 @@ from enum import StrEnum
 from typing import NamedTuple, Self
 
 from evenkeel.domain.model.choices import Level, OnFailure, Strategy, SurviveZones
-from evenkeel.domain.model.offerings import Offering
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.ulids import time_of
@@ -377,8 +376,6 @@ class GroupTemplate:
     """A description of the nodes that a group creates."""
 
     node: NodeTemplate | None = None  # None: the template was not read, or is unknown
-    offering: Offering | None = None  # None: not read, or not fully known
-    no_offering_because: Reason | None = None  # why an Auto Scaling group buys no single offering
     faults: tuple[Fault, ...] = ()  # the unreadable values among the values that describe the nodes
     # Why an empty group with unknown cpu and memory gets no node. The reason names the annotation to set.
     closed_because: Reason | None = None

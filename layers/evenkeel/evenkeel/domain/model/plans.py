@@ -21,12 +21,11 @@ from evenkeel.domain.model.groups import (
 )
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Skipped
-from evenkeel.domain.model.offerings import Experience, Offering
 from evenkeel.domain.model.origins import Origin
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.pools import adopted_bounds
 from evenkeel.domain.model.problems import Problem, ProblemKind
-from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.relief import ReliefStep
 from evenkeel.domain.model.states import GroupState, PoolState, Release
 from evenkeel.domain.model.survival import Survival
@@ -80,11 +79,6 @@ class GroupPlan:
     def changes_options(self) -> bool:
         """Return True if an option of the autoscaler changes."""
         return self.short_provision != self.group.options.short_provision
-
-    @property
-    def is_throttled(self) -> bool:
-        """Return True if other clusters' reports limit the group to one more machine."""
-        return any(reason.rule is Rule.THROTTLED for reason in self.reasons)
 
     @property
     def lowers_requested(self) -> bool:
@@ -261,9 +255,7 @@ class PoolPlan:
             "contested": list(self.report.contested),
             **self._relief_report,
             "incident": [
-                [str(plan.group.key), "cautious" if plan.is_throttled else plan.state]
-                for plan in self.groups
-                if plan.state in (State.FENCED, State.PROBING) or plan.is_throttled
+                [str(plan.group.key), plan.state] for plan in self.groups if plan.state in (State.FENCED, State.PROBING)
             ],
             "changes": []
             if applied
@@ -337,7 +329,6 @@ class Plan:
     taken_off: tuple[TakenOff, ...] = ()
     pool_states: Mapping[PoolId, PoolState] = field(default_factory=dict)  # only the changed states
     check_at: datetime | None = None  # when the plan may first change even if nothing else does; None: never
-    experiences: Mapping[Offering, Experience] = field(default_factory=dict)  # to report to other clusters
     demand: Advice | None = None  # None: no advice was requested
     clock_skew: timedelta = timedelta(0)  # the API server's clock minus Evenkeel's; ``now`` is the API server's time
 

@@ -42,8 +42,6 @@ class Rule(StrEnum):
     IN_BACKOFF = "in-backoff", Topic.STATE
     PROBING_AFTER_ARRIVAL = "probing-after-arrival", Topic.STATE
     PROBING_AFTER_BACKOFF = "probing-after-backoff", Topic.STATE
-    FENCED_BY_OTHERS = "fenced-by-others", Topic.STATE
-    THROTTLED = "cautious", Topic.STATE
     SLOW_START = "slow-start", Topic.STATE
     # replicas
     TAKES_ON = "takes-on", Topic.REQUESTED
@@ -84,7 +82,6 @@ class Rule(StrEnum):
     OPENED = "opened", Topic.NOTE
     STRATEGY = "strategy", Topic.MAX
     PROBE = "probe", Topic.MAX
-    CAUTIOUS_MAX = "cautious-max", Topic.MAX
     SLOW_START_MAX = "slow-start-max", Topic.MAX
     WORKER_SHARE = "worker-share", Topic.MAX
     ZONE_MAX = "zone-max", Topic.MAX
@@ -124,7 +121,6 @@ class Rule(StrEnum):
     CONVERGE_BUDGET = "converge-budget", Topic.NOTE
     CONVERGE_ROLLOUT = "converge-rollout", Topic.NOTE
     CONVERGE_STATE = "converge-state", Topic.NOTE
-    CONVERGE_CAUTIOUS = "converge-cautious", Topic.NOTE
     CONVERGE_BEHIND = "converge-behind", Topic.NOTE
     CONVERGE_AWAITS = "converge-awaits", Topic.NOTE
     CONVERGE_FULL = "converge-full", Topic.NOTE
@@ -239,11 +235,6 @@ class Rule(StrEnum):
     UNKNOWN_AT_ZERO = "unknown-at-zero", Topic.NOTE
     UNREADABLE_VALUE = "unreadable-value", Topic.NOTE
     ANNOTATE = "annotate", Topic.NOTE
-    # why a group takes no part in capacity reports
-    BUYS_BY_ATTRIBUTES = "buys-by-attributes", Topic.NOTE
-    BUYS_SEVERAL_TYPES = "buys-several-types", Topic.NOTE
-    BUYS_UNKNOWN_TYPE = "buys-unknown-type", Topic.NOTE
-    BUYS_SPOT_TOO = "buys-spot-too", Topic.NOTE
     # why an object is no node group
     NAMELESS = "nameless", Topic.NOTE
     NOT_DISCOVERED = "not-discovered", Topic.NOTE

@@ -8,7 +8,6 @@ from evenkeel.domain.model.convergence import ConvergenceState
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, NodeGroup, PoolId
 from evenkeel.domain.model.moves import Move, ScaleRequest
-from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.survival import HeldNodes
@@ -75,20 +74,7 @@ class ContestHistory:
 
 
 @dataclass(kw_only=True)
-class Throttle:
-    """The limit that other clusters' capacity reports set to the group's growth (``domain.offerings.reports``).
-
-    A throttle is no failure of the group.
-    """
-
-    # The lowest number of replicas that the group has requested since the throttle began. None: no throttle.
-    throttled_requested: int | None = None
-    throttled_until: datetime | None = None  # the end of the fence that the reports cause; None: no such fence
-    cleared_at: datetime | None = None  # when a new machine last ended a throttle
-
-
-@dataclass(kw_only=True)
-class GroupState(FailureHistory, ArrivalHistory, ContestHistory, Throttle):
+class GroupState(FailureHistory, ArrivalHistory, ContestHistory):
     """The stored state of one node group, as one flat object. All times are aware datetimes."""
 
     marked: tuple[str, ...] = ()  # names of machines with Evenkeel's delete mark
@@ -262,5 +248,3 @@ class ClusterState:
     zones: Mapping[str, datetime] = field(default_factory=dict)  # name of an impaired zone -> when its impairment ends
     drill_zone: str = ""  # the zone of ``zones`` that only a drill fences; empty: there is none
     scale_requests: tuple[ScaleRequest, ...] = ()  # the requests that are not answered yet
-    # Other clusters' reports about offerings. None: they could not be read, so all throttles remain.
-    offerings: Mapping[Offering, OfferingState] | None = field(default_factory=dict)

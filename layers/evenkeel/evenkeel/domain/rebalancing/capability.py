@@ -16,7 +16,6 @@ from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.survival import SurvivalFacts
-from evenkeel.domain.rebalancing.health.observed import Observer
 
 Step = Callable[[PoolDraft], None]
 NO_HELD_NODES: Mapping[str, int] = {}
@@ -63,7 +62,6 @@ class Capability:
     """The parts that one capability adds to a plan. Each field names the point at which the pipeline uses the part."""
 
     steps: Mapping[Point, Step] = field(default_factory=dict)
-    group_state: Observer | None = None  # returns the state of a group to store
     # Returns a pool's plan with the capability's part, and when that part may change even if the cluster does not.
     pool_plan: Callable[[Check, PoolPlan], tuple[PoolPlan, datetime | None]] | None = None
     # Returns the inputs with which pools are planned first: the most likely advice for them. Requests are known.

@@ -41,8 +41,7 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     if policy.demand.orders:
         # Evenkeel must evaluate the nodes that it orders itself. An autoscaler evaluates the nodes that it orders.
         pools = with_never_ready(pools, observation.workload)
-    observers = [capability.group_state for capability in capabilities if capability.group_state is not None]
-    changed = changed_states(pools, check, observers)
+    changed = changed_states(pools, check)
     if changed:
         check = check._replace(state=replace(stored, groups={**stored.groups, **changed}))
     requests, refusals, taken_off = assign_requests(pools, members.groups, restored, check)

@@ -43,10 +43,7 @@ class _Object(TypedDict, total=False):
     metadata: _Metadata
     spec: Any
     status: Any
-    # Fields of a MachineClass.
-    nodeTemplate: Any
-    provider: Any
-    providerSpec: Any
+    nodeTemplate: Any  # of a MachineClass
 
 
 class _List(TypedDict, total=False):

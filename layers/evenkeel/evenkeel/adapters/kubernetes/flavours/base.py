@@ -19,7 +19,6 @@ from evenkeel.adapters.kubernetes.objects import (
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, CapOwner, ReplicasOwner
 from evenkeel.adapters.own_annotations import Reading
 from evenkeel.domain.model.groups import MachineFailure
-from evenkeel.domain.model.offerings import Bought
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate
 
@@ -165,10 +164,9 @@ class NodeTemplateSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Nodes:
-    """The sources of a group's node template, and of the offering that the group buys."""
+    """The sources of a group's node template."""
 
     template: NodeTemplateSource | None = None
-    bought: Callable[[Object], Bought | None]  # reads the template's object or, without ``template``, the scalable
     labels: Path  # the path of the labels that nodes get
     # Only labels of these domains reach nodes. A leading dot includes subdomains. Empty: all labels reach nodes.
     label_domains: tuple[str, ...] = ()

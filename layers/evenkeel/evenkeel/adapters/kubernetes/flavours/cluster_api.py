@@ -39,7 +39,6 @@ from evenkeel.adapters.kubernetes.objects import (
     read_resources,
     string_map,
 )
-from evenkeel.adapters.kubernetes.offering_reader import by_infrastructure_template
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations, KarpenterMember
 from evenkeel.adapters.kubernetes.owners.cluster_topology import TOPOLOGY_OWNED, ClusterTopology
 from evenkeel.adapters.kubernetes.owners.node_pool import NodePool
@@ -206,7 +205,6 @@ CLUSTER_API = Flavour(
             holds=_is_template,
             read=_node_template,
         ),
-        bought=by_infrastructure_template,
         labels=TEMPLATE_LABELS,
         # The domains of the labels that Cluster API copies to nodes (internal/util/managed labels, GetManagedLabels).
         label_domains=("node-role.kubernetes.io", ".node-restriction.kubernetes.io", ".node.cluster.x-k8s.io"),

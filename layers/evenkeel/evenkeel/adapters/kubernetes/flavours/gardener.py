@@ -35,7 +35,6 @@ from evenkeel.adapters.kubernetes.objects import (
     name_of,
     read_resources,
 )
-from evenkeel.adapters.kubernetes.offering_reader import by_machine_class
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.worker import Worker
 from evenkeel.adapters.own_annotations import Reading
@@ -194,7 +193,6 @@ GARDENER = Flavour(
             ),
             read=_node_template,
         ),
-        bought=by_machine_class,
         labels=_NODE_LABELS,
         taints=("spec", "template", "spec", "nodeTemplate", "spec", "taints"),
         gpu=NVIDIA_GPU,

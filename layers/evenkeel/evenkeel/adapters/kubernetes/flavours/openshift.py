@@ -27,7 +27,6 @@ from evenkeel.adapters.kubernetes.objects import (
     moment_of,
     read_pieces,
 )
-from evenkeel.adapters.kubernetes.offering_reader import by_provider_spec
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.openshift import ClusterAutoscaler, MachineAutoscaler
 from evenkeel.domain.model.groups import MachineFailure
@@ -121,7 +120,6 @@ OPENSHIFT = Flavour(
     # Source of the namespace: cluster-autoscaler-operator pkg/controller/clusterautoscaler.
     autoscaler=Autoscaler.of_group(_MAPI, namespace="openshift-machine-api"),
     nodes=Nodes(
-        bought=lambda scalable: by_provider_spec(get_path(scalable, _PROVIDER_VALUE)),
         labels=_NODE_LABELS,
         # The cluster-autoscaler-operator copies these values to annotations with the newer names. OpenShift's
         # autoscaler reads old and new names (openshift_utils.go:70-87).

@@ -39,7 +39,6 @@ from evenkeel.adapters.kubernetes.read.node_templates import (
     needs_template,
     running_nodes,
     template_of,
-    with_offerings,
 )
 from evenkeel.application.errors import NoMachineApiError
 from evenkeel.application.ports import Remaining
@@ -47,7 +46,6 @@ from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import GroupKey, NodeGroup
 from evenkeel.domain.model.observations import Skipped
-from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.record import ClusterPolicy, ClusterRecord
 
@@ -91,13 +89,11 @@ class ClusterReader:
         self._has_demand = policy.demand_stage is not DemandStage.OFF
         self._tries_pods = self._has_demand or bool(views and policy.policy().settings.autoscaler)
 
-    def read(self, with_machines_of: Collection[GroupKey] = (), buyer: Buyer | None = None) -> ClusterObjects:
+    def read(self, with_machines_of: Collection[GroupKey] = ()) -> ClusterObjects:
         """Return the cluster's objects: all kinds of all flavours, but machines, templates and nodes only if needed.
 
         Args:
             with_machines_of: Groups whose machines are listed even if all their nodes run.
-            buyer: Reads the offerings of groups with failed machines, and of groups that other clusters' reports
-                affect. None: no offering is read.
         """
         self._api.begin_check()
         members: list[GroupObjects] = []
@@ -119,7 +115,7 @@ class ClusterReader:
                 fingerprints[f"{flavour.name}/{kind.kind}/{self.lister.version(kind)}"] = fingerprint
             groups = with_autoscaler_status(read.groups, flavour, status)
             groups = self._with_machines(flavour, groups, with_machines_of, machines)
-            members += self._with_templates(flavour, groups, with_machines_of, buyer)
+            members += self._with_templates(flavour, groups)
         if not served:
             raise NoMachineApiError(self._api.name, [flavour.name for flavour in flavours])
         counted, copies = counted_once(members)
@@ -199,13 +195,11 @@ class ClusterReader:
             counted.append(member)
         return counted
 
-    def _with_templates(
-        self, flavour: Flavour, members: list[GroupObjects], named: Collection[GroupKey], buyer: Buyer | None
-    ) -> list[GroupObjects]:
-        """Return the groups with node templates and offerings.
+    def _with_templates(self, flavour: Flavour, members: list[GroupObjects]) -> list[GroupObjects]:
+        """Return the groups with node templates.
 
-        Other objects are listed in three cases only: an empty group's cpu and memory are unknown, groups are compared
-        for similarity, or a group's offering is needed.
+        Other objects are listed in two cases only: an empty group's cpu and memory are unknown, or groups are compared
+        for similarity.
         """
         similar = self._policy.discovered_pools
 
@@ -218,8 +212,6 @@ class ClusterReader:
                 for member in members
             ]
 
-        buying = [] if buyer is None else [member for member in members if _needs_offering(member, named, buyer)]
-        offered = {member.group.key for member in buying}
         members = with_templates(NodeSources())
         compared = [member for member in members if not self._has_pool(member.group)] if similar else []
         unknown = [
@@ -227,12 +219,12 @@ class ClusterReader:
             for member in members
             if (needs_template(member) or (self._tries_pods and is_unseen(member))) and self._has_pool(member.group)
         ]
-        templates, kinds = self._list_templates(flavour, [*compared, *unknown, *buying])
+        templates, kinds = self._list_templates(flavour, [*compared, *unknown])
         nodes = self._running_nodes(flavour, compared) if similar and similar.nodes and compared else {}
         sources = NodeSources(templates=templates, kinds=kinds, nodes=nodes)
         if kinds or nodes:
             members = with_templates(sources)
-        return members if buyer is None or not offered else with_offerings(members, offered, flavour, sources, buyer)
+        return members
 
     def _list_templates(
         self, flavour: Flavour, groups: Iterable[GroupObjects]
@@ -297,8 +289,3 @@ def _by_flavour(objects: ClusterObjects) -> list[tuple[Flavour, list[GroupObject
     for key, member in objects.members.items():
         members.setdefault(key.flavour, []).append(member)
     return [(FLAVOURS[name], of_flavour) for name, of_flavour in members.items()]
-
-
-def _needs_offering(member: GroupObjects, named: Collection[GroupKey], buyer: Buyer) -> bool:
-    group = member.group
-    return group.key in named or bool(group.refused_machines) or buyer.is_concerned(group.identity.zone)

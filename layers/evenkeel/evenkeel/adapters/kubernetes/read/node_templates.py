@@ -14,7 +14,6 @@ from typing import Any
 
 from evenkeel.adapters.kubernetes.flavours.base import ARCH_LABEL, OS_LABEL, Flavour, Reference
 from evenkeel.adapters.kubernetes.objects import (
-    ZONE_ID_LABEL,
     Object,
     annotations_of,
     condition_of,
@@ -29,7 +28,6 @@ from evenkeel.adapters.kubernetes.read.groups import GroupObjects
 from evenkeel.adapters.kubernetes.read.machines import ScalableId, scalable_of, scalables_of
 from evenkeel.adapters.own_annotations import Reading
 from evenkeel.domain.model.groups import GroupKey
-from evenkeel.domain.model.offerings import Buyer, Offering
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.model.values import Fault, quote
@@ -128,31 +126,6 @@ def described(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> G
     )
     group = replace(group, template=described)
     return replace(member, group=group)
-
-
-def with_offerings(
-    members: Iterable[GroupObjects], asked: Collection[GroupKey], flavour: Flavour, sources: NodeSources, buyer: Buyer
-) -> list[GroupObjects]:
-    """Return the groups. A group in ``asked`` has its offering, if all parts of the offering are known."""
-    return [
-        replace(
-            member,
-            group=replace(
-                member.group,
-                template=replace(member.group.template, offering=_offering(member, flavour, sources, buyer)),
-            ),
-        )
-        if member.group.key in asked
-        else member
-        for member in members
-    ]
-
-
-def _offering(member: GroupObjects, flavour: Flavour, sources: NodeSources, buyer: Buyer) -> Offering | None:
-    source = member.scalable if flavour.nodes.template is None else _source_of(member, flavour, sources)
-    bought = None if source is None else flavour.nodes.bought(source)
-    zone_id = labels_of(sources.nodes.get(member.group.key)).get(ZONE_ID_LABEL)
-    return buyer.offering(bought, member.group.identity.zone, zone_id)
 
 
 def _source_of(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> Object | None:

@@ -6,7 +6,7 @@ status for 30 minutes. A new machine with a node is a success. A frozen group is
 design in a rolling update.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -36,12 +36,7 @@ _ANNOUNCED_KEPT = 4
 _REFUSED_KEPT = 100
 
 
-_State = GroupState | None
-# Returns a group's new state. Arguments: check, pool, group, the stored state, and the state so far in this check.
-Observer = Callable[[Check, AnyPool, NodeGroup, _State, _State], _State]
-
-
-def changed_states(pools: Iterable[AnyPool], check: Check, observers: Sequence[Observer]) -> dict[GroupKey, GroupState]:
+def changed_states(pools: Iterable[AnyPool], check: Check) -> dict[GroupKey, GroupState]:
     """Return the group states that this check changes."""
     stored, now = check.state, check.now
     changed: dict[GroupKey, GroupState] = {}
@@ -52,8 +47,6 @@ def changed_states(pools: Iterable[AnyPool], check: Check, observers: Sequence[O
             after = observe_health(group, after, now, pool.settings.backoff, pool.timeout_of(group), of_sets)
             if after is not None:
                 after = count_arrivals(pool, group, before, after, now)
-            for observe in observers:
-                after = observe(check, pool, group, before, after)
             if after is not None and after != before:
                 changed[group.key] = after
     return changed

@@ -6,16 +6,13 @@ The first cause that applies decides the state.
     the object is frozen, or another writer owns the bounds        frozen      Evenkeel writes nothing.
     the zone is impaired, or a launch failed and backoff runs      fenced      No growth. Stuck replicas are given up.
     backoff is over, or a machine launched since has a node        probing     One more machine.
-    two clusters report no capacity, and another group can grow    fenced      No growth. Replicas are kept.
-    a cluster reports no capacity for the offering                 throttled   One node more than at that report.
     the zone delivers again (``slow_start``)                       slow start  As many more nodes as have registered.
     none of these                                                  healthy     Growth as the strategy sizes it.
 
-Throttled and slow start are not values of ``State``. They are caps on a healthy group, because sizing, raising,
-requests and moves respect caps. A fenced or probing group is *suspect*, and gets the short provision time. Two results
-depend on the pool's other groups. Reports of other clusters fence a group only if another group can grow. A fenced
-group probes early if no group is healthy. With this early probe, a pool recovers sooner from an outage of seconds in
-all zones (measured: 77 s instead of 366 s).
+Slow start is not a value of ``State``. It is a cap on a healthy group, because sizing, raising, requests and moves
+respect caps. A fenced or probing group is *suspect*, and gets the short provision time. One result depends on the
+pool's other groups: a fenced group probes early if no group is healthy. With this early probe, a pool recovers sooner
+from an outage of seconds in all zones (measured: 77 s instead of 366 s).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,11 +23,9 @@ from evenkeel.domain.model.drafts import Draft, MachineCounts
 from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.flavours import BOUNDS_KEPT
 from evenkeel.domain.model.groups import NodeGroup, State
-from evenkeel.domain.model.offerings import CapacityReport
 from evenkeel.domain.model.pools import AnyPool, Pool
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.states import ClusterState, GroupState
-from evenkeel.domain.offerings.reports import reports_about
 from evenkeel.domain.rebalancing.health.backoff import state_at
 from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
 
@@ -45,7 +40,6 @@ class _Health:
     state: GroupState
     impaired_until: datetime | None  # the end of the zone's impairment; None: not impaired
     own: State  # the group's state without regard to the pool's other groups
-    reports: Sequence[CapacityReport]  # other clusters' reports about the group's offering
     starts_slowly: bool = True
 
     @property
@@ -53,32 +47,10 @@ class _Health:
         return self.own is State.HEALTHY and self.group.annotations.fencing_enabled
 
     @property
-    def throttled_requested(self) -> int | None:
-        """Return the group's replicas at the time when reports of other clusters throttled it; None: not throttled."""
-        requested = self.state.throttled_requested
-        return requested if requested is not None and self._is_trusted else None
-
-    @property
     def slow_start(self) -> int:
         """Return the limit of provisioning machines in slow start; 0: no limit."""
         nodes = self.state.slow_start
         return nodes if nodes and self.starts_slowly and self._is_trusted else 0
-
-    @property
-    def can_grow(self) -> bool:
-        """Return True if the group is healthy, not throttled, and below the caps of operator and owner."""
-        group = self.group
-        caps = (
-            group.annotations.zone_max,
-            None if group.owner.allowed_replicas is None else group.owner.allowed_replicas.max,
-        )
-        has_room = all(cap is None or cap > group.requested for cap in caps)
-        return self.own is State.HEALTHY and self.throttled_requested is None and has_room
-
-    def is_fenced_by_others(self, now: datetime) -> bool:
-        """Return True while enough clusters report no capacity. This group is then fenced if another group can grow."""
-        until = self.state.throttled_until
-        return until is not None and now < until and self.throttled_requested is not None
 
     @property
     def may_probe(self) -> bool:
@@ -91,7 +63,7 @@ class _Health:
 def assess(pool: AnyPool, state: ClusterState, now: datetime) -> list[Draft]:
     """Return a draft for each group of the pool: the group as found, with its state and the reasons for the state."""
     healths = [_health(pool, group, state, now) for group in pool.groups]
-    states = _states(healths, now)
+    states = _states(healths)
     if not _starts_slowly(pool, healths, states):
         healths = [replace(health, starts_slowly=False) for health in healths]
     return [_draft(pool, health, group_state, now) for health, group_state in zip(healths, states, strict=True)]
@@ -127,22 +99,17 @@ def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime)
         impaired_until = None
     is_frozen = group.frozen_because is not None or (stored is not None and stored.is_frozen)
     own = State.FROZEN if is_frozen else state_at(stored, now, impaired_until, pool.settings.backoff)
-    reports = reports_about(group, state.offerings, now, pool.settings.backoff) if state.offerings else ()
-    return _Health(group, stored or _UNKNOWN, impaired_until, own, reports)
+    return _Health(group, stored or _UNKNOWN, impaired_until, own)
 
 
-def _states(healths: Sequence[_Health], now: datetime) -> list[State]:
-    """Return the state of each group, including the two results that depend on the other groups.
+def _states(healths: Sequence[_Health]) -> list[State]:
+    """Return the state of each group, including the early probe, which depends on the other groups.
 
     If the early probe of a fenced group fails, the group is fenced anew. It probes early again only after another node
     has registered.
     """
     states = [health.own for health in healths]
-    if State.HEALTHY in states:
-        others = [health.is_fenced_by_others(now) for health in healths]
-        if any(others) and any([health.can_grow for health in healths]):
-            return [State.FENCED if fenced else health.own for health, fenced in zip(healths, others, strict=True)]
-    elif State.FENCED in states:
+    if State.FENCED in states and State.HEALTHY not in states:
         return [State.PROBING if health.own is State.FENCED and health.may_probe else health.own for health in healths]
     return states
 
@@ -173,9 +140,7 @@ def _draft(pool: AnyPool, health: _Health, state: State, now: datetime) -> Draft
         draft.limits[Rule.WORKER_SHARE] = group.owner.allowed_replicas.max
     if group.annotations.zone_max is not None:
         draft.limits[Rule.ZONE_MAX] = group.annotations.zone_max
-    if health.throttled_requested is not None:
-        _throttle(draft, health)
-    elif state is not State.HEALTHY:
+    if state is not State.HEALTHY:
         _explain_state(draft, health, now)
     if health.slow_start:
         draft.limits[Rule.SLOW_START_MAX] = group.running - draft.machines.starting + health.slow_start
@@ -202,23 +167,6 @@ def _held(group: NodeGroup) -> int:
     """Return the number of machines that report a quota or configuration failure, whatever the cause of the fence."""
     failures = [machine.failure for machine in group.refused_machines if machine.failure and not machine.preserved]
     return sum([not class_of(failure).moves_elsewhere for failure in failures])
-
-
-def _throttle(draft: Draft, health: _Health) -> None:
-    """Cap the group because of other clusters' reports, or fence it. Its own machines have not failed."""
-    stored, reports = health.state, health.reports
-    facts: dict[str, Fact] = {
-        "offering": str(draft.group.template.offering),
-        "clusters": tuple(sorted({report.cluster for report in reports if report.cluster})),
-        "others": sum(not report.cluster for report in reports),
-    }
-    if draft.state is State.FENCED:
-        draft.fence_ends = stored.throttled_until
-        draft.machines = replace(draft.machines, coming=draft.group.waiting)
-        draft.add_reason(Rule.FENCED_BY_OTHERS, **facts, until=stored.throttled_until)
-    elif health.throttled_requested is not None:
-        draft.limits[Rule.CAUTIOUS_MAX] = health.throttled_requested + 1
-        draft.add_reason(Rule.THROTTLED, **facts)
 
 
 def _freeze(draft: Draft, stored: GroupState) -> None:

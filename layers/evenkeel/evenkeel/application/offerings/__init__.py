@@ -1,1 +1,0 @@
-"""Offerings: capacity reports that clusters share."""
