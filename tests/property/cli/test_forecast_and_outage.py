@@ -103,7 +103,7 @@ def both(pools: Mapping[str, int], kinds: Mapping[str, Any], **record: Any) -> t
     run = Outage(played, Variant(name="outage", autoscaler=not alone, demand=stage))
     entries = [{"name": name, "max": most} for name, most in pools.items()]
     run.policy = read_model(ClusterFile, {**record, "flavours": ["cluster-api"], "pools": entries}, "record")
-    play([run], is_over=lambda second: second > LOST_AT and second > LOST_AT + run.outcome.seconds + TOLERANCE)
+    play(run, is_over=lambda second: second > LOST_AT and second > LOST_AT + run.outcome.seconds + TOLERANCE)
     return run.outcome, run
 
 
