@@ -289,13 +289,7 @@ class ClusterSetup(_Entry):
     lies: tuple[Lie, ...] = ()
 
 
-class _Disturbances(_Entry):
-    fences: tuple[Fence, ...] = ()
-    frozen: tuple[GroupSpan, ...] = ()
-    bad_bounds: tuple[GroupSpan, ...] = ()  # another writer sets unreadable bounds
-
-
-class Scenario(_Disturbances):
+class Scenario(_Entry):
     """A scenario file."""
 
     name: str = Field(min_length=1, max_length=100)
@@ -311,6 +305,9 @@ class Scenario(_Disturbances):
     evenkeel: EvenkeelSetup = EvenkeelSetup()
     autoscaler: AutoscalerSetup = AutoscalerSetup()
     fleet: tuple[ClusterSetup, ...] = Field(default=(), max_length=50)  # empty: one cluster
+    fences: tuple[Fence, ...] = ()
+    frozen: tuple[GroupSpan, ...] = ()
+    bad_bounds: tuple[GroupSpan, ...] = ()  # another writer sets unreadable bounds
 
     def of_cluster(self, index: int) -> Self:
         """Return the scenario of one cluster of the fleet."""
