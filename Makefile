@@ -31,9 +31,9 @@ waiting = trap 'kill $${!-} 2>/dev/null || :; sleep 0.1; exit 130' INT; $(1) & w
 installed = while sleep 10 >/dev/null && kill -0 $$$$ 2>/dev/null; do \
   n=$$(ls -d .venv/lib/python3*/site-packages/*.dist-info | wc -l); [ $$n -lt 5 ] || echo "  $$((n)) installed"; done
 
-# pyproject.toml is a prerequisite because it defines the editable install. The launcher is copied. pip compiles no
-# module, because Python compiles each at its first import. Compiling all of them would take half as long as the setup.
-.venv/.ready: requirements/dev.txt pyproject.toml cli/pyproject.toml cli/bin/evenkeel
+# pyproject.toml is a prerequisite because it defines the editable install. pip compiles no module, because Python compiles
+# each at its first import. Compiling all of them would take half as long as the setup.
+.venv/.ready: requirements/dev.txt pyproject.toml cli/pyproject.toml
 	@$(interruptible); $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	  || { echo "$(PYTHON) is $$($(PYTHON) --version 2>&1 || true): Evenkeel needs Python 3.11 or newer; name one with make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "Setting up .venv, once, in three steps. Step 1: the environment (about 5 seconds)"

@@ -40,7 +40,7 @@ NOT_OURS = (".terraform*", "*.tfstate*")  # what Terraform leaves in its folder,
 # What each distribution for PyPI is built from, relative to its folder.
 DISTRIBUTIONS = {
     ROOT: ("pyproject.toml", "layers/evenkeel/evenkeel"),
-    ROOT / "cli": ("pyproject.toml", "README.md", "bin", "evenkeel_cli"),
+    ROOT / "cli": ("pyproject.toml", "README.md", "evenkeel_cli"),
 }
 _HOOKS = "import sys; from setuptools import build_meta as b; to = sys.argv[1]; b.build_wheel(to); b.build_sdist(to)"
 _CODE = re.compile(r"^( +)(?:CodeUri|ContentUri): .*$", re.M)
@@ -128,7 +128,7 @@ def packaged(template: str) -> tuple[str, list[str]]:
 
 
 def plugin_archive() -> bytes:
-    """Return the archive that krew unpacks: the command line, its launcher and the lock of its dependencies."""
+    """Return the archive that krew unpacks: the command line, its start script and the lock of its dependencies."""
     krew, product, cli = ROOT / "deploy" / "krew", ROOT / "layers" / "evenkeel", ROOT / "cli"
     files = {
         "kubectl-evenkeel": krew / "kubectl-evenkeel",
@@ -156,8 +156,7 @@ def _zip(folder: Path, target: Path) -> None:
         for file in _files(folder):
             entry = zipfile.ZipInfo(str(file.relative_to(folder)))  # of 1980, as every entry
             entry.compress_type = zipfile.ZIP_DEFLATED
-            is_executable = file.parent.name == "scripts" and file.parent.parent.suffix == ".data"  # of a wheel
-            entry.external_attr = (0o100755 if is_executable else 0o100644) << 16
+            entry.external_attr = 0o644 << 16
             archive.writestr(entry, file.read_bytes())
 
 

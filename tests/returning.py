@@ -60,7 +60,7 @@ class World:
         self.limits: dict[str, tuple[str, int]] = {}
         self.held_at_most = 0
         evenkeel = self.run.evenkeel
-        self.table = evenkeel._table
+        self.table = evenkeel.table
         self.ports = _Ports(self)
         store = Mortal(self.table, cast("Life", self.ports), "table")
         evenkeel._rebalance = replace(evenkeel._rebalance, store=cast("Any", store), clusters=cast("Any", self.ports))

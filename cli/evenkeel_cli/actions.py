@@ -13,7 +13,6 @@ from rich.console import Console
 from evenkeel.application.actions.table import ACTIONS
 from evenkeel.texts.english import counted, rfc3339
 from evenkeel_cli.answers import alike, print_in_form
-from evenkeel_cli.inputs import read_yaml
 from evenkeel_cli.stack_client import ask_of_all, ask_or_fail, pages, unchanged_since
 from evenkeel_cli.terminal import (
     BAD_INPUT,
@@ -39,11 +38,6 @@ def plan_of_stack(stack: str, cluster: str, output: Output) -> None:
     _fail_for_invalid_pools(answer["plan"])
     if not answer["plan"]["pools"]:
         raise typer.Exit(IN_TROUBLE)
-
-
-def register_command(stack: str, cluster: str, record: str, reason: str | None, output: Output) -> None:
-    """Store a record from a file."""
-    _act("register", stack, cluster, output, {"record": read_yaml(record), "reason": reason})
 
 
 def record_command(stack: str, cluster: str, since: str | None, out: str) -> None:

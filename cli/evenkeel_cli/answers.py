@@ -10,12 +10,10 @@ from rich.console import Console
 from rich.text import Text
 
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
-from evenkeel.application.rebalancing.decisions import plan_json
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.incidents import Severity
 from evenkeel.domain.model.outcomes import Result
-from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import ago, counted, rfc3339, without_request_ids
 from evenkeel.texts.incidents import KIND_NAMES, outage_text
@@ -92,10 +90,7 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
                 _status(console, of_cluster)
             case "plan":
                 plan = of_cluster["plan"]
-                for pool in plan["pools"]:
-                    _pool(console, pool)
-                _summary(console, plan, "demand")
-                _skipped(console, plan)
+                print_plan(console, plan, [pool["name"] for pool in plan["pools"]])
             case "explain":
                 of_groups = chain.from_iterable(of_cluster["groups"].values())
                 for sentence in (*of_cluster["sentences"], *of_groups, *of_cluster["history"]):
@@ -232,26 +227,17 @@ def _outcomes(decision: DecisionDocument) -> Iterator[str]:
         yield f"{', '.join(changed)} {outcome}"
 
 
-def print_plan(plan: Plan, console: Console | None = None) -> None:
-    """Print a plan that was made locally: a table for each pool, reasons, skipped objects and a summary."""
-    console = console or terminal()
-    document = plan_json(plan)
-    for planned, pool in zip(plan.pools, document["pools"], strict=True):
-        running = [group.group.running for group in planned.groups]
-        _table(console, pool, str(planned.id), {"running": [Text(str(number)) for number in running]})
-        _numbers_and_notes(console, pool)
+def print_plan(console: Console, plan: _Json, names: Iterable[str]) -> None:
+    """Print a table for each pool under its name, then reasons and skipped objects."""
+    for pool, name in zip(plan["pools"], names, strict=True):
+        _table(console, pool, name, {"running": [Text(str(group["running"])) for group in pool["groups"]]})
+        _numbers(console, pool)
+        for note in pool.get("notes", ()):
+            _line(console, f"  note: {note}")
         for group in pool["groups"]:
             _line(console, f"  {group['zone'] or '?'}: {'; '.join(group['reasons'])}")
         _summaries_and_problems(console, pool)
-    _summary(console, document, "demand")
-    _skipped(console, document)
-    if not plan.pools:
-        console.print("no pools found")
-    else:
-        console.print(f"{counted(len(plan.pools), 'pool')}, {counted(len(plan.changes), 'node group')} would change")
-
-
-def _skipped(console: Console, plan: _Json) -> None:
+    _summary(console, plan, "demand")
     for skipped in plan["skipped"]:
         name = "/".join(filter(None, (skipped["namespace"], skipped["name"] or "(no name)")))  # a kind has no namespace
         _line(console, f"skipped {name}: {skipped['reason']}", "dim")
@@ -364,16 +350,6 @@ def _nodes(group: _Json) -> tuple[int, int]:
     return group["running"], group["requested"]["from"] or 0
 
 
-def _pool(console: Console, pool: _Json) -> None:
-    """Print a pool of a plan, with the reasons of each group."""
-    _table(console, pool, pool["name"], {})
-    _numbers_and_notes(console, pool)
-    for group in pool["groups"]:
-        for text in group["reasons"]:
-            _line(console, f"  {group['zone'] or '?'}: {text}")
-    _summaries_and_problems(console, pool)
-
-
 def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Sequence[Text]]) -> None:
     numbers = f"min {_number(pool['min'])}, max {_number(pool['max'])}"
     _line(console, f"{name}: {pool['strategy']}, {numbers}", "italic")
@@ -390,12 +366,6 @@ def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Seque
             *(_change(group[name]["from"], group[name]["to"]) for name in ("requested", "min", "max")),
         )
     console.print(rows)
-
-
-def _numbers_and_notes(console: Console, pool: _Json) -> None:
-    _numbers(console, pool)
-    for note in pool.get("notes", ()):
-        _line(console, f"  note: {note}")
 
 
 def _numbers(console: Console, pool: _Json) -> None:

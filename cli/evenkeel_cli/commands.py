@@ -33,6 +33,7 @@ from evenkeel_cli.options import (
     Until,
     Yes,
     Zone,
+    ZoneId,
 )
 from evenkeel_cli.terminal import Output
 
@@ -337,9 +338,10 @@ def register(
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Store a cluster's record, and check the cluster now."""
-    from evenkeel_cli.actions import register_command
+    from evenkeel_cli.actions import perform
+    from evenkeel_cli.inputs import read_yaml
 
-    register_command(stack, cluster, record, reason, output)
+    perform("register", stack, cluster, output, {"record": read_yaml(record), "reason": reason})
 
 
 @_command(_CLUSTERS, "evenkeel apply -f fleet/ --diff", "evenkeel apply -f fleet/ --prune --yes")
@@ -555,10 +557,7 @@ def fence_zone(  # noqa: PLR0913  one parameter per option
     until: Until = None,
     lasting: Annotated[str | None, typer.Option("--for", help="How long: 2h, 90m, 1d; 0m lifts the fence.")] = None,
     zone: Zone = None,
-    zone_id: Annotated[
-        str | None,
-        typer.Option("--zone-id", help="AWS's id of the zone, which is the same in every account; such as euc1-az2."),
-    ] = None,
+    zone_id: ZoneId = None,
     everything: AllClusters = False,
     yes: Yes = False,
     selector: Selector = None,
@@ -584,10 +583,7 @@ def drill(  # noqa: PLR0913  one parameter per option
     cluster: ClusterId,
     _region: Region = None,
     zone: Zone = None,
-    zone_id: Annotated[
-        str | None,
-        typer.Option("--zone-id", help="AWS's id of the zone, which is the same in every account; such as euc1-az2."),
-    ] = None,
+    zone_id: ZoneId = None,
     lasting: Annotated[str | None, typer.Option("--for", help="How long: 5m to 4h; default: 30m.")] = None,
     abort: Annotated[bool, typer.Option("--abort", help="End the drill now.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show only the forecast; fence nothing.")] = False,

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-_STRATEGIES = ("Balanced", "Adaptive", "Backward-Compatible", "Lax-Greedy")
+_STRATEGIES = ("Lax-Greedy", "Backward-Compatible", "Adaptive", "Balanced")
 # The choices of `simulate --strategy`, which a test compares with those of the simulation.
 CHOICES = ("own", "all", *_STRATEGIES, "static", "no-autoscaler", "serverless")
 

@@ -29,6 +29,7 @@ _GROUPS = {"RebalanceRole": "evenkeel", "CheckRole": _READERS, "OperatorRole": _
 _AWS_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]+")
 _EKS_CLUSTER, _OWNED, _AUTOSCALER = "eks:cluster-name", "kubernetes.io/cluster", "k8s.io/cluster-autoscaler"
 _SWITCHES = ("enabled", "disabled")  # such a tag of Cluster Autoscaler names no cluster
+_OF_CONTROLLERS = re.compile(r"(k8s\.io|kubernetes\.io|gardener\.cloud)/")
 _NOT_OF_AN_ID = re.compile(r"[^a-z0-9._-]")
 
 
@@ -57,7 +58,6 @@ def eks(tag: Sequence[str], stack: str | None, *, grant: bool, yes: bool) -> Non
     except AWS_ERRORS as error:
         raise credentials_error(error) or CannotAskError(f"AWS: {text_of(error)}") from None
     region: str = eks.meta.region_name
-    labels = {key: value for key, value in tags.items() if _is_label(key, value)}
     records = [
         _record(
             cluster["name"],
@@ -66,7 +66,7 @@ def eks(tag: Sequence[str], stack: str | None, *, grant: bool, yes: bool) -> Non
             region=region,
             zone_ids=dict(zone_ids),
             account=cluster["arn"].split(":")[4],
-            labels=dict(labels),
+            labels=_valid_labels(tags),
         )
         for cluster in clusters
     ]
@@ -109,7 +109,7 @@ def auto_scaling(tag: Sequence[str], role_arn: str | None) -> None:
                 discovery=f"asg:tag={min(shared, key=_by_owner)}",
                 zone_ids=dict(zone_ids),
                 account=groups[0]["AutoScalingGroupARN"].split(":")[4],
-                labels={key: value for key, value in tags.items() if _is_label(key, value)},
+                labels=_valid_labels(tags),
             )
         )
         if without := sum(POOL_LABEL not in tags_of(group) for group in groups):
@@ -252,15 +252,15 @@ def _access(secret: str | None, seed: str = "{seed}") -> Json | None:
 def _labels(item: Mapping[str, Any]) -> Json:
     """Return an object's valid labels, except labels that controllers set."""
     labels = string_map(get_path(item, ("metadata", "labels")))
+    own = {key: value for key, value in labels.items() if not _OF_CONTROLLERS.search(key)}
+    return _valid_labels(own)
+
+
+def _valid_labels(labels: Mapping[str, str]) -> Json:
+    """Return a new mapping, because YAML would print a shared one as an alias."""
     return {
-        key: value
-        for key, value in labels.items()
-        if _is_label(key, value) and not re.search(r"(k8s\.io|kubernetes\.io|gardener\.cloud)/", key)
+        key: value for key, value in labels.items() if re.fullmatch(LABEL_KEY, key) and re.fullmatch(LABEL_VALUE, value)
     }
-
-
-def _is_label(key: str, value: str) -> bool:
-    return re.fullmatch(LABEL_KEY, key) is not None and re.fullmatch(LABEL_VALUE, value) is not None
 
 
 def _print(records: Sequence[Json], comments: Sequence[str] = ()) -> None:

@@ -64,20 +64,16 @@ def forecast_command(inputs: Inputs, output: Output) -> None:
     if inputs.everything:
         _forecast_all(inputs, output)
         return
-    foreseen = forecast_of(inputs)
+    if inputs.stack is None:
+        foreseen = _foreseen(inputs, *_read_files(inputs), inputs.context or "")
+    else:
+        foreseen = forecast_of_record(inputs, record_of(inputs.stack, inputs.cluster))
     if output.is_document:
         say_document(forecast_json(foreseen), output)
     else:
         print_forecast(foreseen)
     if not foreseen.outcome.survives:
         raise typer.Exit(IN_TROUBLE)
-
-
-def forecast_of(inputs: Inputs) -> Foreseen:
-    """Return the forecast of one cluster. Raises CommandError, ConfigError, EvenkeelError."""
-    if inputs.stack is None:
-        return _foreseen(inputs, *_read_files(inputs), inputs.context or "")
-    return forecast_of_record(inputs, record_of(inputs.stack, inputs.cluster))
 
 
 def record_of(stack: str, cluster: str | None) -> dict[str, Any]:

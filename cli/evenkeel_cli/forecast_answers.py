@@ -7,7 +7,6 @@ from typing import Any
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.texts.english import counted, problem_text, rfc3339
-from evenkeel_cli.simulation.engine import GroupSnapshot
 from evenkeel_cli.simulation.forecast import Outcome
 from evenkeel_cli.simulation.loss import EVICTED, PROVISIONED
 from evenkeel_cli.simulation.scenario import write_duration
@@ -105,25 +104,13 @@ def _pools_json(foreseen: Foreseen) -> list[dict[str, Any]]:
     for name in sorted({group.pool for group in foreseen.outcome.snapshots[-1].groups}):
         lines: list[dict[str, Any]] = []
         for snapshot in foreseen.outcome.snapshots:
-            groups = [_group_json(group) for group in snapshot.of_pool(name)]
+            groups = [group.json() for group in snapshot.of_pool(name)]
             if not lines or lines[-1]["groups"] != groups:
                 lines.append({"t": snapshot.at, "groups": groups})
         pool = planned.get(name)
         numbers = {"min": None, "max": None} if pool is None else {"min": pool.min, "max": pool.max}
         found.append({"name": name, **numbers, "timeline": lines})
     return found
-
-
-def _group_json(group: GroupSnapshot) -> dict[str, Any]:
-    return {
-        "name": group.name,
-        "zone": group.zone,
-        "state": group.state,
-        "requested": group.requested,
-        "running": group.running,
-        "min": group.min,
-        "max": group.max,
-    }
 
 
 def _timeline(outcome: Outcome) -> list[dict[str, Any]]:

@@ -29,7 +29,9 @@ def read_text(name: str) -> str:
     """Return a file's text; ``-`` is standard input. Raises ConfigError."""
     refuse_empty(name)
     try:
-        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
+        if name == "-":
+            return "" if sys.stdin is None else sys.stdin.read()  # None: it is closed
+        return Path(name).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigError([f"{file_name(name)}: cannot be read: {error.strerror or error}"]) from None
     except UnicodeDecodeError:

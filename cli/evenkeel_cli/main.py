@@ -13,15 +13,23 @@ from collections.abc import Mapping, Sequence
 from io import TextIOWrapper
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
-from typer import _completion_classes
 from typer.core import TyperGroup
 
 from evenkeel import __version__
 from evenkeel_cli.commands import PANELS, REMOVED_COMMANDS, app
-from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, CommandError, Output, error_document, say, say_document
+from evenkeel_cli.terminal import (
+    BAD_INPUT,
+    CANNOT_READ,
+    INTERRUPTED,
+    CommandError,
+    Output,
+    error_document,
+    say,
+    say_document,
+)
 
 _COMPLETION = "_EVENKEEL_COMPLETE"
 # The option -o and its value, if the same word has it. Short options without a value may be before it: -Ao json.
@@ -51,6 +59,8 @@ class _Commands(TyperGroup):
                 _print_failure(failure, _form(words))
             except OSError:  # the failure cannot be printed, but its exit code remains
                 _discard_output()
+        if code == INTERRUPTED:  # typer returns it in the place of KeyboardInterrupt
+            _exit_interrupted()
         sys.exit(code or 0)
 
     def _path(self, words: Sequence[str], settings: Mapping[str, Any]) -> str:
@@ -139,7 +149,7 @@ def evenkeel(
 
 
 def main() -> None:
-    """Run the command line. If output cannot be written, report this in one line. A closed pipe is no error."""
+    """Run the command line. An interrupt and output that cannot be written are one line. A closed pipe is no error."""
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # of libraries, about insecure kubeconfigs for example
     try:
@@ -151,12 +161,12 @@ def main() -> None:
                 # The completion of the two words `kubectl evenkeel` would replace kubectl's own completion.
                 say("evenkeel: kubectl completes its own lines: completion is for the command evenkeel alone", err=True)
                 sys.exit(BAD_INPUT)
-            if _COMPLETION in os.environ:
-                # typer would let rich remove markup from the help of each word. There is none, and rich takes 0.05 s.
-                _completion_classes._sanitize_help_text = lambda text: text
             app(prog_name=called, complete_var=_COMPLETION)
         finally:
-            sys.stdout.flush()  # a full disk is reported here in one line, not when the interpreter ends
+            if sys.stdout is not None:
+                sys.stdout.flush()  # a full disk is reported here in one line, not when the interpreter ends
+    except KeyboardInterrupt:
+        _exit_interrupted()
     except BrokenPipeError:
         _discard_output()
         sys.exit(0)  # the reader of a pipe has closed it
@@ -166,9 +176,17 @@ def main() -> None:
         sys.exit(CANNOT_READ)
 
 
+def _exit_interrupted() -> NoReturn:
+    try:
+        say("evenkeel: interrupted", err=True)
+    except OSError:  # the line cannot be printed, but its exit code remains
+        _discard_output()
+    sys.exit(INTERRUPTED)
+
+
 def _discard_output() -> None:
     """Discard buffered output. Otherwise, the interpreter would write it when it ends, and fail with a traceback."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
         except OSError:

@@ -57,6 +57,10 @@ Zone = Annotated[
     str | None,
     typer.Option("--zone", help="The zone's name or id, as the cluster has it.", autocompletion=zones),
 ]
+ZoneId = Annotated[
+    str | None,
+    typer.Option("--zone-id", help="AWS's id of the zone, which is the same in every account; such as euc1-az2."),
+]
 Kubeconfig = Annotated[
     str | None, typer.Option("--kubeconfig", help="The kubeconfig of the management or garden cluster.")
 ]

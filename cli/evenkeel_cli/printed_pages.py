@@ -49,9 +49,12 @@ class _SimulatedGroup(Answer):
 
 class _Sample(Answer):
     t: Seconds
-    pool: str
     demand: Number = 0
     groups: tuple[_SimulatedGroup, ...]
+
+
+class _SampleOfPool(_Sample):
+    pool: str
 
 
 class _SimulatedPool(Answer):
@@ -70,7 +73,7 @@ class _Run(Answer):
     strategy: str
     measures: dict[str, Any] = Field(default_factory=dict)
     pools: tuple[_SimulatedPool, ...]
-    timeline: tuple[_Sample, ...]
+    timeline: tuple[_SampleOfPool, ...]
     decisions: tuple[_SimulatedDecision, ...] = ()
 
 
@@ -81,16 +84,8 @@ class _Simulation(Answer):
     runs: tuple[_Run, ...]
 
 
-class _ForecastSample(Answer):
-    t: Seconds
-    groups: tuple[_SimulatedGroup, ...]
-
-
-class _ForecastPool(Answer):
-    name: str
-    min: Number | None = None
-    max: Number | None = None
-    timeline: tuple[_ForecastSample, ...]
+class _ForecastPool(_SimulatedPool):
+    timeline: tuple[_Sample, ...]
 
 
 class _Waits(Answer):
@@ -198,28 +193,39 @@ def _forecast_section(forecast: _Forecast) -> Section:
         Table(title=f"Pods bound to {forecast.zone}", head=("owner", "pods"), rows=tuple(bound)),
         Table(title="To survive one zone", head=("pool", "nodes", "new", "kept for it"), rows=tuple(costs)),
     )
-    views, histories = [], []
-    for pool in forecast.pools:
-        groups = tuple(group.view() for group in pool.timeline[-1].groups) if pool.timeline else ()
-        views.append(PoolView(name=pool.name, min=pool.min, max=pool.max, groups=groups))
-        samples = [
-            (m.t, group.zone or group.name, group.running, group.state) for m in pool.timeline for group in m.groups
-        ]
-        if samples and forecast.seconds:
-            seconds = max([forecast.seconds, *(at for at, *_ in samples)])
-            histories.append(
-                History(
-                    pool=pool.name, counts="running", begin=None, seconds=seconds, max=pool.max, lanes=lanes(samples)
-                )
-            )
+    histories = (_history(pool, pool.timeline, forecast.seconds) for pool in forecast.pools)
     name = f"{forecast.cluster}: loss of zone {forecast.zone}" if forecast.cluster else f"Loss of zone {forecast.zone}"
     return Section(
         name=name,
         message="Pools are shown at the end of the forecast. Times count from the loss.",
         demand=forecast.says,
         tables=tuple(table for table in tables if table.rows),
-        pools=tuple(views),
-        histories=tuple(histories),
+        pools=tuple(_last_view(pool, pool.timeline) for pool in forecast.pools),
+        histories=tuple(filter(None, histories)),
+    )
+
+
+def _last_view(pool: _SimulatedPool, samples: Sequence[_Sample], strategy: str = "") -> PoolView:
+    groups = tuple(group.view() for group in samples[-1].groups) if samples else ()
+    return PoolView(name=pool.name, strategy=strategy, min=pool.min, max=pool.max, groups=groups)
+
+
+def _history(
+    pool: _SimulatedPool, samples: Sequence[_Sample], end: float, demand: tuple[tuple[float, int], ...] = ()
+) -> History | None:
+    """Return the running nodes of a pool over time; None if it has no group, or if no time passes."""
+    seconds = max([end, *(sample.t for sample in samples)])
+    running = [(m.t, group.zone or group.name, group.running, group.state) for m in samples for group in m.groups]
+    if not running or not seconds:
+        return None
+    return History(
+        pool=pool.name,
+        counts="running",
+        begin=None,
+        seconds=seconds,
+        max=pool.max,
+        lanes=lanes(running),
+        demand=demand,
     )
 
 
@@ -231,31 +237,15 @@ def _file(where: str) -> str:
 def _run_section(run: _Run, end: float) -> Section:
     views, histories = [], []
     for pool in run.pools:
-        moments = sorted((moment for moment in run.timeline if moment.pool == pool.name), key=lambda moment: moment.t)
-        last = moments[-1].groups if moments else ()
-        groups = tuple(group.view() for group in last)
-        views.append(PoolView(name=pool.name, strategy=run.strategy, min=pool.min, max=pool.max, groups=groups))
-        seconds = max([end, *(moment.t for moment in moments)])
-        if last and seconds:
-            samples = [
-                (m.t, group.zone or group.name, group.running, group.state) for m in moments for group in m.groups
-            ]
-            histories.append(
-                History(
-                    pool=pool.name,
-                    counts="running",
-                    begin=None,
-                    seconds=seconds,
-                    max=pool.max,
-                    lanes=lanes(samples),
-                    demand=tuple((moment.t, max(0, moment.demand)) for moment in moments),
-                )
-            )
+        samples = sorted((sample for sample in run.timeline if sample.pool == pool.name), key=lambda sample: sample.t)
+        views.append(_last_view(pool, samples, run.strategy))
+        demand = tuple((sample.t, max(0, sample.demand)) for sample in samples)
+        histories.append(_history(pool, samples, end, demand))
     return Section(
         name=run.strategy,
         message="at the end of the simulation",
         pools=tuple(views),
-        histories=tuple(histories),
+        histories=tuple(filter(None, histories)),
         decisions=tuple(
             Decision(at=decision.t, pool=decision.pool, title="", lines=decision.reasons) for decision in run.decisions
         ),

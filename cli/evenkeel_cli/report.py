@@ -26,8 +26,19 @@ def report_command(  # noqa: PLR0913  one parameter per option
     """Write one self-contained HTML file: incidents and what to do, pools, zones, decisions, and a timeline."""
     if out is None and publish is None:
         fail(["say where the page goes: --out FILE, --publish s3://BUCKET/KEY, or both"])
+    if sum(source is not None for source in (stack, plan, simulation, forecast)) != 1:
+        fail(["give one of --stack, --plan, --simulation and --forecast"])
+    if cluster is not None and stack is None:
+        fail(["--cluster goes with --stack: a plan or a simulation has its own"])
+    if live and (stack is None or cluster is not None):
+        fail(["--live goes with --stack and all its clusters: one alone is always checked"])
     shelf = None if publish is None else _shelf(publish)
-    page = _page(stack, cluster, plan, simulation, forecast, live=live)
+    page = _page_of_stack(stack, cluster, live=live) if stack is not None else None
+    readers = ((plan, page_of_plan), (simulation, page_of_simulation), (forecast, page_of_forecast))
+    for name, read in readers:
+        if name is not None:
+            page = read(read_text(name), file_name(name))
+    assert page is not None
     html = document(page)
     if out is not None:
         write_text(out, html)
@@ -44,27 +55,6 @@ def _shelf(place: str) -> PageStore:
     return S3PageStore(lambda: session().client("s3"), place)
 
 
-def _page(
-    stack: str | None,
-    cluster: str | None,
-    plan: str | None,
-    simulation: str | None,
-    forecast: str | None,
-    *,
-    live: bool,
-) -> Page:
-    if sum(source is not None for source in (stack, plan, simulation, forecast)) != 1:
-        fail(["give one of --stack, --plan, --simulation and --forecast"])
-    if cluster is not None and stack is None:
-        fail(["--cluster goes with --stack: a plan or a simulation has its own"])
-    if live and (stack is None or cluster is not None):
-        fail(["--live goes with --stack and all its clusters: one alone is always checked"])
-    if plan is not None:
-        return page_of_plan(read_text(plan), file_name(plan))
-    if simulation is not None:
-        return page_of_simulation(read_text(simulation), file_name(simulation))
-    if forecast is not None:
-        return page_of_forecast(read_text(forecast), file_name(forecast))
-    assert stack is not None
+def _page_of_stack(stack: str, cluster: str | None, *, live: bool) -> Page:
     answer = ask_or_fail("status", stack, cluster or "*", {"live": True if live else None})
     return page_of_status(answer, f"answer of stack {stack}", datetime.now(UTC))

@@ -10,13 +10,12 @@ from rich.console import Console
 from rich.text import Text
 
 from evenkeel.domain.model.values import BadValueError, near, quote
-from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from evenkeel.validation import parse_json
+from evenkeel_cli.completion import CHOICES
 from evenkeel_cli.inputs import file_name, read_text, read_yaml
 from evenkeel_cli.simulation.engine import (
     ALONE,
     SERVERLESS,
-    STATIC,
     Record,
     Run,
     Variant,
@@ -85,11 +84,10 @@ def _read(file: str) -> Scenario:
 
 
 def _variants(scenario: Scenario, strategy: str) -> list[Variant]:
-    names = ["own", "all", *(strategy.name for strategy in STRATEGIES), STATIC, ALONE, SERVERLESS]
     try:
         variants = variants_of(scenario, strategy)
     except BadValueError:
-        fault = f"no such strategy: choose one of {', '.join(names)}{near(strategy, names)}"
+        fault = f"no such strategy: choose one of {', '.join(CHOICES)}{near(strategy, CHOICES)}"
         fail([f"--strategy is {quote(strategy)}: {fault}"])
     if not variants:
         lacks = "pods" if strategy == SERVERLESS else "autoscaler"

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 
 from evenkeel.adapters.aws_faults import AWS_ERRORS, code_of, text_of
 from evenkeel.domain.model.values import quote
-from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INTERRUPTED, CommandError, Interrupted, fail, progress, say
+from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INTERRUPTED, CommandError, fail, progress, say
 
 # The size of the largest event in characters of JSON, enough for several hundred records. Lambda accepts 6 MB, but the
 # DynamoDB transactions for so many records would take too long.
@@ -221,7 +221,7 @@ def ask_or_fail(
             raise
         history = f"evenkeel history --stack {stack} tells"
         say(f"evenkeel: interrupted: the stack goes on with what it was asked for by then: {history}", err=True)
-        raise Interrupted(INTERRUPTED) from None
+        raise SystemExit(INTERRUPTED) from None
     if not answer.get("ok"):
         fail([answer["message"]], CANNOT_READ if answer.get("retry") else BAD_INPUT)
     if answer.get("unknown") and "after" not in values:  # only for the first page

@@ -58,10 +58,6 @@ class CommandError(Exception):
         self.faults, self.code, self.proposed = [*faults], code, [*proposed]
 
 
-class Interrupted(SystemExit):
-    """An interrupt whose message is already printed."""
-
-
 class _Console(Console):
     """A console that raises BrokenPipeError for a closed pipe. rich would exit with 1."""
 
@@ -200,7 +196,7 @@ def fail_without_clusters(selector: str | None, clusters: object) -> None:
 
 def has_terminal() -> bool:
     """Return True if the user can answer a question."""
-    return sys.stdin.isatty()
+    return sys.stdin is not None and sys.stdin.isatty()  # None: it is closed
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -5,7 +5,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from evenkeel import __version__
 from sandbox.template import ROOT
 from tests.unit.cli.test_cli import Files, pool_of
 
+SCRIPTS = Path(sys.executable).parent
 PYTHON = shlex.quote(sys.executable)  # a checkout may lie in a folder with a space in its name
 
 
@@ -32,9 +32,9 @@ def python(program: str, *arguments: str, **options: Any) -> subprocess.Complete
     return subprocess.run(command, capture_output=True, check=False, timeout=60, **options)
 
 
-def shell(arguments: str, module: str = "start", **options: Any) -> subprocess.CompletedProcess[bytes]:
+def shell(arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
     """`evenkeel` with these arguments and redirections, in a shell."""
-    command = f"{PYTHON} -c 'from evenkeel_cli.{module} import main; main()' {arguments}"
+    command = f"{PYTHON} -c 'from evenkeel_cli.main import main; main()' {arguments}"
     return subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60, **options)
 
 
@@ -70,7 +70,7 @@ def test_an_object_that_multiplies_itself_does_not_fill_the_memory() -> None:
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(files: Files) -> None:
-    assert b"Traceback" not in shell(f"plan -f {files.listed(*pool_of(1, 1, 1))} -o json | true", "main").stderr
+    assert b"Traceback" not in shell(f"plan -f {files.listed(*pool_of(1, 1, 1))} -o json | true").stderr
 
 
 def test_a_terminal_without_unicode_gets_the_table_too(files: Files) -> None:
@@ -78,10 +78,13 @@ def test_a_terminal_without_unicode_gets_the_table_too(files: Files) -> None:
     assert end.returncode == 0, end.stderr
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
-@pytest.mark.parametrize(("arguments", "code"), [("--version", 0), ("plan -f nowhere.json", 2)])
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [("--version", 0), ("--help", 0), ("plan -f nowhere.json", 2), ("simulate scenarios/hold-or-release.yaml", 0)],
+)
 def test_with_a_closed_output_the_exit_code_remains(closed: str, arguments: str, code: int) -> None:
-    end = shell(f"{arguments} {closed}")
+    end = shell(f"{arguments} {closed}", cwd=ROOT)
     assert (end.returncode, b"Traceback" in end.stderr) == (code, False)
 
 
@@ -90,57 +93,28 @@ def test_a_closed_input_holds_no_object() -> None:
     assert (end.returncode, end.stderr) == (2, b"evenkeel: standard input: it holds no object\n")
 
 
-@pytest.mark.parametrize("when", ["before it has begun", "while it reads"])
-def test_an_interrupted_command_ends_in_one_line(when: str) -> None:
-    # What it imports is interrupted, as by a ctrl-C at that moment.
-    program = (
-        "import sys\nfrom evenkeel_cli.start import main\n"
-        "class Interrupted:\n  def __getattr__(self, name): raise KeyboardInterrupt\n"
-        "sys.modules['evenkeel_cli.main'] = Interrupted(); main()"
-    )
-    if when == "while it reads":
-        program = (
-            "from evenkeel_cli import plan, start\n"
-            "def interrupted(name): raise KeyboardInterrupt\n"
-            "plan.read_text = interrupted\n"
-            "import sys; sys.argv = ['evenkeel', 'plan', '-f', '-']; start.main()"
-        )
-    end = python(program)
-    assert (end.returncode, end.stdout, end.stderr) == (130, b"", b"evenkeel: interrupted\n")
-
-
 def _with_interrupts() -> None:
+    """If the tests run in the background, their processes ignore interrupts, and Evenkeel would ignore them, too."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def test_the_first_lines_import_nothing_that_python_has_not_imported_itself() -> None:
-    program = (
-        "import _signal, sys; wrong = []\n"
-        "class Guard:\n"
-        "  def find_spec(self, name, *_):\n"
-        "    if not name.startswith('evenkeel_cli') and _signal.getsignal(2).__name__ != '_end': wrong.append(name)\n"
-        "sys.meta_path.insert(0, Guard())\n"
-        "from evenkeel_cli import start; print(wrong)"
-    )
-    assert python(program, preexec_fn=_with_interrupts).stdout == b"[]\n"
-
-
-@pytest.mark.parametrize("milliseconds", [0, 20, 50, 100, 200, 400, 800])
-def test_an_interrupt_while_evenkeel_is_imported_is_one_line(milliseconds: int) -> None:
-    """Python reports an interrupt itself until Evenkeel's first line has run, which is what ``begun`` says."""
-    program = (
-        "import sys\nfrom evenkeel_cli import start\nprint('begun', flush=True)\n"
-        "sys.argv = ['evenkeel', 'plan', '-f', '-']; start.main()"
-    )
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    # If the tests run in the background, their processes ignore interrupts, and Evenkeel would ignore them, too.
-    with subprocess.Popen([sys.executable, "-c", program], **pipes, preexec_fn=_with_interrupts) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(milliseconds / 1000)
-        process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=60)
+@pytest.mark.parametrize("name", ["evenkeel", "kubectl-evenkeel"])
+def test_an_interrupt_ends_the_console_script_with_one_line(name: str, tmp_path: Path) -> None:
+    """The command waits for the objects in a named pipe, so that the interrupt comes after its start."""
+    fifo = tmp_path / "objects"
+    os.mkfifo(fifo)
+    command = [str(SCRIPTS / name), "plan", "-f", str(fifo)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, preexec_fn=_with_interrupts) as process:
+        with fifo.open("wb"):  # opens when the command reads it
+            process.send_signal(signal.SIGINT)
+            _, error = process.communicate(timeout=60)
     assert (process.returncode, error) == (130, b"evenkeel: interrupted\n")
+
+
+@pytest.mark.parametrize(("name", "called"), [("evenkeel", b"evenkeel"), ("kubectl-evenkeel", b"kubectl evenkeel")])
+def test_a_console_script_uses_the_name_by_which_it_is_called(name: str, called: bytes) -> None:
+    end = subprocess.run([SCRIPTS / name, "plan", "--nothing"], capture_output=True, check=False, timeout=60)
+    assert (end.returncode, end.stderr) == (2, b"evenkeel: no such option: --nothing: see " + called + b" plan -h\n")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +134,7 @@ def test_a_reader_that_closes_the_pipe_causes_no_line(command: str, code: int) -
 
 @pytest.mark.parametrize("name", ["evenkeel", "kubectl-evenkeel"])
 def test_a_shell_completes_commands_and_options(name: str) -> None:
-    program = f"import sys; sys.argv[0] = {name!r}; from evenkeel_cli.start import main; main()"
+    program = f"import sys; sys.argv[0] = {name!r}; from evenkeel_cli.main import main; main()"
 
     def completed(words: str, at: int) -> list[str]:
         asked = {"_EVENKEEL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(at)}
@@ -178,15 +152,10 @@ def test_a_shell_completes_commands_and_options(name: str) -> None:
     ],
 )
 def test_zsh_and_fish_complete(shell: str, asks: dict[str, str], answer: str) -> None:
-    program = (
-        "import atexit, sys; sys.argv = ['evenkeel']; from evenkeel_cli.start import main\n"
-        "atexit.register(lambda: print('rich.markdown' in sys.modules, file=sys.stderr)); main()"
-    )
+    program = "import sys; sys.argv = ['evenkeel']; from evenkeel_cli.main import main; main()"
 
     def said(**variables: str) -> str:
-        end = python(program, env=os.environ | variables)
-        assert end.stderr == b"False\n"  # it takes 0.05 s
-        return end.stdout.decode()
+        return python(program, env=os.environ | variables).stdout.decode()
 
     script = said(_EVENKEEL_COMPLETE=f"source_{shell}")
     asks = {**asks, "_EVENKEEL_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "evenkeel fen"}
@@ -199,7 +168,7 @@ def test_zsh_and_fish_complete(shell: str, asks: dict[str, str], answer: str) ->
 @pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
 def test_kubectls_own_completion_is_left_alone(option: str, tmp_path: Path) -> None:
     """A script for `kubectl evenkeel` would be one for two commands, of which one is kubectl."""
-    program = "import sys; sys.argv[0] = 'kubectl-evenkeel'; from evenkeel_cli.start import main; main()"
+    program = "import sys; sys.argv[0] = 'kubectl-evenkeel'; from evenkeel_cli.main import main; main()"
     end = python(program, option, "bash", env=os.environ | {"HOME": str(tmp_path)})
     assert (end.returncode, end.stdout, end.stderr.count(b"\n")) == (2, b"", 1)
     assert list(tmp_path.iterdir()) == []
@@ -207,7 +176,7 @@ def test_kubectls_own_completion_is_left_alone(option: str, tmp_path: Path) -> N
 
 def test_a_shell_that_has_sourced_the_script_completes(tmp_path: Path) -> None:
     (tmp_path / "evenkeel").write_text(
-        f"#!/bin/sh\n'''exec' {PYTHON} \"$0\" \"$@\"\n' '''\nfrom evenkeel_cli.start import main\nmain()\n",
+        f"#!/bin/sh\n'''exec' {PYTHON} \"$0\" \"$@\"\n' '''\nfrom evenkeel_cli.main import main\nmain()\n",
         encoding="utf-8",
     )
     (tmp_path / "evenkeel").chmod(0o755)
@@ -228,7 +197,7 @@ def test_a_shell_that_has_sourced_the_script_completes(tmp_path: Path) -> None:
 )
 def test_an_interrupted_request_to_a_stack_says_that_it_goes_on(action: str, more: bytes) -> None:
     program = (
-        "from evenkeel_cli import simulate, stack_client, start\n"
+        "from evenkeel_cli import main, simulate, stack_client\n"
         "def interrupted(*_): raise KeyboardInterrupt\n"
         "def listed(stack, event):\n"
         "    if not event.get('list') or '--yes' not in sys.argv: raise KeyboardInterrupt\n"
@@ -236,7 +205,7 @@ def test_an_interrupted_request_to_a_stack_says_that_it_goes_on(action: str, mor
         "stack_client.ask, simulate.read_yaml = listed, interrupted\n"
         f"import sys; sys.argv = ['evenkeel', *{action!r}.split()]\n"
         "sys.argv += ['--stack', 's'] if 'simulate' not in sys.argv else []\n"
-        "start.main()"
+        "main.main()"
     )
     end = python(program)
     assert (end.returncode, end.stderr) == (130, b"evenkeel: interrupted" + more + b"\n")

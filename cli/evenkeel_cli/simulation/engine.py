@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from evenkeel.domain.model.choices import DemandStage, Strategy
 from evenkeel.domain.model.groups import MachineFailure, State
@@ -43,6 +44,11 @@ class GroupSnapshot:
     max: int | None
     state: State
     drained: int  # the number of nodes that still run but are no longer replicas
+
+    def json(self) -> dict[str, Any]:
+        """Return the group as `simulate -o json` and `forecast -o json` print it."""
+        fields = ("name", "zone", "requested", "running", "min", "max", "state")
+        return {name: getattr(self, name) for name in fields}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,10 +170,10 @@ class Run:
             scenario=self.scenario,
             variant=self.variant,
             snapshots=tuple(self.snapshots),
-            decisions=tuple(self.evenkeel.decisions),
+            decisions=tuple(self.evenkeel.table.decisions),
             failed_launches=self.world.failed_launches,
             patches=self.evenkeel.patches,
-            moved=self.evenkeel.moved,
+            moved=self.evenkeel.table.moved,
         )
 
     def fill_agenda(self) -> None:

@@ -97,7 +97,7 @@ class _Port:
 
 
 @dataclass
-class _Table(_Port):
+class Table(_Port):
     """The table of a cluster. Only one run is active at a time, so writes never conflict."""
 
     record: ClusterRecord
@@ -237,16 +237,16 @@ class Evenkeel(_Port):
     ) -> None:
         self.patches = 0
         self._world = world
-        self._table = _Table(record, world)
+        self.table = Table(record, world)
         if state is not None:
-            self._table.groups |= state.groups
-            self._table.pools |= state.pools
-            self._table.zones |= state.zones
+            self.table.groups |= state.groups
+            self.table.pools |= state.pools
+            self.table.zones |= state.zones
         self._backoff = record.policy().settings.backoff
         self._groups = {group.key: group for group in world.groups}
         self._check_again = check_again
         self._rebalance = Rebalance(
-            store=cast("Any", self._table),
+            store=cast("Any", self.table),
             clusters=cast("Clusters", self),
             queue=cast("Queue", self),
             bus=cast("Bus", self),
@@ -255,35 +255,25 @@ class Evenkeel(_Port):
             dry_run=False,
         )
 
-    @property
-    def decisions(self) -> list[Decision]:
-        """Return the decisions of all runs so far."""
-        return self._table.decisions
-
-    @property
-    def moved(self) -> int:
-        """Return the number of nodes that converge has moved."""
-        return self._table.moved
-
     def record_failure(self, group: Group, failure: MachineFailure) -> None:
         """Store a failure event."""
-        state, now = self._table.groups.get(group.key, GroupState()), self._world.time
+        state, now = self.table.groups.get(group.key, GroupState()), self._world.time
         text = f"{failure.code}: {failure.message}"
-        self._table.groups[group.key] = record_failure(
+        self.table.groups[group.key] = record_failure(
             state, failure.at or now, class_of(failure), text, self._backoff, now=now
         )
 
     def fence_zone(self, zone: str, until: int) -> None:
         """Fence a zone until a second, as an operator does."""
-        self._table.zones[zone] = self._world.moment(until)
+        self.table.zones[zone] = self._world.moment(until)
 
     def check(self) -> None:
         """Perform one run."""
-        summary = self._rebalance(self._table.record.id, "a look", lambda: _PLENTY)
+        summary = self._rebalance(self.table.record.id, "a look", lambda: _PLENTY)
         if summary.plan is None:
             raise RuntimeError(summary.message)
         if summary.plan.demand is not None and summary.plan.demand.unread is not None:
-            raise RuntimeError(f"{self._table.record.id}: {summary.plan.demand.unread}")
+            raise RuntimeError(f"{self.table.record.id}: {summary.plan.demand.unread}")
         for pool in summary.plan.pools:
             for plan in pool.groups:
                 self._groups[plan.group.key].state = plan.state

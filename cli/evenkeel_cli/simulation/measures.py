@@ -11,7 +11,6 @@ from evenkeel_cli.simulation.engine import GroupSnapshot, Record, Snapshot, fenc
 from evenkeel_cli.simulation.scenario import Scenario
 
 _HOUR, _MINUTE = 3600, 60
-_GROUP_FIELDS = ("name", "zone", "requested", "running", "min", "max")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,10 +304,7 @@ def run_json(record: Record) -> dict[str, Any]:
                 "pool": pool.name,
                 "demand": snapshot.wanted(pool.name),
                 **_pods_json(snapshot),
-                "groups": [
-                    {name: getattr(group, name) for name in _GROUP_FIELDS} | {"state": group.state.value}
-                    for group in snapshot.of_pool(pool.name)
-                ],
+                "groups": [group.json() for group in snapshot.of_pool(pool.name)],
             }
             for snapshot in record.snapshots
             for pool in pools

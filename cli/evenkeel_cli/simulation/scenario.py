@@ -272,13 +272,7 @@ class EvenkeelSetup(_Entry):
     _order = field_validator("expander_order")(with_expander)
 
 
-class _Disturbances(_Entry):
-    fences: tuple[Fence, ...] = ()
-    frozen: tuple[GroupSpan, ...] = ()
-    bad_bounds: tuple[GroupSpan, ...] = ()  # another writer sets unreadable bounds
-
-
-class Scenario(_Disturbances):
+class Scenario(_Entry):
     """A scenario file."""
 
     name: str = Field(min_length=1, max_length=100)
@@ -293,6 +287,9 @@ class Scenario(_Disturbances):
     pods: tuple[PodsSetup, ...] = Field(default=(), max_length=50)  # given instead of ``demand``
     evenkeel: EvenkeelSetup = EvenkeelSetup()
     autoscaler: AutoscalerSetup = AutoscalerSetup()
+    fences: tuple[Fence, ...] = ()
+    frozen: tuple[GroupSpan, ...] = ()
+    bad_bounds: tuple[GroupSpan, ...] = ()  # another writer sets unreadable bounds
 
     @property
     def converges(self) -> bool:

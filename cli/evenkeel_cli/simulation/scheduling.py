@@ -135,10 +135,6 @@ class Scheduler:
             for key, of_key in self._counts[kind].items():
                 of_key[node.labels[key]] += count
 
-    def fits(self, kind: PodGroup, node: NodeInfo) -> bool:
-        """Return True if one more pod fits on a node."""
-        return self.first(kind, (node,)) is not None
-
     def first(self, kind: PodGroup, nodes: Iterable[NodeInfo]) -> NodeInfo | None:
         """Return the first node on which a pod fits."""
         if kind.spread:

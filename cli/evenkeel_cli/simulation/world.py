@@ -55,17 +55,7 @@ class SimulatedMachine:
 
 
 @dataclass(kw_only=True, eq=False)
-class GroupAnnotations:
-    """The annotations of a node group's object."""
-
-    decision: str | None = None
-    adopted: str | None = None
-    move: str | None = None
-    pool_min: int | None = None
-
-
-@dataclass(kw_only=True, eq=False)
-class Group(GroupAnnotations):
+class Group:
     """A node group: its object and its machines."""
 
     key: GroupKey
@@ -80,6 +70,11 @@ class Group(GroupAnnotations):
     bad_bounds: bool = False
     has_template: bool = True  # True: cpu and memory of its nodes are known without a running node
     state: State = State.HEALTHY
+    # The values of the object's annotations.
+    decision: str | None = None
+    adopted: str | None = None
+    move: str | None = None
+    pool_min: int | None = None
 
     @property
     def requested(self) -> int:

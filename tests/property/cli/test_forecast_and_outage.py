@@ -47,7 +47,7 @@ class Outage(Run):
         assert pods is not None
         cluster = self.evenkeel.open(None, None)  # type: ignore[arg-type]
         workload = WorkloadView(world).read(cluster.nodes, judges_nodes=True)
-        state = self.evenkeel._table.load("simulated").state
+        state = self.evenkeel.table.load("simulated").state
         observation = Observation(groups=cluster.observe().groups, workload=workload)
         known, now = ClusterState(groups=state.groups, pools=state.pools, zones=state.zones), world.time
         planned = plan(observation, known, self.policy.policy(), now)

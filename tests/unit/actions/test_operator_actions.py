@@ -26,7 +26,7 @@ from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.record import BackoffEntry, ControlRecord, FixEntry
 from evenkeel.state_records import ZoneRecord, ZoneStatement
 from evenkeel_cli import stack_client
-from evenkeel_cli.answers import print_answer
+from evenkeel_cli.answers import print_answer, print_plan
 from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, group, key, stated, zones
 from tests.fakes import FakeCluster, plenty, record, register_again
@@ -136,6 +136,13 @@ class TestStatus:
         assert house.ask("status")["message"].startswith("demo: paused until 2026-01-15T13:00:00Z, ")
         house.ask("restore")
         assert house.ask("status")["message"].startswith("demo: being restored, ")
+
+    def test_a_plan_of_a_stack_is_printed_as_a_plan_of_files(self, house: House) -> None:
+        answer, of_stack, of_files = house.ask("plan"), StringIO(), StringIO()
+        print_answer(answer, Console(file=of_stack, width=200))
+        print_plan(Console(file=of_files, width=200), answer["plan"], ["workers"])
+        assert of_stack.getvalue() == f"{answer['message']}\n{of_files.getvalue()}"
+        assert "running" in of_files.getvalue()
 
     def test_the_table_shows_ages_and_outcomes(self, house: House) -> None:
         house.fail("a")

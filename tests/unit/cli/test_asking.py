@@ -203,7 +203,7 @@ import evenkeel_cli
 for found in pkgutil.walk_packages(evenkeel_cli.__path__, "evenkeel_cli."):
     __import__(found.name)
 sys.argv = ["evenkeel", "simulate", "scenarios/two-zones-out.yaml", "--plot", "a.svg"]
-from evenkeel_cli.start import main
+from evenkeel_cli.main import main
 main()
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)

@@ -45,7 +45,7 @@ import atexit, sys
 sys.argv = ["evenkeel", *{arguments}]
 slow = ("boto3", "botocore", "yaml", "kubernetes", "jinja2", "evenkeel.validation", "evenkeel.domain.plan")
 atexit.register(lambda: print([name for name in slow if name in sys.modules], len(sys.modules) < 400, file=sys.stderr))
-from evenkeel_cli.start import main
+from evenkeel_cli.main import main
 main()
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

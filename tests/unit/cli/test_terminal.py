@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from evenkeel.adapters.page.render import Theme, incident
+from evenkeel.application.rebalancing.decisions import plan_json
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.values import printable
@@ -114,7 +115,8 @@ def test_no_plan_controls_a_terminal(evil: str) -> None:
     groups = [group("a", 4), group(f"b{evil}", 1), group("c", pool=None, key=key("c", pool=f"p{evil}"))]
     planned = plan(Observation(groups=tuple(groups)), ClusterState(), numbers(3, 12), NOW)
     quote = StringIO()
-    print_plan(planned, Console(file=quote, width=120))
+    names = [str(pool.id) for pool in planned.pools]
+    print_plan(Console(file=quote, width=120), plan_json(planned), names)
     assert obeyed(quote.getvalue()) <= {"\n"}
 
 

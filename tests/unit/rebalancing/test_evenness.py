@@ -7,7 +7,7 @@ from rich.console import Console
 
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
-from evenkeel.application.rebalancing.decisions import pool_json
+from evenkeel.application.rebalancing.decisions import plan_json, pool_json
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import Policy
@@ -70,5 +70,6 @@ def test_plan_status_and_page_show_it() -> None:
     assert printed.get().count(f"note: {says}") == 2
     assert says in Seen(document(page_of_status(house.ask("status"), "x", NOW))).text
     with console.capture() as printed:
-        print_plan(plan(Observation(groups=tuple(zones((1, 7, 2)))), ClusterState(), numbers(3, 20), NOW), console)
+        planned = plan(Observation(groups=tuple(zones((1, 7, 2)))), ClusterState(), numbers(3, 20), NOW)
+        print_plan(console, plan_json(planned), ["workers"])
     assert says in printed.get()
