@@ -441,7 +441,7 @@ def _comments(model: type[BaseModel]) -> dict[str, str]:
     found: dict[str, str] = {}
     if model is Registration:  # its fields about control have those of the control record
         control = _comments(record.ControlRecord)
-        found = {name: control.get(other, "") for name, other in record._CONTROL_NAMES.items()}
+        found = {name: control.get(other, "") for name, other in record.CONTROL_NAMES.items()}
     for base in reversed(model.__mro__):
         if not base.__module__.startswith("evenkeel."):
             continue

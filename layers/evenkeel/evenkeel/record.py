@@ -664,7 +664,7 @@ class ControlFields(Strict):
 
 
 # Field of a record -> field of its control record.
-_CONTROL_NAMES = {
+CONTROL_NAMES = {
     **{name: name for name in ("paused", "paused_until", "paused_pools", "live")},
     **{"leaving": "restoring", "leaving_pools": "restoring_pools", "mending": "fixes"},
 }
@@ -676,7 +676,7 @@ class Registration(ClusterRecord, ControlFields):
     @classmethod
     def of(cls, record: ClusterRecord, control: ControlRecord) -> Self:
         """Return record and control as one registration, without ``fixes``, which only the next run reads."""
-        fields = {field: getattr(control, name) for field, name in _CONTROL_NAMES.items() if field != "mending"}
+        fields = {field: getattr(control, name) for field, name in CONTROL_NAMES.items() if field != "mending"}
         return cls(**dict(record), **fields)
 
     @property
@@ -686,10 +686,10 @@ class Registration(ClusterRecord, ControlFields):
 
     def control(self, before: ControlRecord | None = None) -> ControlRecord:
         """Return the control record ``before``, changed by the control fields that this record sets."""
-        named = self.model_fields_set & _CONTROL_NAMES.keys()
+        named = self.model_fields_set & CONTROL_NAMES.keys()
         if named & {"paused", "paused_until"}:
             named |= {"paused", "paused_until"}
-        update = {_CONTROL_NAMES[field]: getattr(self, field) for field in named} | {"nothing_since": None}
+        update = {CONTROL_NAMES[field]: getattr(self, field) for field in named} | {"nothing_since": None}
         control = (before or ControlRecord()).model_copy(update=update)
         restored = tuple(name for name in control.restored_pools if name in control.paused_pools)
         update = {"restored": control.restored and control.paused, "restored_pools": restored}

@@ -18,17 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = ("layers/evenkeel", "cli", "functions", "sandbox", "bench", "docs", "deploy")
-# Other branches remove these modules' private uses: delete this list when they are merged.
-PENDING = (
-    "cli/evenkeel_cli/main.py",
-    "cli/evenkeel_cli/start.py",
-    "layers/evenkeel/evenkeel/bootstrap.py",
-    "layers/evenkeel/evenkeel/dataclass_code.py",
-    "layers/evenkeel/generate.py",
-)
-FILES = sorted(
-    file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py") if str(file.relative_to(ROOT)) not in PENDING
-)
+FILES = sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))
 OURS = ("evenkeel", "evenkeel_cli", "sandbox", "bench", "docs", "deploy", "functions")
 
 
