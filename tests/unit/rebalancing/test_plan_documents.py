@@ -116,7 +116,7 @@ def test_a_document_is_written_as_its_schema_has_it() -> None:
     reported = decision(a=Outcome(Result.WRITTEN), b=Outcome(Result.CONFLICT, "it has changed"))
     kinds: tuple[tuple[Any, Any], ...] = (
         *((DecisionDocument, stored) for stored in (STORED, reported)),
-        (PlanDocument, {**plan, "lookAt": "2026-01-15T12:00:00Z", "demand": {"checkAgain": "2026-01-15T12:00:01Z"}}),
+        (PlanDocument, {**plan, "checkAt": "2026-01-15T12:00:00Z", "demand": {"checkAgain": "2026-01-15T12:00:01Z"}}),
         (StatusDocument, STATUS),
     )
     for kind, stored in kinds:
@@ -140,7 +140,7 @@ def test_a_plan_has_the_names_of_the_contract() -> None:
     assert "outcome" not in reported["pools"][0]["groups"][0]
     asked = replace(pool, request_current=ScaleRequest(id="r", nodes=2, at=NOW, pool="workers"))
     reported = plan_json(Plan(now=NOW, pools=(asked,), skipped=(), states={}, check_at=NOW))
-    assert reported["lookAt"] == "2026-01-15T12:00:00Z"
+    assert reported["checkAt"] == "2026-01-15T12:00:00Z"
     assert reported["pools"][0]["growth"] == {"request": "r", "nodes": 2, "missing": 0}
 
 
