@@ -77,7 +77,7 @@ def oracle(
     file = _open(write, "wt") if write else None
     for seed in range(first, first + worlds):
         lines, counts = play(seed)
-        happened.update(set(counts))
+        happened.update(set(+counts))
         digests[seed] = digest(lines)
         if file is not None:
             file.writelines(f"{text(line)}\n" for line in lines)
@@ -112,7 +112,7 @@ def oracle(
 
 def _open(name: str, mode: Literal["rt", "wt"]) -> TextIO:
     if name.endswith(".gz"):
-        return gzip.open(Path(name), mode, encoding="utf-8")  # type: ignore[return-value]
+        return gzip.open(Path(name), mode, encoding="utf-8")
     return Path(name).open(mode, encoding="utf-8")
 
 

@@ -34,6 +34,7 @@ THEMES = (
     *("outage", "outage", "outage", "move", "move", "return", "return", "return", "level", "level", "level"),
     *("requests", "requests", "pods", "pods", "restore", "restore", "release", "release", "anything"),
 )
+FLAVOURS = ("cluster-api", "cluster-api", "gardener", "gardener", "openshift", "auto-scaling")
 STRATEGIES = ("balanced", "balanced", "lax-greedy", "backward-compatible", "adaptive")
 CODES = (
     *("InsufficientInstanceCapacity", "InsufficientInstanceCapacity", "InsufficientInstanceCapacity"),
@@ -46,12 +47,19 @@ INCIDENTS = {
     **{"zone_dies": 6, "zone_heals": 4, "replicas_rise": 5, "replicas_fall": 3, "autoscaler_acts": 6},
     **{"bounds_are_put_back": 3, "group_freezes": 2, "group_thaws": 2, "zone_is_said_impaired": 3, "apps_change": 3},
     **{"nodes_are_requested": 3, "nodes_are_given_back": 3, "pool_is_paused": 1, "cluster_is_paused": 1, "resumed": 3},
-    **{"pool_is_restored": 1, "cluster_is_restored": 1, "record_changes": 2, "machine_is_preserved": 3},
+    **{"pool_is_restored": 1, "cluster_is_restored": 1, "record_changes": 2, "machine_is_preserved": 6},
     **{"workload_goes_or_returns": 1, "controllers_stop_or_go_on": 2, "a_pass_is_requested": 1},
-    **{"awaited_zone_dies": 2},
+    **{"awaited_zone_dies": 2, "a_list_is_incomplete": 2},
 }
 MORE: Mapping[str, Mapping[str, int]] = {
-    "outage": {"zone_dies": 12, "zone_heals": 12, "replicas_rise": 20, "autoscaler_acts": 10},
+    "outage": {
+        "pool_is_paused": 3,
+        "cluster_is_paused": 2,
+        "zone_dies": 12,
+        "zone_heals": 12,
+        "replicas_rise": 20,
+        "autoscaler_acts": 10,
+    },
     "move": {"zone_dies": 12, "zone_heals": 6, "replicas_rise": 16},
     "level": {"zone_is_said_impaired": 5, "replicas_rise": 4, "awaited_zone_dies": 12, "autoscaler_acts": 4},
     "return": {"awaited_zone_dies": 6, "zone_heals": 6},
@@ -68,7 +76,7 @@ class World(Valley):
     def __init__(self, seed: int) -> None:
         chance = random.Random(seed)
         self.theme, self.happened = chance.choice(THEMES), Counter[str]()
-        self.flavour = chance.choice(["cluster-api", "cluster-api", "gardener", "openshift", "auto-scaling"])
+        self.flavour = chance.choice(FLAVOURS)
         self.alone = self.theme != "release" and chance.random() < (0.8 if self.theme in ("move", "pods") else 0.4)
         self.zones = "abcd"[: chance.randint(2, 4) if self.theme not in ("pods", "requests") else chance.randint(1, 3)]
         has_fallback = self.theme == "return" or chance.random() < 0.25
@@ -80,6 +88,7 @@ class World(Valley):
             counts = {"workers": [chance.randint(0, 3) for _ in self.zones]}
             counts["spare"] = [chance.randint(0, 1) for _ in self.zones]
         self.settings = self._settings(chance, counts, has_fallback=has_fallback)
+        self._count_settings()
         super().__init__(
             self._apps(chance, sum(map(sum, counts.values()))),
             nodes=(),
@@ -104,6 +113,10 @@ class World(Valley):
         ] = {}  # pool and zone -> its failures' code, and whether they are reported
         self.disturbs, self.disturbed_patch, self.life, self.patches = "", 0, Life(), 0
         self.requests = 0
+        #: A group whose bounds or replicas another writer puts back after each run.
+        self.contested = chance.choice(list(self.cluster.groups)) if chance.random() < 0.1 else None
+        self.hidden: dict[GroupKey, NodeGroup] = {}  # groups that lists leave out for now
+        self.order = list(self.cluster.groups)
 
     # -- what a world begins with
 
@@ -124,12 +137,13 @@ class World(Valley):
                 "blind": chance.random() < 0.7,
                 "per_hour": chance.choice([1, 4, 60]),
                 "surge": chance.randint(0, 1),
+                "windows": ["08:00-16:00"] if chance.random() < 0.1 else [],
             },
             "pools": [self._pool(chance, name, sum(counts[name]), levels) for name in self.names],
         }
         if stage != "off":
             found["demand"] = stage
-        if stage != "off" or chance.random() < 0.3:
+        if stage != "off" or self.theme == "return" or chance.random() < 0.4:
             access = {"kind": "eks", "name": "demo", "region": REGION} if aws else {"kind": "same"}
             found["workload"] = {"access": access}
         if has_fallback:
@@ -143,6 +157,19 @@ class World(Valley):
         if chance.random() < 0.15:
             found["trouble_after"] = 120
         return found
+
+    def _count_settings(self) -> None:
+        found = self.settings
+        self.happened[f"flavour {self.flavour}"] += 1
+        self.happened[f"demand {found.get('demand', 'off')}, autoscaler {found['autoscaler']}"] += 1
+        self.happened["dry run of the cluster"] += found["dry_run"]
+        self.happened["a view of the pods"] += "workload" in found
+        for pool in found["pools"]:
+            self.happened[f"strategy {pool.get('strategy', found['strategy'])}"] += 1
+            for name in ("on_failure", "level", "dry_run", "max_step", "survive_zones"):
+                if name in pool:
+                    self.happened[f"{name} {pool[name] if name != 'max_step' else 'of a pool'}"] += 1
+        self.happened["a fallback"] += any("fallback_for" in pool for pool in found["pools"])
 
     def _pool(self, chance: random.Random, name: str, nodes: int, levels: list[str]) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -171,7 +198,13 @@ class World(Valley):
 
     def _apps(self, chance: random.Random, nodes: int) -> list[App]:
         if self.theme in ("return", "release"):
-            return [App(name="app0", pods=nodes * 2, milli=chance.choice([900, 1900, 1900]))]
+            return [
+                App(
+                    name="app0",
+                    pods=nodes * 2,
+                    milli=1900 if self.theme == "release" else chance.choice([900, 1900, 1900]),
+                )
+            ]
         return [
             App(
                 name=f"app{number}",
@@ -274,7 +307,16 @@ class World(Valley):
             self.life = Life(at=chance.randrange(20), how=chance.choice([How.BEFORE, How.AFTER, How.LOST]))
         told, decided = len(self.bus.published), {decision["id"] for decision in self.store.decisions("demo", 1000)}
         started = self.clock.now()
+        before = self.cluster.groups.get(self.contested) if self.contested else None
         summary = self.run(self.life)
+        if before is not None and (after := self.cluster.groups[before.key]) != before:
+            fields = (
+                {"requested": before.requested} if after.requested != before.requested else {"bounds": before.bounds}
+            )
+            self.cluster.change(before.key, **fields)
+        if self.hidden and chance.random() < 0.6:
+            found = {**self.cluster.groups, **self.hidden}
+            self.cluster.groups, self.hidden = {key: found[key] for key in self.order}, {}
         if self.life.dead:
             self.happened["killed runs"] += 1
         document = {
@@ -304,9 +346,23 @@ class World(Valley):
         return {"message": summary.message, "metrics": summary.metrics(), "writes": summary.writes}
 
     def _count(self, document: Mapping[str, Any]) -> None:
-        """Count the rules of the plan."""
+        """Count what the plan and the stored items show."""
+        for key, item in document["state"].items():
+            if key.startswith("POOL#"):
+                state = item["state"]
+                self.happened["nodes held for another pool"] += bool(state.get("held_nodes"))
+                self.happened["releases stored"] += bool(state.get("release"))
+                if step := state.get("convergence", {}).get("step"):
+                    self.happened[f"step {step['phase']}"] += 1
+            elif "nodes" in item:
+                self.happened["requests done"] += bool(item.get("done"))
+                self.happened["requests with a rest"] += "left" in item
         for pool in (document["plan"] or {}).get("pools", ()):
-            rules = {rule["rule"] for planned in pool["groups"] for rule in planned["rules"]}
+            told = [rule for planned in pool["groups"] for rule in planned["rules"]]
+            rules = {rule["rule"] for rule in told}
+            if any(rule["rule"] == "request-share" and not rule["request"].startswith("request-") for rule in told):
+                whose = "nodes ordered for pods" if self.alone else "released nodes ordered again"
+                self.happened[whose] += 1
             rules |= {rule["rule"] for rule in pool.get("noteRules", ())}
             self.happened.update(f"rule {rule}" for rule in rules)
             self.happened.update(f"problem {each['rule']}" for each in pool.get("problemRules", ()))
@@ -339,7 +395,9 @@ class World(Valley):
         elif number in (2, 3):
             spare = [key for key in self.cluster.groups if key.name.startswith("spare")]
             for key in self.chance.sample(spare, self.chance.randint(1, len(spare))):
-                self.cluster.change(key, requested=self.cluster.groups[key].requested + self.chance.randint(1, 2))
+                more = self.chance.randint(1, 2)
+                self.cluster.change(key, requested=self.cluster.groups[key].requested + more)
+                self.apps["app0"].pods += 2 * more if self.chance.random() < 0.7 else 0
         elif number == 4:
             self.dead = {}
             for key in groups:
@@ -413,6 +471,13 @@ class World(Valley):
         if owner.numbers is not None:
             owner = replace(owner, numbers=replace(owner.numbers, bounds=bounds), copied=bounds)
         self.cluster.change(found.key, bounds=bounds, owner=owner)
+
+    def a_list_is_incomplete(self) -> None:
+        """The next checks do not find one group."""
+        if len(self.cluster.groups) > 1:
+            key = self._any_group().key
+            if key != self.contested:
+                self.hidden[key] = self.cluster.groups.pop(key)
 
     def group_freezes(self) -> None:
         self.cluster.change(self._any_group().key, frozen_because=stated("rolling out"))
