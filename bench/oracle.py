@@ -67,8 +67,9 @@ def oracle(
 
     Without options, each world is compared with its digest in bench/oracle.txt; --record renews these digests.
     --write FILE writes one JSON line for each world and check, --against FILE compares with such a file path by path;
-    both compress a file whose name ends in .gz. --rename OLD=NEW,OLD=NEW renames keys of the file (a key that ends in #
-    is the beginning of one), --drop KEY,KEY leaves keys out on both sides.
+    both compress a file whose name ends in .gz. --rename OLD=NEW,OLD=NEW renames keys and
+    whole texts of the file; an OLD that ends in # is the beginning of a key. --drop KEY,KEY leaves keys out on both
+    sides, such as digest, the hash of a report.
     """
     happened: Counter[str] = Counter()
     digests: dict[int, str] = {}
@@ -82,7 +83,8 @@ def oracle(
         if file is not None:
             file.writelines(f"{text(line)}\n" for line in lines)
         if comparison is not None and before is not None:
-            yield from comparison.of_world(seed, _of_seed(before, seed), lines)
+            as_read = [json.loads(text(line)) for line in lines]  # lists in the place of tuples
+            yield from comparison.of_world(seed, _of_seed(before, seed), as_read)
     if file is not None:
         file.close()
     yield "happened in worlds"
@@ -161,14 +163,16 @@ class _Comparison:
             yield path, {"worlds": count}
 
     def _plain(self, value: Any, names: Mapping[str, str]) -> Any:
-        """Return a value with its keys renamed, and without those that are left out."""
+        """Return a value with its keys and texts renamed, and without the keys that are left out."""
         if isinstance(value, dict):
             return {
                 self._renamed(key, names): self._plain(item, names)
                 for key, item in value.items()
                 if key not in self._dropped
             }
-        return [self._plain(item, names) for item in value] if isinstance(value, list) else value
+        if isinstance(value, list):
+            return [self._plain(item, names) for item in value]
+        return names.get(value, value) if isinstance(value, str) else value
 
     @staticmethod
     def _renamed(key: str, names: Mapping[str, str]) -> str:

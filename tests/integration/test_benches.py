@@ -135,6 +135,14 @@ def test_plans_and_stored_state_of_random_worlds_are_the_recorded_ones() -> None
     assert found == {seed: kept[seed] for seed in found}
 
 
+def test_a_world_equals_its_lines_in_a_file(tmp_path: Path) -> None:
+    file = str(tmp_path / "lines.gz")
+    list(oracle.oracle(worlds=3, write=file))
+    assert figures(oracle.oracle(worlds=2, first=1, against=file))["seeds 1 to 2"]["differ"] == 0
+    with pytest.raises(SystemExit):
+        list(oracle.oracle(worlds=1, against=file, rename="GROUP#=NODES#"))
+
+
 def test_a_comparison_names_the_path_of_each_difference() -> None:
     before = {"a": {"b": [1, 2]}, "c": True, "gone": None}
     after = {"a": {"b": [1, 3]}, "c": 1}
