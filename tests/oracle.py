@@ -525,7 +525,7 @@ class World(Valley):
 
     def _control(self, **fields: Any) -> None:
         stored = self.store.load("demo")
-        self.store.save_control("demo", stored.control.model_copy(update=fields), stored.versions)
+        self.store.save_record(stored.record, stored.control.model_copy(update=fields), stored.versions)
 
     def pool_is_paused(self) -> None:
         until = self.chance.choice([None, self.clock.now() + 5 * MINUTE])
