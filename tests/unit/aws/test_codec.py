@@ -32,6 +32,7 @@ from evenkeel.domain.model.states import DesiredBounds, GroupState, MemberSnapsh
 from evenkeel.domain.rollout.waves import Halt, LeftOut, Phase, Rollout
 from evenkeel.validation import ConfigError
 from tests.fakes import NOW
+from tests.parts import make
 
 KEY = GroupKey("cluster-api", "demo", "workers-a")
 REASON = Reason.of(Rule.POOL_BUSY, nodes=-3, names=("a", "b"), inner=Reason.of(Rule.DRAIN_HANGS), nothing=None)
@@ -65,7 +66,7 @@ STEPS: list[Step] = [
 VALUES: list[Any] = [
     POOL,
     StoredPool.of(PoolId("cluster-api", "demo", "", "a/b"), POOL),
-    GroupState(failures=2, failure_class=FailureClass.QUOTA, announced=ANNOUNCED, unneeded={"n": NOW}),
+    make(GroupState, failures=2, failure_class=FailureClass.QUOTA, announced=ANNOUNCED, unneeded={"n": NOW}),
     ClusterHealth(incidents=(MISSING,)),
     SteadyState(at=NOW, seen={"a": "b"}),
     Timer(due=NOW, step=2),
@@ -82,7 +83,7 @@ def test_a_stored_value_is_read_unchanged(value: Any) -> None:
 
 
 def test_a_stored_text_omits_defaults_and_sorts_sets() -> None:
-    assert dump_stored(GroupState(failure_class=FailureClass.QUOTA)) == '{"class":"quota"}'
+    assert dump_stored(make(GroupState, failure_class=FailureClass.QUOTA)) == '{"class":"quota"}'
     assert json.loads(dump_stored(POOL))["move"]["only"] == ["a", "b"]
 
 

@@ -96,7 +96,7 @@ def test_a_writer_that_reverts_three_times_makes_it_contested() -> None:
         if found.cluster.groups[key("a")].bounds != Bounds(1, 4):
             set_at_owner(found, "a", Bounds(1, 4))
     found.run()
-    assert found.state.groups[key("a")].contested_since is not None
+    assert found.state.groups[key("a")].contest.contested_since is not None
     assert pool_of(found)["max"] == 12
 
 

@@ -98,9 +98,11 @@ def dry_run_of(
             rewritten[key] += stood.get(key, bounds) != bounds
             stood[key] = bounds
     holders = {
-        key: state.contested_by or state.bounds_applied_by or state.replicas_applied_by
+        key: state.contest.contested_by or state.contest.bounds_applied_by or state.contest.replicas_applied_by
         for key, state in states.items()
-        if state.contested_since is not None or state.bounds_applied_by or state.replicas_applied_by
+        if state.contest.contested_since is not None
+        or state.contest.bounds_applied_by
+        or state.contest.replicas_applied_by
     }
     return DryRun(
         since=since,

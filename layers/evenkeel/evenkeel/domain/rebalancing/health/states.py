@@ -49,7 +49,7 @@ class _Health:
     @property
     def slow_start(self) -> int:
         """Return the limit of provisioning machines in slow start; 0: no limit."""
-        nodes = self.state.slow_start
+        nodes = self.state.arrivals.slow_start
         return nodes if nodes and self.starts_slowly and self._is_trusted else 0
 
     @property
@@ -97,7 +97,7 @@ def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime)
     stored, impaired_until = state.groups.get(group.key), state.zones.get(group.identity.zone or "")
     if impaired_until is not None and impaired_until <= now:
         impaired_until = None
-    is_frozen = group.frozen_because is not None or (stored is not None and stored.is_frozen)
+    is_frozen = group.frozen_because is not None or (stored is not None and stored.contest.is_frozen)
     own = State.FROZEN if is_frozen else state_at(stored, now, impaired_until, pool.settings.backoff)
     return _Health(group, stored or _UNKNOWN, impaired_until, own)
 
@@ -124,8 +124,10 @@ def _draft(pool: AnyPool, health: _Health, state: State, now: datetime) -> Draft
         group.bounds,
         pool_id=pool.id,
         provision_timeout=timeout,
-        replicas_are_ours=not (group.owner.max_only or stored.contested_replicas or stored.replicas_applied_by),
-        contested=stored.contested_since is not None,
+        replicas_are_ours=not (
+            group.owner.max_only or stored.contest.contested_replicas or stored.contest.replicas_applied_by
+        ),
+        contested=stored.contest.contested_since is not None,
         short_provision=group.options.short_provision,
         pins=group.ours.pinned,
     )
@@ -157,8 +159,8 @@ def _explain_state(draft: Draft, health: _Health, now: datetime) -> None:
     elif draft.state is State.FENCED:
         _fence(draft, health, now)
     else:
-        is_early = stored.backoff_until is not None and now <= stored.backoff_until
-        draft.doubted_since, draft.probes_slowly = stored.last_failure, health.starts_slowly
+        is_early = stored.failure.backoff_until is not None and now <= stored.failure.backoff_until
+        draft.doubted_since, draft.probes_slowly = stored.failure.last_failure, health.starts_slowly
         rule = Rule.PROBING_AFTER_ARRIVAL if is_early else Rule.PROBING_AFTER_BACKOFF
         draft.add_reason(rule, **_failure(stored))
 
@@ -173,40 +175,40 @@ def _freeze(draft: Draft, stored: GroupState) -> None:
     group = draft.group
     if group.frozen_because is not None:
         draft.add_reason(Rule.FROZEN, why=group.frozen_because)
-    elif stored.bounds_applied_by:
-        draft.add_reason(Rule.FROZEN, why=_not_ours(group.owner.bounds_field, stored.bounds_applied_by))
+    elif stored.contest.bounds_applied_by:
+        draft.add_reason(Rule.FROZEN, why=_not_ours(group.owner.bounds_field, stored.contest.bounds_applied_by))
     else:
-        draft.add_reason(Rule.CONTESTED_BOUNDS, by=stored.contested_by, times=CONTEST_REVERTS)
+        draft.add_reason(Rule.CONTESTED_BOUNDS, by=stored.contest.contested_by, times=CONTEST_REVERTS)
 
 
 def _fence(draft: Draft, health: _Health, now: datetime) -> None:
     group, stored = health.group, health.state
-    draft.moves_elsewhere = health.impaired_until is not None or stored.failure_class.moves_elsewhere
-    ends = (stored.backoff_until, health.impaired_until)
+    draft.moves_elsewhere = health.impaired_until is not None or stored.failure.failure_class.moves_elsewhere
+    ends = (stored.failure.backoff_until, health.impaired_until)
     draft.fence_ends = max((end for end in ends if end is not None and end > now), default=None)
-    if (since := stored.waiting_since) is not None:
-        draft.refused_since = next((report for report in stored.reports if report >= since), since)
+    if (since := stored.arrivals.waiting_since) is not None:
+        draft.refused_since = next((report for report in stored.failure.reports if report >= since), since)
     if group.ours.published is None or group.ours.published.state is not State.FENCED:
-        draft.failed_at = stored.last_failure
+        draft.failed_at = stored.failure.last_failure
     if health.impaired_until is not None:
         draft.add_reason(Rule.ZONE_IMPAIRED, zone=group.identity.zone, until=health.impaired_until)
     else:
-        draft.add_reason(Rule.IN_BACKOFF, **_failure(stored), until=stored.backoff_until)
+        draft.add_reason(Rule.IN_BACKOFF, **_failure(stored), until=stored.failure.backoff_until)
 
 
 def _failure(stored: GroupState) -> Mapping[str, Fact]:
-    return {"kind": stored.failure_class.value, "failures": stored.failures}
+    return {"kind": stored.failure.failure_class.value, "failures": stored.failure.failures}
 
 
 def _explain_replicas(draft: Draft, stored: GroupState) -> None:
     key = draft.group.key
     if draft.group.owner.max_only:
         draft.add_reason(Rule.REPLICAS_OF_KARPENTER)
-    elif stored.replicas_applied_by:
+    elif stored.contest.replicas_applied_by:
         place = f"spec.replicas of {draft.group.identity.kind} {key.namespace}/{key.name}"
-        draft.add_reason(Rule.REPLICAS_NOT_OURS, why=_not_ours(place, stored.replicas_applied_by))
+        draft.add_reason(Rule.REPLICAS_NOT_OURS, why=_not_ours(place, stored.contest.replicas_applied_by))
     else:
-        draft.add_reason(Rule.CONTESTED_REPLICAS, by=stored.contested_by, times=CONTEST_REVERTS)
+        draft.add_reason(Rule.CONTESTED_REPLICAS, by=stored.contest.contested_by, times=CONTEST_REVERTS)
 
 
 def _not_ours(place: str, manager: str) -> Reason:
