@@ -37,16 +37,7 @@ _KINDS = [kind.value for kind in IncidentKind]  # the worst first
 
 
 @dataclass(frozen=True, kw_only=True)
-class Remedy:
-    """What to do about an incident."""
-
-    todo: str = ""
-    command: str = ""
-    runbook: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Alert(Remedy):
+class Alert:
     """One change of one incident, as the bus delivered it."""
 
     key: str  # the incident's key
@@ -63,6 +54,9 @@ class Alert(Remedy):
     failure_class: str = ""
     message: str
     heading: str = ""  # set for a change that is not about an incident
+    todo: str = ""  # what to do about the incident
+    command: str = ""
+    runbook: str = ""
 
     @property
     def dedup(self) -> str:

@@ -127,10 +127,10 @@ def _draft(pool: AnyPool, health: _Health, state: State, now: datetime) -> Draft
         replicas_are_ours=not (
             group.owner.max_only or stored.contest.contested_replicas or stored.contest.replicas_applied_by
         ),
-        contested=stored.contest.contested_since is not None,
         short_provision=group.options.short_provision,
         pins=group.ours.pinned,
     )
+    draft.health.contested = stored.contest.contested_since is not None
     if never_ready or stored.marked or group.requested > group.running or group.refused_machines:
         draft.machines = MachineCounts(
             coming=group.on_its_way(now, timeout),
@@ -139,13 +139,13 @@ def _draft(pool: AnyPool, health: _Health, state: State, now: datetime) -> Draft
             marked=stored.marked,
         )
     if group.owner.allowed_replicas is not None:
-        draft.limits[Rule.WORKER_SHARE] = group.owner.allowed_replicas.max
+        draft.limits.caps[Rule.WORKER_SHARE] = group.owner.allowed_replicas.max
     if group.annotations.zone_max is not None:
-        draft.limits[Rule.ZONE_MAX] = group.annotations.zone_max
+        draft.limits.caps[Rule.ZONE_MAX] = group.annotations.zone_max
     if state is not State.HEALTHY:
         _explain_state(draft, health, now)
     if health.slow_start:
-        draft.limits[Rule.SLOW_START_MAX] = group.running - draft.machines.starting + health.slow_start
+        draft.limits.caps[Rule.SLOW_START_MAX] = group.running - draft.machines.starting + health.slow_start
         draft.add_reason(Rule.SLOW_START, nodes=health.slow_start)
     if group.frozen_because is None and not draft.replicas_are_ours:
         _explain_replicas(draft, stored)
@@ -160,7 +160,7 @@ def _explain_state(draft: Draft, health: _Health, now: datetime) -> None:
         _fence(draft, health, now)
     else:
         is_early = stored.failure.backoff_until is not None and now <= stored.failure.backoff_until
-        draft.doubted_since, draft.probes_slowly = stored.failure.last_failure, health.starts_slowly
+        draft.health.doubted_since, draft.health.probes_slowly = stored.failure.last_failure, health.starts_slowly
         rule = Rule.PROBING_AFTER_ARRIVAL if is_early else Rule.PROBING_AFTER_BACKOFF
         draft.add_reason(rule, **_failure(stored))
 
@@ -183,11 +183,11 @@ def _freeze(draft: Draft, stored: GroupState) -> None:
 
 def _fence(draft: Draft, health: _Health, now: datetime) -> None:
     group, stored = health.group, health.state
-    draft.moves_elsewhere = health.impaired_until is not None or stored.failure.failure_class.moves_elsewhere
+    draft.health.moves_elsewhere = health.impaired_until is not None or stored.failure.failure_class.moves_elsewhere
     ends = (stored.failure.backoff_until, health.impaired_until)
-    draft.fence_ends = max((end for end in ends if end is not None and end > now), default=None)
+    draft.health.fence_ends = max((end for end in ends if end is not None and end > now), default=None)
     if (since := stored.arrivals.waiting_since) is not None:
-        draft.refused_since = next((report for report in stored.failure.reports if report >= since), since)
+        draft.health.refused_since = next((report for report in stored.failure.reports if report >= since), since)
     if group.ours.published is None or group.ours.published.state is not State.FENCED:
         draft.failed_at = stored.failure.last_failure
     if health.impaired_until is not None:
