@@ -58,20 +58,14 @@ class HealthDraft:
 
 @dataclass(slots=True)
 class LimitsDraft:
-    """The limits of a group's replicas, and what its bounds keep autoscalers from doing."""
+    """The limits of a group's replicas and of its bounds."""
 
     caps: dict[Rule, int] = field(default_factory=dict)  # the most replicas that the group may have, by rule
     # True: min is at least requested, so that no autoscaler removes the new node of a converge step.
     protected: bool = False
     closes: bool = False  # True: max is below the strategy's max, so that no autoscaler orders here
-
-
-@dataclass(slots=True)
-class SurvivalReplicas:
-    """The replicas that a group keeps, so that the pool survives the loss of another zone."""
-
-    min: int = 0
-    bound: int = 0  # the same for autoscalers only: Evenkeel itself evaluates the pods of each node
+    survival_min: int = 0  # the replicas that the group keeps, so that the pool survives the loss of another zone
+    survival_bound: int = 0  # the same for autoscalers only: Evenkeel itself evaluates the pods of each node
 
 
 # Fields with a default are not keyword-only, because Python sets the defaults of keyword-only parameters one by one,
@@ -87,7 +81,6 @@ class Draft(GroupPlan):
     replicas_are_ours: bool = True  # False: another writer owns the group's replicas
     health: HealthDraft = field(default_factory=HealthDraft)
     limits: LimitsDraft = field(default_factory=LimitsDraft)
-    survival: SurvivalReplicas = field(default_factory=SurvivalReplicas)
     key: str = field(init=False)  # the key under which the pool's state stores this group
 
     def __post_init__(self) -> None:
@@ -167,7 +160,7 @@ class Draft(GroupPlan):
     @property
     def survival_share(self) -> int:
         """Return the replicas that ``survive-zones`` keeps."""
-        least = max(self.survival.min, self.survival.bound)
+        least = max(self.limits.survival_min, self.limits.survival_bound)
         return self._kept(least) if least else 0
 
     def _kept(self, least: int) -> int:
@@ -460,7 +453,7 @@ class PoolDraft:
 
     def kept_of(self, draft: Draft) -> int:
         """Return the fewest replicas that a group keeps when nodes leave the pool."""
-        return max(self.least_of(draft), draft.survival.min)
+        return max(self.least_of(draft), draft.limits.survival_min)
 
     def least_of(self, draft: Draft) -> int:
         """Return the fewest replicas that a group keeps when nodes move to another zone.
