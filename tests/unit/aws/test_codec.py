@@ -111,6 +111,15 @@ def test_a_bad_value_is_one_line(kind: type, data: object, says: str) -> None:
     assert says in line
 
 
+def test_the_state_of_a_group_is_one_flat_object() -> None:
+    state = make(GroupState, failures=1, last_success=NOW, contested_by="argocd", marked=("m",), unneeded={"n": NOW})
+    text = dump_stored(state)
+    assert json.loads(text).keys() == {"failures", "last_success", "contested_by", "marked", "unneeded"}
+    assert read_stored(GroupState, text, "item") == state
+    newer = json.dumps({**json.loads(text), "mood": "good"})
+    assert json.loads(keep_unknown(GroupState, text, newer)) == json.loads(newer)
+
+
 def test_a_field_of_a_newer_release_is_ignored_and_kept() -> None:
     text = dump_stored(POOL)
     newer = json.loads(text)

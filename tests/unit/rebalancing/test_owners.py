@@ -86,7 +86,7 @@ def test_another_number_at_an_owner_is_reported_once_and_used() -> None:
     assert (len(reported()), len(found.decisions()) > before) == (1, True)
     found.runs(2)
     assert len(reported()) == 1
-    assert not any(state.reverts for state in found.state.groups.values())
+    assert not any(state.contest.reverts for state in found.state.groups.values())
 
 
 def test_a_writer_that_reverts_three_times_makes_it_contested() -> None:
