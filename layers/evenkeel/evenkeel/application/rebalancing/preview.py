@@ -71,15 +71,10 @@ class Preview:
             if zone is not None and self.now < zone.impaired_until:
                 until.append(zone.impaired_until)
                 since += [stated_at] if (stated_at := zone.since(self.now)) else []
-            if (
-                state is not None
-                and state.failure.backoff_until is not None
-                and self.now <= state.failure.backoff_until
-            ):
-                until.append(state.failure.backoff_until)
-                since.append(
-                    state.failure.backoff_until - self.pool(pool.id).settings.backoff.length(state.failure.failures)
-                )
+            backoff_until = None if state is None else state.failure.backoff_until
+            if state is not None and backoff_until is not None and self.now <= backoff_until:
+                until.append(backoff_until)
+                since.append(backoff_until - self.pool(pool.id).settings.backoff.length(state.failure.failures))
         elif state is not None:
             began = {
                 State.PROBING: state.failure.backoff_until,

@@ -231,12 +231,8 @@ class _PoolCheck:
     def missing_since(self) -> datetime | None:
         """Return since when the first of the missing nodes is missing; None: unknown."""
         released = self.pool.next_state.release
-        states = [state for plan, state in self.states() if self.missing[plan.group.key]]
-        times = [
-            since
-            for state in states
-            if (since := state.arrivals.waiting_since or state.arrivals.stalled_since) is not None
-        ]
+        arrivals = [state.arrivals for plan, state in self.states() if self.missing[plan.group.key]]
+        times = [since for one in arrivals if (since := one.waiting_since or one.stalled_since) is not None]
         times += [released.at] if self.not_reordered and released is not None else []
         return min(times, default=None)
 
