@@ -66,11 +66,7 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the group's stat
         # A late report may start an earlier backoff, but never shortens a backoff.
         until = max(until, failure.backoff_until)
     newest = failure.last_failure is None or at > failure.last_failure
-    reason = failure.failure_class
-    keeps_reason = not overrides and state.is_failing and failure_class.is_vague and not reason.moves_elsewhere
-    # The cloud's own reason replaces a timeout, even if the cloud reports it late.
-    adds_reason = not newest and state.is_failing and reason.is_vague and not failure_class.is_vague
-    replaces_reason = (newest and not keeps_reason) or adds_reason
+    replaces_reason = _replaces_reason(state, failure_class, newest=newest, overrides=overrides)
     if newest and arrivals.slow_start:
         # After each failure, slow start counts new nodes from 0 again.
         arrivals = replace(arrivals, slow_start=0, running_seen=None)
@@ -79,12 +75,21 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the group's stat
         failures=failures,
         backoff_until=until,
         last_failure=at if newest else failure.last_failure,
-        failure_class=failure_class if replaces_reason else reason,
+        failure_class=failure_class if replaces_reason else failure.failure_class,
         message=message[:1024] if replaces_reason else failure.message,
         reports=reports,
         ahead=ahead,
     )
     return replace(state, failure=failure, arrivals=arrivals)
+
+
+def _replaces_reason(state: GroupState, failure_class: FailureClass, *, newest: bool, overrides: bool) -> bool:
+    """Return True if class and message of a further failure replace the stored ones."""
+    reason = state.failure.failure_class
+    if newest:
+        return overrides or not (state.is_failing and failure_class.is_vague and not reason.moves_elsewhere)
+    # The cloud's own reason replaces a timeout, even if the cloud reports it late.
+    return state.is_failing and reason.is_vague and not failure_class.is_vague
 
 
 def _fold(
