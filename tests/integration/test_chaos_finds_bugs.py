@@ -1,7 +1,7 @@
 """The state machine finds what it is there to find: every bug planted here makes a short story of its own end badly."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -25,6 +25,7 @@ from evenkeel.domain.rebalancing.writes import Stage
 from sandbox.kube.world import ZONES
 from tests.integration.chaos_harness import PAUSED
 from tests.integration.test_state_machine import EveryoneActs
+from tests.parts import replace
 
 A, B, _ = ZONES
 ICE = "InsufficientInstanceCapacity"

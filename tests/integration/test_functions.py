@@ -218,7 +218,7 @@ def test_a_failure_event_fences_its_group_within_one_message(stage: Stage, name:
     assert stage.triggers.failures == []
     stored = stage.store.load(name)
     group, *_ = stored.state.groups.values()
-    assert (group.failures, group.failure_class.value) == (1, "capacity")
+    assert (group.failure.failures, group.failure.failure_class.value) == (1, "capacity")
     views = {view.zone: view for view in stage.world.clusters[name].groups()}
     index = sorted(views).index("eu-central-1b")
     assert stage.maxima(name)[index] == max(1 if name == "openshift" else 0, views["eu-central-1b"].requested)

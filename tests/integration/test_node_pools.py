@@ -85,7 +85,7 @@ class TestRelease:
         assert found.replicas()[DEAD] == 2
         assert found.nodes <= found._nodes()
         states = found.memory.load("demo").state.groups.values()
-        assert not any(state.reverts for state in states), "nobody has put anything back"
+        assert not any(state.contest.reverts for state in states), "nobody has put anything back"
 
 
 class TestRace:
@@ -134,7 +134,7 @@ class TestRights:
         assert found.marks() == []
         assert summary.plan is not None
         key = GroupKey("cluster-api", found.namespace, found.name_of(DEAD))
-        said = found.memory.load("demo").state.groups[key].write_refused
+        said = found.memory.load("demo").state.groups[key].contest.write_refused
         name = pool(found)["metadata"]["name"]
         assert said.startswith(f"NodePool clusters/{name} is not ours to write: ")
         assert "apply deploy/kubernetes/hypershift/rbac.yaml" in said

@@ -35,7 +35,7 @@ from evenkeel.validation import ConfigError
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.template import ROOT
 from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record, register, register_again
-from tests.parts import replace
+from tests.parts import make, replace
 from tests.unit.rebalancing.test_decisions import large_decision
 
 #: the stores that pass the same tests
@@ -581,7 +581,7 @@ class TestExpiry:
         assert registered.decisions_after("demo", "") == ([], False)
 
     @pytest.mark.parametrize(
-        "state", [GroupState(last_success=NOW), FAILED, GroupState(last_failure=NOW - timedelta(2000))]
+        "state", [make(GroupState, last_success=NOW), FAILED, make(GroupState, last_failure=NOW - timedelta(2000))]
     )
     def test_what_is_written_is_never_over_already(self, registered: ActionStore, state: GroupState) -> None:
         """A state without a time of its own used to end in 1970, and then stays for ever."""
@@ -706,8 +706,8 @@ class TestTheTableItself:
         items = self.items(deployment)
         assert {kind for kind, item in items.items() if "expires_at" in item} == {"DECISION"}
         assert int(items["DECISION"]["expires_at"]["N"]) == (NOW + 30 * MINUTE).timestamp()
-        assert FAILED.backoff_until is not None
-        assert int(items["GROUP"]["kept_until"]["N"]) > (FAILED.backoff_until + timedelta(hours=3)).timestamp()
+        assert FAILED.failure.backoff_until is not None
+        assert int(items["GROUP"]["kept_until"]["N"]) > (FAILED.failure.backoff_until + timedelta(hours=3)).timestamp()
 
     def test_a_group_stays_until_our_marks_are_off_its_machines(
         self, table: DynamoStore, deployment: Deployment

@@ -86,7 +86,7 @@ def test_a_failed_launch_fences_exactly_its_group(stack: Stack) -> None:
     assert stack.hear(event("group")).result is EventResult.RECORDED
     assert stack.fenced == {"prod": {str(KEY)}}
     state = stack.store.load("prod").state.groups[KEY]
-    assert (state.failures, state.failure_class) == (1, FailureClass.CAPACITY)
+    assert (state.failure.failures, state.failure.failure_class) == (1, FailureClass.CAPACITY)
     assert stack.requested == ["prod"]
 
 
@@ -229,7 +229,7 @@ def test_an_event_has_the_class_that_a_check_reads_of_its_activity(kind: str, ex
     record = stack.store.load("prod").record
     (member,), _ = read_groups(groups, record, api.clock.now, {GROUP: activities}, [])
     (failed,) = [machine.failure for machine in member.group.machines or () if machine.failure]
-    assert stack.store.load("prod").state.groups[member.group.key].failure_class is expected
+    assert stack.store.load("prod").state.groups[member.group.key].failure.failure_class is expected
     assert classify(failed.code, failed.message) is expected
 
 

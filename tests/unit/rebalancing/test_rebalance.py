@@ -291,7 +291,7 @@ class TestRebalanceRefused:
         house.clock.at += 5 * MINUTE
         house.run()
         assert house.bounds() == undisturbed.bounds()
-        assert house.group_state().write_refused_at is None
+        assert house.group_state().contest.write_refused_at is None
 
     def test_a_conflict_in_another_pool_does_not_retry_a_rejected_write(self) -> None:
         house = two_pools()
@@ -361,7 +361,7 @@ class TestRebalanceFailures:
         assert arrives(3) is State.PROBING
         assert arrives(4) is State.HEALTHY
         state = house.group_state()
-        assert state.last_success == house.clock.at
+        assert state.arrivals.last_success == house.clock.at
         assert not state.is_failing
 
     def test_a_state_that_changed_during_the_run_is_read_again(self) -> None:
@@ -375,7 +375,7 @@ class TestRebalanceFailures:
 
         house.store.before_write.append(second_failure)
         house.run()
-        assert house.group_state().failure_class is FailureClass.QUOTA
+        assert house.group_state().failure.failure_class is FailureClass.QUOTA
 
 
 class TestFencesFirst:
@@ -523,7 +523,7 @@ class TestNoFeedbackLoop:
         house.cluster.observe = gitops_resets  # type: ignore[method-assign]
         self.two_hours(house)
         state = house.group_state()
-        assert (state.contested_replicas, state.contested_by) == (True, "argocd")
+        assert (state.contest.contested_replicas, state.contest.contested_by) == (True, "argocd")
         assert house.bus.types.count("Write Contested") >= 1
         lowered = [patch for patch in house.cluster.applied if patch.requested is not None]
         assert len(lowered) == 3

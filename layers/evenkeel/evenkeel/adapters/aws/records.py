@@ -172,10 +172,10 @@ def _group_expires(state: GroupState, now: datetime) -> datetime | None:
     """Return a time by which no failure has an effect; None if machines have Evenkeel's marks or nodes are unneeded."""
     if state.marked or state.unneeded:
         return None
-    times = (state.backoff_until, state.last_failure, state.waiting_since)
+    times = (state.failure.backoff_until, state.failure.last_failure, state.arrivals.waiting_since)
     last = max([now, *(at for at in times if at is not None)])
-    if state.contested_since is not None:
-        last = max(last, state.contested_since + _CONTESTED_KEPT)
+    if state.contest.contested_since is not None:
+        last = max(last, state.contest.contested_since + _CONTESTED_KEPT)
     return last + 2 * _DAY
 
 

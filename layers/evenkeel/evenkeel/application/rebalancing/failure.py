@@ -177,7 +177,7 @@ class RecordFailure:
                 recorded = kind.value
             # A repeated event counts as new, too, because the invocation that stored it may have ended before it
             # requested a run.
-            is_new |= before.last_success is None or at > before.last_success
+            is_new |= before.arrivals.last_success is None or at > before.arrivals.last_success
         return recorded, is_new
 
     def _note_writer(self, failure: Failure, cluster: str, groups: list[GroupKey], stored: StoredCluster) -> None:
@@ -290,5 +290,7 @@ def _adds_nothing(before: GroupState, after: GroupState, at: datetime) -> bool:
 
     Other reports within a backoff are stored, because a late report of a failure may start an earlier backoff.
     """
-    without_report = replace(after, reports=before.reports, last_failure=before.last_failure, message=before.message)
-    return without_report == before and sum(abs(at - report) < _NEAR for report in before.reports) >= _ENOUGH_REPORTS
+    known = before.failure
+    failure = replace(after.failure, reports=known.reports, last_failure=known.last_failure, message=known.message)
+    without_report = replace(after, failure=failure)
+    return without_report == before and sum(abs(at - report) < _NEAR for report in known.reports) >= _ENOUGH_REPORTS
