@@ -84,7 +84,7 @@ def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
             FunctionName=resource["StackResourceDetail"]["PhysicalResourceId"], Payload=json.dumps(event).encode()
         )
         payload = json.loads(answer["Payload"].read(), object_hook=_Fields)
-    except (*AWS_ERRORS, OSError, ValueError, KeyError) as error:
+    except (*AWS_ERRORS, OSError) as error:
         raise _error(error, stack, function, service, action) from None
     if "FunctionError" in answer:
         failure = payload.get("errorMessage") if isinstance(payload, Mapping) else payload
@@ -119,7 +119,7 @@ def role_arns(stack: str, roles: Iterable[str]) -> dict[str, str]:
             detail = client.describe_stack_resource(StackName=stack, LogicalResourceId=role)["StackResourceDetail"]
             _, partition, _, _, account, _ = detail["StackId"].split(":", 5)
             arns[role] = f"arn:{partition}:iam::{account}:role/{detail['PhysicalResourceId']}"
-    except (*AWS_ERRORS, OSError, ValueError, KeyError) as error:
+    except (*AWS_ERRORS, OSError) as error:
         raise _error(error, stack, "role", "CloudFormation", "cloudformation:DescribeStackResource") from None
     return arns
 
@@ -128,7 +128,7 @@ def _caller(aws: Any) -> dict[str, str]:
     """Return the event field with the caller's ARN; empty if STS does not answer. CloudTrail has the ARN, too."""
     try:
         return {"by": str(aws.client("sts", config=_IDENTITY_CONFIG).get_caller_identity()["Arn"])}
-    except (*AWS_ERRORS, OSError, KeyError):
+    except (*AWS_ERRORS, OSError):
         return {}
 
 
