@@ -4,7 +4,8 @@ The options of an operator action have the names of its fields. A test compares 
 """
 
 from collections.abc import Callable
-from typing import Annotated, TypeVar
+from functools import wraps
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -63,6 +64,31 @@ def _command(
     """Return a decorator that adds a command with these examples to a panel of the help."""
     epilog = "\b\n" + "\n".join(["Examples:", *(f"  {example}" for example in examples)])
     return group.command(name, rich_help_panel=panel, epilog=epilog)
+
+
+def _action(panel: str, *examples: str) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds the command of an operator action. Its own options are the action's fields."""
+
+    def add(command: _Command) -> _Command:
+        @_command(panel, *examples)
+        @wraps(command)
+        def run(
+            stack: str,
+            cluster: str | None,
+            output: Output,
+            everything: bool = False,
+            yes: bool = False,
+            _region: str | None = None,
+            **fields: Any,
+        ) -> None:
+            from evenkeel_cli.actions import perform
+
+            named = {"for" if name == "lasting" else name: value for name, value in fields.items()}
+            perform(command.__name__.replace("_", "-"), stack, cluster, output, named, everything=everything, yes=yes)
+
+        return command
+
+    return add
 
 
 @_command(
@@ -289,7 +315,7 @@ def status(  # noqa: PLR0913  one parameter per option
     )
 
 
-@_command(_SEE, "evenkeel explain --stack evenkeel", "evenkeel explain --cluster blue --pool workers")
+@_action(_SEE, "evenkeel explain --stack evenkeel", "evenkeel explain --cluster blue --pool workers")
 def explain(  # noqa: PLR0913  one parameter per option
     stack: StackName,
     _region: Region = None,
@@ -301,13 +327,9 @@ def explain(  # noqa: PLR0913  one parameter per option
     output: OutputForm = Output.TABLE,
 ) -> None:
     """The incidents of all clusters or of one, and what to do; or the reasons for the numbers of a group or pool."""
-    from evenkeel_cli.actions import perform
-
-    fields = {"group": group, "pool": pool, "selector": selector}
-    perform("explain", stack, cluster, output, fields, everything=everything)
 
 
-@_command(_SEE, "evenkeel validate --all", "evenkeel validate --cluster blue --fix")
+@_action(_SEE, "evenkeel validate --all", "evenkeel validate --cluster blue --fix")
 def validate(  # noqa: PLR0913  one parameter per option
     stack: StackName,
     _region: Region = None,
@@ -320,10 +342,6 @@ def validate(  # noqa: PLR0913  one parameter per option
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Pools whose numbers break a rule; exit code 3 means that a pool is invalid."""
-    from evenkeel_cli.actions import perform
-
-    fields = {"pool": pool, "fix": fix, "apply": apply, "selector": selector}
-    perform("validate", stack, cluster, output, fields, everything=everything)
 
 
 @_command(_CLUSTERS, "evenkeel register --stack evenkeel --cluster blue --record blue.yaml")
@@ -371,7 +389,7 @@ def apply(  # noqa: PLR0913  one parameter per option
     )
 
 
-@_command(_CLUSTERS, "evenkeel unregister --cluster blue")
+@_action(_CLUSTERS, "evenkeel unregister --cluster blue")
 def unregister(  # noqa: PLR0913  one parameter per option
     stack: StackName,
     _region: Region = None,
@@ -387,10 +405,6 @@ def unregister(  # noqa: PLR0913  one parameter per option
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Delete a cluster's record; refused while Evenkeel's bounds are set in the cluster."""
-    from evenkeel_cli.actions import perform
-
-    fields = {"force": force, "selector": selector, "reason": reason}
-    perform("unregister", stack, cluster, output, fields, everything=everything, yes=yes)
 
 
 @_command(_CLUSTERS, "evenkeel export --out fleet.yaml", "evenkeel export -l env=prod")
@@ -411,7 +425,7 @@ def export(
     export_command(stack, cluster, selector, out)
 
 
-@_command(_OPERATE, "evenkeel pause --cluster blue --for 2h --reason 'node upgrade'", "evenkeel pause -l env=test")
+@_action(_OPERATE, "evenkeel pause --cluster blue --for 2h --reason 'node upgrade'", "evenkeel pause -l env=test")
 def pause(  # noqa: PLR0913  one parameter per option
     stack: StackName,
     _region: Region = None,
@@ -426,13 +440,9 @@ def pause(  # noqa: PLR0913  one parameter per option
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Pause a cluster, or one of its pools."""
-    from evenkeel_cli.actions import perform
-
-    fields = {"until": until, "for": lasting, "pool": pool, "selector": selector, "reason": reason}
-    perform("pause", stack, cluster, output, fields, everything=everything, yes=yes)
 
 
-@_command(_OPERATE, "evenkeel resume --cluster blue")
+@_action(_OPERATE, "evenkeel resume --cluster blue")
 def resume(  # noqa: PLR0913  one parameter per option
     stack: StackName,
     _region: Region = None,
@@ -448,13 +458,9 @@ def resume(  # noqa: PLR0913  one parameter per option
     output: OutputForm = Output.TABLE,
 ) -> None:
     """End a pause; or, for administrators, a restore and the pause that follows it."""
-    from evenkeel_cli.actions import perform
-
-    fields = {"pool": pool, "restored": restored, "selector": selector, "reason": reason}
-    perform("resume", stack, cluster, output, fields, everything=everything, yes=yes)
 
 
-@_command(_LIVE, "evenkeel readiness --all --for 3d")
+@_action(_LIVE, "evenkeel readiness --all --for 3d")
 def readiness(  # noqa: PLR0913  one parameter per option
     stack: StackName,
     _region: Region = None,
@@ -470,10 +476,6 @@ def readiness(  # noqa: PLR0913  one parameter per option
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Show which clusters in dry run may go live, and why others may not; exit code 5 means that one may not."""
-    from evenkeel_cli.actions import perform
-
-    fields = {"for": lasting, "live": live, "selector": selector}
-    perform("readiness", stack, cluster, output, fields, everything=everything)
 
 
 @_command(_LIVE, "evenkeel live --cluster blue", "evenkeel live -l env=prod")
@@ -507,7 +509,7 @@ def live(  # noqa: PLR0913  one parameter per option
     )
 
 
-@_command(_LIVE, "evenkeel dry-run --cluster blue", name="dry-run")
+@_action(_LIVE, "evenkeel dry-run --cluster blue")
 def dry_run(  # noqa: PLR0913  one parameter per option
     stack: StackName,
     _region: Region = None,
@@ -519,10 +521,6 @@ def dry_run(  # noqa: PLR0913  one parameter per option
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Stop writes to a cluster; its objects stay as they are."""
-    from evenkeel_cli.actions import perform
-
-    fields = {"selector": selector, "reason": reason}
-    perform("dry-run", stack, cluster, output, fields, everything=everything, yes=yes)
 
 
 @_command(_LIVE, "evenkeel restore --cluster blue", "evenkeel restore --cluster blue --pool workers --yes")
@@ -544,11 +542,10 @@ def restore(
     perform("restore", stack, cluster, output, {"pool": pool, "reason": reason})
 
 
-@_command(
+@_action(
     _OPERATE,
     "evenkeel fence-zone --cluster blue --zone eu-central-1b --for 2h",
     "evenkeel fence-zone --all --zone-id euc1-az2 --for 1h --yes",
-    name="fence-zone",
 )
 def fence_zone(  # noqa: PLR0913  one parameter per option
     stack: StackName,
@@ -565,11 +562,6 @@ def fence_zone(  # noqa: PLR0913  one parameter per option
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Stop scale-up in one zone until a given time."""
-    from evenkeel_cli.actions import perform
-
-    fields = {"until": until, "for": lasting, "zone": zone, "zone_id": zone_id}
-    fields |= {"selector": selector, "reason": reason}
-    perform("fence-zone", stack, cluster, output, fields, everything=everything, yes=yes)
 
 
 @_command(
@@ -616,7 +608,7 @@ def drill(  # noqa: PLR0913  one parameter per option
     )
 
 
-@_command(_OPERATE, "evenkeel scale-up --cluster blue --pool workers --nodes 6", name="scale-up")
+@_action(_OPERATE, "evenkeel scale-up --cluster blue --pool workers --nodes 6")
 def scale_up(  # noqa: PLR0913  one parameter per option
     stack: StackName,
     cluster: ClusterId,
@@ -630,13 +622,9 @@ def scale_up(  # noqa: PLR0913  one parameter per option
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Add nodes to a pool, split evenly over its zones."""
-    from evenkeel_cli.actions import perform
-
-    fields = {"nodes": nodes, "pool": pool, "group": group, "only": only, "id": id, "reason": reason}
-    perform("scale-up", stack, cluster, output, fields)
 
 
-@_command(_OPERATE, "evenkeel scale-down --cluster blue --pool workers --nodes 6", name="scale-down")
+@_action(_OPERATE, "evenkeel scale-down --cluster blue --pool workers --nodes 6")
 def scale_down(  # noqa: PLR0913  one parameter per option
     stack: StackName,
     cluster: ClusterId,
@@ -650,13 +638,9 @@ def scale_down(  # noqa: PLR0913  one parameter per option
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Give nodes of a pool back, from the largest zones first."""
-    from evenkeel_cli.actions import perform
-
-    fields = {"nodes": nodes, "pool": pool, "group": group, "only": only, "id": id, "reason": reason}
-    perform("scale-down", stack, cluster, output, fields)
 
 
-@_command(_OPERATE, "evenkeel level --cluster blue --pool workers --dry-run")
+@_action(_OPERATE, "evenkeel level --cluster blue --pool workers --dry-run")
 def level(
     stack: StackName,
     cluster: ClusterId,
@@ -667,12 +651,9 @@ def level(
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Move nodes of a pool one by one, once, until its zones are level."""
-    from evenkeel_cli.actions import perform
-
-    perform("level", stack, cluster, output, {"pool": pool, "dry_run": dry_run, "reason": reason})
 
 
-@_command(_SEE, "evenkeel history --cluster blue --since 2026-01-31T00:00:00Z")
+@_action(_SEE, "evenkeel history --cluster blue --since 2026-01-31T00:00:00Z")
 def history(
     stack: StackName,
     _region: Region = None,
@@ -685,9 +666,6 @@ def history(
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Operator actions on clusters, with their callers and reasons."""
-    from evenkeel_cli.actions import perform
-
-    perform("history", stack, cluster, output, {"since": since, "selector": selector}, everything=everything)
 
 
 @_command(_SEE, "evenkeel record --cluster blue --out blue.json")
