@@ -116,24 +116,7 @@ class DynamoStore:
     def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
         """Return the stored items of a cluster. Each MiB takes one query."""
         values = {":pk": _pk(cluster), ":after": "E"}
-        return self._remembered(
-            cluster, self._table.query(f"{_OF_PK} AND sk >= :after", values, ConsistentRead=consistent)
-        )
-
-    def load_with_decisions(self, cluster: str, ulid: str) -> tuple[StoredCluster, Sequence[Mapping[str, Any]] | None]:
-        """Return a cluster and its decisions after ``ulid``; None instead of decisions if one page cannot contain both.
-
-        Further pages of decisions are not read, because a caller may request a thousand clusters.
-        """
-        values = {":pk": _pk(cluster), ":after": f"{_DECISION}{ulid} "}
-        answer = self._table.page(f"{_OF_PK} AND sk >= :after", values, ConsistentRead=True)
-        if "LastEvaluatedKey" in answer:
-            return self.load(cluster), None
-        items = answer["Items"]
-        decisions = self._decisions(cluster, (item for item in items if item["sk"]["S"].startswith(_DECISION)))
-        return self._remembered(cluster, [item for item in items if item["sk"]["S"] >= "E"]), decisions
-
-    def _remembered(self, cluster: str, items: Sequence[Item]) -> StoredCluster:
+        items = self._table.query(f"{_OF_PK} AND sk >= :after", values, ConsistentRead=consistent)
         lease = next((item for item in items if item["sk"]["S"] == _LEASE and {"fence", "ends"} & item.keys()), None)
         fencing_token = whole(lease, "fence") if lease and seconds(lease, "ends") else 0
         has_ended = lease is not None and fencing_token > 0 and seconds(lease, "ends") <= self._now().timestamp()

@@ -4,14 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from evenkeel.application.incidents.ports import FleetHealthStore
-from evenkeel.application.ports import RegistrationStore, StoredCluster
+from evenkeel.application.ports import RegistrationStore
 
 
 class DecisionStore(Protocol):
     """The stored decisions. All methods raise StateUnavailableError."""
-
-    def load_with_decisions(self, cluster: str, ulid: str) -> tuple[StoredCluster, Sequence[Mapping[str, Any]] | None]:
-        """Return a cluster as ``load`` does, and its decisions after ``ulid``, the oldest first; None: too many."""
 
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
         """Return a page of decisions after ``ulid``, the oldest first, and True if there are more pages."""
