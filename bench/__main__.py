@@ -14,7 +14,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import evenkeel.bootstrap  # noqa: F401  it sets the thresholds of garbage collection
-from bench import auto_scaling, bill, forecast, pages, planning, rows, simulated, stack, stored, workload_view, worlds
+from bench import (
+    auto_scaling,
+    bill,
+    forecast,
+    oracle,
+    pages,
+    planning,
+    rows,
+    simulated,
+    stack,
+    stored,
+    workload_view,
+    worlds,
+)
 
 BENCHES: dict[str, Callable[..., rows.Rows]] = {
     bench.__name__: bench
@@ -44,6 +57,7 @@ BENCHES: dict[str, Callable[..., rows.Rows]] = {
         worlds.liveness,
         worlds.demand_crashes,
         worlds.convergence_crashes,
+        oracle.oracle,
         stack.cold_start,
         stack.load,
         bill.bill,

@@ -152,6 +152,10 @@ class InMemoryStore:
         """A record as it is stored."""
         return self._items[cluster][sort_key].text
 
+    def texts(self, cluster: str) -> Mapping[str, str]:
+        """All stored items of a cluster, by sort key."""
+        return {sort_key: item.text for sort_key, item in sorted(self._items.get(cluster, {}).items())}
+
     def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
         self._asked("load")
         return self._remembered(cluster)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import auto_scaling, pages, rows, stack, stored, workload_view
+from bench import auto_scaling, oracle, pages, rows, stack, stored, workload_view
 from bench.__main__ import BENCHES, main, options_of
 from bench.planning import Bucket, one_by_one
 from evenkeel.adapters.page.render import document
@@ -120,6 +120,37 @@ def test_a_workload_is_read_whole_by_a_process_of_its_own() -> None:
     assert found["specs"] < 1_101
     assert found["received_mib"] > 5
     assert found["kept_requests"] < found["requests"]
+
+
+def test_random_worlds_are_the_same_however_often_they_are_played() -> None:
+    lines, again = oracle.play(3)[0], oracle.play(3)[0]
+    assert list(map(oracle.text, lines)) == list(map(oracle.text, again))
+    assert oracle.digest(lines) != oracle.digest(oracle.play(4)[0])
+
+
+def test_plans_and_stored_state_of_random_worlds_are_the_recorded_ones() -> None:
+    """A rule that is changed on purpose changes them: CONTRIBUTING.md says how to renew the recording."""
+    kept = oracle.recorded()
+    found = {seed: oracle.digest(oracle.play(seed)[0]) for seed in range(30)}
+    assert found == {seed: kept[seed] for seed in found}
+
+
+def test_a_world_equals_its_lines_in_a_file(tmp_path: Path) -> None:
+    file = str(tmp_path / "lines.gz")
+    list(oracle.oracle(worlds=3, write=file))
+    assert figures(oracle.oracle(worlds=2, first=1, against=file))["seeds 1 to 2"]["differ"] == 0
+    with pytest.raises(SystemExit):
+        list(oracle.oracle(worlds=1, against=file, rename="GROUP#=NODES#"))
+
+
+def test_a_comparison_names_the_path_of_each_difference() -> None:
+    before = {"a": {"b": [1, 2]}, "c": True, "gone": None}
+    after = {"a": {"b": [1, 3]}, "c": 1}
+    assert list(oracle.differences(before, after)) == [
+        ("/a/b/1", 2, 3),
+        ("/c", True, 1),
+        ("/gone", None, "(missing)"),
+    ]
 
 
 @given(

@@ -66,6 +66,8 @@ ACTIONS = ("evenkeel.application.operate", "evenkeel.application.actions")
 EACH_ACTION = tuple(
     f"evenkeel.application.actions.{name}" for name in ("apply", "explain", "plan", "register", "status")
 )
+# A page reads the answer with the classes that write it.
+ACTIONS_OF_NO_PAGE = EACH_ACTION[:-1]
 NO_CLUSTER = (*CLUSTERS, *PLANNING, *PAGES, *ACTIONS)
 # The use case that a function imports at its start, and the modules that this import must not load.
 IMPORTS = {
@@ -76,8 +78,8 @@ IMPORTS = {
     "provisioning_failure": ("rebalancing.events", (*NO_CLUSTER, *ALERTS)),
     "rebalance": ("rebalancing.rebalance", (*CLUSTERS, *PAGES, *ALERTS, *EVENTS, *ACTIONS)),
     "scan": ("fleet.scan", (*NO_CLUSTER, *ALERTS, *EVENTS)),
-    "status_page": ("operate", (*CLUSTERS, *PLANNING, *ALERTS, *EVENTS, *EACH_ACTION)),
-    "widget": ("operate", (*CLUSTERS, *PLANNING, *ALERTS, *EVENTS, *EACH_ACTION)),
+    "status_page": ("operate", (*CLUSTERS, *PLANNING, *ALERTS, *EVENTS, *ACTIONS_OF_NO_PAGE)),
+    "widget": ("operate", (*CLUSTERS, *PLANNING, *ALERTS, *EVENTS, *ACTIONS_OF_NO_PAGE)),
 }
 
 

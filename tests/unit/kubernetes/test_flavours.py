@@ -32,8 +32,6 @@ from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, CapOwner, Repl
 from evenkeel.domain.model.flavours import AUTO_SCALING, FLAVOUR_NAMES
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.record import ClusterPolicy
-from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.main import app
 from tests.objects import ZONES
 from tests.unit.project.test_admission_policy import RBAC, rights
@@ -148,13 +146,6 @@ class TestNewFlavour:
         assert (moored["state"], moored["requested"]["from"]) == ("frozen", 1)
         assert "the harbour master has frozen the group" in moored["reasons"][0]
         assert empty["requested"]["from"] == 0
-
-    def test_a_record_may_name_it(self, tmp_path: Path) -> None:
-        document = self.plan(tmp_path, fleet(ZONES[0], 2, 2), record={"flavours": ["fictional"]})
-        assert [pool["name"] for pool in document["pools"]] == ["north"]
-        assert read_model(ClusterPolicy, {}, "record").flavours[-1] == "fictional"
-        with pytest.raises(ConfigError, match=r"'auto-scaling' or 'fictional'; did you mean fictional\?"):
-            read_model(ClusterPolicy, {"flavours": ["fictionel"]}, "record")
 
 
 PARTS: list[Any] = [

@@ -255,7 +255,7 @@ class PlanDocument(Document):
     now: Timestamp
     pools: tuple[PlannedPoolDocument, ...]
     skipped: tuple[SkippedDocument, ...] = ()
-    look_at: Annotated[Timestamp | None, ONLY_WHEN_KNOWN] = None
+    check_at: Annotated[Timestamp | None, ONLY_WHEN_KNOWN] = None
     refused: Annotated[tuple[str, ...], ONLY_WHEN_SET] = ()
     demand: Annotated[ClusterDemandDocument | None, ONLY_WHEN_KNOWN] = None
 

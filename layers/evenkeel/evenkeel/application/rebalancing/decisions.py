@@ -125,7 +125,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
             )
             for skipped in plan.skipped
         ),
-        look_at=plan.check_at,
+        check_at=plan.check_at,
         refused=tuple(problem_text(refusal.problem) for refusal in plan.refusals),
         demand=cluster_demand(plan.demand),
     )
