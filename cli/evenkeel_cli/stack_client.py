@@ -170,14 +170,12 @@ def service_error(error: Exception, service: str, action: str, place: str = "") 
 def _error(error: Exception, stack: str, function: str, service: str, action: str) -> CannotAskError:
     if (fault := service_error(error, service, action, f" for stack {stack}")) is not None:
         return fault
-    text = " ".join(text_of(error).split())
-    if not isinstance(error, ClientError):  # service_error has handled it
-        raise error
-    code = code_of(error)
-    if code == "ValidationError" and "does not exist" in text:
-        problem = f"it has no {function}" if function in _message(error) else "no stack of that name is here"
+    assert isinstance(error, ClientError)  # service_error has handled all others
+    code, message = code_of(error), _message(error)
+    if code == "ValidationError" and "does not exist" in message:
+        problem = f"it has no {function}" if function in message else "no stack of that name is here"
         return CannotAskError(f"stack is {quote(stack)}: {problem}: check name, region and account", BAD_INPUT)
-    return CannotAskError(f"{service} refused: {code}: {_message(error)}")
+    return CannotAskError(f"{service} refused: {code}: {message}")
 
 
 def _message(error: ClientError) -> str:
@@ -200,6 +198,8 @@ def _connection_fault(error: Exception) -> str:
             return "it took too long: ask again"
         case botocore.EndpointConnectionError() | botocore.ConnectTimeoutError() | botocore.ConnectionClosedError():
             return "no connection: check the network and the region"
+        case ValueError():  # of boto3 before it asks AWS, such as about an endpoint that is no URL
+            return " ".join(str(error).split())
     return " ".join(text_of(error).split())
 
 
