@@ -3,9 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from evenkeel.application.incidents.ports import FleetHealthStore
-from evenkeel.application.ports import RegistrationStore
-
 
 class DecisionStore(Protocol):
     """The stored decisions. All methods raise StateUnavailableError."""
@@ -15,7 +12,3 @@ class DecisionStore(Protocol):
 
     def decisions(self, cluster: str, limit: int) -> Sequence[Mapping[str, Any]]:
         """Return up to ``limit`` decisions, the newest first."""
-
-
-class RolloutStore(RegistrationStore, FleetHealthStore, DecisionStore, Protocol):
-    """The methods of the DynamoDB table that readiness needs."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
 from evenkeel.application.ports import UNREADABLE, StoredCluster
-from evenkeel.application.rollout.ports import RolloutStore
+from evenkeel.application.rollout.ports import DecisionStore
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.reasons import Rule
@@ -52,7 +52,7 @@ class Readiness:
 
 
 def readiness_of(
-    store: RolloutStore,
+    store: DecisionStore,
     stored: StoredCluster,
     needed: timedelta,
     now: datetime,
@@ -91,7 +91,7 @@ class _Recorded:
     whole: bool = True
 
 
-def _read(store: RolloutStore, cluster: str, begin: datetime, now: datetime) -> _Recorded:
+def _read(store: DecisionStore, cluster: str, begin: datetime, now: datetime) -> _Recorded:
     recorded = _Recorded()
     oldest, more = store.decisions_after(cluster, ulid(now - KEPT, bytes(10)))
     if oldest and (first := _at(oldest[0])) is not None and first > begin:
