@@ -341,11 +341,6 @@ class InMemoryStore:
             raise StateConflictError(_STALE)
         decisions[ulid] = expires, dict(fit(decision))
 
-    def load_with_decisions(self, cluster: str, ulid: str) -> tuple[StoredCluster, Sequence[Mapping[str, Any]] | None]:
-        self._asked("load")
-        page, more = self.decisions_after(cluster, ulid)
-        return self._remembered(cluster), None if more else page
-
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
         self._asked("decisions")
         later = [decision for id, decision in self._told(cluster) if id > ulid]

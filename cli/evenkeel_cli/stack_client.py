@@ -84,7 +84,7 @@ def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
             FunctionName=resource["StackResourceDetail"]["PhysicalResourceId"], Payload=json.dumps(event).encode()
         )
         payload = json.loads(answer["Payload"].read(), object_hook=_Fields)
-    except (*AWS_ERRORS, OSError, ValueError, KeyError) as error:
+    except (*AWS_ERRORS, OSError) as error:
         raise _error(error, stack, function, service, action) from None
     if "FunctionError" in answer:
         failure = payload.get("errorMessage") if isinstance(payload, Mapping) else payload
@@ -119,7 +119,7 @@ def role_arns(stack: str, roles: Iterable[str]) -> dict[str, str]:
             detail = client.describe_stack_resource(StackName=stack, LogicalResourceId=role)["StackResourceDetail"]
             _, partition, _, _, account, _ = detail["StackId"].split(":", 5)
             arns[role] = f"arn:{partition}:iam::{account}:role/{detail['PhysicalResourceId']}"
-    except (*AWS_ERRORS, OSError, ValueError, KeyError) as error:
+    except (*AWS_ERRORS, OSError) as error:
         raise _error(error, stack, "role", "CloudFormation", "cloudformation:DescribeStackResource") from None
     return arns
 
@@ -128,7 +128,7 @@ def _caller(aws: Any) -> dict[str, str]:
     """Return the event field with the caller's ARN; empty if STS does not answer. CloudTrail has the ARN, too."""
     try:
         return {"by": str(aws.client("sts", config=_IDENTITY_CONFIG).get_caller_identity()["Arn"])}
-    except (*AWS_ERRORS, OSError, KeyError):
+    except (*AWS_ERRORS, OSError):
         return {}
 
 
@@ -170,14 +170,12 @@ def service_error(error: Exception, service: str, action: str, place: str = "") 
 def _error(error: Exception, stack: str, function: str, service: str, action: str) -> CannotAskError:
     if (fault := service_error(error, service, action, f" for stack {stack}")) is not None:
         return fault
-    text = " ".join(text_of(error).split())
-    if not isinstance(error, ClientError):  # service_error has handled it
-        raise error
-    code = code_of(error)
-    if code == "ValidationError" and "does not exist" in text:
-        problem = f"it has no {function}" if function in _message(error) else "no stack of that name is here"
+    assert isinstance(error, ClientError)  # service_error has handled all others
+    code, message = code_of(error), _message(error)
+    if code == "ValidationError" and "does not exist" in message:
+        problem = f"it has no {function}" if function in message else "no stack of that name is here"
         return CannotAskError(f"stack is {quote(stack)}: {problem}: check name, region and account", BAD_INPUT)
-    return CannotAskError(f"{service} refused: {code}: {_message(error)}")
+    return CannotAskError(f"{service} refused: {code}: {message}")
 
 
 def _message(error: ClientError) -> str:
@@ -200,6 +198,8 @@ def _connection_fault(error: Exception) -> str:
             return "it took too long: ask again"
         case botocore.EndpointConnectionError() | botocore.ConnectTimeoutError() | botocore.ConnectionClosedError():
             return "no connection: check the network and the region"
+        case ValueError():  # of boto3 before it asks AWS, such as about an endpoint that is no URL
+            return " ".join(str(error).split())
     return " ".join(text_of(error).split())
 
 

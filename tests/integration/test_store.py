@@ -831,24 +831,6 @@ def test_decisions_are_read_in_pages_from_the_oldest_on(registered: ActionStore)
     assert len(registered.decisions_after("demo", since)[0]) == 2
 
 
-def test_state_and_decisions_are_read_in_one_query_unless_they_are_too_much(registered: ActionStore) -> None:
-    ids = [ulid(NOW + minute * MINUTE, bytes(10)) for minute in range(9)]
-    registered.save_group("demo", KEY, FAILED, None)
-    for id in ids[:2]:
-        registered.save_decision("demo", id, done(NOW, id), NOW + timedelta(days=30))
-    registered.save_decision("demo", ulid(NOW + 9 * MINUTE, bytes(10)), {"id": "over"}, NOW - timedelta(days=1))
-    stored, decisions = registered.load_with_decisions("demo", ids[0])
-    assert stored == registered.load("demo")
-    assert decisions == [done(NOW, ids[1])]
-    for id in ids[2:]:
-        registered.save_decision("demo", id, {"id": id, "why": "x" * 150_000}, NOW + timedelta(days=30))
-    stored, decisions = registered.load_with_decisions("demo", "")
-    assert stored == registered.load("demo")
-    assert decisions is None
-    with pytest.raises(UnknownClusterError):
-        registered.load_with_decisions("nobody", "")
-
-
 def test_what_is_over_is_forgotten_unless_it_was_written_since(kept: Kept, registered: ActionStore) -> None:
     registered.save_group("demo", KEY, FAILED, None)
     assert list(registered.load("demo").expired) == []

@@ -23,7 +23,7 @@ from evenkeel.application.fleet.tokens import SealedToken
 from evenkeel.application.incidents.alerting import LastNotified
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Versions
-from evenkeel.application.rollout.readiness import Known, readiness_of
+from evenkeel.application.rollout.readiness import readiness_of
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
@@ -158,7 +158,6 @@ class House:
         for cluster in CLUSTERS:
             of_cluster: dict[str, Callable[[], Any]] = {
                 "load": lambda id=cluster: store.load(id),
-                "load with decisions": lambda id=cluster: store.load_with_decisions(id, "0"),
                 "registered": lambda id=cluster: store.registered(id),
                 "verdict": lambda id=cluster: store.cluster_health(id),
                 "decisions": lambda id=cluster: store.decisions(id, 10),
@@ -327,7 +326,6 @@ class TestByName:
     def test_a_dry_run_starts_again_after_an_unreadable_decision(self) -> None:
         house = House()
         house.spoil("CLUSTER#bent", f"DECISION#{ACTION}", "record", {"S": "{"})
-        known = Known.of(house.store, "bent", NOW + MINUTE)
-        assert readiness_of(house.store, known, timedelta(days=1), NOW + MINUTE).dry_run.since == NOW + timedelta(
-            seconds=1
-        )
+        stored = house.store.load("bent")
+        since = readiness_of(house.store, stored, timedelta(days=1), NOW + MINUTE).dry_run.since
+        assert since == NOW + timedelta(seconds=1)

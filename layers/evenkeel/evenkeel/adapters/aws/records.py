@@ -161,8 +161,6 @@ def _expires(value: Any, now: datetime) -> datetime | None:
             return max(now, at) + _DAY
         case ScaleRequestRecord():
             return max(now, value.at + _REPEATS) + _DAY
-        case CheckedAt():
-            return value.at + _CHECK_TIMES_KEPT
         case Drill():
             return max(now, value.fenced_until) + _DRILL_KEPT
     return None
@@ -179,15 +177,11 @@ def _group_expires(state: GroupState, now: datetime) -> datetime | None:
     return last + 2 * _DAY
 
 
-def shared_entry(sort_key: str, value: CheckedAt, version: int | None, now: datetime) -> Entry:
-    """Return the entry that writes an item that clusters share."""
-    return Entry(sort_key=sort_key, text=dump_stored(value), version=version, expires=_expires(value, now))
-
-
 def check_times_entry(clusters: Sequence[str], at: datetime, resting: Sequence[str] = ()) -> Entry:
     """Return the entry that stores when these clusters were read. The same clusters always get the same sort key."""
     digest = hashlib.sha256("\n".join(sorted([*clusters, *resting])).encode()).hexdigest()[:16]
-    return shared_entry(digest, CheckedAt(at=at, clusters=tuple(clusters), resting=tuple(resting)), None, at)
+    checked = CheckedAt(at=at, clusters=tuple(clusters), resting=tuple(resting))
+    return Entry(sort_key=digest, text=dump_stored(checked), expires=at + _CHECK_TIMES_KEPT)
 
 
 def record_entries(

@@ -52,7 +52,7 @@ class Alert:
     is_outage: bool = False  # True: no zone of the pool is known to deliver nodes
     failure_class: str = ""
     message: str
-    todo: str = ""  # what to do about the incident
+    todo: str = ""  # what to do about the incident, with the command and the runbook for it
     command: str = ""
     runbook: str = ""
 
