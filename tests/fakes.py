@@ -149,9 +149,9 @@ class InMemoryStore:
         self._names: set[tuple[str, str]] = set()
         self._decisions: dict[str, dict[str, tuple[datetime, Mapping[str, Any]]]] = {}
 
-    def plant(self, cluster: str, text: str, sort_key: str = META) -> None:
-        """A record as another writer of this release's form stored it, readable or not."""
-        text = with_form(text) if sort_key == META else text
+    def plant(self, cluster: str, text: str, sort_key: str = META, *, has_form: bool = True) -> None:
+        """A record as somebody else wrote it, readable or not; without ``has_form``, as release 0.1.0 did."""
+        text = with_form(text) if sort_key == META and has_form else text
         items = self._items.setdefault(cluster, {})
         before = items.get(sort_key)
         items[sort_key] = Stored(text=text, version=((before.version if before else None) or 0) + 1)
