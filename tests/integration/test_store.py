@@ -34,7 +34,18 @@ from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRec
 from evenkeel.validation import ConfigError
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.template import ROOT
-from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record, register, register_again
+from tests.fakes import (
+    NOW,
+    FakeClock,
+    FakeClusters,
+    FakeQueue,
+    InMemoryStore,
+    plenty,
+    record,
+    register,
+    register_again,
+    with_form,
+)
 from tests.parts import make, replace
 from tests.unit.rebalancing.test_decisions import large_decision
 
@@ -126,7 +137,12 @@ def kept(request: pytest.FixtureRequest) -> Kept:
     def plant(cluster: str, text: str) -> None:
         client.put_item(
             TableName=table,
-            Item={**address(cluster, "META"), "due": {"S": "DUE"}, "record": {"S": text}, "version": {"N": "1"}},
+            Item={
+                **address(cluster, "META"),
+                "due": {"S": "DUE"},
+                "record": {"S": with_form(text)},
+                "version": {"N": "1"},
+            },
         )
 
     def item(cluster: str, key: str) -> dict[str, Any]:
@@ -369,7 +385,7 @@ class TestControl:
     def test_it_survives_an_unreadable_record(self, kept: Kept, registered: ActionStore) -> None:
         hold(registered, self.HELD)
         registered.save_steady("demo", SteadyState(at=NOW, seen={"a": "1"}), registered.load("demo").versions)
-        kept.change("demo", "META", '{"colour": 1}')
+        kept.change("demo", "META", with_form('{"colour": 1}'))
         with pytest.raises(ConfigError):
             registered.load("demo")
         assert registered_control(registered) == self.HELD

@@ -96,11 +96,18 @@ class RecordFailure:
     def _clusters_called(self, failure: Failure) -> list[str]:
         """Return the clusters of the failure's first registered name. A cluster's id selects only this cluster."""
         for name in failure.called:
-            clusters = [] if self.store.registered(name) is None else [name]
+            clusters = [name] if self._is_registered(name) else []
             clusters = clusters or [id for id in self.store.called(name) if self._lists(id, name)]
             if clusters:
                 return clusters
         return []
+
+    def _is_registered(self, cluster: str) -> bool:
+        """Return True if the cluster is registered, also by a release that this one cannot read."""
+        try:
+            return self.store.registered(cluster) is not None
+        except ConfigError:
+            return True
 
     def _lists(self, cluster: str, name: str) -> bool:
         """Return True if the record lists the name now, or cannot be read. ``_outcome`` then reports the fault."""
