@@ -1,4 +1,4 @@
-"""The cells of the table in docs/guides/machine-apis.md, in the sandbox; test_flavours_table.py names each test."""
+"""The cells of the table in docs/guides/machine-apis.md, in the sandbox: a class of tests for each column."""
 
 import json
 from collections.abc import Callable
