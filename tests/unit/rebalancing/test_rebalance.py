@@ -810,15 +810,3 @@ class TestOperate:
         with pytest.raises(ClusterUnavailableError) as caught:
             house.ask("plan")
         assert answer_of_error(caught.value) == {"ok": False, "retry": True, "message": "demo does not answer"}
-
-
-def test_a_probing_group_is_healthy_after_three_hours_without_failures() -> None:
-    house = fenced()
-    house.run()
-    house.clock.at += timedelta(hours=1)
-    house.run()
-    plan = house.rebalance("demo", "a test", plenty).plan
-    assert plan.pools[0].groups[0].state is State.PROBING
-    house.clock.at += timedelta(hours=3)
-    plan = house.rebalance("demo", "a test", plenty).plan
-    assert plan.pools[0].groups[0].state is State.HEALTHY
