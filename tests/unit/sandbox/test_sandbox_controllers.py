@@ -410,22 +410,6 @@ class TestFailures:
         scene.scale(1, minutes=1)
         assert names(scene.machines()) == names([machine])
 
-    def test_named_machines_go_with_the_change_of_replicas(self) -> None:
-        scene = Scene("gardener", replicas=3)
-        metadata = scene.group["metadata"]
-        chosen = names(scene.machines())[1]
-        moment = rfc3339(scene.world.now)
-        notes = {
-            "node.machine.sapcloud.io/trigger-deletion-by-mcm": f"{chosen}~{moment},gone~{moment},odd~soon",
-            "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time": moment,
-        }
-        patch = {"metadata": {"annotations": notes}, "spec": {"replicas": 2}}
-        scene.store.patch(scene.flavour.scalables, metadata["namespace"], metadata["name"], patch)
-        scene.run(minutes=2)
-        assert len(scene.machines()) == 2
-        assert chosen not in names(scene.machines())
-        assert "node.machine.sapcloud.io/trigger-deletion-by-mcm" not in scene.group["metadata"]["annotations"]
-
     @pytest.mark.parametrize(
         ("refusal", "code", "text"),
         [
