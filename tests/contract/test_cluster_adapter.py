@@ -19,7 +19,6 @@ from kubernetes.client.exceptions import ApiException
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.client import api as adapter_client
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
-from evenkeel.adapters.kubernetes.client.lists import ReceivedList
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS as FLAVOUR_DATA
 from evenkeel.application.errors import (
     ClusterUnavailableError,
@@ -1388,26 +1387,6 @@ class TestQuietChecks:
             lists = [request for request in requests if "limit" in request.query]
             assert {request.query.get("resourceVersion") for request in lists} == asked
             assert any(request.path.endswith("/machines") for request in lists)
-
-    def test_a_check_of_an_unchanged_cluster_parses_and_logs_nothing(
-        self, own_stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        pool = three("openshift", (1, 1, 1))
-        own_stage.put(*pool)
-        first = self.looked(own_stage)
-        reads: list[str] = []
-        objects = ReceivedList.objects
-        monkeypatch.setattr(ReceivedList, "objects", lambda self: reads.append(self.source) or objects(self))
-        caplog.set_level("DEBUG")
-        own_stage.kind_of("machine.openshift.io", "v1beta1", "machines").create(
-            {"apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine", "metadata": {"name": "other"}, "spec": {}}
-        )  # so that every list has another version
-        assert self.looked(own_stage) == first
-        assert reads == []
-        assert [entry for entry in caplog.records if entry.name.startswith("evenkeel")] == []
-        own_stage.merge(pool[0], {"metadata": {"labels": {"other": "label"}}})
-        assert self.looked(own_stage) != first
-        assert len(reads) > 0
 
     def test_a_cluster_too_large_to_check_beside_others_is_checked_alone(
         self, own_stage: Stage, monkeypatch: pytest.MonkeyPatch

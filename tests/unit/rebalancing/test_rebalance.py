@@ -3,7 +3,6 @@
 import contextlib
 import json
 from collections.abc import Collection
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -424,27 +423,6 @@ class TestFencesFirst:
         marks = [what for what in seen if what.startswith("mark")]
         assert len(marks) == len(set(marks)) == 4
 
-    def test_a_run_without_time_for_marks_publishes_every_fence(self) -> None:
-        house, seen = self.outage()
-        mark = house.cluster.mark
-        left = iter([60.0] * 400)
-
-        def slow(patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
-            nonlocal left
-            mark(patch, names, ours)
-            left = iter([1.0] * 400)
-
-        house.cluster.mark = slow  # type: ignore[method-assign]
-        house.run(lambda: next(left))
-        assert [what for what in seen if what.startswith("shrink")] == []
-        maxima = {found.key.name: found.bounds.max for found in house.cluster.groups.values() if found.bounds}
-        assert {maxima[f"{pool}-{zone}"] for pool in ("workers", "others") for zone in "ab"} == {5}
-        seen.clear()
-        house.cluster.mark = mark  # type: ignore[method-assign]
-        house.run()
-        assert not any(what.startswith("fence") and what[-1] in "ab" for what in seen), "they stand already"
-        assert {found.requested for found in house.cluster.groups.values()} == {2}
-
 
 class TestDeleteMarks:
     """A mark is stored before it is set, and a stale mark is removed."""
@@ -489,59 +467,6 @@ class TestDeleteMarks:
         house.run()
         assert house.cluster.unmarked == ([] if frozen else [(key("a"), ("m2", "m3"))])
         assert house.group_state().marked == (("m2", "m3") if frozen else ())
-
-
-class TestNoFeedbackLoop:
-    """Two hours of checks, as a queue delivers them, beside another writer or a refusing API server."""
-
-    @staticmethod
-    def two_hours(house: House) -> None:
-        begin = house.clock.at
-        scans = [begin + number * MINUTE for number in range(120)]
-        pending: list[Any] = []
-        while scans or pending:
-            moment = min([*scans[:1], *sorted(pending)[:1]])
-            (scans if scans and moment == scans[0] else pending).remove(moment)
-            if moment > begin + 120 * MINUTE:
-                return
-            house.clock.at = max(house.clock.at, moment)
-            asked = len(house.queue.second_looks)
-            house.rebalance("demo", "a test", plenty)
-            pending += [
-                house.clock.at + timedelta(seconds=seconds) for _, _, seconds in house.queue.second_looks[asked:]
-            ]
-
-    def test_replicas_that_another_writer_resets_become_contested(self) -> None:
-        house = outage(on_failure="release")
-        observe = house.cluster.observe
-
-        def gitops_resets(reads_machines: Collection[GroupKey] = ()) -> Any:
-            if house.cluster.groups[key("a")].requested != 4:
-                house.cluster.change(key("a"), requested=4, replicas_by="argocd")
-            return observe(reads_machines)
-
-        house.cluster.observe = gitops_resets  # type: ignore[method-assign]
-        self.two_hours(house)
-        state = house.group_state()
-        assert (state.contested_replicas, state.contested_by) == (True, "argocd")
-        assert house.bus.types.count("Write Contested") >= 1
-        lowered = [patch for patch in house.cluster.applied if patch.requested is not None]
-        assert len(lowered) == 3
-        assert house.cluster.looks <= 120 + 25
-        assert len(house.cluster.applied) <= 20
-
-    @pytest.mark.parametrize(
-        ("error", "checks"),
-        [(ClusterUnavailableError("500 the webhook does not answer"), 3 * 4), (RejectedError("422 no"), 120 // 5)],
-    )
-    def test_a_failing_webhook_costs_a_few_more_checks_an_hour(
-        self, house: House, error: EvenkeelError, checks: int
-    ) -> None:
-        house.answer_writes(error)
-        self.two_hours(house)
-        assert house.cluster.looks <= 120 + checks
-        assert house.cluster.applied == []
-        assert len(house.decisions()) <= (3 if isinstance(error, RejectedError) else 120)
 
 
 class TestNotifications:

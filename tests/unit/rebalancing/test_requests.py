@@ -239,19 +239,6 @@ class TestAfterACrash:
         move = Move(id=BEGUN, unplaced=carried, request="r", only=only, steps=steps)
         return {ID: PoolState(move=move)}
 
-    def test_only_missing_nodes_are_placed_and_only_where_pods_fit(self) -> None:
-        steps = {str(key("a")): 2, str(key("b")): 2}
-        first, second, third = zones((2, 0, 0))
-        pools = self.begun(4, steps, f"{POOL}-a", f"{POOL}-b")
-        pool = grown([replace(first, move=BEGUN), second, third], pools=pools)
-        assert requested(pool) == (2, 2, 0)
-        assert pool.moves == {str(key("b")): 2}
-
-    def test_nodes_that_were_not_removed_are_removed(self) -> None:
-        first, second = zones((3, 5))
-        pools = self.begun(-4, {str(key("a")): -2, str(key("b")): -2})
-        assert requested(grown([replace(first, move=BEGUN), second], pools=pools)) == (3, 3)
-
     @pytest.mark.parametrize("again", [False, True])
     def test_a_request_expires_an_hour_after_it_was_made(self, again: bool) -> None:
         pools = self.begun(4, {str(key("a")): 2, str(key("b")): 2})
