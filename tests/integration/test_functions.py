@@ -301,28 +301,6 @@ def test_garbage_in_an_event_is_answered_with_one_line(staged: Callable[..., Sta
     assert "Traceback" not in stage.log.getvalue()
 
 
-def test_a_native_event_with_a_bad_value_names_it_and_is_not_retried(stage: Stage) -> None:
-    stage.register("cluster-api")
-    for fields, says in (
-        ({"cluster": "UPPER"}, "cluster is 'UPPER'"),
-        ({"occurredAt": "soon"}, "occurredAt is 'soon'"),
-        ({"occurredAt": "0001-01-01T00:00:00+23:59"}, ""),
-        ({"occurredAt": "9999-12-31T23:59:59-23:59"}, ""),
-        ({"name": None, "machine": None}, "names neither the scalable"),
-        ({"namespace": "../kube-system"}, "namespace is '../kube-system'"),
-        ({"code": 17}, "code is '17'"),
-        ({"message": "\ud800"}, ""),
-        ({"message": "x" * 9000}, "message is "),
-        ({"id": ""}, "id is ''"),
-    ):
-        event = json.loads(json.dumps(EVENTS["provisioning-failure"]))
-        event["detail"] |= {"cluster": "cluster-api", "occurredAt": datetime.now(UTC).isoformat(), **fields}
-        answer = stage.call("ProvisioningFailureFunction", event)
-        assert answer["result"] in ("ignored", "known"), fields
-        assert says in answer["message"], fields
-        assert "\n" not in answer["message"], fields
-
-
 class TestOneClusterIsNotAnother:
     @pytest.mark.parametrize("incident", ["secret", "endpoint", "record", "slow server", "rights", "lease"])
     def test_a_broken_cluster_does_not_delay_another(self, stage: Stage, incident: str) -> None:

@@ -33,7 +33,6 @@ from tests.vain_orders import (
 from tests.workloads import template
 
 RED = Make(taints=(TAINT,))
-ORDERED = [name for name, case in CASES.items() if case.ordered]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -90,25 +90,12 @@ def test_a_failed_launch_fences_exactly_its_group(stack: Stack) -> None:
     assert stack.requested == ["prod"]
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_change_requests_a_run_and_stores_no_failure(stack: Stack, name: str) -> None:
-    assert stack.hear(event(name)).result is EventResult.REQUESTED
-    assert (stack.requested, stack.fenced) == (["prod"], {})
-
-
 def test_a_launch_that_succeeds_only_proves_that_events_arrive(stack: Stack) -> None:
     assert stack.hear(event("launch")).result is EventResult.KNOWN
     assert (stack.requested, stack.fenced) == ([], {})
     check = stack.store.load("prod").event_check
     assert check is not None
     assert check.proven_at == stack.clock.at
-
-
-@pytest.mark.parametrize("name", ["group", "launch", *CHANGES])
-def test_a_group_that_no_cluster_knows_changes_nothing(stack: Stack, name: str) -> None:
-    assert stack.hear(event(name, "web-servers")).result is EventResult.IGNORED
-    assert stack.hear(event(name, region="eu-west-1")).result is EventResult.IGNORED
-    assert (stack.requested, stack.fenced) == ([], {})
 
 
 def test_a_group_of_a_cluster_of_another_machine_api_is_found_by_its_name(stack: Stack) -> None:

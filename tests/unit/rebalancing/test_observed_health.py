@@ -184,18 +184,6 @@ class TestBackoff:
         assert watched.planned(A).state is State.PROBING
         assert watched.known(A).failure.failures == 1
 
-    def test_a_failed_probe_doubles_the_backoff(self) -> None:
-        watched = Watched("cluster-api")
-        watched.cloud.exhaust_zone(A)
-        watched.wants(A, 4)
-        watched.look()
-        watched.passes(6 * MINUTE)
-        assert watched.planned(A).state is State.FENCED
-        known = watched.known(A)
-        assert known.failure.failures == 2
-        assert known.failure.last_failure is not None
-        assert known.failure.backoff_until <= watched.clock.at + 2 * BACKOFF.initial
-
     def test_a_new_node_ends_the_backoff(self, watched: Watched) -> None:
         watched.cloud.exhaust_zone(A)
         watched.wants(A, 3)

@@ -3,7 +3,6 @@
 import contextlib
 import json
 from collections.abc import Collection
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -424,27 +423,6 @@ class TestFencesFirst:
         marks = [what for what in seen if what.startswith("mark")]
         assert len(marks) == len(set(marks)) == 4
 
-    def test_a_run_without_time_for_marks_publishes_every_fence(self) -> None:
-        house, seen = self.outage()
-        mark = house.cluster.mark
-        left = iter([60.0] * 400)
-
-        def slow(patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
-            nonlocal left
-            mark(patch, names, ours)
-            left = iter([1.0] * 400)
-
-        house.cluster.mark = slow  # type: ignore[method-assign]
-        house.run(lambda: next(left))
-        assert [what for what in seen if what.startswith("shrink")] == []
-        maxima = {found.key.name: found.bounds.max for found in house.cluster.groups.values() if found.bounds}
-        assert {maxima[f"{pool}-{zone}"] for pool in ("workers", "others") for zone in "ab"} == {5}
-        seen.clear()
-        house.cluster.mark = mark  # type: ignore[method-assign]
-        house.run()
-        assert not any(what.startswith("fence") and what[-1] in "ab" for what in seen), "they stand already"
-        assert {found.requested for found in house.cluster.groups.values()} == {2}
-
 
 class TestDeleteMarks:
     """A mark is stored before it is set, and a stale mark is removed."""
@@ -810,15 +788,3 @@ class TestOperate:
         with pytest.raises(ClusterUnavailableError) as caught:
             house.ask("plan")
         assert answer_of_error(caught.value) == {"ok": False, "retry": True, "message": "demo does not answer"}
-
-
-def test_a_probing_group_is_healthy_after_three_hours_without_failures() -> None:
-    house = fenced()
-    house.run()
-    house.clock.at += timedelta(hours=1)
-    house.run()
-    plan = house.rebalance("demo", "a test", plenty).plan
-    assert plan.pools[0].groups[0].state is State.PROBING
-    house.clock.at += timedelta(hours=3)
-    plan = house.rebalance("demo", "a test", plenty).plan
-    assert plan.pools[0].groups[0].state is State.HEALTHY
