@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Collection
+from datetime import timedelta
 from typing import Any
 
 import pytest
