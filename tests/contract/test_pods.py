@@ -108,12 +108,6 @@ class TestPods:
         metadata = pods.get("runs")["metadata"]
         assert (metadata["deletionGracePeriodSeconds"], "deletionTimestamp" in metadata) == (60, True)
 
-    def test_while_it_goes_its_status_can_be_written_and_it_stays(self, pods: Pods) -> None:
-        pods.runs("runs")
-        pods.delete("runs")
-        pods.core.patch_namespaced_pod_status("runs", pods.namespace, {"status": {"message": "ending"}})
-        assert pods.get("runs")["status"]["message"] == "ending"
-
     @pytest.mark.parametrize(
         ("selector", "expected"),
         [

@@ -1,7 +1,6 @@
 """What the simulated API offers beyond a real one: faults, a request log, and the same rules in process."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -72,11 +71,3 @@ class TestRequests:
         assert api.requests.count(method="PATCH", path_contains="ms-0", status=200) == 1
         api.requests.clear()
         assert len(api.requests) == 0
-
-
-class TestStore:
-    def test_the_clock_dates_the_objects(self) -> None:
-        moment = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
-        api = KubernetesAPI(clock=lambda: moment)
-        made = api.store.create(SETS, {"metadata": {"name": "a"}})
-        assert made["metadata"]["creationTimestamp"] == "2026-05-04T03:02:01Z"

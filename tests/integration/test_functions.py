@@ -274,33 +274,6 @@ def deep(levels: int) -> Any:
     return found
 
 
-GARBAGE = [
-    *({}, [], "text", 7, None, {"detail": 5}),
-    {"source": "evenkeel.provisioning", "detail-type": "Machine Provisioning Failed"},
-    {"source": "evenkeel.provisioning", "detail-type": "Machine Provisioning Failed", "detail": []},
-    {"source": "evenkeel.provisioning", "detail-type": "Machine Provisioning Failed", "detail": deep(200)},
-    {"source": ["a"], "detail-type": {"b": 1}, "detail": {}},
-    *({"Records": 5}, {"clusters": [7]}, {"clusters": ["UPPER", "../x"]}, {"time": "yesterday"}),
-    {"source": "evenkeel.schedule", "time": "2026-01-15T12:00:00"},
-    {"x": "y" * 300_000},
-    {"action": deep(100), "cluster": deep(100)},
-]
-
-
-def test_garbage_in_an_event_is_answered_with_one_line(staged: Callable[..., Stage]) -> None:
-    stage = staged(clusters=())
-    for function in ("ScanFunction", "ProvisioningFailureFunction", "AdminFunction"):
-        for event in GARBAGE:
-            if function == "ScanFunction" and event == {}:
-                continue  # by hand, without a name: every cluster
-            answer = stage.call(function, event)
-            assert "\n" not in answer["message"], (function, event)
-            assert len(answer["message"]) < 1000, (function, event)
-            assert answer.get("ok", answer.get("result")) in (False, "ignored"), (function, event)
-    assert stage.take("RebalanceQueue") == []
-    assert "Traceback" not in stage.log.getvalue()
-
-
 class TestOneClusterIsNotAnother:
     @pytest.mark.parametrize("incident", ["secret", "endpoint", "record", "slow server", "rights", "lease"])
     def test_a_broken_cluster_does_not_delay_another(self, stage: Stage, incident: str) -> None:

@@ -160,26 +160,6 @@ class TestDeletionOrder:
         expected = ["over", "running", "by-itself", "soon-over", "marked"]
         assert names(gardener_deletion_order(machines, START)) == expected
 
-    @pytest.mark.parametrize(
-        "notes",
-        [
-            {"in-place-updates.internal.cluster.x-k8s.io/update-in-progress": ""},
-            {"runtime.cluster.x-k8s.io/pending-hooks": "Other,UpdateMachine"},
-        ],
-    )
-    @pytest.mark.parametrize("order", ["Random", "Oldest", "Newest"])
-    def test_cluster_api_takes_machines_in_update_between_marked_and_unhealthy(
-        self, notes: dict[str, str], order: str
-    ) -> None:
-        machines = [
-            machine("healthy", nodeRef={"name": "a"}),
-            machine("unhealthy"),
-            machine("updating", notes=notes, nodeRef={"name": "b"}),
-            machine("marked", notes=CAPI_MARK, nodeRef={"name": "c"}),
-        ]
-        expected = ["marked", "updating", "unhealthy", "healthy"]
-        assert names(cluster_api_deletion_order(machines, order, START)) == expected
-
     def test_cluster_api_takes_marked_then_unhealthy_then_by_name(self) -> None:
         node = {"name": "n"}
         sick = [{"type": "NodeHealthy", "status": "False"}]
@@ -387,22 +367,6 @@ class TestFailures:
         assert not scene.has(machine)
         assert "preservedFailedReplicas" not in scene.group["status"]
 
-    def test_a_nodes_preserve_annotation_overrides_its_machines(self) -> None:
-        scene = Scene("gardener", replicas=1)
-        (machine,) = scene.machines()
-        (node,) = scene.store.list("nodes")
-        scene.annotate(machine, {PRESERVE: "now"})
-        scene.run(seconds=30)
-        assert "preserveExpiryTime" in scene.machines()[0]["status"]["currentStatus"]
-        note = {"metadata": {"annotations": {PRESERVE: "false"}}}
-        scene.store.patch("nodes", "", node["metadata"]["name"], note)
-        scene.run(seconds=30)
-        (let_go,) = scene.machines()
-        assert "preserveExpiryTime" not in let_go["status"]["currentStatus"]
-        assert let_go["metadata"]["annotations"] == {
-            "node.machine.sapcloud.io/last-applied-node-preserve-value": "false"
-        }
-
     def test_when_replicas_fall_a_healthy_node_goes_before_a_preserved_machine(self) -> None:
         scene, machine = lame()
         scene.annotate(machine, {PRESERVE: "now", **FIRST})
@@ -499,11 +463,9 @@ class TestFailures:
 
 
 class PoolScene(Scene):
-    def __init__(self, *zones: str, replicas: int = 2, api: str = "v1beta2", machines: bool = False) -> None:
+    def __init__(self, *zones: str, replicas: int = 2) -> None:
         pool = Pool(name="p", minimum=1, maximum=9, replicas=(0, 0), zones=(ZONE, OTHER))
-        super().__init__("cluster-api", pool=pool, api=api)
-        self.pools: Any = self.cluster.controllers.machine_pools  # type: ignore[attr-defined]
-        self.pools.has_machines = machines
+        super().__init__("cluster-api", pool=pool)
         body = machine_pool(ZONE, replicas, 0, instances=0)
         body["metadata"]["namespace"] = "demo"
         body["spec"] |= {"failureDomains": list(zones), "providerIDList": []}
@@ -533,15 +495,6 @@ class TestMachinePools:
         assert {reference["name"] for reference in scene.pool["status"]["nodeRefs"]} == scene.nodes()
         assert scene.machines() == []
 
-    def test_ready_counts_instances_in_v1beta2_without_machines(self) -> None:
-        for api, machines, ready in (("v1beta2", False, 2), ("v1beta2", True, 1), ("v1beta1", False, 1)):
-            scene = PoolScene(ZONE, replicas=1, api=api, machines=machines)
-            scene.cluster.cloud.never_join(ZONE, 1)
-            scene.change(spec={"replicas": 2})
-            scene.run(minutes=2)
-            assert scene.pool["status"]["readyReplicas"] == ready
-            assert len(scene.pool["status"]["nodeRefs"]) == 1
-
     def test_a_refused_instance_is_reported_by_no_object(self) -> None:
         scene = PoolScene(ZONE, replicas=1)
         scene.cluster.cloud.exhaust_zone(ZONE)
@@ -559,17 +512,6 @@ class TestMachinePools:
         scene.change(spec={"replicas": 1})
         scene.run(seconds=20)
         assert node not in scene.nodes()
-
-    def test_a_provider_with_machines_deletes_the_marked_one(self) -> None:
-        scene = PoolScene(ZONE, replicas=3, machines=True)
-        chosen = scene.machines()[1]
-        assert chosen["metadata"]["labels"]["cluster.x-k8s.io/pool-name"] == scene.pool["metadata"]["name"]
-        note = {"metadata": {"annotations": {"cluster.x-k8s.io/delete-machine": "yes"}}}
-        scene.store.patch("machines.cluster.x-k8s.io", "demo", chosen["metadata"]["name"], note)
-        scene.change(spec={"replicas": 2})
-        scene.run(seconds=20)
-        assert chosen["metadata"]["name"] not in names(scene.machines())
-        assert len(scene.machines()) == 2
 
     def test_a_pool_without_zones_is_spread_over_all(self) -> None:
         scene = PoolScene(replicas=4)

@@ -99,15 +99,6 @@ class TestInstalledClusters:
         scene.run(minutes=70)
         assert scene.store.page("nodes", "", version="v1").resource_version == before
 
-    def test_in_a_quiet_gardener_an_hour_passes_between_two_writes(self) -> None:
-        scene = Scene("gardener-plain")
-        scene.run(minutes=59)
-        before = scene.store.page("nodes", "", version="v1").resource_version
-        scene.run(seconds=30)
-        assert scene.store.page("nodes", "", version="v1").resource_version == before
-        scene.run(minutes=5)
-        assert scene.store.page("nodes", "", version="v1").resource_version != before
-
     def test_an_unknown_kind_is_refused(self) -> None:
         with pytest.raises(KeyError, match="gke"):
             World(clusters=["gke"])
@@ -196,25 +187,6 @@ class TestGardener:
         assert cluster["metadata"]["name"] == scene.cluster.namespace
         assert cluster["spec"]["shoot"]["spec"]["provider"]["workers"][0]["maximum"] == 7
 
-    def test_a_shoot_with_confined_rollouts_is_carried_out_on_request(self) -> None:
-        scene = Gardener()
-        scene.edit_shoot({"maintenance": {"confineSpecUpdateRollout": True}})
-        scene.run(minutes=3)
-        scene.edit_worker(maximum=30)
-        scene.run(hours=2)
-        assert scene.worker["spec"]["pools"][0]["maximum"] == 9
-        scene.ask(SHOOTS, scene.shoot)
-        scene.run(minutes=3)
-        assert scene.worker["spec"]["pools"][0]["maximum"] == 30
-        assert OPERATION not in annotations_of(scene.shoot)
-
-    def test_an_ignored_shoot_is_not_reconciled(self) -> None:
-        scene = Gardener()
-        scene.patch(SHOOTS, scene.shoot, {"metadata": {"annotations": {"shoot.gardener.cloud/ignore": "true"}}})
-        scene.edit_worker(maximum=30)
-        scene.run(hours=3)
-        assert scene.worker["spec"]["pools"][0]["maximum"] == 9
-
     def test_a_dead_zone_puts_the_shoot_in_error(self) -> None:
         scene = Gardener(minimum=3, replicas=(1, 1, 1))
         scene.world.exhaust_zone("gardener-plain", ZONES[0])
@@ -225,15 +197,6 @@ class TestGardener:
         scene.scale(2, 1, 0)
         scene.run(minutes=10)
         assert scene.requested == [2, 1, 1], "below its share, it is brought back long before the hour is over"
-
-    def test_managed_fields_name_the_writers(self) -> None:
-        scene = Gardener()
-        assert scene.writers(MACHINE_DEPLOYMENTS, scene.groups[0], "f:spec", "f:replicas") == {
-            "gardener-extension-provider-aws: Update"
-        }
-        assert scene.writers(WORKERS, scene.worker, "f:spec", "f:pools") == {"gardenlet: Update"}
-        scene.scale(2, 1, 1)
-        assert scene.writers(MACHINE_DEPLOYMENTS, scene.groups[0], "f:spec", "f:replicas") == {"sandbox: Update"}
 
 
 CAPI = "machinedeployments.cluster.x-k8s.io"

@@ -269,15 +269,3 @@ class TestDrain:
         assert not scene.has(machine)
         scene.run(seconds=10)
         assert scene.pods("proxy") == []
-
-    @pytest.mark.parametrize("flavour", ["cluster-api", "openshift"])
-    def test_a_skipped_drain_ends_the_pods(self, flavour: str) -> None:
-        scene = budgeted(flavour, maxUnavailable=0)
-        group = {"cluster-api": "machine.cluster.x-k8s.io", "openshift": "machine.openshift.io"}[flavour]
-        for machine in scene.store.list(scene.flavour.machines):
-            notes = {"metadata": {"annotations": {f"{group}/exclude-node-draining": ""}}}
-            where = (machine["metadata"]["namespace"], machine["metadata"]["name"])
-            scene.store.patch(scene.flavour.machines, *where, notes)
-        gone = scene.order_away()
-        scene.run(seconds=20)
-        assert not scene.has(gone)
