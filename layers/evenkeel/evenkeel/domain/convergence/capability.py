@@ -8,18 +8,13 @@ from evenkeel.domain.convergence.step import update_step
 from evenkeel.domain.demand.capability import offers_of
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.rebalancing.capability import Capability, Inputs, Planned, PlannedPool, Point
-from evenkeel.domain.rebalancing.restore import is_restored
 
 
 def _answer(check: Check, planned: Planned, inputs: Inputs) -> Inputs:
-    """Return the machines that may be drained, for each pool whose plan asks; empty: some pods were not read.
-
-    A pool that is being restored has no offer, so no pod can be placed in it, and it gets no answer.
-    """
+    """Return the machines that may be drained, for each pool whose plan asks; empty: some pods were not read."""
     workload = check.observation.workload
     asks: dict[str, str] = {}
     returns: dict[str, str] = {}
-    planned = {id: pool for id, pool in planned.items() if not is_restored(id, check.policy)}
     for pool in planned.values():
         for group, coming in pool.plan.convergence.asks.items():
             (asks if _is_own(pool, group) else returns)[group] = coming
