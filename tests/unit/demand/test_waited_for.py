@@ -50,6 +50,12 @@ class TestHeadroom:
         assert "pods that wait for nodes here" in reasons(plan, "a")
         assert maxima(played((2, 2, 2), 12, *pods(6, cpu="3")).look()) == (4, 4, 4)
 
+    def test_while_pods_wait_nothing_is_written_again(self) -> None:
+        pool = played((0, 0, 0), 12, *bound("a", 8))
+        pool.look()
+        assert [pool.look(seconds).changes for seconds in (15, 60, HOUR, HOUR)] == [()] * 4
+        assert pool.next_check() is None
+
     def test_headroom_without_pending_pods_is_shared_again_after_65_seconds(self) -> None:
         pool = played((0, 0, 0), 12, *bound("a", 8))
         pool.look()

@@ -206,6 +206,23 @@ class TestMissingNodes:
         house.runs(13)
         assert cluster_health(house) == ()
 
+    def test_it_ends_when_the_zone_delivers_what_was_missing_and_not_before(self) -> None:
+        house = short(failing="abc")
+        house.run()
+        old = [Machine(name=f"m{number}", has_node=False, created_at=house.clock.at) for number in range(2)]
+        ready = [replace(machine, has_node=True) for machine in old]
+        house.clock.at += 10 * MINUTE
+        house.run()
+        # One machine gets its node and ends the failure; the other was ordered with it, and boots.
+        house.cluster.change(key("a"), requested=4, running=3, machines=(ready[0], old[1]))
+        house.run()
+        assert [incident.missing for incident in cluster_health(house)] == [1]
+        house.cluster.change(key("a"), requested=4, running=4, machines=tuple(ready))
+        house.run()
+        assert cluster_health(house) == ()
+        assert (changes(house)[0], changes(house)[-1]) == (("Opened", MISSING), ("Closed", MISSING))
+        assert Counter(change for change, _ in changes(house))["Closed"] == 1
+
     def test_nodes_that_an_autoscaler_gave_up_keep_it_open(self) -> None:
         house = House(zones((2,), bounds=[(1, 9)]))
         stuck(house, (4,), (2,))

@@ -157,6 +157,15 @@ def test_nodes_that_are_missing_only_in_its_zone_do_not_end_it() -> None:
     assert house.report["measured"]["incidents"] == ["cluster-api/default/workers/missing"]
 
 
+def test_another_fence_ends_it() -> None:
+    house = Drilled()
+    house.begin()
+    house.ask("fence-zone", zone="b", **{"for": "2h"})
+    house.run()
+    assert (house.drill.ended.why, house.drill.ended.zone) == (End.OTHER_FENCE, "b")
+    assert not house.is_fenced
+
+
 def test_an_unreachable_cluster_ends_it() -> None:
     house = Drilled()
     house.begin()
