@@ -492,7 +492,7 @@ class World(Valley):
         until = now + timedelta(minutes=self.chance.choice([-1, 5, 30]))
         words = {self.chance.choice(["operator", "autoshift"]): ZoneStatement(until=until, stated_at=now)}
         zone, versions = self.chance.choice(self.zones), self.store.load("demo").versions
-        self.store.save_zone("demo", "-", zone, ZoneRecord(words=words), versions)
+        self.store.save_zone("demo", "-", zone, ZoneRecord(statements=words), versions)
 
     def apps_change(self) -> None:
         app = self.chance.choice(list(self.apps.values()))

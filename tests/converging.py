@@ -149,7 +149,7 @@ class World:
         zone = self.chance.choice("abcd")
         versions = self.store.load("demo").versions
         self.store.save_zone(
-            "demo", "-", zone, ZoneRecord(words={"operator": ZoneStatement(until=until, stated_at=now)}), versions
+            "demo", "-", zone, ZoneRecord(statements={"operator": ZoneStatement(until=until, stated_at=now)}), versions
         )
 
     def calm(self) -> None:

@@ -31,5 +31,5 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
             received.append(Received(message=record.message_id, receives=record.receives, alert=alert))
     back = container(writes=False).notify_channels(received, remaining_of(context))
     logger.info("%s incident events, %s of them not accepted by every channel", len(received), len(back))
-    metrics.add_metric("AlertsNotTold", MetricUnit.Count, len(back))
+    metrics.add_metric("AlertsNotSent", MetricUnit.Count, len(back))
     return {"batchItemFailures": [{"itemIdentifier": message} for message in sorted(back)]}

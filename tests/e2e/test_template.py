@@ -547,13 +547,13 @@ def other_account() -> dict[str, Any]:
 
 def test_another_accounts_roles_have_the_rights_on_groups_that_the_stack_has_in_its_own() -> None:
     account = other_account()
-    assert "Policies" not in account["LookRole"]
-    assert all(account[name]["ManagedPolicyArns"] == [{"Ref": "ReadPolicy"}] for name in ("LookRole", "WriteRole"))
+    assert "Policies" not in account["CheckRole"]
+    assert all(account[name]["ManagedPolicyArns"] == [{"Ref": "ReadPolicy"}] for name in ("CheckRole", "WriteRole"))
     granted = statements([account["ReadPolicy"], *account["WriteRole"]["Policies"]])
     own = statements(ROLES["RebalanceRole"]["Policies"])
     about_groups = ("AutoScalingGroups", "NodeGroups")
     assert {one["Sid"]: one for one in granted} == {one["Sid"]: one for one in own if one["Sid"].endswith(about_groups)}
-    for role in ("LookRole", "WriteRole"):
+    for role in ("CheckRole", "WriteRole"):
         (trust,) = account[role]["AssumeRolePolicyDocument"]["Statement"]
         assert trust["Condition"] == {"StringEquals": {"sts:ExternalId": {"Ref": "ExternalId"}}}
 
@@ -613,7 +613,7 @@ def test_a_vpc_is_entered_by_the_lists_that_the_parameters_spell(subnets: str, g
 
 
 def test_a_deployment_names_a_topic_for_alarms_or_nobody() -> None:
-    (rule,) = TEMPLATE.body["Rules"]["SomebodyIsTold"]["Assertions"]
+    (rule,) = TEMPLATE.body["Rules"]["AlarmTopicIsNamed"]["Assertions"]
     pattern = TEMPLATE.body["Parameters"]["AlarmTopicArn"]["AllowedPattern"]
     for said, is_taken, actions in (("", False, None), ("nobody", True, None), (TOPIC, True, [TOPIC])):
         template = Template(parameters={"AlarmTopicArn": said})

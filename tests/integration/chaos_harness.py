@@ -506,7 +506,7 @@ class ClusterUnderTest(ClusterObjects):
         """Of all that a source says about a zone the newest counts, in whatever order it is heard, and not for ever."""
         for (zone, source), stated_at in self.words.items():
             record = self.harness.store.word_about(self.name, zone)
-            word = record.words.get(source) if record else None
+            word = record.statements.get(source) if record else None
             known = word.stated_at if word else None
             if known != stated_at:
                 self.harness.broken.append(f"{self.name}: {source} spoke of {zone} at {stated_at}, not at {known}")

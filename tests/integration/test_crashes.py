@@ -212,7 +212,7 @@ class TestRequestedNodes:
         grown = next(zone for zone in (DEAD, BUSY, IDLE) if played.replicas()[zone] > scene.replicas()[zone])
         fenced = next(zone for zone in (DEAD, BUSY, IDLE) if zone != grown)
         until = played.clock.now() + timedelta(hours=1)
-        impaired = ZoneRecord(words={"operator": ZoneStatement(until=until, stated_at=played.clock.now())})
+        impaired = ZoneRecord(statements={"operator": ZoneStatement(until=until, stated_at=played.clock.now())})
         played.memory.save_zone("demo", "-", fenced, impaired, None)
         played.settle()
         assert sum(played.replicas().values()) == played.requested + played.asked

@@ -178,7 +178,7 @@ def operate_on(kept: Kept) -> Operate:
 
 
 def said(until: datetime, at: datetime = NOW) -> ZoneRecord:
-    return ZoneRecord(words={"x": ZoneStatement(until=until, stated_at=at)})
+    return ZoneRecord(statements={"x": ZoneStatement(until=until, stated_at=at)})
 
 
 @dataclass(frozen=True)
@@ -744,7 +744,7 @@ class TestTheTableItself:
 
     def test_an_impaired_zone_is_loaded_under_its_name(self, table: DynamoStore, deployment: Deployment) -> None:
         register(table)
-        text = '{"words": {"arc": {"until": "2026-01-15T12:30:00Z"}}}'
+        text = '{"statements": {"arc": {"until": "2026-01-15T12:30:00Z"}}}'
         self.put_item(deployment, "ZONE#eu-central-1/eu-central-1a", text)
         assert table.load("demo").state.zones == {"eu-central-1a": NOW + 30 * MINUTE}
 
@@ -756,7 +756,7 @@ class TestTheTableItself:
             ("POOL#x", '{"state": {"adopted": 3}}', "POOL#x: "),
             ("POOL#x", '{"id": {"flavour": "f", "namespace": "", "cluster": "", "name": "x"}, "state": {"adopted": '
              '{"a": {"min": 4, "max": 1}}}}', "POOL#x: state.adopted.a is"),
-            ("ZONE#r/z", '{"words": {"arc": {"until": "soon"}}}', "ZONE#r/z: words.arc.until is 'soon'"),
+            ("ZONE#r/z", '{"statements": {"arc": {"until": "soon"}}}', "ZONE#r/z: statements.arc.until is 'soon'"),
         ],
     )  # fmt: skip
     def test_a_broken_item_is_one_error_that_names_it(

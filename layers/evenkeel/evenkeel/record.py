@@ -659,14 +659,14 @@ class ControlFields(Strict):
     leaving: bool = False
     paused_pools: dict[PoolName, Moment | None] = {}
     leaving_pools: tuple[PoolName, ...] = ()
-    mending: tuple[FixEntry, ...] = ()
+    fixes: tuple[FixEntry, ...] = ()
     live: bool | None = None
 
 
 # Field of a record -> field of its control record.
 CONTROL_NAMES = {
-    **{name: name for name in ("paused", "paused_until", "paused_pools", "live")},
-    **{"leaving": "restoring", "leaving_pools": "restoring_pools", "mending": "fixes"},
+    **{name: name for name in ("paused", "paused_until", "paused_pools", "live", "fixes")},
+    **{"leaving": "restoring", "leaving_pools": "restoring_pools"},
 }
 
 
@@ -676,7 +676,7 @@ class Registration(ClusterRecord, ControlFields):
     @classmethod
     def of(cls, record: ClusterRecord, control: ControlRecord) -> Self:
         """Return record and control as one registration, without ``fixes``, which only the next run reads."""
-        fields = {field: getattr(control, name) for field, name in CONTROL_NAMES.items() if field != "mending"}
+        fields = {field: getattr(control, name) for field, name in CONTROL_NAMES.items() if field != "fixes"}
         return cls(**dict(record), **fields)
 
     @property

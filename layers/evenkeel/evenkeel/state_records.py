@@ -30,16 +30,16 @@ class ZoneRecord(Strict):
     The zone is impaired until the latest ``until`` of its statements.
     """
 
-    words: dict[str, ZoneStatement] = Field(min_length=1)
+    statements: dict[str, ZoneStatement] = Field(min_length=1)
 
     @property
     def impaired_until(self) -> datetime:
         """Return the latest ``until`` of all statements. A past time means that the zone is healthy."""
-        return max(statement.until for statement in self.words.values())
+        return max(statement.until for statement in self.statements.values())
 
     def holding(self, now: datetime) -> dict[str, ZoneStatement]:
         """Return the statements that fence the zone now, by source."""
-        return {source: statement for source, statement in self.words.items() if now < statement.until}
+        return {source: statement for source, statement in self.statements.items() if now < statement.until}
 
     def since(self, now: datetime) -> datetime | None:
         """Return the earliest ``stated_at`` of the statements that fence the zone now; None: it is unknown."""
@@ -49,12 +49,12 @@ class ZoneRecord(Strict):
 
     def merged(self, other: Self) -> Self:
         """Return a record with the statements of both records; if a source has two, with the later one."""
-        statements = dict(self.words)
-        for source, statement in other.words.items():
+        statements = dict(self.statements)
+        for source, statement in other.statements.items():
             earlier = statements.get(source)
             if earlier is None or (statement.stated_at or _LONG_AGO) > (earlier.stated_at or _LONG_AGO):
                 statements[source] = statement
-        return self.model_copy(update={"words": statements})
+        return self.model_copy(update={"statements": statements})
 
 
 def zones_with_drill(zones: Mapping[str, ZoneRecord], drill: Drill | None) -> Mapping[str, ZoneRecord]:
@@ -62,8 +62,8 @@ def zones_with_drill(zones: Mapping[str, ZoneRecord], drill: Drill | None) -> Ma
     if drill is None or drill.is_recorded:
         return zones
     statement = ZoneStatement(until=drill.fenced_until, stated_at=drill.at)
-    words = zones[drill.zone].words if drill.zone in zones else {}
-    return {**zones, drill.zone: ZoneRecord(words={**words, DRILL: statement})}
+    statements = zones[drill.zone].statements if drill.zone in zones else {}
+    return {**zones, drill.zone: ZoneRecord(statements={**statements, DRILL: statement})}
 
 
 def fenced_zones(zones: Mapping[str, ZoneRecord], now: datetime) -> list[str]:

@@ -32,7 +32,7 @@ class Queue(Steps):
     def fail(self, zone: str, lasts: timedelta = timedelta(minutes=20)) -> None:
         self.dead.add(zone)
         until = self.clock.at + lasts
-        record = ZoneRecord(words={"operator": ZoneStatement(until=until, stated_at=self.clock.at)})
+        record = ZoneRecord(statements={"operator": ZoneStatement(until=until, stated_at=self.clock.at)})
         self.store.save_zone("demo", "eu-central-1", zone, record, None)
 
     def act(self, action: str, **fields: Any) -> str:

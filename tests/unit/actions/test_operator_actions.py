@@ -45,7 +45,7 @@ def two_pools() -> list[NodeGroup]:
 
 def impair(house: House, zone: str, stated_at: datetime) -> None:
     """Impair the zone for half an hour, as an operator does."""
-    impaired = ZoneRecord(words={"operator": ZoneStatement(until=NOW + 30 * MINUTE, stated_at=stated_at)})
+    impaired = ZoneRecord(statements={"operator": ZoneStatement(until=NOW + 30 * MINUTE, stated_at=stated_at)})
     house.store.save_zone("demo", "-", zone, impaired, None)
 
 
@@ -249,7 +249,7 @@ class TestSinglePools:
 
     def test_a_new_record_may_contain_controls(self, house: House) -> None:
         fix = {"pool": "workers", "before": 12, "after": 13}
-        controls = {"paused": True, "paused_pools": {"gpu": None}, "leaving_pools": ["old"], "mending": [fix]}
+        controls = {"paused": True, "paused_pools": {"gpu": None}, "leaving_pools": ["old"], "fixes": [fix]}
         house.ask("register", cluster="new", record={**RECORD, **controls})
         assert house.store.load("new").control == ControlRecord(
             paused=True, paused_pools={"gpu": None}, restoring_pools=("old",), fixes=(FixEntry.model_validate(fix),)
@@ -832,7 +832,7 @@ class TestReadingOnly:
         self, house: House, action: str, fields: dict[str, Any]
     ) -> None:
         before = house.record
-        with pytest.raises(BadRequestError, match="this function only reads; ask the operator function"):
+        with pytest.raises(BadRequestError, match=r"this function only reads; ask the (operator|admin) function"):
             house.operate.read({"action": action, "cluster": "demo", **fields}, plenty)
         assert house.record == before
         assert house.queue.clusters == []
@@ -856,7 +856,7 @@ class TestReadingOnly:
         right = Right.READ if name in self.READS else Right.WRITE if name in self.ON_DUTY else Right.ADMINISTER
         assert action.right is right
         if right is Right.ADMINISTER:
-            refusal = f"action {name} is for administrators; ask the operator function"
+            refusal = f"action {name} is for administrators; ask the admin function"
             with pytest.raises(BadRequestError, match=refusal):
                 house.operate.within(Right.WRITE, event, plenty)
             assert house.control == ControlRecord()

@@ -98,7 +98,7 @@ class House:
         store.save_group(cluster, KEY, failed, None)
         store.save_pool(cluster, POOL, PoolState(adopted={str(KEY): Bounds(1, 3)}), None)
         words = {"by": ZoneStatement(until=until)}
-        store.save_zone(cluster, "eu-central-1", "a", ZoneRecord(words=words), None)
+        store.save_zone(cluster, "eu-central-1", "a", ZoneRecord(statements=words), None)
         store.save_drill(cluster, Drill(id="d", zone="b", at=NOW, until=until, reason="a rehearsal"), None)
         store.save_scale_request(cluster, ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW), None)
         store.save_event_check(cluster, EventCheckRecord(at=NOW, by="event-1"), None)

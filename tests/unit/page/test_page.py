@@ -64,7 +64,9 @@ def told_status(**fields: Any) -> dict[str, Any]:
         **{"pausedPools": {}, "leavingPools": [], "requests": {}, "incident": False, "incidents": []},
         "pools": [{**pool, "groups": seen}],
         "groups": {},
-        "zones": {"c": {"impairedUntil": rfc3339(NOW + 60 * MINUTE), "impaired": True, "by": "operator", "words": []}},
+        "zones": {
+            "c": {"impairedUntil": rfc3339(NOW + 60 * MINUTE), "impaired": True, "by": "operator", "statements": []}
+        },
         "decisions": decisions,
         **fields,
     }

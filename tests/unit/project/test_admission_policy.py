@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from evenkeel.adapters.kubernetes.access.service_account import LOOKER, WRITER
+from evenkeel.adapters.kubernetes.access.service_account import READER, WRITER
 from evenkeel.adapters.kubernetes.flavours import CLUSTER_API, FLAVOURS
 from sandbox.admission import FILE, Policy, policies
 from tests.objects import bounds_of
@@ -353,7 +353,7 @@ def test_readers_may_list_what_a_check_of_each_flavour_lists_and_nothing_else() 
 def test_a_service_account_may_request_tokens_of_the_two_accounts_alone() -> None:
     file = FILE.parent / "rbac-service-account.yaml"
     (role,) = (one for one in documents(file) if one["kind"] == "Role")
-    names = [WRITER, LOOKER]
+    names = [WRITER, READER]
     assert role["rules"] == [
         {"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": names, "verbs": ["create"]}
     ]

@@ -257,7 +257,7 @@ def test_the_records_shown_are_valid(text: str) -> None:
 
 def test_the_complete_record_has_every_field_that_operators_set() -> None:
     text = max((text for _, text in blocks(ROOT / "docs" / "reference/record.md", "json")), key=len)
-    by_actions = {"id", "paused", "paused_until", "leaving", "paused_pools", "leaving_pools", "live", "mending"}
+    by_actions = {"id", "paused", "paused_until", "leaving", "paused_pools", "leaving_pools", "live", "fixes"}
     assert set(json.loads(text)) == set(Registration.model_fields) - by_actions
 
 

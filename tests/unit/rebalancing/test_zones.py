@@ -288,7 +288,7 @@ class TestReportsPerSource:
         house.receive(shift(minute=10, by="ARC autoshift", impaired=False))
         zone = house.ask("status")["zones"]["eu-central-1b"]
         assert (zone["impaired"], zone["impairedUntil"], zone["by"]) == (True, "2026-01-15T13:30:00Z", "operator")
-        assert [(word["by"], word["holds"], word["statedAt"]) for word in zone["words"]] == [
+        assert [(word["by"], word["holds"], word["statedAt"]) for word in zone["statements"]] == [
             ("ARC autoshift", False, "2026-01-15T12:10:00Z"),
             ("operator", True, "2026-01-15T12:00:00Z"),
         ]

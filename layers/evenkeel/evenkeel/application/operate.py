@@ -57,7 +57,8 @@ class Operate(ActionPorts):
             fields = [name for name, needed in action.rights_with.items() if not right.covers(needed)]
             form = f"{action.name} with {' or '.join(fields)}" if right.covers(action.right) else action.name
             reason = "writes: this function only reads" if right is Right.READ else "is for administrators"
-            raise BadRequestError(f"action {form} {reason}; ask the operator function")
+            function = "operator" if Right.WRITE.covers(right_needed(event)) else "admin"
+            raise BadRequestError(f"action {form} {reason}; ask the {function} function")
         return self(event, remaining)
 
     def __call__(self, event: Mapping[str, Any], remaining: Remaining) -> Answer:

@@ -72,7 +72,7 @@ class StoredGroup(Document):
     contested_by: str | None
 
 
-class ZoneWord(Document):
+class StatementStatus(Document):
     """The statement of one source about a zone."""
 
     by: str
@@ -87,7 +87,7 @@ class ZoneStatus(Document):
     impaired_until: Timestamp
     impaired: bool
     by: str
-    words: list[ZoneWord]
+    statements: list[StatementStatus]
 
 
 class RequestStatus(Document):
@@ -335,10 +335,10 @@ def _zone(record: ZoneRecord, now: datetime) -> ZoneStatus:
     return ZoneStatus(
         impaired_until=record.impaired_until,
         impaired=record.impaired_until > now,
-        by=", ".join(holding or record.words),
-        words=[
-            ZoneWord(by=source, until=statement.until, stated_at=statement.stated_at, holds=source in holding)
-            for source, statement in sorted(record.words.items())
+        by=", ".join(holding or record.statements),
+        statements=[
+            StatementStatus(by=source, until=statement.until, stated_at=statement.stated_at, holds=source in holding)
+            for source, statement in sorted(record.statements.items())
         ],
     )
 

@@ -77,7 +77,7 @@ class RecordZoneShift:
             stored = self.store.load(cluster)
             zone = stored.record.zone_ids.get(zone, zone)
             record = stored.zones.get(zone)
-            latest = record.words.get(shift.by) if record else None
+            latest = record.statements.get(shift.by) if record else None
             statement = _newer_statement(latest, ZoneStatement(until=until, stated_at=shift.at), shift.by)
             if statement is None:
                 return False
@@ -86,8 +86,8 @@ class RecordZoneShift:
             region = stored.record.region or "-"
             try:
                 if is_new:
-                    statements = {**(record.words if record else {}), shift.by: statement}
-                    self.store.save_zone(cluster, region, zone, ZoneRecord(words=statements), stored.versions)
+                    statements = {**(record.statements if record else {}), shift.by: statement}
+                    self.store.save_zone(cluster, region, zone, ZoneRecord(statements=statements), stored.versions)
                 break
             except StateConflictError:
                 if attempt == _TRIES - 1:

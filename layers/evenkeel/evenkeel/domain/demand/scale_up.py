@@ -366,7 +366,7 @@ class _ScaleUp:
         if offer.group not in self._templates:
             return Reason.of(Rule.FRESH_NODE_UNKNOWN)
         most = self._simulation.policy.most_nodes
-        return Reason.of(Rule.LOOK_AT_ITS_MOST, nodes=most) if self._nodes_left < 1 else None
+        return Reason.of(Rule.CHECK_AT_ITS_MOST, nodes=most) if self._nodes_left < 1 else None
 
     def _candidates(self, pool: PoolOffer) -> list[PodGroup]:
         """Return the pod groups that may fit a new node of the pool, the largest first (``_by_size``)."""

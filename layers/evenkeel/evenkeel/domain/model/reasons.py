@@ -293,7 +293,7 @@ class Rule(StrEnum):
     # demand: why a pool gets no node for a pod
     FRESH_NODE_UNKNOWN = "fresh-node-unknown", Topic.NOTE
     POOL_AT_ITS_MAX = "pool-at-its-max", Topic.NOTE
-    LOOK_AT_ITS_MOST = "look-at-its-most", Topic.NOTE
+    CHECK_AT_ITS_MOST = "check-at-its-most", Topic.NOTE
     ORDER_DID_NOT_HELP = "order-did-not-help", Topic.NOTE
     UNFIT_IN_POOL = "unfit-in-pool", Topic.NOTE
     FITS_NO_POOL = "fits-no-pool", Topic.NOTE

@@ -26,7 +26,7 @@ from evenkeel.application.ports import Remaining
 _log = logging.getLogger("evenkeel.kubernetes")
 # The ServiceAccounts for runs and for checks. The admission policy limits the first account; the second account may
 # only list (deploy/kubernetes/rbac-service-account.yaml).
-WRITER, LOOKER = "evenkeel", "evenkeel-readers"
+WRITER, READER = "evenkeel", "evenkeel-readers"
 _LIFE = timedelta(days=1)
 # How long a decrypted token is cached in memory, so that a check needs neither the table nor KMS.
 _KEPT = timedelta(hours=6)
@@ -87,7 +87,7 @@ class ServiceAccountCredential:
         if not self._writes:
             return
         self._current(None)
-        for writes, name in ((False, LOOKER), (True, WRITER)):
+        for writes, name in ((False, READER), (True, WRITER)):
             try:
                 stored = self._vault.load(self._cluster, writes=writes)
                 if stored is None or stored.seed != self._seed or self._now() >= stored.due:

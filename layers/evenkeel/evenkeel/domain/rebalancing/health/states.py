@@ -10,9 +10,8 @@ The first cause that applies decides the state.
     none of these                                                  healthy     Growth as the strategy sizes it.
 
 Slow start is not a value of ``State``. It is a cap on a healthy group, because sizing, raising, requests and moves
-respect caps. A fenced or probing group is *suspect*, and gets the short provision time. One result depends on the
-pool's other groups: a fenced group probes early if no group is healthy. With this early probe, a pool recovers sooner
-from an outage of seconds in all zones (measured: 77 s instead of 366 s).
+respect caps. One result depends on the pool's other groups: a fenced group probes early if no group is healthy. With
+this early probe, a pool recovers sooner from an outage of seconds in all zones (measured: 77 s instead of 366 s).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
