@@ -44,8 +44,7 @@ def choose(
 
     Args:
         observation: The observation of one check, with pods if the check could read them.
-        pools: The offers of the pools. Pending pods are placed first, so that moved pods do not get the places of
-            pending pods.
+        pools: The offers of the pools.
         asks: Group key -> key of the group that gets a new node before the drain; empty: the new node already runs.
         now: The time.
         returns: The same for groups of fallbacks.
@@ -56,7 +55,7 @@ def choose(
         no_choice = Choice(why=reason or Reason.of(Rule.CONVERGE_NO_VIEW))
         return dict.fromkeys(asks, no_choice), dict.fromkeys(returns, no_choice)
     simulation = Simulation(workload, with_coming(offers, workload), DemandPolicy(), now)
-    simulation.schedule_pending()
+    simulation.schedule_pending()  # first, so that moved pods do not get their places
     budgets = Budgets(workload.budgets)
     keys = {str(group.group): group.group for offer in offers for group in offer.groups}
 
