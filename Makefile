@@ -69,10 +69,10 @@ test: check ## `make check`, and every promise once (six minutes on two cores)
 test-deep: setup .venv-sam/.ready chromium ## all other tests, and more examples: random worlds, chaos, simulations, Chromium, builds, real API server
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "deep or hypothesis" --hypothesis-profile=deep
 
-quick: setup ## the unit and property tests of `make test` (three minutes)
+quick: setup ## the unit and property tests of `make test` (four minutes)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not deep" tests/property tests/unit
 
-check: setup .venv-sam/.ready ## linters, types, import rules, public API, template (twenty seconds)
+check: setup .venv-sam/.ready ## linters, types, import rules, public API, template (25 seconds)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict layers/evenkeel cli

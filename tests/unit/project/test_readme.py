@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import tomllib
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +18,7 @@ from evenkeel.record import Registration
 from evenkeel.validation import read_model
 from evenkeel_cli.main import app
 from sandbox.kube.schema import load_crds
+from sandbox.template import Template
 from tests.unit.project.test_docs import ROOT, blocks, text_of
 
 README = ROOT / "README.md"
@@ -152,6 +154,19 @@ def test_each_word_of_the_specification_leads_to_code_or_a_page(word: str, leads
 
 def test_every_strategy_is_named() -> None:
     assert all(strategy.name in TEXT for strategy in STRATEGIES)
+
+
+def test_the_deploy_line_asks_one_question() -> None:
+    (line,) = re.findall(r"sam deploy --parameter-overrides (\S+)", TEXT)
+    given = dict(word.split("=") for word in line.split())
+    template = Template()
+    assert all("Default" in parameter for parameter in template.body["Parameters"].values())
+    required = {name for name in template.body["Parameters"] if f"{{'Ref': '{name}'}}" in str(template.body["Rules"])}
+    assert set(given) == required - {"VpcSubnetIds", "VpcSecurityGroupIds"}, "these two are required only together"
+    config = tomllib.loads((ROOT / "samconfig.toml").read_text(encoding="utf-8"))["default"]
+    asked = {**config["global"]["parameters"], **config["deploy"]["parameters"]}
+    assert {"stack_name", "capabilities", "resolve_s3"} <= set(asked)
+    assert asked["confirm_changeset"]
 
 
 def test_the_record_shown_is_complete() -> None:
