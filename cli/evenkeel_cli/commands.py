@@ -149,7 +149,7 @@ def simulate(
         typer.Option(
             "--strategy",
             help="own (default): that of the scenario; all: compare all; or a strategy, "
-            "static, no-autoscaler or serverless. May be repeated.",
+            "static, loose, no-autoscaler or serverless. May be repeated.",
             autocompletion=strategies,
         ),
     ] = None,

@@ -9,7 +9,7 @@ import typer
 
 _STRATEGIES = ("Lax-Greedy", "Backward-Compatible", "Adaptive", "Balanced")
 # The choices of `simulate --strategy`, which a test compares with those of the simulation.
-CHOICES = ("own", "all", *_STRATEGIES, "static", "no-autoscaler", "serverless")
+CHOICES = ("own", "all", *_STRATEGIES, "static", "loose", "no-autoscaler", "serverless")
 
 
 def clusters(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -47,7 +47,7 @@ def apply_all(real: RealKubernetesAPI) -> None:
     for name in ("garden-my-project", "openshift-machine-api"):
         real.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     known = {item["name"] for item in real.call("GET", "/apis/admissionregistration.k8s.io/v1")["resources"]}
-    for file in sorted(FILE.parent.glob("*/*.yaml")):
+    for file in sorted(FILE.parent.glob("*/[ar]*.yaml")):
         for item in documents(file.parent.name, file.name):
             plural = f"{item['kind'].lower()}s".replace("policys", "policies")
             if item["apiVersion"].startswith("rbac"):

@@ -534,7 +534,7 @@ def test_a_key_for_tokens_is_made_on_request_and_checks_decrypt_their_own_alone(
             ]
         )
     }
-    checks = [(["kms:Decrypt"], {"StringEquals": {"kms:EncryptionContext:purpose": "looks"}})]
+    checks = [(["kms:Decrypt"], {"StringEquals": {"kms:EncryptionContext:purpose": "checks"}})]
     expected = {"RebalanceRole": [(["kms:Decrypt", "kms:Encrypt"], None)]}
     expected |= dict.fromkeys(("CheckRole", "OperatorRole", "WidgetRole"), checks)
     assert granted == (expected if wanted == "true" else {})

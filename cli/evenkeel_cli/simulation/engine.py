@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from evenkeel.domain.model.choices import DemandStage, Strategy
-from evenkeel.domain.model.groups import MachineFailure, State
+from evenkeel.domain.model.groups import Bounds, MachineFailure, State
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES, read_strategy
 from evenkeel_cli.simulation.agenda import Agenda, Turn
 from evenkeel_cli.simulation.autoscaler import SimulatedAutoscaler
@@ -15,9 +15,10 @@ from evenkeel_cli.simulation.pods import PodCounts
 from evenkeel_cli.simulation.scenario import GroupSpan, Scenario, spans_where
 from evenkeel_cli.simulation.world import Demands, Group, World
 
-# Variants that are not strategies. STATIC has static shares and no Evenkeel. ALONE and SERVERLESS have Evenkeel without
-# an autoscaler, for demand in nodes and for pods.
-STATIC, ALONE, SERVERLESS = "static", "no-autoscaler", "serverless"
+# Variants that are not strategies. STATIC and LOOSE have an autoscaler and no Evenkeel: each group's max is its share
+# of the pool's max, or all of it. ALONE and SERVERLESS have Evenkeel without an autoscaler, for demand in nodes and
+# for pods.
+STATIC, LOOSE, ALONE, SERVERLESS = "static", "loose", "no-autoscaler", "serverless"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,14 +98,14 @@ def variants_of(scenario: Scenario, choice: str) -> list[Variant]:
         for strategy in STRATEGIES
     ]
     if with_autoscaler:
-        variants.append(Variant(name=STATIC, evenkeel=False))
+        variants += [Variant(name=name, evenkeel=False) for name in (STATIC, LOOSE)]
     if scenario.pods:
         variants.append(Variant(name=SERVERLESS, autoscaler=False, demand=DemandStage.FULL))
     elif with_autoscaler:
         variants.append(Variant(name=ALONE, autoscaler=False))
     if choice == "all":
         return variants
-    name = choice if choice in (STATIC, ALONE, SERVERLESS) else read_strategy(choice).name
+    name = choice if choice in (STATIC, LOOSE, ALONE, SERVERLESS) else read_strategy(choice).name
     return [variant for variant in variants if variant.name == name]
 
 
@@ -146,7 +147,12 @@ class Run:
         self._version = 0  # the version of the pods at the last snapshot
 
     def _new_world(self) -> World:
-        return World(self.scenario, self.agenda)
+        world = World(self.scenario, self.agenda)
+        if self.variant.name == LOOSE:
+            for pool in self.scenario.pools:
+                for group in world.of_pool[pool.name]:
+                    group.bounds = Bounds(group.bounds.min, pool.max)
+        return world
 
     def _new_evenkeel(self) -> Evenkeel:
         variant = self.variant

@@ -11,13 +11,14 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from evenkeel_cli.simulation.engine import Record, Snapshot, fenced_spans
+from evenkeel_cli.simulation.engine import LOOSE, STATIC, Record, Snapshot, fenced_spans
 from evenkeel_cli.simulation.measures import measure, served
 from evenkeel_cli.simulation.scenario import PoolSetup, Scenario, spans_where, write_duration
 
 _ZONES = ("#56B4E9", "#E69F00", "#009E73", "#F0E442", "#CC79A7", "#0072B2", "#999999")
 _WARNING = "#B2182B"  # darker than the colour of each zone that it can touch
 _HOUR, _MINUTE = 3600, 60
+_BASELINES = {STATIC: "static: each max is a share", LOOSE: "loose: each max is the pool's"}
 
 
 def draw(records: Sequence[Record], file: Path) -> None:
@@ -72,7 +73,7 @@ def _folded(records: Sequence[Record]) -> list[list[Record]]:
 
 def _title(run: Sequence[Record], pool: PoolSetup) -> str:
     who = "Evenkeel" if run[0].variant.evenkeel else "cluster-autoscaler alone"
-    names = ", ".join(dict.fromkeys(record.variant.name for record in run))
+    names = ", ".join(dict.fromkeys(_BASELINES.get(record.variant.name, record.variant.name) for record in run))
     where = f", pool {pool.name}" if len(run[0].scenario.pools) > 1 else ""
     title, figures = f"{who} ({names}){where}:", _figures(run[0], pool)
     return f"{title} {figures}" if len(title) <= 60 else f"{textwrap.fill(title, 110)}\n{figures}"

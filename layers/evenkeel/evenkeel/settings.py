@@ -36,7 +36,7 @@ class Settings(_Environment):
     bus: str = Field(min_length=1)
     dry_run: bool
     stack: str = "NAME"  # the stack's name, for commands in error texts
-    runbook_url: str = ""  # empty: the public runbooks
+    runbook_url: str = ""  # empty: the file of the repository
     token_key: str = ""  # ARN of the KMS key that encrypts tokens; empty: there is none
     page: str = ""  # the object of the status page, s3://BUCKET/KEY; empty: no page
     all_metrics: bool = False  # True: metrics without an alarm are sent, too; CloudWatch bills each

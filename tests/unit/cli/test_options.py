@@ -20,7 +20,7 @@ from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from evenkeel_cli import completion, stack_client
 from evenkeel_cli.commands import PANELS, discover
 from evenkeel_cli.main import app
-from evenkeel_cli.simulation.engine import ALONE, SERVERLESS, STATIC
+from evenkeel_cli.simulation.engine import ALONE, LOOSE, SERVERLESS, STATIC
 from evenkeel_cli.terminal import progress, shortened
 from tests.unit.cli.test_asking import _LEAVES
 
@@ -195,7 +195,7 @@ def test_a_shell_completes_what_the_stack_has(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_strategies_are_those_of_the_simulation() -> None:
     known = {strategy.name for strategy in STRATEGIES}
-    assert {*completion.strategies("")} == {"own", "all", *known, STATIC, ALONE, SERVERLESS}
+    assert {*completion.strategies("")} == {"own", "all", *known, STATIC, LOOSE, ALONE, SERVERLESS}
     assert completion.strategies("Ba") == ["Backward-Compatible", "Balanced"]
 
 

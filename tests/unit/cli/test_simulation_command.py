@@ -70,7 +70,7 @@ def test_a_scenario_runs_with_its_own_or_the_named_strategy(small: str) -> None:
 
 def test_the_table_has_a_row_per_run_and_fits_a_narrow_terminal(small: str) -> None:
     result = CliRunner().invoke(app, ["simulate", small, "--strategy", "all"], env={"COLUMNS": "80"})
-    for name in ("Lax-Greedy", "Backward-Compatible", "Adaptive", "Balanced", "static", "no-autoscaler"):
+    for name in ("Lax-Greedy", "Backward-Compatible", "Adaptive", "Balanced", "static", "loose", "no-autoscaler"):
         assert f"\n{name} " in result.stdout
     assert "…" not in result.stdout
 
@@ -192,7 +192,8 @@ def test_equal_runs_share_a_panel_and_the_baseline_is_last(tmp_path: Path) -> No
         "Evenkeel (Lax-Greedy, Adaptive, Balanced)",
         "Evenkeel (Backward-Compatible)",
         "Evenkeel (no-autoscaler)",
-        "cluster-autoscaler alone (static)",
+        "cluster-autoscaler alone (static",
+        "cluster-autoscaler alone (loose",
     ]
 
 

@@ -214,6 +214,7 @@ def test_alertmanager_gets_one_list_and_an_incident_ends_by_its_labels() -> None
     assert first["annotations"]["summary"] == f"blue: {one.message}"
     assert "pool" not in second["labels"]
     assert "generatorURL" not in second
+    assert "runbook_url" not in second["annotations"], "a file of the repository is no URL"
     _, (closed,), headers = sent_by(
         Alertmanager, alert(Change.CLOSED, message="it is over"), **{**fields, "header_secret": ""}
     )

@@ -187,9 +187,8 @@ def test_zones_that_may_differ_are_marked_as_added_up_by_name(accounts: list[dic
 def test_a_card_shows_counts_the_cloud_message_and_what_to_do() -> None:
     text = Seen(page(FLEET)).text
     first = FLEET["clusters"][0]["incidents"][0]
-    for words in ("9 of 14 running, 5 missing", first["headline"], first["todo"], first["command"]):
+    for words in ("9 of 14 running, 5 missing", first["headline"], first["todo"], first["command"], first["runbook"]):
         assert words in text
-    assert f'<a href="{first["runbook"]}"' in page(FLEET)
 
 
 def test_a_quota_of_every_zone_is_shown_once() -> None:

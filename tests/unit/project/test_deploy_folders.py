@@ -15,6 +15,7 @@ from tests.unit.project.test_admission_policy import applies_to, documents, fenc
 
 FOLDERS = sorted(path for path in FILE.parent.iterdir() if path.is_dir())
 NAMES = [path.name for path in FOLDERS]
+BASE = ["rbac.yaml", "rbac-readers.yaml", "admission-policy.yaml"]
 Object = dict[str, Any]
 Change = Callable[[Object], object]
 EVERY_FOLDER = pytest.mark.parametrize("folder", FOLDERS, ids=NAMES)
@@ -23,7 +24,17 @@ EVERY_FOLDER = pytest.mark.parametrize("folder", FOLDERS, ids=NAMES)
 def test_each_ecosystem_has_a_folder_with_the_three_files() -> None:
     assert NAMES == ["cluster-api", "gardener", "hypershift", "openshift"]
     for folder in FOLDERS:
-        assert {"rbac.yaml", "rbac-readers.yaml", "admission-policy.yaml"} <= {path.name for path in folder.iterdir()}
+        assert set(BASE) <= {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("folder", [FILE.parent, *FOLDERS], ids=["all", *NAMES])
+def test_kubectl_apply_k_applies_the_rights_without_a_switch(folder: Path) -> None:
+    (kustomization,) = documents(folder / "kustomization.yaml")
+    assert kustomization == {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": BASE,
+    }
 
 
 @EVERY_FOLDER
@@ -71,7 +82,7 @@ def test_names_of_objects_are_unique_over_all_folders() -> None:
     names = [
         (item["kind"], item["metadata"]["name"])
         for file in [*FILE.parent.glob("*.yaml"), *FILE.parent.glob("*/*.yaml")]
-        if file.name != replaces
+        if file.name not in (replaces, "kustomization.yaml")
         for item in documents(file)
     ]
     assert len(names) == len(set(names))
@@ -257,5 +268,5 @@ def test_fixed_replicas_can_be_undone_with_the_fence() -> None:
 
 def test_the_documentation_of_rights_names_every_file() -> None:
     text = (ROOT / "docs" / "reference/rbac.md").read_text(encoding="utf-8")
-    for file in FILE.parent.glob("*/*.yaml"):
+    for file in FILE.parent.glob("*/[ar]*.yaml"):
         assert f"deploy/kubernetes/{file.parent.name}/{file.name}" in text, file

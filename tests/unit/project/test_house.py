@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from deploy.package import PLUGIN, SUMS
 from sandbox.template import ROOT
 
 LONGEST = 50
@@ -21,6 +22,43 @@ def test_hooks_and_the_workflow_only_call_the_makefile() -> None:
     commands += [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
     assert len(commands) == 3
     assert set(commands) <= {f"make {target}" for target in TARGETS}
+
+
+def test_makefile_readme_and_contributing_name_the_same_time_for_make_test() -> None:
+    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("Makefile", "README.md", "CONTRIBUTING.md")}
+    assert re.search(r"^test: .*\(six minutes on two cores\)$", texts["Makefile"], re.M)
+    assert re.search(r"^make test .*: six minutes$", texts["README.md"], re.M)
+    assert re.search(r"^\| anything \| `make test`.* \| 6 min \|$", texts["CONTRIBUTING.md"], re.M)
+
+
+WORKFLOWS = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / ".github" / "workflows").iterdir()}
+
+
+def test_workflows_pin_each_action_to_one_commit_and_contain_no_address() -> None:
+    used = {line for text in WORKFLOWS.values() for line in re.findall(r"- uses: (.*)", text)}
+    assert all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40} # v[\d.]+", line) for line in used)
+    assert len({line.partition("@")[0] for line in used}) == len(used)
+    assert not any("://" in text for text in WORKFLOWS.values())
+
+
+def test_a_tag_builds_the_release_and_publishes_only_what_its_checksums_hold() -> None:
+    workflow = yaml.safe_load(WORKFLOWS["release"])
+    (job,) = workflow["jobs"].values()
+    commands = [step["run"] for step in job["steps"] if "run" in step]
+    assert set(commands[0].removeprefix("make ").split()) <= TARGETS
+    assert commands[1].endswith(f"sha256sum --check --strict {SUMS}")
+    assert "--draft" in commands[2]
+    assert {PLUGIN, SUMS} <= set(commands[2].split())
+    assert workflow["permissions"] == {"contents": "write"}
+
+
+@pytest.mark.parametrize("name", ["bug", "request"])
+def test_an_issue_form_has_fields_with_a_name_each(name: str) -> None:
+    form = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml").read_text(encoding="utf-8"))
+    assert {"name", "description", "body"} <= set(form)
+    fields = [field for field in form["body"] if field["type"] != "markdown"]
+    assert all(field["attributes"]["label"] for field in fields)
+    assert len({field["id"] for field in fields}) == len(fields)
 
 
 def test_contributing_names_commands_and_files_that_exist() -> None:

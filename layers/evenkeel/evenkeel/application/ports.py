@@ -20,8 +20,8 @@ from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRec
 
 # A placeholder for the stack's name in proposed commands. It is used if no setting names the stack.
 NAMELESS = "NAME"
-# The runbooks, if no setting names a copy of them.
-RUNBOOKS = "https://github.com/evenkeel-dev/evenkeel/blob/main/docs/operate/runbooks.md"
+# The runbooks, a file of this repository, if no setting names the URL of a published copy.
+RUNBOOKS = "docs/operate/runbooks.md"
 # The cause of an entry that replaces an unreadable decision. Its `what` is the fault.
 UNREADABLE = "unreadable"
 

@@ -153,7 +153,7 @@ def cause_command(cause: Cause, stack: str, selector: str = "") -> str:
 
 
 def runbook(incident: Incident, runbooks: str) -> str:
-    """Return the URL of the incident's section. ``runbooks``: the URL of the runbooks."""
+    """Return the place of the incident's section. ``runbooks``: the URL or file of the runbooks."""
     if incident.is_rollout and not _waits_only_for_order(incident):
         return f"{runbooks}#a-rollout-in-a-zone-that-is-out"
     is_missing = incident.kind is IncidentKind.MISSING and not _waits_only_for_order(incident)

@@ -225,10 +225,11 @@ def _postable(alert: Alert) -> dict[str, Any]:
         "pool": plain(alert.pool),
         "incident": alert.dedup,
     }
+    has_url = alert.runbook.startswith("https://")
     annotations = {
         "summary": one_line(subject(alert), LONGEST_TEXT),
         "description": "\n".join(about(alert)),
-        "runbook_url": alert.runbook,
+        "runbook_url": alert.runbook if has_url else "",
     }
     annotations |= {name.replace(" ", "_"): text for name, text in _details(alert).items() if name != "runbook"}
     at = max(datetime.fromisoformat(alert.at), datetime.fromisoformat(alert.since))
@@ -238,7 +239,7 @@ def _postable(alert: Alert) -> dict[str, Any]:
         "startsAt": alert.since,
         "endsAt": rfc3339(at if alert.is_over else at + _LONGEST_INCIDENT),
     }
-    return postable | ({"generatorURL": alert.runbook} if alert.runbook.startswith("https://") else {})
+    return postable | ({"generatorURL": alert.runbook} if has_url else {})
 
 
 @dataclass(frozen=True, kw_only=True)

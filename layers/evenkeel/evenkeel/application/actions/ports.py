@@ -52,4 +52,4 @@ class ActionPorts:
     # Returns, for a region: zone id -> zone name in the stack's AWS account.
     zone_names: Callable[[str], Mapping[str, str]] = lambda _region: {}
     stack: str = NAMELESS
-    runbooks: str = RUNBOOKS  # a URL
+    runbooks: str = RUNBOOKS  # a URL or file

@@ -30,7 +30,10 @@ class FleetHealthStore(HealthStore, Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class HealthPorts:
-    """The ports that store and notify cluster health. ``stack``: the stack's name in commands; ``runbooks``: a URL."""
+    """The ports that store and notify cluster health.
+
+    ``stack`` is the stack's name in commands, ``runbooks`` a URL or file.
+    """
 
     store: HealthStore
     bus: Bus

@@ -46,7 +46,6 @@ def choose(
         observation: The observation of one check, with pods if the check could read them.
         pools: The offers of the pools.
         asks: Group key -> key of the group that gets a new node before the drain; empty: the new node already runs.
-        now: The time.
         returns: The same for groups of fallbacks.
     """
     workload, offers = observation.workload, tuple(pools)
