@@ -38,7 +38,7 @@ class Stage(staging.Stage):
         return self.call(function_of(name), event)
 
     def switch_on(self) -> None:
-        answer = self.send("operator-register", lambda event: event["record"].update(dry_run=False))
+        answer = self.send("admin-register", lambda event: event["record"].update(dry_run=False))
         assert answer["ok"], answer
         self.looks()  # registering asks for a first look by itself
 
@@ -48,7 +48,7 @@ def stage(twin: HostBuild, deployment: Deployment) -> Iterator[Stage]:
     with ExitStack() as stack:
         world = World(clusters=["cluster-api"], pools=UNEVEN, clock=lambda: datetime.now(UTC), settings=None)
         cluster = stack.enter_context(world).clusters["cluster-api"]
-        name = EVENTS["operator-register"]["record"]["access"]["secret"]
+        name = EVENTS["admin-register"]["record"]["access"]["secret"]
         secrets = deployment.aws.client("secretsmanager")
         secrets.create_secret(Name=name, SecretString=json.dumps(cluster.api.kubeconfig("evenkeel")))
         stack.callback(secrets.delete_secret, SecretId=name, ForceDeleteWithoutRecovery=True)
@@ -70,7 +70,7 @@ def test_the_events_lead_from_registration_over_a_scan_to_patches_and_a_status(s
     assert stage.looks() == ["demo-cluster-api"]
     assert stage.send("rebalance") == {"batchItemFailures": []}
     assert patches(stage.cluster) > 0
-    status = stage.send("operator-status")
+    status = stage.send("widget-status")
     assert status["ok"]
     assert status["decisions"]
     maxima = [view.maximum for view in stage.cluster.groups()]
@@ -94,5 +94,5 @@ def test_a_failure_event_is_answered_and_a_repeated_one_changes_nothing(stage: S
     # The event as it stands in the file is long past: a late event must not start a backoff.
     stage.send("provisioning-failure", lambda event: event["detail"].update(id="another"))
     assert stage.send("rebalance") == {"batchItemFailures": []}
-    states = {group["state"] for pool in stage.send("operator-plan")["plan"]["pools"] for group in pool["groups"]}
+    states = {group["state"] for pool in stage.send("widget-plan")["plan"]["pools"] for group in pool["groups"]}
     assert states == {"healthy", "fenced"}
