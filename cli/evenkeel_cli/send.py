@@ -138,7 +138,10 @@ def send_command(file: str, stack: str) -> None:
         return
     if str(event["source"]).startswith("aws."):  # a bus accepts such events only from AWS
         event["account"] = deployed.account_of(target.function)
-        _print_answer(target.function, deployed.invoke(target.function, event))
+        answer = deployed.invoke(target.function, event)
+        _print_answer(target.function, answer)
+        if isinstance(answer, dict) and answer.get("result") in ("ignored", "known"):
+            return
     else:
         bus = deployed.put_event(event)
         say(f"Sent to event bus {bus}, which passes it to {target.function}.")

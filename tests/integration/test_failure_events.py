@@ -33,7 +33,7 @@ CLUSTERS = {
 GROUPS = {
     "provisioning-failure-auto-scaling-group": "demo-eks-workers-eu-central-1a",
     "provisioning-failure-kubernetes-event": "demo-workers-eu-central-1a",
-    "provisioning-failure-kubernetes-event-openshift": "demo-worker-eu-central-1a",
+    "provisioning-failure-kubernetes-event-openshift": "demo-x7k2p-worker-eu-central-1a",
     "provisioning-failure": "demo-workers-eu-central-1a",
 }
 

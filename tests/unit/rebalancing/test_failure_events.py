@@ -131,8 +131,8 @@ def test_an_infrastructure_machines_labels_name_its_deployment() -> None:
 
 def test_an_openshift_machine_names_its_group_by_label_or_owner() -> None:
     name = "failure-kubernetes-event-openshift"
-    assert failure(event(name)).name == "demo-worker-eu-central-1a"
-    assert failure(involved(name, labels=None)).name == "demo-worker-eu-central-1a"
+    assert failure(event(name)).name == "demo-x7k2p-worker-eu-central-1a"
+    assert failure(involved(name, labels=None)).name == "demo-x7k2p-worker-eu-central-1a"
     assert failure(involved(name, labels=None, ownerReferences=None)).name is None
 
 
