@@ -13,6 +13,7 @@ import io
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -60,6 +61,7 @@ class LocalStack(AbstractContextManager["LocalStack"]):
         self.aws = aws
         self._functions = functions or _in_process
         self._lock = threading.Lock()  # a function handles one event at a time
+        self._answers: list[str] = []  # of the function that handles the events of the bus
         self._ids: set[str] = set()  # of decisions: an event may arrive twice
         self._stack = ExitStack()
         self.world = World(clusters=["cluster-api", "openshift"], clock=lambda: datetime.now(UTC), settings=None)
@@ -107,7 +109,10 @@ class LocalStack(AbstractContextManager["LocalStack"]):
     def invoke(self, function: str, event: Any) -> Any:
         """Call a function by its logical id."""
         with self._lock:
-            return self._call(function, event)
+            answer = self._call(function, event)
+        if function == "ProvisioningFailureFunction":
+            self._answers.append(answer["message"])
+        return answer
 
     def register_all(self) -> None:
         """Register the clusters, and run them once. Then raise a PoolMaximum, so that the next run has to write."""
@@ -135,9 +140,10 @@ class LocalStack(AbstractContextManager["LocalStack"]):
             cluster.store.patch(cluster.scalables, view.namespace, view.name, annotations, manager="owner")
 
     def effects(self) -> list[str]:
-        """Run what is queued; return a line for each node group with a fence or with new numbers."""
+        """Deliver what is on the bus and in the queues; return the answers, the failures, and each group's changes."""
+        self._answers.clear()
         self.triggers.drain()
-        lines = [f"{failure.function} failed: {failure.error}" for failure in self.triggers.failures]
+        lines = [*self._answers, *(f"{failure.function} failed: {failure.error}" for failure in self.triggers.failures)]
         for decision in self._new_decisions():
             status = self.invoke("WidgetFunction", {"action": "status", "cluster": decision.cluster})
             for group in decision.pool.groups:
@@ -206,7 +212,8 @@ def send(file: str) -> int:
 
 
 def serve() -> None:
-    """Run the stack on LocalStack, until Ctrl-C."""
+    """Run the stack on LocalStack, until Ctrl-C or SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     print("Starting LocalStack, DynamoDB Local, clusters and Evenkeel's functions (about 20 seconds)", flush=True)
     with emulators() as variables, patch.dict(os.environ, variables), AwsEndpoints() as aws, LocalStack(aws) as stack:
         exports = [f"export {name}={shlex.quote(value)}\n" for name, value in stack.environment().items()]
