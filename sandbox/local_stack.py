@@ -22,12 +22,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 from unittest.mock import patch
+
+from botocore.exceptions import ClientError
 
 from evenkeel.application.plan_documents import DecisionDocument, GroupDocument, read_decisions
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.outcomes import Result
+from evenkeel.validation import ConfigError
+from evenkeel_cli.send import read_event
+from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INTERRUPTED
 from sandbox.auto_scaling.api import AutoScaling
 from sandbox.auto_scaling.clock import VirtualClock
 from sandbox.auto_scaling.node_groups import NodeGroups
@@ -46,7 +51,7 @@ VARIABLES = ROOT / "build" / "localstack.env"  # exports the variables of `envir
 EVENKEEL = Path(sys.executable).with_name("evenkeel")
 _EVENTS = ROOT / "events"
 _EKS = "demo-eks"
-_SECONDS_BETWEEN_POLLS = 0.2
+_SECONDS_BETWEEN_POLLS = 0.5
 
 
 class LocalStack(AbstractContextManager["LocalStack"]):
@@ -202,6 +207,13 @@ def _auto_scaling() -> AwsServer:
 
 def send(file: str) -> int:
     """Send the event of a file on a new stack, print its effect, and return the exit code."""
+    try:
+        read_event(file)
+    except ConfigError as error:
+        print(*error.faults, sep="\n", file=sys.stderr)
+        return BAD_INPUT
+    for name in [name for name in os.environ if name.startswith("AWS_ENDPOINT_URL")]:
+        del os.environ[name]  # of a stack on LocalStack, which has the same names
     print("Starting clusters, AWS endpoints and Evenkeel's functions (about 5 seconds)", flush=True)
     with AwsEndpoints() as aws, LocalStack(aws) as stack:
         code = subprocess.run([EVENKEEL, "send", file], env=os.environ | stack.environment(), check=False).returncode
@@ -213,29 +225,44 @@ def send(file: str) -> int:
 
 def serve() -> None:
     """Run the stack on LocalStack, until Ctrl-C or SIGTERM."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     print("Starting LocalStack, DynamoDB Local, clusters and Evenkeel's functions (about 20 seconds)", flush=True)
     with emulators() as variables, patch.dict(os.environ, variables), AwsEndpoints() as aws, LocalStack(aws) as stack:
         exports = [f"export {name}={shlex.quote(value)}\n" for name, value in stack.environment().items()]
         VARIABLES.parent.mkdir(exist_ok=True)
         VARIABLES.write_text("".join(exports))
         print(f"Stack {STACK} runs on LocalStack. In another terminal: . {VARIABLES.relative_to(ROOT)}", flush=True)
-        minute = time.time() // 60
         try:
-            while True:
-                stack.triggers.poll()
-                if time.time() // 60 > minute:
-                    minute = time.time() // 60
-                    stack.triggers.tick()
-                time.sleep(_SECONDS_BETWEEN_POLLS)
-        except KeyboardInterrupt:
-            print("The stack is deleted.")
+            _deliver(stack.triggers)
         finally:
             VARIABLES.unlink(missing_ok=True)
 
 
+def _deliver(triggers: Triggers) -> NoReturn:
+    """Deliver messages, events and, each minute, the schedules."""
+    minute = time.time() // 60
+    while True:
+        triggers.poll()
+        if time.time() // 60 > minute:
+            minute = time.time() // 60
+            triggers.tick()
+        time.sleep(_SECONDS_BETWEEN_POLLS)
+
+
+def main(command: str, *files: str) -> int:
+    """Run a command; return its exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        if command == "event":
+            return send(*files)
+        serve()
+    except KeyboardInterrupt:
+        print("The stack is deleted.")
+        return INTERRUPTED
+    except (OSError, ClientError) as error:
+        print(f"the stack of the sandbox ends: {error}", file=sys.stderr)
+        return CANNOT_READ
+    return 0
+
+
 if __name__ == "__main__":
-    command, *files = sys.argv[1:]
-    if command == "event" and len(files) == 1:
-        sys.exit(send(*files))
-    serve()
+    sys.exit(main(*sys.argv[1:]))

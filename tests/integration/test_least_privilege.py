@@ -574,5 +574,5 @@ def test_with_the_operators_policy_no_cluster_comes_goes_or_goes_live(
         for scope in ({"cluster": cluster}, {"clusters": [cluster]}, {"all": True}, {"records": {cluster: {}}}):
             answer = stage.functions(function, {"action": action, **scope, **more})
             assert (answer["ok"], answer["retry"]) == (False, False), answer
-            assert "ask the operator function" in answer["message"]
+            assert "ask the admin function" in answer["message"]
     assert stage.functions("WidgetFunction", {"action": "export"}) == before

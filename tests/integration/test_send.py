@@ -1,6 +1,9 @@
 """`evenkeel send`: which event goes where, with which times and ids, and one line for each bad input."""
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -14,6 +17,7 @@ from evenkeel_cli.main import app
 from evenkeel_cli.send import refreshed, target_of
 from sandbox.server import HttpRequest, LoopbackServer, Response
 from sandbox.stack import StackEndpoint
+from sandbox.template import ROOT
 from tests.integration.staging import EVENTS
 
 NOW = datetime(2026, 11, 28, 16, 30, tzinfo=UTC)
@@ -207,3 +211,23 @@ def test_a_function_that_raises_is_one_line(shell: Shell, tmp_path: Path) -> Non
             "",
             "ScanFunction of stack evenkeel failed: no table: see its log\n",
         )
+
+
+def _make_event(file: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sandbox.local_stack", "event", file]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_make_event_sends_a_failure_that_fences_its_group_in_one_call() -> None:
+    done = _make_event("events/provisioning-failure.json")
+    assert done.returncode == 0, done.stderr
+    assert "Sent to event bus evenkeel" in done.stdout
+    assert re.search(
+        r"^  demo-cluster-api: demo-workers-eu-central-1a: fenced until 20.*, max 4 to 1$", done.stdout, re.M
+    )
+    assert "  demo-cluster-api: demo-workers-eu-central-1b: max 4 to 7\n" in done.stdout
+
+
+def test_make_event_with_a_bad_file_starts_nothing() -> None:
+    done = _make_event("events/none.json")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
