@@ -11,7 +11,9 @@ from pathlib import PurePath
 from typing import Any
 from uuid import uuid4
 
+from evenkeel.adapters.aws.inbound import read_event as inbound_event
 from evenkeel.adapters.documents import UnreadableError, read_document
+from evenkeel.application.rebalancing.events import Ignored
 from evenkeel.domain.model.values import quote
 from evenkeel.validation import ConfigError
 from evenkeel_cli.inputs import read_text
@@ -25,6 +27,8 @@ _MILLISECONDS = {"SentTimestamp", "ApproximateFirstReceiveTimestamp"}
 # The fields by which a repeated event is recognised: Evenkeel handles an event with a known id only once.
 _IDS = {"id", "uid", "eventID", "requestID", "ActivityId", "RequestId", "messageId", "MessageDeduplicationId"}
 _SCHEDULE = "evenkeel.schedule"
+# The kinds of events that the function receives and ignores, which its answer says.
+_IGNORED_ON_PURPOSE = {"spot", "practice run"}
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,8 @@ def send_command(file: str, stack: str) -> None:
         event = refreshed(event, datetime.now(UTC))
     except ValueError:
         raise ConfigError([f"{file}: the body of a message is not JSON: write it as a JSON text"]) from None
+    if target is TARGETS["provisioning-failure"]:
+        _refuse_unusable(file, event)
     deployed = Stack(stack)
     if target is not TARGETS["provisioning-failure"]:
         _print_answer(target.function, deployed.invoke(target.function, event))
@@ -149,6 +155,13 @@ def send_command(file: str, stack: str) -> None:
     cluster = detail.get("cluster") or detail.get("clusterName")
     of_cluster = f" --cluster {cluster}" if isinstance(cluster, str) else ""
     say(f"The effect, after some seconds: evenkeel status --stack {stack}{of_cluster}")
+
+
+def _refuse_unusable(file: str, event: Mapping[str, Any]) -> None:
+    """Raise ConfigError for an event that the function cannot use. The bus would drop such an event without a word."""
+    inbound = inbound_event(event)
+    if isinstance(inbound, Ignored) and inbound.kind not in _IGNORED_ON_PURPOSE:
+        raise ConfigError([f"{file}: {inbound.reason}"])
 
 
 def _print_answer(function: str, answer: Any) -> None:
