@@ -123,7 +123,7 @@ def _refreshed_field(name: str, value: Any, now: datetime) -> Any:
     if name in _MILLISECONDS:
         return str(int(now.timestamp() * 1000))
     if name in _TIMES and isinstance(value, str):
-        return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if name in _IDS and isinstance(value, str):
         return str(uuid4())
     return refreshed(value, now)

@@ -94,7 +94,13 @@ def test_a_file_has_the_effect_that_the_page_names(stage: Stage, name: str) -> N
     assert [effect for effect in EFFECTS[name] if effect not in printed] == [], printed
 
 
-def test_a_file_that_is_sent_again_is_a_new_event_which_does_not_prolong_the_backoff(stage: Stage) -> None:
-    first, second = stage.send("provisioning-failure"), stage.send("provisioning-failure")
-    assert "capacity failure recorded" in first
-    assert "known already, or over: it changes nothing" in second
+def test_a_file_that_is_sent_again_is_a_new_failure_which_does_not_prolong_the_backoff(stage: Stage) -> None:
+    def until() -> str:
+        answer = stage.stack.invoke("WidgetFunction", EVENTS["widget-status"])
+        (backoff,) = (group["backoffUntil"] for group in answer["groups"].values() if group["backoffUntil"])
+        return str(backoff)
+
+    assert "capacity failure recorded" in stage.send("provisioning-failure")
+    fenced = until()
+    assert "capacity failure recorded" in stage.send("provisioning-failure")
+    assert until() == fenced
