@@ -1,4 +1,4 @@
-"""Compare the plans and the stored state of random worlds with a recording (tests/oracle.py).
+"""Compare the plans and the stored state of random worlds with a recording (bench/oracle_worlds.py).
 
 The repository keeps one digest per world. A file that ``--write`` makes has every line, so that another commit can say
 what differs, and where.
@@ -15,8 +15,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
+from bench.oracle_worlds import World
 from bench.rows import Rows
-from tests.oracle import World
 
 DIGESTS = Path(__file__).with_name("oracle.txt")
 _SHOWN_WORLDS, _SHOWN_PATHS = 5, 20  # of a comparison with a file

@@ -417,7 +417,7 @@ def _minute(stage: Fleet, messages: Sequence[Object], clusters: int, number: int
             "peak_mib": max(sample.peak for sample in samples) / _MIB,
             "clusters": len(seen["requests"]),
             "requests": sum(seen["requests"].values()),
-            "queries": used["query"],
+            "queries": used.get("query", 0),
             "secrets": used.get("get_secret_value", 0) / clusters,
             "runs": len(_runs(stage)),
         },

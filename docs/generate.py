@@ -15,13 +15,14 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from typer import Typer
 from typer.models import ArgumentInfo
 
 from evenkeel import record
 from evenkeel.application.actions.table import ACTIONS
 from evenkeel.application.fleet.records import fleet_schema, record_schema
+from evenkeel.application.plan_documents import DecisionDocument, PlanDocument
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, PoolOffer
 from evenkeel.domain.model.groups import GroupKey, PoolId
@@ -97,6 +98,9 @@ A record with every field that you can set:
 def pages() -> dict[str, str]:
     """Return the generated pages: the path below docs/reference, and the text."""
     schemas = {"record": record_schema(), "fleet": fleet_schema()}
+    for name, document in {"decision": DecisionDocument, "plan": PlanDocument}.items():
+        schema = TypeAdapter(document).json_schema(by_alias=True, mode="serialization")
+        schemas[name] = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
     return {
         "cli.md": _cli(),
         "record.md": _record(),

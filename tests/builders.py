@@ -132,7 +132,8 @@ def drafted(groups: Iterable[NodeGroup], policy: Policy, state: ClusterState | N
 
 
 def in_backoff(failure_class: FailureClass = FailureClass.CAPACITY, *, failures: int = 1) -> GroupState:
-    return GroupState(
+    return make(
+        GroupState,
         failures=failures,
         backoff_until=NOW + 4 * MINUTE,
         last_failure=NOW - MINUTE,
@@ -145,7 +146,8 @@ def after_backoff(
     failure_class: FailureClass = FailureClass.CAPACITY, *, running_seen: int | None = None
 ) -> GroupState:
     """A group whose backoff is over at NOW, with no success seen yet."""
-    return GroupState(
+    return make(
+        GroupState,
         failures=1,
         backoff_until=NOW - MINUTE,
         last_failure=NOW - 6 * MINUTE,

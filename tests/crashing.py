@@ -37,7 +37,7 @@ from sandbox.kube.schema import Object
 from sandbox.kube.workloads import Workloads
 from sandbox.kube.world import ZONES, Pool, World
 from tests.cluster_objects import CLUSTERS, ClusterObjects
-from tests.fakes import FakeClock, FakeQueue, InMemoryStore, plenty, register
+from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, plenty, register
 from tests.timed import worker
 
 DEAD, BUSY, IDLE, FROZEN = (*ZONES, "eu-central-1d")
@@ -238,8 +238,8 @@ class Scene(ClusterObjects):
     way, one is idle, one frozen.
 
     ``fields`` go into the cluster's record; ``arrived`` is called when the world is ready, before Evenkeel comes;
-    without ``incident`` all zones stay well. ``faults`` collects each violation with the request after which
-    it was.
+    without ``incident`` all zones stay well; ``memory`` replaces the store in memory. ``faults`` collects each
+    violation with the request after which it was.
     """
 
     def __init__(
@@ -249,6 +249,7 @@ class Scene(ClusterObjects):
         stuck: int = 2,
         incident: bool = True,
         arrived: Callable[[Any], None] = lambda _: None,
+        memory: Any = None,
         **fields: Any,
     ) -> None:
         kind = {"cluster-class": "cluster-api", "hypershift-pinned": "hypershift"}.get(owner, owner)
@@ -260,7 +261,8 @@ class Scene(ClusterObjects):
         pool = Pool(name=POOL, minimum=2, maximum=16, replicas=(2, 2, 2, 1), zones=(DEAD, BUSY, IDLE, FROZEN))
         world = World(clusters=[kind], pools={kind: [pool]}, clock=self.clock.now, settings=None)
         super().__init__(world.clusters[kind])
-        self.memory = InMemoryStore()
+        self.memory: Any = memory or InMemoryStore()
+        self.bus = FakeBus()
         if self.hypershift:  # an installer's objects say nothing of ours
             pools = [{"name": POOL, "selector": {USERS_POOL_LABEL: POOL}, "min": 2, "max": 16}]
             fields = {"pools": pools, "node_pool_fence": owner == "hypershift-pinned", **fields}
@@ -391,6 +393,7 @@ class Scene(ClusterObjects):
             clusters or WirelessClusters(self.api, life, self.clock),
             self.clock,
             cast("Queue", Mortal(FakeQueue(), life, "queue")),
+            bus=self.bus,
             random_bytes=self.chance.randbytes,
         )("demo", "a test", plenty)
 

@@ -1,5 +1,6 @@
 """The application's ports in memory. The store passes the same tests as the table (integration/test_store.py)."""
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -65,6 +66,14 @@ def record(cluster: str = "demo", **fields: Any) -> ClusterRecord:
     """A registered cluster that is really written; further fields as in the record."""
     given = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}, "dry_run": False}
     return ClusterRecord.model_validate({"id": cluster, **given, **fields})
+
+
+def with_form(text: str) -> str:
+    """Return a registration's text with the form of this release. A text that is no JSON stays as it is."""
+    try:
+        return json.dumps({"form": records.FORM, **json.loads(text)})
+    except ValueError:
+        return text
 
 
 def register(
@@ -140,8 +149,9 @@ class InMemoryStore:
         self._names: set[tuple[str, str]] = set()
         self._decisions: dict[str, dict[str, tuple[datetime, Mapping[str, Any]]]] = {}
 
-    def plant(self, cluster: str, text: str, sort_key: str = META) -> None:
-        """A record as somebody else wrote it, readable or not."""
+    def plant(self, cluster: str, text: str, sort_key: str = META, *, has_form: bool = True) -> None:
+        """A record as somebody else wrote it, readable or not; without ``has_form``, as release 0.1.0 did."""
+        text = with_form(text) if sort_key == META and has_form else text
         items = self._items.setdefault(cluster, {})
         before = items.get(sort_key)
         items[sort_key] = Stored(text=text, version=((before.version if before else None) or 0) + 1)
@@ -340,11 +350,6 @@ class InMemoryStore:
         if ulid in decisions:
             raise StateConflictError(_STALE)
         decisions[ulid] = expires, dict(fit(decision))
-
-    def load_with_decisions(self, cluster: str, ulid: str) -> tuple[StoredCluster, Sequence[Mapping[str, Any]] | None]:
-        self._asked("load")
-        page, more = self.decisions_after(cluster, ulid)
-        return self._remembered(cluster), None if more else page
 
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
         self._asked("decisions")

@@ -387,7 +387,6 @@ FLAVOURS = ("cluster-api", "gardener", "openshift")
 SEEDS = 40
 WINDOWS = (0, 1, 2, 5, 10, 20)
 PLACES = ("first patch", "first mark", "patch after marks")
-WAYS = ("with a view", Who.SCANS, "without a view")
 
 
 def certain(flavour: str, boot: int) -> list[Outage]:

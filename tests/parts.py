@@ -10,6 +10,7 @@ from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import Pool
+from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.workload import Needs
 
 T = TypeVar("T")
@@ -27,6 +28,7 @@ _PARTS: Mapping[type, tuple[str, ...]] = {
         "annotations",
     ),
     GroupOffer: ("options",),
+    GroupState: ("failure", "arrivals", "contest"),
     Needs: ("resources",),
     Policy: ("settings",),
     Pool: ("settings",),

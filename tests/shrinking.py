@@ -476,8 +476,9 @@ class Story:
         """Whoever raised replicas too often was told that they are not written any more, and has them written again."""
         store, stored = self.valley.store, self.valley.store.load("demo")
         for key, known in stored.state.groups.items():
-            if known.contested_since is not None:
-                store.save_group("demo", key, known.uncontested(), stored.versions)
+            if known.contest.contested_since is not None:
+                known = replace(known, contest=known.contest.uncontested())
+                store.save_group("demo", key, known, stored.versions)
 
     def _peace(self) -> None:
         """Until nothing is written and no clock runs, for as long as a clock takes."""

@@ -137,7 +137,7 @@ class Contested(ClusterObjects):
     def contested(self) -> list[str]:
         """Return the groups that Evenkeel no longer writes, because another writer puts them back."""
         states = self.hours.store.load("demo").state.groups
-        return sorted(name.name for name, state in states.items() if state.contested_since is not None)
+        return sorted(name.name for name, state in states.items() if state.contest.contested_since is not None)
 
 
 def gitops_puts_bounds_back() -> tuple[Counted, Contested]:

@@ -55,37 +55,25 @@ def record_command(stack: str, cluster: str, since: str | None, out: str) -> Non
     say(f"{counted(decisions, 'decision')}{actions} of {cluster} since {begin}: {out}")
 
 
-def _print_status(
-    stack: str, cluster: str, selector: str | None, output: Output, fields: Mapping[str, object]
-) -> dict[str, Any]:
-    answer = ask_or_fail("status", stack, cluster, {"selector": selector, **fields})
-    fail_without_clusters(selector, answer.get("counts", answer).get("clusters"))
+def _print_status(stack: str, cluster: str, output: Output, fields: Mapping[str, Any]) -> dict[str, Any]:
+    answer = ask_or_fail("status", stack, cluster, fields)
+    fail_without_clusters(fields["selector"], answer.get("counts", answer).get("clusters"))
     shown = {**answer, "others": {}} if fields["unhealthy"] and "others" in answer else answer
     print_in_form(output, shown, shown)
     return answer
 
 
-def status_command(  # noqa: PLR0913 (one parameter per option)
-    stack: str,
-    cluster: str,
-    *,
-    everything: bool,
-    pool: str | None,
-    unhealthy: bool,
-    live: bool,
-    selector: str | None,
-    watch: bool,
-    output: Output,
+def status_command(
+    stack: str, cluster: str, output: Output, fields: Mapping[str, Any], *, everything: bool, watch: bool
 ) -> None:
     """Print the status of one cluster or of all; with ``watch``, again and again."""
-    _refuse_several(cluster, selector, everything=everything)
-    fields = {"pool": pool, "unhealthy": unhealthy or None, "live": live or None}
-    answer = _print_status(stack, cluster, selector, output, fields)
+    _refuse_several(cluster, fields["selector"], everything=everything)
+    answer = _print_status(stack, cluster, output, fields)
     with suppress(KeyboardInterrupt):  # an interrupt ends --watch
         while watch:
             sleep(_WATCH_SECONDS)
             Console().clear()  # has an effect only on a terminal; in a pipe, each status follows the last
-            answer = _print_status(stack, cluster, selector, output, fields)
+            answer = _print_status(stack, cluster, output, fields)
     answers = answer.get("clusters", [answer])
     if not all(one.get("ok") for one in answers):
         raise typer.Exit(CANNOT_READ)
@@ -93,27 +81,26 @@ def status_command(  # noqa: PLR0913 (one parameter per option)
         raise typer.Exit(IN_TROUBLE)
 
 
-def live_command(  # noqa: PLR0913 (one parameter per option)
+def live_command(  # noqa: PLR0913 (what the command has)
     stack: str,
     cluster: str | None,
+    output: Output,
+    fields: Mapping[str, Any],
     *,
     everything: bool,
     selector: str | None,
-    force: bool,
     dry_run: bool,
     yes: bool,
-    reason: str | None,
-    output: Output,
 ) -> None:
     """Enable writes for clusters."""
     named = cluster is not None
     scope = {"clusters": [cluster]} if named else {"selector": selector} if selector else {"all": everything or None}
     if sum((named, selector is not None, everything)) != 1:
         fail(["say which clusters: one of --cluster ID, --selector env=prod, --all"])
-    fields = {"force": force or None}
-    clusters, _ = _confirmed("live", stack, {**scope, **fields}, output, yes=yes, shown_only=dry_run)
+    listed = {**scope, "force": fields["force"]}
+    clusters, _ = _confirmed("live", stack, listed, output, yes=yes, shown_only=dry_run)
     if not dry_run:
-        _act("live", stack, None, output, {**fields, "clusters": [*clusters], "reason": reason})
+        _act("live", stack, None, output, {**fields, "clusters": [*clusters]})
 
 
 def perform(  # noqa: PLR0913 (what a command has)

@@ -89,7 +89,7 @@ def own_session(role_arn: str | None) -> Any:
         if role_arn is None:
             return aws
         answer = aws.client("sts", config=_CONFIG).assume_role(RoleArn=role_arn, RoleSessionName="evenkeel")
-    except (*AWS_ERRORS, ValueError) as error:
+    except AWS_ERRORS as error:
         fault = service_error(error, "AWS", "sts:AssumeRole", f" for {role_arn}") or CannotAskError(
             f"role {role_arn}: {error}"
         )

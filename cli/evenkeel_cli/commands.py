@@ -4,37 +4,13 @@ The options of an operator action have the names of its fields. A test compares 
 """
 
 from collections.abc import Callable
-from typing import Annotated, TypeVar
+from functools import wraps
+from typing import Annotated, Any, TypeVar
 
 import typer
 
+from evenkeel_cli import options
 from evenkeel_cli.completion import clusters, pools, strategies
-from evenkeel_cli.options import (
-    AllClusters,
-    ClusterId,
-    ClusterIdOrAll,
-    Context,
-    Group,
-    Kubeconfig,
-    Lasting,
-    Namespace,
-    Nodes,
-    ObjectSelector,
-    OneCluster,
-    Only,
-    OutputForm,
-    Pool,
-    Reason,
-    Region,
-    RequestId,
-    RoleArn,
-    Selector,
-    StackName,
-    Until,
-    Yes,
-    Zone,
-    ZoneId,
-)
 from evenkeel_cli.terminal import Output
 
 _TRY, _SEE, _OPERATE = "Try without a stack", "Observe", "Operate"
@@ -65,6 +41,31 @@ def _command(
     return group.command(name, rich_help_panel=panel, epilog=epilog)
 
 
+def _action(panel: str, *examples: str) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds the command of an operator action. Its own options are the action's fields."""
+
+    def add(command: _Command) -> _Command:
+        @_command(panel, *examples)
+        @wraps(command)
+        def run(
+            stack: str,
+            cluster: str | None,
+            output: Output,
+            everything: bool = False,
+            yes: bool = False,
+            _region: str | None = None,
+            **fields: Any,
+        ) -> None:
+            from evenkeel_cli.actions import perform
+
+            named = {"for" if name == "lasting" else name: value for name, value in fields.items()}
+            perform(command.__name__.replace("_", "-"), stack, cluster, output, named, everything=everything, yes=yes)
+
+        return command
+
+    return add
+
+
 @_command(
     _TRY,
     "evenkeel plan --context prod",
@@ -72,30 +73,14 @@ def _command(
     "evenkeel plan -f objects.yaml --grow workers=6 -o json",
 )
 def plan(  # noqa: PLR0913  one parameter per option
-    file: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-f",
-            "--objects",
-            help="Objects as `kubectl get -o yaml|json` prints them, or JSON of `aws autoscaling describe-*` and "
-            "`aws eks describe-nodegroup`; - reads standard input.",
-        ),
-    ] = None,
-    state: Annotated[
-        str | None,
-        typer.Option("--state", help="The stored state, JSON: `state` of an earlier plan, or written by hand."),
-    ] = None,
+    file: options.Objects = None,
+    state: options.State = None,
     now: Annotated[str | None, typer.Option("--now", help="The time to plan for, RFC 3339; default: now.")] = None,
     cluster: Annotated[
         str | None, typer.Option("--cluster", help="With --stack: the cluster's id. Without: a file, as --record.")
     ] = None,
-    record: Annotated[
-        str | None,
-        typer.Option(
-            "--record", help="The cluster's record, YAML or JSON: pools, strategy, discovery; - reads standard input."
-        ),
-    ] = None,
-    namespace: Namespace = None,
+    record: options.RecordFile = None,
+    namespace: options.Namespace = None,
     grow: Annotated[
         list[str] | None,
         typer.Option("--grow", help="Split K more nodes over a pool: pool=K or pool=K,only=group,group."),
@@ -104,20 +89,16 @@ def plan(  # noqa: PLR0913  one parameter per option
         list[str] | None,
         typer.Option("--shrink", help="Remove K nodes from a pool: pool=K or pool=K,only=group,group."),
     ] = None,
-    output: OutputForm = Output.TABLE,
-    kubeconfig: Annotated[
-        str | None, typer.Option("--kubeconfig", help="Read the cluster itself, with this kubeconfig.")
-    ] = None,
-    context: Annotated[
-        str | None, typer.Option("--context", help="Read the cluster itself, with this context.")
-    ] = None,
+    output: options.OutputForm = Output.TABLE,
+    kubeconfig: options.OwnKubeconfig = None,
+    context: options.OwnContext = None,
     stack: Annotated[str | None, typer.Option("--stack", help="Let this stack plan, for a registered cluster.")] = None,
     auto_scaling: Annotated[
         bool,
         typer.Option("--auto-scaling", help="Read EC2 Auto Scaling groups, of EKS for example, from AWS itself."),
     ] = False,
-    role_arn: RoleArn = None,
-    _region: Region = None,
+    role_arn: options.RoleArn = None,
+    _region: options.Region = None,
 ) -> None:
     """Show the changes that Evenkeel would make, with reasons. Read-only.
 
@@ -145,12 +126,8 @@ def plan(  # noqa: PLR0913  one parameter per option
 
 @_command(_TRY, "evenkeel objects --context prod > objects.yaml")
 def objects(
-    context: Annotated[
-        str | None, typer.Option("--context", help="The context; default: the kubeconfig's current one.")
-    ] = None,
-    kubeconfig: Annotated[
-        str | None, typer.Option("--kubeconfig", help="The kubeconfig; default: as for kubectl.")
-    ] = None,
+    context: options.Context = None,
+    kubeconfig: options.Kubeconfig = None,
     namespace: Annotated[
         list[str] | None,
         typer.Option("-n", "--namespace", help="Only this namespace; may be repeated. Default: all namespaces."),
@@ -176,7 +153,7 @@ def simulate(
             autocompletion=strategies,
         ),
     ] = None,
-    output: OutputForm = Output.TABLE,
+    output: options.OutputForm = Output.TABLE,
     plot: Annotated[str | None, typer.Option("--plot", help="Also draw the runs into this file, .png or .svg.")] = None,
 ) -> None:
     """Play a scenario in virtual time. The same scenario and seed give the same output."""
@@ -192,20 +169,15 @@ def simulate(
     "evenkeel forecast -f objects.yaml --record record.yaml --zone a -o json",
 )
 def forecast(  # noqa: PLR0913  one parameter per option
-    zone: Zone = None,
+    zone: options.Zone = None,
     zone_id: Annotated[
         str | None, typer.Option("--zone-id", help="AWS's id of the zone, as labels of nodes or the record have it.")
     ] = None,
-    file: Annotated[
-        list[str] | None,
-        typer.Option("-f", "--objects", help="Node groups, machines, nodes and pods; - reads standard input."),
-    ] = None,
-    record: Annotated[str | None, typer.Option("--record", help="The cluster's record, YAML or JSON.")] = None,
-    state: Annotated[str | None, typer.Option("--state", help="The stored state, JSON.")] = None,
+    file: options.Objects = None,
+    record: options.RecordFile = None,
+    state: options.State = None,
     now: Annotated[str | None, typer.Option("--now", help="The time of the loss, RFC 3339; default: now.")] = None,
-    kubeconfig: Annotated[
-        str | None, typer.Option("--kubeconfig", help="Read the cluster itself, with this kubeconfig.")
-    ] = None,
+    kubeconfig: options.OwnKubeconfig = None,
     context: Annotated[
         str | None,
         typer.Option("--context", help="Read the cluster itself, with this context; with --stack: default: its id."),
@@ -217,8 +189,8 @@ def forecast(  # noqa: PLR0913  one parameter per option
     auto_scaling: Annotated[
         bool, typer.Option("--auto-scaling", help="Read EC2 Auto Scaling groups from AWS: nodes only, no pods.")
     ] = False,
-    role_arn: RoleArn = None,
-    _region: Region = None,
+    role_arn: options.RoleArn = None,
+    _region: options.Region = None,
     stack: Annotated[
         str | None, typer.Option("--stack", help="Take the record and the state of --cluster from this stack.")
     ] = None,
@@ -229,7 +201,7 @@ def forecast(  # noqa: PLR0913  one parameter per option
         bool,
         typer.Option("-A", "--all", help="All clusters of the stack; without --stack: all contexts of the kubeconfig."),
     ] = False,
-    output: OutputForm = Output.TABLE,
+    output: options.OutputForm = Output.TABLE,
 ) -> None:
     """Play the loss of a zone in virtual time: pods that wait, nodes ordered, limits reached. Read-only.
 
@@ -258,84 +230,67 @@ def forecast(  # noqa: PLR0913  one parameter per option
 
 @_command(_SEE, "evenkeel status --stack evenkeel", "evenkeel status --cluster blue --watch")
 def status(  # noqa: PLR0913  one parameter per option
-    stack: StackName,
-    _region: Region = None,
-    cluster: ClusterIdOrAll = "*",
-    everything: AllClusters = False,
-    pool: Pool = None,
+    stack: options.StackName,
+    _region: options.Region = None,
+    cluster: options.ClusterIdOrAll = "*",
+    everything: options.AllClusters = False,
+    pool: options.Pool = None,
     unhealthy: Annotated[
         bool, typer.Option("--unhealthy", help="Only pools that are not healthy; the others as a count.")
     ] = False,
     live: Annotated[
         bool, typer.Option("--live", help="Without a cluster: read each cluster now, not only stored items.")
     ] = False,
-    selector: Selector = None,
+    selector: options.Selector = None,
     watch: Annotated[bool, typer.Option("-w", "--watch", help="Repeat every few seconds, until interrupted.")] = False,
-    output: OutputForm = Output.TABLE,
+    output: options.OutputForm = Output.TABLE,
 ) -> None:
     """The incidents of all clusters; or the pools and zones of one, why groups are held, and the last decisions."""
     from evenkeel_cli.actions import status_command
 
-    status_command(
-        stack,
-        cluster,
-        everything=everything,
-        pool=pool,
-        unhealthy=unhealthy,
-        live=live,
-        selector=selector,
-        watch=watch,
-        output=output,
-    )
+    fields = {"pool": pool, "unhealthy": unhealthy or None, "live": live or None, "selector": selector}
+    status_command(stack, cluster, output, fields, everything=everything, watch=watch)
 
 
-@_command(_SEE, "evenkeel explain --stack evenkeel", "evenkeel explain --cluster blue --pool workers")
+@_action(_SEE, "evenkeel explain --stack evenkeel", "evenkeel explain --cluster blue --pool workers")
 def explain(  # noqa: PLR0913  one parameter per option
-    stack: StackName,
-    _region: Region = None,
-    cluster: ClusterIdOrAll = "*",
-    group: Group = None,
-    pool: Pool = None,
-    everything: AllClusters = False,
-    selector: Selector = None,
-    output: OutputForm = Output.TABLE,
+    stack: options.StackName,
+    _region: options.Region = None,
+    cluster: options.ClusterIdOrAll = "*",
+    group: options.Group = None,
+    pool: options.Pool = None,
+    everything: options.AllClusters = False,
+    selector: options.Selector = None,
+    output: options.OutputForm = Output.TABLE,
 ) -> None:
     """The incidents of all clusters or of one, and what to do; or the reasons for the numbers of a group or pool."""
-    from evenkeel_cli.actions import perform
-
-    fields = {"group": group, "pool": pool, "selector": selector}
-    perform("explain", stack, cluster, output, fields, everything=everything)
 
 
-@_command(_SEE, "evenkeel validate --all", "evenkeel validate --cluster blue --fix")
+@_action(_SEE, "evenkeel validate --all", "evenkeel validate --cluster blue --fix")
 def validate(  # noqa: PLR0913  one parameter per option
-    stack: StackName,
-    _region: Region = None,
-    cluster: ClusterIdOrAll = "*",
-    pool: Pool = None,
+    stack: options.StackName,
+    _region: options.Region = None,
+    cluster: options.ClusterIdOrAll = "*",
+    pool: options.Pool = None,
     fix: Annotated[bool, typer.Option("--fix", help="Show numbers that would fix the pools.")] = False,
     apply: Annotated[bool, typer.Option("--apply", help="Write the fix with the next check.")] = False,
-    everything: AllClusters = False,
-    selector: Selector = None,
-    output: OutputForm = Output.TABLE,
+    everything: options.AllClusters = False,
+    selector: options.Selector = None,
+    output: options.OutputForm = Output.TABLE,
 ) -> None:
     """Pools whose numbers break a rule; exit code 3 means that a pool is invalid."""
-    from evenkeel_cli.actions import perform
-
-    fields = {"pool": pool, "fix": fix, "apply": apply, "selector": selector}
-    perform("validate", stack, cluster, output, fields, everything=everything)
 
 
 @_command(_CLUSTERS, "evenkeel register --stack evenkeel --cluster blue --record blue.yaml")
 def register(
-    stack: StackName,
-    cluster: ClusterId,
+    stack: options.StackName,
+    cluster: options.ClusterId,
     record: Annotated[
         str, typer.Option("--record", help="The cluster's record, YAML or JSON; - reads standard input.")
     ],
-    _region: Region = None,
-    reason: Reason = None,
-    output: OutputForm = Output.TABLE,
+    _region: options.Region = None,
+    reason: options.Reason = None,
+    output: options.OutputForm = Output.TABLE,
 ) -> None:
     """Store a cluster's record, and check the cluster now."""
     from evenkeel_cli.actions import perform
@@ -346,9 +301,9 @@ def register(
 
 @_command(_CLUSTERS, "evenkeel apply -f fleet/ --diff", "evenkeel apply -f fleet/ --prune --yes")
 def apply(  # noqa: PLR0913  one parameter per option
-    stack: StackName,
+    stack: options.StackName,
     file: Annotated[str, typer.Option("--file", "-f", help="A file of a fleet, or a folder of such files.")],
-    _region: Region = None,
+    _region: options.Region = None,
     prune: Annotated[bool, typer.Option("--prune", help="Unregister clusters that no file names.")] = False,
     force: Annotated[
         bool, typer.Option("--force", help="With --prune: also clusters that still have Evenkeel's bounds.")
@@ -360,8 +315,8 @@ def apply(  # noqa: PLR0913  one parameter per option
         bool, typer.Option("--verify/--no-verify", help="Read each cluster before its record is stored.")
     ] = True,
     diff: Annotated[bool, typer.Option("--diff", help="Show the differences; change nothing.")] = False,
-    yes: Yes = False,
-    reason: Reason = None,
+    yes: options.Yes = False,
+    reason: options.Reason = None,
 ) -> None:
     """Store the records of fleet files; the differences are shown first."""
     from evenkeel_cli.fleet import apply_command
@@ -371,33 +326,29 @@ def apply(  # noqa: PLR0913  one parameter per option
     )
 
 
-@_command(_CLUSTERS, "evenkeel unregister --cluster blue")
+@_action(_CLUSTERS, "evenkeel unregister --cluster blue")
 def unregister(  # noqa: PLR0913  one parameter per option
-    stack: StackName,
-    _region: Region = None,
-    cluster: OneCluster = None,
+    stack: options.StackName,
+    _region: options.Region = None,
+    cluster: options.OneCluster = None,
     force: Annotated[
         bool,
         typer.Option("--force", help="Also while Evenkeel's bounds are still set. Nothing restores them afterwards."),
     ] = False,
-    everything: AllClusters = False,
-    yes: Yes = False,
-    selector: Selector = None,
-    reason: Reason = None,
-    output: OutputForm = Output.TABLE,
+    everything: options.AllClusters = False,
+    yes: options.Yes = False,
+    selector: options.Selector = None,
+    reason: options.Reason = None,
+    output: options.OutputForm = Output.TABLE,
 ) -> None:
     """Delete a cluster's record; refused while Evenkeel's bounds are set in the cluster."""
-    from evenkeel_cli.actions import perform
-
-    fields = {"force": force, "selector": selector, "reason": reason}
-    perform("unregister", stack, cluster, output, fields, everything=everything, yes=yes)
 
 
 @_command(_CLUSTERS, "evenkeel export --out fleet.yaml", "evenkeel export -l env=prod")
 def export(
-    stack: StackName,
-    _region: Region = None,
-    cluster: ClusterIdOrAll = "*",
+    stack: options.StackName,
+    _region: options.Region = None,
+    cluster: options.ClusterIdOrAll = "*",
     selector: Annotated[
         str | None, typer.Option("-l", "--selector", help="Clusters by labels: env=prod,tier!=test.")
     ] = None,
@@ -411,129 +362,104 @@ def export(
     export_command(stack, cluster, selector, out)
 
 
-@_command(_OPERATE, "evenkeel pause --cluster blue --for 2h --reason 'node upgrade'", "evenkeel pause -l env=test")
+@_action(_OPERATE, "evenkeel pause --cluster blue --for 2h --reason 'node upgrade'", "evenkeel pause -l env=test")
 def pause(  # noqa: PLR0913  one parameter per option
-    stack: StackName,
-    _region: Region = None,
-    cluster: OneCluster = None,
-    until: Until = None,
-    lasting: Lasting = None,
-    pool: Pool = None,
-    everything: AllClusters = False,
-    yes: Yes = False,
-    selector: Selector = None,
-    reason: Reason = None,
-    output: OutputForm = Output.TABLE,
+    stack: options.StackName,
+    _region: options.Region = None,
+    cluster: options.OneCluster = None,
+    until: options.Until = None,
+    lasting: options.Lasting = None,
+    pool: options.Pool = None,
+    everything: options.AllClusters = False,
+    yes: options.Yes = False,
+    selector: options.Selector = None,
+    reason: options.Reason = None,
+    output: options.OutputForm = Output.TABLE,
 ) -> None:
     """Pause a cluster, or one of its pools."""
-    from evenkeel_cli.actions import perform
-
-    fields = {"until": until, "for": lasting, "pool": pool, "selector": selector, "reason": reason}
-    perform("pause", stack, cluster, output, fields, everything=everything, yes=yes)
 
 
-@_command(_OPERATE, "evenkeel resume --cluster blue")
+@_action(_OPERATE, "evenkeel resume --cluster blue")
 def resume(  # noqa: PLR0913  one parameter per option
-    stack: StackName,
-    _region: Region = None,
-    cluster: OneCluster = None,
-    pool: Pool = None,
+    stack: options.StackName,
+    _region: options.Region = None,
+    cluster: options.OneCluster = None,
+    pool: options.Pool = None,
     restored: Annotated[
         bool, typer.Option("--restored", help="Also end a restore, or the pause after it. For administrators.")
     ] = False,
-    everything: AllClusters = False,
-    yes: Yes = False,
-    selector: Selector = None,
-    reason: Reason = None,
-    output: OutputForm = Output.TABLE,
+    everything: options.AllClusters = False,
+    yes: options.Yes = False,
+    selector: options.Selector = None,
+    reason: options.Reason = None,
+    output: options.OutputForm = Output.TABLE,
 ) -> None:
     """End a pause; or, for administrators, a restore and the pause that follows it."""
-    from evenkeel_cli.actions import perform
-
-    fields = {"pool": pool, "restored": restored, "selector": selector, "reason": reason}
-    perform("resume", stack, cluster, output, fields, everything=everything, yes=yes)
 
 
-@_command(_LIVE, "evenkeel readiness --all --for 3d")
+@_action(_LIVE, "evenkeel readiness --all --for 3d")
 def readiness(  # noqa: PLR0913  one parameter per option
-    stack: StackName,
-    _region: Region = None,
-    cluster: ClusterIdOrAll = "*",
+    stack: options.StackName,
+    _region: options.Region = None,
+    cluster: options.ClusterIdOrAll = "*",
     lasting: Annotated[
         str | None, typer.Option("--for", help="How long its dry run must have lasted: 3d, 12h.")
     ] = None,
     live: Annotated[
         bool, typer.Option("--live", help="Also read the cluster now, for skipped objects and missing rights.")
     ] = False,
-    everything: AllClusters = False,
-    selector: Selector = None,
-    output: OutputForm = Output.TABLE,
+    everything: options.AllClusters = False,
+    selector: options.Selector = None,
+    output: options.OutputForm = Output.TABLE,
 ) -> None:
     """Show which clusters in dry run may go live, and why others may not; exit code 5 means that one may not."""
-    from evenkeel_cli.actions import perform
-
-    fields = {"for": lasting, "live": live, "selector": selector}
-    perform("readiness", stack, cluster, output, fields, everything=everything)
 
 
 @_command(_LIVE, "evenkeel live --cluster blue", "evenkeel live -l env=prod")
 def live(  # noqa: PLR0913  one parameter per option
-    stack: StackName,
-    _region: Region = None,
-    cluster: OneCluster = None,
-    everything: AllClusters = False,
-    selector: Selector = None,
+    stack: options.StackName,
+    _region: options.Region = None,
+    cluster: options.OneCluster = None,
+    everything: options.AllClusters = False,
+    selector: options.Selector = None,
     force: Annotated[bool, typer.Option("--force", help="Also for a cluster that is not ready.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show which clusters would go live; change nothing.")
     ] = False,
-    yes: Yes = False,
-    reason: Reason = None,
-    output: OutputForm = Output.TABLE,
+    yes: options.Yes = False,
+    reason: options.Reason = None,
+    output: options.OutputForm = Output.TABLE,
 ) -> None:
     """Enable writes for clusters that passed their dry run."""
     from evenkeel_cli.actions import live_command
 
-    live_command(
-        stack,
-        cluster,
-        everything=everything,
-        selector=selector,
-        force=force,
-        dry_run=dry_run,
-        yes=yes,
-        reason=reason,
-        output=output,
-    )
+    fields = {"force": force or None, "reason": reason}
+    live_command(stack, cluster, output, fields, everything=everything, selector=selector, dry_run=dry_run, yes=yes)
 
 
-@_command(_LIVE, "evenkeel dry-run --cluster blue", name="dry-run")
+@_action(_LIVE, "evenkeel dry-run --cluster blue")
 def dry_run(  # noqa: PLR0913  one parameter per option
-    stack: StackName,
-    _region: Region = None,
-    cluster: OneCluster = None,
-    everything: AllClusters = False,
-    yes: Yes = False,
-    selector: Selector = None,
-    reason: Reason = None,
-    output: OutputForm = Output.TABLE,
+    stack: options.StackName,
+    _region: options.Region = None,
+    cluster: options.OneCluster = None,
+    everything: options.AllClusters = False,
+    yes: options.Yes = False,
+    selector: options.Selector = None,
+    reason: options.Reason = None,
+    output: options.OutputForm = Output.TABLE,
 ) -> None:
     """Stop writes to a cluster; its objects stay as they are."""
-    from evenkeel_cli.actions import perform
-
-    fields = {"selector": selector, "reason": reason}
-    perform("dry-run", stack, cluster, output, fields, everything=everything, yes=yes)
 
 
 @_command(_LIVE, "evenkeel restore --cluster blue", "evenkeel restore --cluster blue --pool workers --yes")
 def restore(
-    stack: StackName,
-    cluster: ClusterId,
-    _region: Region = None,
-    pool: Pool = None,
-    yes: Yes = False,
-    reason: Reason = None,
-    output: OutputForm = Output.TABLE,
+    stack: options.StackName,
+    cluster: options.ClusterId,
+    _region: options.Region = None,
+    pool: options.Pool = None,
+    yes: options.Yes = False,
+    reason: options.Reason = None,
+    output: options.OutputForm = Output.TABLE,
 ) -> None:
     """Restore the bounds from before Evenkeel, remove its annotations, and pause; one pool, or all."""
     from evenkeel_cli.actions import perform
@@ -547,8 +473,8 @@ def restore(
 @_command(_OPERATE, "evenkeel send events/provisioning-failure.json --stack evenkeel")
 def send(
     file: Annotated[str, typer.Argument(help="A file of events/; the beginning of its name is the function's name.")],
-    stack: StackName,
-    _region: Region = None,
+    stack: options.StackName,
+    _region: options.Region = None,
 ) -> None:
     """Send a test event, with its times set to now, to its function or to the stack's event bus."""
     from evenkeel_cli.send import send_command
@@ -556,32 +482,26 @@ def send(
     send_command(file, stack)
 
 
-@_command(
+@_action(
     _OPERATE,
     "evenkeel fence-zone --cluster blue --zone eu-central-1b --for 2h",
     "evenkeel fence-zone --all --zone-id euc1-az2 --for 1h --yes",
-    name="fence-zone",
 )
 def fence_zone(  # noqa: PLR0913  one parameter per option
-    stack: StackName,
-    _region: Region = None,
-    cluster: OneCluster = None,
-    until: Until = None,
+    stack: options.StackName,
+    _region: options.Region = None,
+    cluster: options.OneCluster = None,
+    until: options.Until = None,
     lasting: Annotated[str | None, typer.Option("--for", help="How long: 2h, 90m, 1d; 0m lifts the fence.")] = None,
-    zone: Zone = None,
-    zone_id: ZoneId = None,
-    everything: AllClusters = False,
-    yes: Yes = False,
-    selector: Selector = None,
-    reason: Reason = None,
-    output: OutputForm = Output.TABLE,
+    zone: options.Zone = None,
+    zone_id: options.ZoneId = None,
+    everything: options.AllClusters = False,
+    yes: options.Yes = False,
+    selector: options.Selector = None,
+    reason: options.Reason = None,
+    output: options.OutputForm = Output.TABLE,
 ) -> None:
     """Stop scale-up in one zone until a given time."""
-    from evenkeel_cli.actions import perform
-
-    fields = {"until": until, "for": lasting, "zone": zone, "zone_id": zone_id}
-    fields |= {"selector": selector, "reason": reason}
-    perform("fence-zone", stack, cluster, output, fields, everything=everything, yes=yes)
 
 
 @_command(
@@ -591,23 +511,19 @@ def fence_zone(  # noqa: PLR0913  one parameter per option
     "evenkeel drill --cluster blue --abort",
 )
 def drill(  # noqa: PLR0913  one parameter per option
-    stack: StackName,
-    cluster: ClusterId,
-    _region: Region = None,
-    zone: Zone = None,
-    zone_id: ZoneId = None,
+    stack: options.StackName,
+    cluster: options.ClusterId,
+    _region: options.Region = None,
+    zone: options.Zone = None,
+    zone_id: options.ZoneId = None,
     lasting: Annotated[str | None, typer.Option("--for", help="How long: 5m to 4h; default: 30m.")] = None,
     abort: Annotated[bool, typer.Option("--abort", help="End the drill now.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show only the forecast; fence nothing.")] = False,
-    kubeconfig: Annotated[
-        str | None, typer.Option("--kubeconfig", help="Forecast from the cluster itself, with this kubeconfig.")
-    ] = None,
-    context: Annotated[
-        str | None, typer.Option("--context", help="Forecast from the cluster itself, with this context.")
-    ] = None,
-    yes: Yes = False,
-    reason: Reason = None,
-    output: OutputForm = Output.TABLE,
+    kubeconfig: options.OwnKubeconfig = None,
+    context: options.OwnContext = None,
+    yes: options.Yes = False,
+    reason: options.Reason = None,
+    output: options.OutputForm = Output.TABLE,
 ) -> None:
     """Fence one zone for a limited time, and report the forecast next to the effect. Running nodes stay."""
     from evenkeel_cli.drill import drill_command
@@ -628,85 +544,71 @@ def drill(  # noqa: PLR0913  one parameter per option
     )
 
 
-@_command(_OPERATE, "evenkeel scale-up --cluster blue --pool workers --nodes 6", name="scale-up")
+@_action(_OPERATE, "evenkeel scale-up --cluster blue --pool workers --nodes 6")
 def scale_up(  # noqa: PLR0913  one parameter per option
-    stack: StackName,
-    cluster: ClusterId,
-    nodes: Nodes,
-    _region: Region = None,
-    pool: Pool = None,
-    group: Group = None,
-    only: Only = None,
-    id: RequestId = None,
-    reason: Reason = None,
-    output: OutputForm = Output.TABLE,
+    stack: options.StackName,
+    cluster: options.ClusterId,
+    nodes: options.Nodes,
+    _region: options.Region = None,
+    pool: options.Pool = None,
+    group: options.Group = None,
+    only: options.Only = None,
+    id: options.RequestId = None,
+    reason: options.Reason = None,
+    output: options.OutputForm = Output.TABLE,
 ) -> None:
     """Add nodes to a pool, split evenly over its zones."""
-    from evenkeel_cli.actions import perform
-
-    fields = {"nodes": nodes, "pool": pool, "group": group, "only": only, "id": id, "reason": reason}
-    perform("scale-up", stack, cluster, output, fields)
 
 
-@_command(_OPERATE, "evenkeel scale-down --cluster blue --pool workers --nodes 6", name="scale-down")
+@_action(_OPERATE, "evenkeel scale-down --cluster blue --pool workers --nodes 6")
 def scale_down(  # noqa: PLR0913  one parameter per option
-    stack: StackName,
-    cluster: ClusterId,
-    nodes: Nodes,
-    _region: Region = None,
-    pool: Pool = None,
-    group: Group = None,
-    only: Only = None,
-    id: RequestId = None,
-    reason: Reason = None,
-    output: OutputForm = Output.TABLE,
+    stack: options.StackName,
+    cluster: options.ClusterId,
+    nodes: options.Nodes,
+    _region: options.Region = None,
+    pool: options.Pool = None,
+    group: options.Group = None,
+    only: options.Only = None,
+    id: options.RequestId = None,
+    reason: options.Reason = None,
+    output: options.OutputForm = Output.TABLE,
 ) -> None:
     """Give nodes of a pool back, from the largest zones first."""
-    from evenkeel_cli.actions import perform
-
-    fields = {"nodes": nodes, "pool": pool, "group": group, "only": only, "id": id, "reason": reason}
-    perform("scale-down", stack, cluster, output, fields)
 
 
-@_command(_OPERATE, "evenkeel level --cluster blue --pool workers --dry-run")
+@_action(_OPERATE, "evenkeel level --cluster blue --pool workers --dry-run")
 def level(
-    stack: StackName,
-    cluster: ClusterId,
+    stack: options.StackName,
+    cluster: options.ClusterId,
     pool: Annotated[str, typer.Option("--pool", help="The pool, by name or id.", autocompletion=pools)],
-    _region: Region = None,
+    _region: options.Region = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the steps.")] = False,
-    reason: Reason = None,
-    output: OutputForm = Output.TABLE,
+    reason: options.Reason = None,
+    output: options.OutputForm = Output.TABLE,
 ) -> None:
     """Move nodes of a pool one by one, once, until its zones are level."""
-    from evenkeel_cli.actions import perform
-
-    perform("level", stack, cluster, output, {"pool": pool, "dry_run": dry_run, "reason": reason})
 
 
-@_command(_SEE, "evenkeel history --cluster blue --since 2026-01-31T00:00:00Z")
+@_action(_SEE, "evenkeel history --cluster blue --since 2026-01-31T00:00:00Z")
 def history(
-    stack: StackName,
-    _region: Region = None,
-    cluster: ClusterIdOrAll = "*",
+    stack: options.StackName,
+    _region: options.Region = None,
+    cluster: options.ClusterIdOrAll = "*",
     since: Annotated[
         str | None, typer.Option("--since", help="The start, in RFC 3339; default: seven days ago.")
     ] = None,
-    everything: AllClusters = False,
-    selector: Selector = None,
-    output: OutputForm = Output.TABLE,
+    everything: options.AllClusters = False,
+    selector: options.Selector = None,
+    output: options.OutputForm = Output.TABLE,
 ) -> None:
     """Operator actions on clusters, with their callers and reasons."""
-    from evenkeel_cli.actions import perform
-
-    perform("history", stack, cluster, output, {"since": since, "selector": selector}, everything=everything)
 
 
 @_command(_SEE, "evenkeel record --cluster blue --out blue.json")
 def record(
-    stack: StackName,
-    cluster: ClusterId,
-    _region: Region = None,
+    stack: options.StackName,
+    cluster: options.ClusterId,
+    _region: options.Region = None,
     since: Annotated[
         str | None, typer.Option("--since", help="A time, RFC 3339; default: everything stored, 30 days.")
     ] = None,
@@ -729,7 +631,7 @@ def report(  # noqa: PLR0913  one parameter per option
         str | None, typer.Option("--publish", help="Store the page in a bucket: s3://BUCKET/KEY.")
     ] = None,
     stack: Annotated[str | None, typer.Option("--stack", help="Show the status of this stack.")] = None,
-    _region: Region = None,
+    _region: options.Region = None,
     cluster: Annotated[
         str | None, typer.Option("--cluster", help="With --stack: one cluster; default: all clusters.")
     ] = None,
@@ -753,13 +655,13 @@ def report(  # noqa: PLR0913  one parameter per option
 @_command(_CLUSTERS, "evenkeel discover eks --tag env=prod --stack evenkeel > fleet.yaml", name="eks", group=discover)
 def discover_eks(
     tag: Annotated[list[str], typer.Option("--tag", help="KEY=VALUE of the clusters; of several, all must match.")],
-    _region: Region = None,
+    _region: options.Region = None,
     stack: Annotated[
         str | None,
         typer.Option("--stack", help="Print, as comments, the commands that give this stack's roles access."),
     ] = None,
     grant: Annotated[bool, typer.Option("--grant", help="With --stack: create these access entries now.")] = False,
-    yes: Yes = False,
+    yes: options.Yes = False,
 ) -> None:
     """Propose a record for each EKS cluster that has the given tags. Each record contains the account's zone ids."""
     from evenkeel_cli.discover import eks
@@ -771,10 +673,10 @@ def discover_eks(
     _CLUSTERS, "evenkeel discover cluster-api --context mgmt -n prod > fleet.yaml", name="cluster-api", group=discover
 )
 def discover_cluster_api(
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    namespace: Namespace = None,
-    selector: ObjectSelector = None,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+    namespace: options.Namespace = None,
+    selector: options.ObjectSelector = None,
     secret: Annotated[
         str | None,
         typer.Option("--secret", help="The secret in Secrets Manager with the management cluster's kubeconfig."),
@@ -788,10 +690,10 @@ def discover_cluster_api(
 
 @_command(_CLUSTERS, "evenkeel discover gardener --context garden > fleet.yaml", name="gardener", group=discover)
 def discover_gardener(
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    namespace: Namespace = None,
-    selector: ObjectSelector = None,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+    namespace: options.Namespace = None,
+    selector: options.ObjectSelector = None,
     seeds: Annotated[
         bool, typer.Option("--seeds", help="Propose a record for each Seed, with all its Shoots.")
     ] = False,
@@ -819,8 +721,8 @@ def discover_auto_scaling(
     tag: Annotated[
         list[str] | None, typer.Option("--tag", help="KEY=VALUE of the groups; of several, all must match.")
     ] = None,
-    role_arn: RoleArn = None,
-    _region: Region = None,
+    role_arn: options.RoleArn = None,
+    _region: options.Region = None,
 ) -> None:
     """Propose a record for each cluster that the tags of Auto Scaling groups name, of EKS or kOps for example."""
     from evenkeel_cli.discover import auto_scaling

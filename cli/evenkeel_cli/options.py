@@ -61,8 +61,29 @@ ZoneId = Annotated[
     str | None,
     typer.Option("--zone-id", help="AWS's id of the zone, which is the same in every account; such as euc1-az2."),
 ]
-Kubeconfig = Annotated[
-    str | None, typer.Option("--kubeconfig", help="The kubeconfig of the management or garden cluster.")
-]
+Kubeconfig = Annotated[str | None, typer.Option("--kubeconfig", help="The kubeconfig; default: as for kubectl.")]
 Context = Annotated[str | None, typer.Option("--context", help="The context; default: the kubeconfig's current one.")]
 ObjectSelector = Annotated[str | None, typer.Option("-l", "--selector", help="Labels of the objects, as for kubectl.")]
+OwnKubeconfig = Annotated[
+    str | None, typer.Option("--kubeconfig", help="Read the cluster itself, with this kubeconfig.")
+]
+OwnContext = Annotated[str | None, typer.Option("--context", help="Read the cluster itself, with this context.")]
+Objects = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-f",
+        "--objects",
+        help="Objects as `kubectl get -o yaml|json` prints them, or JSON of `aws autoscaling describe-*` and "
+        "`aws eks describe-nodegroup`; - reads standard input.",
+    ),
+]
+RecordFile = Annotated[
+    str | None,
+    typer.Option(
+        "--record", help="The cluster's record, YAML or JSON: pools, strategy, discovery; - reads standard input."
+    ),
+]
+State = Annotated[
+    str | None,
+    typer.Option("--state", help="The stored state, JSON: `state` of an earlier plan, or written by hand."),
+]

@@ -88,7 +88,11 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     moment = read_moment(now)
     requests = (*read_growths("--grow", grow, 1, moment), *read_growths("--shrink", shrink, -1, moment))
     known = replace(before.state(), scale_requests=requests)
-    aws = _own_session(role_arn) if auto_scaling else None
+    aws: Any = None
+    if auto_scaling:
+        from evenkeel_cli.auto_scaling import own_session
+
+        aws = own_session(role_arn)
     target = Target(kubeconfig=kubeconfig, context=context, region=aws.region_name if aws else None)
     texts = _texts(file, target)
     try:
@@ -195,12 +199,6 @@ def _observe(
 
         return observe(policy, state, target.kubeconfig, target.context)
     return read_objects(texts, policy, now), lambda observed: observed
-
-
-def _own_session(role_arn: str | None) -> Any:
-    from evenkeel_cli.auto_scaling import own_session
-
-    return own_session(role_arn)
 
 
 def _clues(texts: Sequence[tuple[str, str]], target: Target) -> Sequence[Object]:

@@ -79,7 +79,7 @@ class Stack:
     def _errors(self, resource: str, service: str, action: str) -> Iterator[None]:
         try:
             yield
-        except (*AWS_ERRORS, OSError, ValueError, KeyError) as error:
+        except (*AWS_ERRORS, OSError) as error:
             raise _error(error, self.name, resource, service, action) from None
 
     def resource(self, logical_id: str) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class Stack:
         """Return the event field with the caller's ARN; empty if STS does not answer. CloudTrail has the ARN, too."""
         try:
             return {"by": str(self._aws.client("sts", config=_IDENTITY_CONFIG).get_caller_identity()["Arn"])}
-        except (*AWS_ERRORS, OSError, KeyError):
+        except (*AWS_ERRORS, OSError):
             return {}
 
     def invoke(self, function: str, event: Mapping[str, Any]) -> Any:
@@ -213,16 +213,16 @@ def service_error(error: Exception, service: str, action: str, place: str = "") 
 def _error(error: Exception, stack: str, function: str, service: str, action: str) -> CannotAskError:
     if (fault := service_error(error, service, action, f" for stack {stack}")) is not None:
         return fault
-    text = " ".join(text_of(error).split())
-    if not isinstance(error, ClientError):  # service_error has handled it
-        raise error
-    code = code_of(error)
-    if code == "ValidationError" and "does not exist" in text:
-        problem = f"it has no {function}" if function in _message(error) else "no stack of that name is here"
-        advice = _OPTIONAL_FUNCTIONS.get(function) if function in _message(error) else None
-        advice = advice or "check name, region and account"
-        return CannotAskError(f"stack is {quote(stack)}: {problem}: {advice}", BAD_INPUT)
-    return CannotAskError(f"{service} refused: {code}: {_message(error)}")
+    assert isinstance(error, ClientError)  # service_error has handled all others
+    code, message = code_of(error), _message(error)
+    if code == "ValidationError" and "does not exist" in message:
+        if function in message:
+            advice = _OPTIONAL_FUNCTIONS.get(function, "check name, region and account")
+            problem = f"it has no {function}: {advice}"
+        else:
+            problem = "no stack of that name is here: check name, region and account"
+        return CannotAskError(f"stack is {quote(stack)}: {problem}", BAD_INPUT)
+    return CannotAskError(f"{service} refused: {code}: {message}")
 
 
 def _message(error: ClientError) -> str:
@@ -247,6 +247,8 @@ def _connection_fault(error: Exception) -> str:
             if own_endpoints := sorted(name for name in os.environ if name.startswith("AWS_ENDPOINT_URL")):
                 return f"no connection: start LocalStack, or unset {', '.join(own_endpoints)}"
             return "no connection: check the network and the region"
+        case ValueError():  # of boto3 before it asks AWS, such as about an endpoint that is no URL
+            return " ".join(str(error).split())
     return " ".join(text_of(error).split())
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Self
 
-from evenkeel.adapters.codec import dump_plain, read_as
+from evenkeel.adapters.codec import FlatGroupState, dump_plain, read_as
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import BackoffPolicy
@@ -36,7 +36,7 @@ def _with_failures(state: Any) -> object:
 class StateFile:
     """The state that one plan passes to the next plan. The keys are group keys, zone names and pool ids."""
 
-    groups: Mapping[str, GroupState] = field(default_factory=dict)
+    groups: Mapping[str, FlatGroupState] = field(default_factory=dict)
     zones: Mapping[str, ImpairedZone] = field(default_factory=dict)
     pools: Mapping[str, PoolState] = field(default_factory=dict)
 
@@ -72,7 +72,7 @@ class StateFile:
     def state(self) -> ClusterState:
         """Return the state that the next plan starts from."""
         return ClusterState(
-            groups={GroupKey.read(key): _with_last_failure(state) for key, state in self.groups.items()},
+            groups={GroupKey.read(key): _with_last_failure(state.state()) for key, state in self.groups.items()},
             pools={PoolId.read(key): state for key, state in self.pools.items()},
             zones={zone: impaired.impaired_until for zone, impaired in self.zones.items()},
         )
@@ -83,7 +83,7 @@ class StateFile:
         id = ulid(planned.now, bytes(10))
         pools = {pool.id: closed(pool, opened(pool, id)) for pool in planned.pools}
         former = {str(pool.known_as) for pool in planned.pools if pool.known_as is not None}
-        groups = {**self.groups, **{str(key): state for key, state in planned.states.items()}}
+        groups = {**self.groups, **{str(key): FlatGroupState.of(state) for key, state in planned.states.items()}}
         kept = {id: pool for id, pool in self.pools.items() if id not in former}
         kept |= {str(id): state for id, state in pools.items() if state != PoolState()}
         document: dict[str, Any] = dump_plain(replace(self, groups=groups, pools=kept))
@@ -94,9 +94,10 @@ class StateFile:
 
 def _with_last_failure(state: GroupState) -> GroupState:
     """Return the state. If ``last_failure`` is missing, set it to the latest time that its backoff allows."""
-    if state.last_failure is not None or state.backoff_until is None:
+    until = state.failure.backoff_until
+    if state.failure.last_failure is not None or until is None:
         return state
-    return replace(state, last_failure=state.backoff_until - BackoffPolicy().initial)
+    return replace(state, failure=replace(state.failure, last_failure=until - BackoffPolicy().initial))
 
 
 def _check_keys(part: str, keys: Iterable[str], read: Callable[[str], object], where: str) -> None:

@@ -3,19 +3,15 @@
 What moto does right is read from moto, too.
 """
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
-import boto3
 import pytest
 
-from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters, writer_name
+from evenkeel.adapters.auto_scaling.clusters import writer_name
 from evenkeel.adapters.auto_scaling.write import GroupWriter
 from evenkeel.application.errors import (
     AccessRefusedError,
@@ -32,9 +28,8 @@ from evenkeel.domain.rebalancing.annotations import shortened, write_adopted, wr
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.texts.english import sentence
 from sandbox.auto_scaling.calls import AwsError
-from sandbox.aws import AwsEndpoints
-from tests.auto_scaling_groups import POOL, REGION, ZONES, SessionAt, Stage, no_workload, over_http, tag
-from tests.fakes import FakeClock, plenty
+from tests.auto_scaling_groups import REGION, ZONES, Stage, over_http, tag
+from tests.fakes import plenty
 
 NAME = "workers-a"
 READS = ("DescribeAutoScalingGroups", "DescribeScalingActivities", "DescribeInstanceRefreshes", "DescribeNodegroup")
@@ -83,28 +78,6 @@ class TestReading:
         assert {(group.requested, group.running, group.bounds) for group in groups.values()} == {(2, 2, Bounds(0, 9))}
         assert {group.identity.pool_label for group in groups.values()} == {"workers"}
         assert {str(group.key) for group in groups.values()} == {f"auto-scaling/{REGION}/{name}" for name in names}
-
-    def test_moto_answers_the_same(self) -> None:
-        with ExitStack() as stack:
-            url = stack.enter_context(AwsEndpoints()).url
-            client = _client(url)
-            client.create_launch_configuration(
-                LaunchConfigurationName="web", ImageId="ami-12c6146b", InstanceType="m5.large"
-            )
-            client.create_auto_scaling_group(
-                AutoScalingGroupName=NAME,
-                LaunchConfigurationName="web",
-                MinSize=1,
-                MaxSize=5,
-                DesiredCapacity=2,
-                AvailabilityZones=[ZONES[0]],
-                Tags=[tag(NAME, key, value) for key, value in POOL.items()],
-            )
-            clusters = AutoScalingClusters(session=SessionAt(url), clock=FakeClock(), drainer=no_workload)
-            cluster = clusters.open(Stage().record, plenty, consistent=False)
-            (group,) = cluster.observe().groups
-            assert (group.key.name, group.requested, group.running, group.bounds) == (NAME, 2, 2, Bounds(1, 5))
-            assert cluster.shows(cluster.seen())
 
     def test_failed_launches_are_machines_with_the_clouds_message(self, stage: Stage) -> None:
         stage.refuse(ZONES[0])
@@ -158,19 +131,6 @@ class TestReading:
 
 
 class TestQuickChecks:
-    def test_three_calls_read_three_hundred_groups(self, stage: Stage) -> None:
-        for number in range(300):
-            stage.put(f"g-{number:03}", ZONES[number % 3], 0, 1, 9)
-        stage.minutes(2)
-        cluster = stage.clusters.open(stage.record, plenty, consistent=False)
-        cluster.observe()
-        stage.api.calls.clear()
-        again = stage.clusters.open(stage.record, plenty, consistent=False)
-        assert again.shows(cluster.seen())
-        assert [name for name, _ in stage.api.calls] == ["DescribeAutoScalingGroups"] * 3
-        stage.api.groups.fail(next(iter(stage.group("g-250").instances)))
-        assert not again.shows(cluster.seen())
-
     def test_a_quiet_full_check_reads_nothing_but_the_groups(self, stage: Stage) -> None:
         stage.pool()
         stage.api.calls.clear()
@@ -377,25 +337,5 @@ class TestErrors:
         assert stage.api.calls == []
 
 
-def test_no_module_of_kubernetes_is_imported() -> None:
-    code = (
-        "import sys; from evenkeel.bootstrap import Container; import evenkeel.adapters.auto_scaling.clusters; "
-        "import evenkeel.adapters.clusters; "
-        "print([name for name in sys.modules if name.startswith(('kubernetes', 'evenkeel.adapters.kubernetes'))])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 def _discovered(cluster: str) -> dict[str, str]:
     return {"k8s.io/cluster-autoscaler/enabled": "true", f"k8s.io/cluster-autoscaler/{cluster}": "owned"}
-
-
-def _client(url: str) -> Any:
-    return boto3.client(
-        "autoscaling",
-        region_name=REGION,
-        endpoint_url=url,
-        aws_access_key_id="KEY",
-        aws_secret_access_key="secret",
-    )

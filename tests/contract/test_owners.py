@@ -305,12 +305,6 @@ class TestServerSideApply:
         assert left["spec"]["replicas"] == 5
         assert writers(left, "f:spec", "f:replicas") == {"autoscaler: Update"}
 
-    def test_apply_needs_a_field_manager(self, kind_of: Any) -> None:
-        clusters = kind_of(*CLUSTERS)
-        code, status = refused(lambda: clusters.merge("c", topology(), _content_type=APPLY))
-        assert code == 422
-        assert "fieldManager" in status["message"]
-
     def test_a_stale_version_is_a_conflict_also_with_force(self, kind_of: Any) -> None:
         clusters = kind_of(*CLUSTERS)
         read = clusters.create(topology(entry("a", x="1")))
@@ -321,16 +315,6 @@ class TestServerSideApply:
         assert (code, status["reason"]) == (409, "Conflict")
         assert "the object has been modified" in status["message"]
 
-    def test_apply_with_a_uid_creates_no_object(self, kind_of: Any) -> None:
-        clusters = kind_of(*CLUSTERS)
-        read = clusters.create(topology(entry("a", x="1")))
-        clusters.delete("c")
-        wish = topology(entry("a", x="2"))
-        wish["metadata"] |= {key: read["metadata"][key] for key in ("uid", "resourceVersion")}
-        code, status = refused(lambda: Applier(clusters, "evenkeel", "c")(wish, force=True))
-        assert (code, status["reason"]) == (409, "Conflict")
-        assert clusters.list()["items"] == []
-
     def test_a_value_that_a_merge_patch_of_ours_puts_there_is_no_longer_applied(self, kind_of: Any) -> None:
         clusters = kind_of(*CLUSTERS, manager="kubectl")
         before = clusters.create(topology(entry("a", x="1")))
@@ -339,11 +323,6 @@ class TestServerSideApply:
         left = clusters.get("c")
         assert left["spec"] == before["spec"]
         assert writers(left, *in_entry("a", "f:metadata", "f:annotations", "f:x")) == {"evenkeel: Update"}
-
-    def test_two_entries_of_one_name_are_refused(self, kind_of: Any) -> None:
-        code, status = refused(lambda: kind_of(*CLUSTERS).create(topology(entry("a"), entry("a"))))
-        assert code == 422
-        assert "machineDeployments[1]: Duplicate value" in status["message"]
 
 
 class TestDeployments:

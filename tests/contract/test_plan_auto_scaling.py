@@ -20,7 +20,7 @@ from evenkeel_cli.main import app
 from sandbox.auto_scaling.api import AutoScaling
 from sandbox.auto_scaling.calls import AwsError
 from sandbox.auto_scaling.server import AwsServer
-from tests.aws_account import OF_BLUE, ZONES, A, Account, loop
+from tests.aws_account import ZONES, A, Account
 
 
 @pytest.fixture
@@ -100,23 +100,6 @@ class TestLive:
         environment = {name: value for name, value in variables.items() if value is not None}
         done = subprocess.run([*command, "-o", "name"], env=environment, capture_output=True, text=True, check=True)
         assert done.stdout.splitlines() == [f"workers-{zone}" for zone in ZONES]
-
-    def test_groups_without_a_pool_get_tags_to_paste(self, account: Account, aws: Aws) -> None:
-        names = [f"workers-{zone}" for zone in ZONES]
-        for name, zone in zip(names, ZONES, strict=True):
-            template = "k8s.io/cluster-autoscaler/node-template/resources"
-            account.create(name, zone, tags={**OF_BLUE, f"{template}/cpu": "4", f"{template}/memory": "16Gi"})
-        result = aws.invoke()
-        first, *_, last = result.stdout.splitlines()
-        assert first == f"skipped eu-central-1/{names[0]}: in no pool: set tag evenkeel.dev/pool"
-        assert (result.exit_code, last) == (4, loop(names, "workers"))
-
-    def test_a_record_with_discovery_reads_only_its_groups(self, account: Account, aws: Aws) -> None:
-        account.create_pool(tags={**OF_BLUE, "team": "a"})
-        account.create_pool("other")
-        record = account.file("record.json", {"discovery": ["asg:tag=team=a"]})
-        document = json.loads(aws.invoke("--record", record, "-o", "json").stdout)
-        assert ([pool["name"] for pool in document["pools"]], document["skipped"]) == (["workers"], [])
 
     def test_more_groups_than_one_page_are_read(self, account: Account, aws: Aws) -> None:
         for number in range(120):

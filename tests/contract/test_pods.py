@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -109,22 +108,6 @@ class TestPods:
         metadata = pods.get("runs")["metadata"]
         assert (metadata["deletionGracePeriodSeconds"], "deletionTimestamp" in metadata) == (60, True)
 
-    def test_a_shorter_grace_counts_a_longer_one_does_not_and_none_ends_it(self, pods: Pods) -> None:
-        pods.runs("runs")
-        pods.delete("runs", gracePeriodSeconds=20)
-        pods.delete("runs", gracePeriodSeconds=25)
-        assert pods.get("runs")["metadata"]["deletionGracePeriodSeconds"] == 20
-        pods.delete("runs", gracePeriodSeconds=5)
-        assert pods.get("runs")["metadata"]["deletionGracePeriodSeconds"] == 5
-        pods.delete("runs", gracePeriodSeconds=0)
-        assert pods.names() == set()
-
-    def test_while_it_goes_its_status_can_be_written_and_it_stays(self, pods: Pods) -> None:
-        pods.runs("runs")
-        pods.delete("runs")
-        pods.core.patch_namespaced_pod_status("runs", pods.namespace, {"status": {"message": "ending"}})
-        assert pods.get("runs")["status"]["message"] == "ending"
-
     @pytest.mark.parametrize(
         ("selector", "expected"),
         [
@@ -141,12 +124,6 @@ class TestPods:
         pods.runs("runs")
         pods.make("ended", phase="Succeeded", nodeName="node-of-nobody")
         assert pods.names(field_selector=selector) == expected
-
-    @pytest.mark.parametrize("field", ["spec.priority", "metadata.labels", "spec.unschedulable"])
-    def test_other_fields_are_refused(self, pods: Pods, field: str) -> None:
-        code, answer = refused(lambda: pods.names(field_selector=f"{field}=1"))
-        assert code == 400
-        assert f"field label not supported: {field}" in answer["message"]
 
     def test_nodes_are_chosen_by_whether_they_are_cordoned(self, pods: Pods) -> None:
         names = {cordoned: f"{pods.namespace}-{cordoned}".lower() for cordoned in (False, True)}
@@ -199,13 +176,6 @@ class TestEviction:
         pods.evict("waits")
         assert pods.names() == set()
 
-    def test_a_dry_run_takes_nothing(self, pods: Pods) -> None:
-        pods.runs("a")
-        pods.budget("web", 1)
-        pods.evict("a", deleteOptions={"dryRun": ["All"]})
-        assert "deletionTimestamp" not in pods.get("a")["metadata"]
-        assert pods.spare("web") == 1
-
     def test_two_budgets_for_one_pod_are_an_error(self, pods: Pods) -> None:
         pods.runs("a")
         for name in ("one", "two"):
@@ -213,8 +183,3 @@ class TestEviction:
         code, answer = refused(lambda: pods.evict("a"))
         assert code == 500
         assert "more than one PodDisruptionBudget" in answer["message"]
-
-    def test_another_name_in_the_body_is_400_and_a_pod_that_is_not_there_404(self, pods: Pods) -> None:
-        pods.runs("a")
-        for pod, named, code in (("a", "b", 400), ("c", "c", 404)):
-            assert refused(partial(pods.evict, pod, named=named))[0] == code

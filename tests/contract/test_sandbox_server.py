@@ -1,9 +1,6 @@
 """What the simulated API offers beyond a real one: faults, a request log, and the same rules in process."""
 
-import http.client
-import ssl
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,8 +10,6 @@ from kubernetes.config import new_client_from_config_dict
 from urllib3.exceptions import HTTPError
 
 from sandbox.kube.api import KubernetesAPI
-from sandbox.kube.errors import ApiError
-from sandbox.kube.schema import load_crds
 
 SETS = "machinesets.machine.openshift.io"
 WHERE = ("machine.openshift.io", "v1beta1", "default", "machinesets")
@@ -76,41 +71,3 @@ class TestRequests:
         assert api.requests.count(method="PATCH", path_contains="ms-0", status=200) == 1
         api.requests.clear()
         assert len(api.requests) == 0
-
-    def test_a_body_of_four_megabytes_is_413(self, api: KubernetesAPI) -> None:
-        port = int(api.url.rsplit(":", 1)[1])
-        context = ssl.create_default_context(cadata=api.ca_pem)
-        connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=10)
-        connection.putrequest("POST", "/apis/machine.openshift.io/v1beta1/namespaces/default/machinesets")
-        connection.putheader("Content-Length", str(4 * 1024 * 1024))
-        connection.endheaders()
-        assert connection.getresponse().status == 413
-        connection.close()
-
-
-class TestStore:
-    def test_in_process_writes_obey_the_same_rules(self, api: KubernetesAPI) -> None:
-        stale = api.store.get(SETS, "default", "ms-0")
-        api.store.patch(SETS, "default", "ms-0", {"spec": {"replicas": 3}}, manager="someone")
-        with pytest.raises(ApiError) as conflict:
-            api.store.put(SETS, stale)
-        assert conflict.value.code == 409
-        with pytest.raises(ApiError) as invalid:
-            api.store.patch(SETS, "default", "ms-0", {"spec": {"replicas": "x"}})
-        assert invalid.value.code == 422
-
-    def test_what_is_read_can_be_changed_without_changing_the_store(self, api: KubernetesAPI) -> None:
-        read = api.store.get(SETS, "default", "ms-0")
-        read["spec"]["replicas"] = 99
-        api.store.list(SETS)[0]["metadata"].clear()
-        assert replicas(api) == 2
-
-    def test_the_clock_dates_the_objects(self) -> None:
-        moment = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
-        api = KubernetesAPI(clock=lambda: moment)
-        made = api.store.create(SETS, {"metadata": {"name": "a"}})
-        assert made["metadata"]["creationTimestamp"] == "2026-05-04T03:02:01Z"
-
-    def test_a_version_that_does_not_exist_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="v9"):
-            load_crds(cluster_api_versions=("v9",))

@@ -492,18 +492,6 @@ def test_tags_of_the_stack_reach_all_that_can_have_tags(sam: Path) -> None:
     assert all(word in page.partition("--tags")[2].partition("\n\n")[0].lower() for word in UNTAGGED.values())
 
 
-def test_every_reference_in_the_template_leads_somewhere() -> None:
-    pseudo = {"AWS::Region", "AWS::AccountId", "AWS::Partition", "AWS::StackName", "AWS::URLSuffix"}
-
-    def lookup(name: str, attribute: str | None) -> str:
-        assert name in pseudo or name in TEMPLATE.resources, name
-        return f"{name}.{attribute}"
-
-    for resource in TEMPLATE.resources.values():
-        TEMPLATE.resolve(resource.get("Properties", {}), lookup)
-    TEMPLATE.resolve(TEMPLATE.body["Outputs"], lookup)
-
-
 def test_secrets_are_read_by_the_stacks_own_prefix_or_by_the_one_that_is_given() -> None:
     for given, readable in (("", "AWS::StackName/*"), ("team/", "team/*")):
         template = Template(parameters={"SecretPrefix": given})

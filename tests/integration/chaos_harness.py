@@ -97,9 +97,9 @@ class WatchedStore(InMemoryStore):
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
         before = self.stored(cluster).state.groups.get(key)
         super().save_group(cluster, key, state, versions)
-        known = before.backoff_until if before else None
-        if known is not None and (state.backoff_until is None or state.backoff_until < known):
-            self._harness.broken.append(f"{key}: backoff_until went from {known} back to {state.backoff_until}")
+        known = before.failure.backoff_until if before else None
+        if known is not None and (state.failure.backoff_until is None or state.failure.backoff_until < known):
+            self._harness.broken.append(f"{key}: backoff_until went from {known} back to {state.failure.backoff_until}")
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
         stored = self.stored(cluster)
@@ -136,7 +136,7 @@ class WatchedStore(InMemoryStore):
     def contested(self, cluster: str) -> set[str]:
         """Names of the groups that we have stopped writing."""
         groups = self.stored(cluster).state.groups
-        return {key.name for key, state in groups.items() if state.contested_since is not None}
+        return {key.name for key, state in groups.items() if state.contest.contested_since is not None}
 
     def word_about(self, cluster: str, zone: str) -> ZoneRecord | None:
         return self.stored(cluster).zones.get(zone)

@@ -11,12 +11,10 @@ from typing import Any
 
 import pytest
 
-from evenkeel.adapters.alerts.channels import PagerDuty, Shared, Slack
 from evenkeel.adapters.alerts.https import HttpsPost
 from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
 from evenkeel.application.errors import StateConflictError
-from evenkeel.application.incidents.alerting import CLAIMED_FOR, Alert, ChannelError, NotifyChannels, Received
-from evenkeel.domain.model.incidents import Change
+from evenkeel.application.incidents.alerting import ChannelError
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.permissions import Permissions, request_of
 from tests.alerts import alert, detail_of
@@ -25,7 +23,6 @@ from tests.recorded_requests import Recorded
 from tests.tls_server import AUTHORITY, response, serving
 
 SECRET = "T000-B000-very-secret"
-LATER = "2026-01-31T12:07:00Z"
 
 
 def trusting() -> ssl.SSLContext:
@@ -158,50 +155,6 @@ def test_an_untrusted_certificate_gets_no_request() -> None:
 
 
 # ------------------------------------------------------------ with what is remembered
-
-
-class Stage:
-    """A table, a pager and a chat; ``notify`` is one batch."""
-
-    def __init__(self, deployment: Deployment, pager: str, chat: str) -> None:
-        self.clock = FakeClock()
-        client = deployment.aws.client("dynamodb")
-        self.memory = DynamoAlertMemory(client, deployment.table, self.clock.now)
-        texts = {"key": SECRET, "url": f"{chat}/services/{SECRET}"}
-        shared = Shared(secret=texts.__getitem__, post=HttpsPost(trusting(), allow_loopback=True))
-        channels = [
-            PagerDuty(shared=shared, key_secret="key", url=f"{pager}/v2/enqueue"),
-            Slack(shared=shared, url_secret="url"),
-        ]
-        self._notify = NotifyChannels(channels=channels, memory=self.memory, clock=self.clock)
-
-    def notify(self, *alerts: Alert) -> set[str]:
-        received = [Received(message=each.key, receives=1, alert=each) for each in alerts]
-        return self._notify(received, lambda: 60.0)
-
-
-def test_an_incident_is_opened_and_closed_by_one_key_in_whatever_order_its_events_come(deployment: Deployment) -> None:
-    with receiving(response(202, b"{}")) as (pager, paging), receiving(OK) as (chat, chatting):
-        stage = Stage(deployment, paging, chatting)
-        closed = alert(Change.CLOSED, at=LATER)
-        for news in (alert(), alert(), closed, alert(), closed):
-            assert stage.notify(news) == set()
-    notified = [(body["event_action"], body["dedup_key"]) for body in pager.bodies]
-    assert notified == [("trigger", alert().key), ("resolve", alert().key)]
-    assert [body["text"].split(":")[0] for body in chat.bodies] == ["*Incident (critical)", "*Over"]
-
-
-def test_while_the_pager_is_away_the_chat_is_notified_once_and_the_pager_later(deployment: Deployment) -> None:
-    busy = response(429, b"", {"Retry-After": "2"})
-    with receiving(response(500, b""), busy, response(202, b"{}")) as (pager, paging):
-        with receiving(OK) as (chat, chatting):
-            stage = Stage(deployment, paging, chatting)
-            assert stage.notify(alert()) == {alert().key}
-            stage.clock.sleep(CLAIMED_FOR.total_seconds())
-            assert stage.notify(alert()) == set()
-    assert len(chat.bodies) == 1
-    assert len(pager.bodies) == 3
-    assert 2.0 in stage.clock.slept, "it was waited for as long as it asked for"
 
 
 def test_of_two_workers_that_claim_an_alert_one_gets_it(deployment: Deployment) -> None:

@@ -279,7 +279,7 @@ def test_bounds_that_others_write_in_the_middle_of_a_write_are_a_conflict_and_no
 
     once(stage, operation, write)
     runs(stage, 4)
-    assert not any(state.write_refused for state in stage.store.load("demo").state.groups.values())
+    assert not any(state.contest.write_refused for state in stage.store.load("demo").state.groups.values())
     assert running <= instances(stage, names)
     assert not any(stage.group(name).suspended for name in names)
     assert desired(stage, names)[1] == 2
@@ -474,7 +474,7 @@ def test_a_max_that_others_lower_below_our_min_is_a_conflict() -> None:
     assert stage.run().conflicts == 1
     runs(stage, 4)
     assert {stage.numbers(name) for name in names} == {(2, 2, 2, 4)}
-    assert not any(state.write_refused for state in stage.store.load("demo").state.groups.values())
+    assert not any(state.contest.write_refused for state in stage.store.load("demo").state.groups.values())
 
 
 def test_a_write_does_not_raise_the_desired_capacity_to_protected_instances() -> None:

@@ -98,7 +98,7 @@ def test_an_autoscaler_that_reads_bounds_once_a_minute_is_not_accused(loops: int
     scene.stage.refuse(ZONES[1])
     scene.stage.api.set_desired_capacity(AutoScalingGroupName="workers-b", DesiredCapacity=4)
     scene.minutes(12)
-    assert all(state.unread_bounds is None for state in scene.stage.store.load("demo").state.groups.values())
+    assert all(state.contest.unread_bounds is None for state in scene.stage.store.load("demo").state.groups.values())
     assert all("evenkeel.dev/decision" in scene.stage.tags(name) for name in scene.names)
 
 

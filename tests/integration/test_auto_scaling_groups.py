@@ -6,10 +6,6 @@ from typing import Any
 import pytest
 from botocore.exceptions import ReadTimeoutError
 
-from evenkeel.domain.fleet.check_times import is_unreachable
-from evenkeel.domain.model.groups import GroupKey
-from evenkeel.texts.english import sentence
-from sandbox.auto_scaling.calls import AwsError
 from tests.auto_scaling_groups import POOL, ZONES, Stage, outage, over_http, tag
 from tests.fakes import plenty
 from tests.house import House
@@ -228,56 +224,3 @@ def test_nodes_of_managed_groups_move_back_after_an_outage() -> None:
         stage.minutes(1)
         assert sum(stage.numbers(name)[2] for name in names) >= 9
     assert [stage.numbers(name)[1:3] for name in names] == [(3, 3)] * 3
-
-
-def test_nodes_of_other_groups_do_not_move_and_the_reason_is_reported() -> None:
-    stage = Stage(autoscaler="none", level="converge", converge={"blind": True, "per_hour": 10})
-    for zone, nodes in zip(ZONES, (1, 4, 4), strict=True):
-        stage.put(f"workers-{zone[-1]}", zone, 0, nodes, 9)
-    stage.minutes(2)
-    for _ in range(15):
-        summary = stage.run()
-        stage.minutes(1)
-    assert [stage.numbers(name)[1] for name in sorted(stage.api.groups.by_name)] == [1, 4, 4]
-    assert summary.plan is not None
-    (pool,) = summary.plan.pools
-    report = pool.convergence.report
-    assert report is not None
-    assert report.why is not None
-    assert "set workload" in sentence(report.why)
-
-
-def test_bounds_that_another_writer_puts_back_three_times_are_contested() -> None:
-    stage = Stage(autoscaler="none")
-    names = stage.pool()
-    for _ in range(4):
-        stage.run()
-        stage.minutes(1)
-        stage.api.update_auto_scaling_group(AutoScalingGroupName=names[0], MinSize=0, MaxSize=9)
-        stage.minutes(1)
-    summary = stage.run()
-    assert stage.numbers(names[0])[3] == 9
-    assert summary.plan is not None
-    (pool,) = summary.plan.pools
-    assert [GroupKey.read(key).name for key in pool.report.contested] == [names[0]]
-
-
-def test_a_throttled_account_is_unreachable_and_nothing_is_half_written() -> None:
-    stage = Stage(autoscaler="none")
-    names = stage.pool()
-
-    def throttle(_name: str, _request: object) -> None:
-        raise AwsError("Throttling", "Rate exceeded")
-
-    stage.api.before = throttle
-    for _ in range(10):
-        assert stage.run().unreachable
-        stage.minutes(1)
-    assert is_unreachable(stage.store.load("demo").unreachable)
-    assert {stage.numbers(name) for name in names} == {(0, 2, 2, 9)}
-    assert all(stage.tags(name) == POOL for name in names)
-    stage.api.before = lambda _name, _request: None
-    for _ in range(8):
-        stage.run()
-        stage.minutes(1)
-    assert {stage.numbers(name)[3] for name in names} == {4}

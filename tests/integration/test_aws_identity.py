@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -114,43 +113,6 @@ class TestTokens:
         opened = clusters(clock)
         first = token_for(opened)
         assert token_for(opened, fresh=True) != first
-
-    def test_fifty_clusters_of_a_trust_domain_share_one_that_was_asked_for_once(
-        self, sts: AwsIssuer, clock: FakeClock
-    ) -> None:
-        opened = clusters(clock, writes=False)
-        together = threading.Barrier(50)
-
-        def token(number: int) -> str:
-            together.wait(20)
-            place = f"https://api-{number}.example"
-            return token_for(opened, f"c{number}", endpoint=place, audience="evenkeel:prod")
-
-        with ThreadPoolExecutor(50) as threads:
-            assert len(set(threads.map(token, range(50)))) == 1
-        assert len(sts.asked) == 1
-
-    def test_a_cluster_whose_token_hangs_delays_no_other(self, sts: AwsIssuer, clock: FakeClock) -> None:
-        gate, reached = threading.Event(), threading.Event()
-
-        def hang() -> None:
-            if "slow" in sts.asked[-1].get("Audience.member.1", ""):
-                reached.set()
-                gate.wait(20)
-
-        sts.before = hang
-        opened = clusters(clock)
-        with ThreadPoolExecutor(50) as threads:
-            slow = threads.submit(token_for, opened, "slow", endpoint="https://slow.example")
-            assert reached.wait(20)
-            others = [
-                threads.submit(token_for, opened, f"c{number}", endpoint=f"https://api-{number}.example")
-                for number in range(49)
-            ]
-            assert len({one.result(20) for one in others}) == 49
-            assert not slow.done()
-            gate.set()
-            slow.result(20)
 
     def test_a_role_whose_session_ends_soon_gets_a_shorter_one(self, sts: AwsIssuer, clock: FakeClock) -> None:
         sts.session_left = timedelta(minutes=2)

@@ -77,9 +77,9 @@ def test_status_of_all_is_four_queries_and_folds_the_incident_that_clusters_shar
     assert found["last line"] == "78 others: 78 well"
 
 
-def test_readiness_of_all_is_one_query_for_each_cluster_and_one_for_all() -> None:
+def test_readiness_of_all_is_two_queries_for_each_cluster_and_one_for_all() -> None:
     (found,) = figures(stored.readiness_of_all(clusters=5, decisions=4)).values()
-    assert (found["requests"], found["states"], found["left"]) == ("6 Query", "5 ready", 0)
+    assert (found["requests"], found["states"], found["left"]) == ("11 Query", "5 ready", 0)
 
 
 def test_a_page_is_measured_with_all_that_it_has_to_show(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,22 +53,6 @@ def test_exit_codes_reach_the_shell(files: Files) -> None:
     assert all(b"Traceback" not in end.stdout + end.stderr for end in ends)
 
 
-def test_hundred_thousand_brackets_do_not_crash_the_interpreter() -> None:
-    for garbage in (b"[" * 100_000, b'{"a":' * 100_000):
-        end = run("-f", "-", stdin=garbage)
-        assert (end.returncode, end.stderr.count(b"\n")) == (2, 1), end.stderr[-300:]
-        assert b"Traceback" not in end.stderr
-
-
-def test_an_object_that_multiplies_itself_does_not_fill_the_memory() -> None:
-    lines = ["a0: &a0 [x, x]"] + [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60)]
-    laughs = "\n".join(["apiVersion: cluster.x-k8s.io/v1beta1", "kind: MachineDeployment", *lines])
-    laughs += "\nmetadata: {name: a, labels: {evenkeel.dev/pool: p}}\nspec: {replicas: *a59}\n"
-    end = run("-f", "-", stdin=laughs.encode())
-    assert end.returncode in (2, 3)
-    assert b"Traceback" not in end.stderr
-
-
 def test_a_reader_that_has_seen_enough_is_no_error(files: Files) -> None:
     assert b"Traceback" not in shell(f"plan -f {files.listed(*pool_of(1, 1, 1))} -o json | true").stderr
 
@@ -130,39 +114,6 @@ def test_a_console_script_uses_the_name_by_which_it_is_called(name: str, called:
 def test_a_reader_that_closes_the_pipe_causes_no_line(command: str, code: int) -> None:
     end = shell(f"{command} | true; exit ${{PIPESTATUS[0]}}", cwd=ROOT)
     assert (end.returncode, end.stderr) == (code, b"")
-
-
-@pytest.mark.parametrize("name", ["evenkeel", "kubectl-evenkeel"])
-def test_a_shell_completes_commands_and_options(name: str) -> None:
-    program = f"import sys; sys.argv[0] = {name!r}; from evenkeel_cli.main import main; main()"
-
-    def completed(words: str, at: int) -> list[str]:
-        asked = {"_EVENKEEL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(at)}
-        return python(program, env=os.environ | asked).stdout.decode().split()
-
-    assert completed("evenkeel fen", 1) == ["fence-zone"]
-    assert "--record" in completed("evenkeel plan --re", 2)
-
-
-@pytest.mark.parametrize(
-    ("shell", "asks", "answer"),
-    [
-        ("zsh", {}, '_arguments \'*: :(("fence-zone":'),
-        ("fish", {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}, "fence-zone\t"),
-    ],
-)
-def test_zsh_and_fish_complete(shell: str, asks: dict[str, str], answer: str) -> None:
-    program = "import sys; sys.argv = ['evenkeel']; from evenkeel_cli.main import main; main()"
-
-    def said(**variables: str) -> str:
-        return python(program, env=os.environ | variables).stdout.decode()
-
-    script = said(_EVENKEEL_COMPLETE=f"source_{shell}")
-    asks = {**asks, "_EVENKEEL_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "evenkeel fen"}
-    asked = {name: value for name, value in asks.items() if name != "_TYPER_COMPLETE_ARGS"}
-    assert all(f"{name}={value}" in script for name, value in asked.items())
-    assert "_TYPER_COMPLETE_ARGS=" in script
-    assert said(**asks).startswith(answer)
 
 
 @pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])

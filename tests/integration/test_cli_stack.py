@@ -193,28 +193,6 @@ def test_a_pool_is_paused_resumed_and_restored_from_the_shell(laptop: Laptop) ->
     assert laptop.patches() == before
 
 
-def test_a_drill_fences_a_zone_and_is_ended_from_the_shell(laptop: Laptop) -> None:
-    begin = ("--zone", "eu-central-1a", "--for", "20m", "--reason", "a rehearsal")
-    assert "a drill in dry run is only a forecast" in laptop.ask("drill", *begin, code=5)
-    laptop.register(dry_run=False)
-    laptop.look()
-    before = {group.name: group.maximum for group in laptop.cluster.groups()}
-    assert "say --yes" in laptop.run("drill", "--cluster", "blue", *begin).stderr
-    assert "zone eu-central-1a of blue is fenced until" in laptop.ask("drill", *begin, "--yes")
-    laptop.look()
-    status = laptop.ask("status")
-    assert "drill: eu-central-1a fenced until " in status
-    assert f" by {CALLER}: a rehearsal" in status
-    fenced = laptop.cluster.groups()[0]
-    assert fenced.maximum < before[fenced.name]
-    assert "until requested = running" in laptop.ask("drill")
-    assert "ended by" in laptop.ask("drill", "--abort", "--reason", "enough")
-    laptop.look()
-    assert {group.name: group.maximum for group in laptop.cluster.groups()} == before
-    causes = [entry["cause"] for entry in laptop.json("history")["actions"]]
-    assert causes[-3:] == ["drill", "drill", "drill-ended"]
-
-
 def test_validate_shows_a_diff_and_has_it_written_with_the_objects_own_version(laptop: Laptop) -> None:
     cluster = laptop.cluster
     groups = cluster.groups()

@@ -2,22 +2,12 @@
 
 import json
 import random
-from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
-from evenkeel.application.errors import EvenkeelError
-from evenkeel.domain.convergence import converge
-from evenkeel.domain.convergence import step as phases
-from evenkeel.domain.convergence.capability import CONVERGENCE
-from evenkeel.domain.convergence.step import Drafts
-from evenkeel.domain.model.convergence import ConvergenceState, Deleting, Order, Step
-from evenkeel.domain.model.drafts import PoolDraft
-from evenkeel.domain.rebalancing import journal
-from evenkeel.domain.rebalancing.capability import Point
 from evenkeel.state_records import ZoneRecord, ZoneStatement
 from sandbox.kube.api import Faults
 from tests.crashing import (
@@ -39,7 +29,6 @@ from tests.crashing import (
     steps_of,
 )
 from tests.fakes import register_again
-from tests.parts import replace
 
 
 @pytest.fixture(scope="module")
@@ -238,69 +227,3 @@ def test_a_step_of_convergence_orders_one_node_and_deletes_one(scene: Converging
     assert played.step is not None
     played.settle()
     assert sorted(played.replicas()[zone] for zone in (DEAD, BUSY, IDLE)) == [2, 3, 3]
-
-
-# Each bug, planted, makes an undisturbed or a crashed step end badly.
-
-_advanced, _opened = phases._advanced, journal.opened_step
-
-
-def _order_is_not_stored(convergence: ConvergenceState, step: Step, id: str) -> ConvergenceState:
-    return replace(_opened(convergence, step, id), step=None)
-
-
-def _drain_is_not_seen(pool: PoolDraft, convergence: ConvergenceState, drafts: Drafts) -> ConvergenceState:
-    """The draining group's move id is not read: a worker that died after the patch drains once more."""
-    hidden = dict(drafts)
-    deleting = convergence.step
-    if isinstance(deleting, Deleting) and (draft := drafts.get(deleting.draining_group)) is not None:
-        ours = replace(draft.group.ours, move=None)
-        group = replace(draft.group, ours=ours, requested=deleting.order.source_replicas)
-        hidden[draft.key] = replace(draft, group=group)
-    return _advanced(pool, convergence, hidden)
-
-
-def _any_replica_is_a_node(order: Order, destination: Any) -> bool:
-    return bool(destination.group.requested >= order.target_replicas)
-
-
-BUGS: Mapping[str, tuple[Sequence[Any], str, Any]] = {
-    "the successor is not awaited": ([converge, phases], "has_arrived", _any_replica_is_a_node),
-    "an order is not stored": ([journal], "opened_step", _order_is_not_stored),
-    "a drain is repeated": ([phases], "_advanced", _drain_is_not_seen),
-    "a late order is never cancelled": ([phases], "_cancel_reason", lambda *_: None),
-    "a late order is moved elsewhere": ([phases], "update_step", lambda _pool: None),
-}
-
-
-def _crashed_steps(scene: ConvergingScene, *, launches: bool) -> list[str]:
-    """A step with a crash after every patch; where its zone launches nothing, until long after its timeout."""
-    played = scene.again()
-    if not launches:
-        for zone in (DEAD, IDLE):
-            played.cloud.exhaust_zone(zone)
-    for at in (6, 8, 10, 12):
-        played.troubled(Life(at=at, how=How.AFTER))
-    played.settle(24)
-    problems = played.problems() if launches else [*played.faults]
-    if not launches and sum(played.replicas().values()) != scene.requested:
-        problems.append(f"{played.replicas()} after a launch that failed")
-    return problems
-
-
-@pytest.mark.parametrize("name", BUGS)
-def test_a_planted_bug_makes_a_step_end_badly(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = ConvergingScene("cluster-api", autoscaler="none")
-    assert _crashed_steps(scene, launches=True) == _crashed_steps(scene, launches=False) == []
-    modules, attribute, bug = BUGS[name]
-    for module in modules:
-        monkeypatch.setattr(module, attribute, bug)
-    if attribute == "update_step":
-        monkeypatch.setitem(CONVERGENCE.steps, Point.START, bug)
-    problems: list[str] = []
-    for launches in (True, False):
-        try:
-            problems += _crashed_steps(scene, launches=launches)
-        except (AssertionError, EvenkeelError) as error:
-            problems.append(str(error))
-    assert problems

@@ -121,20 +121,6 @@ def test_growth_an_outage_the_recovery_and_leaving_need_nothing_beyond_the_manif
     assert judged["openshift"] >= {"machinesets", "machineautoscalers", "machines"}
 
 
-def test_the_watch_notices_what_the_policy_forbids(stage: Stage) -> None:
-    cluster = stage.world.clusters["cluster-api"]
-    group = cluster.groups()[0]
-    path = f"/apis/cluster.x-k8s.io/v1beta1/namespaces/{group.namespace}/machinedeployments/{group.name}"
-    headers = {
-        "authorization": f"Bearer {cluster.api.token('evenkeel')}",
-        "content-type": "application/merge-patch+json",
-    }
-    cluster.api.answer("PATCH", path, headers, b'{"spec": {"minReadySeconds": 7}}')
-    assert stage.watches["cluster-api"].refused == [
-        f"{path}: Evenkeel may change nothing of a node group's spec but replicas"
-    ]
-
-
 def test_every_action_and_every_kind_of_event_needs_nothing_beyond_the_roles(stage: Stage) -> None:
     cluster, until = "cluster-api", (stage.clock.at + timedelta(hours=1)).isoformat()
     stage.pass_minutes(1)
@@ -451,17 +437,6 @@ def test_roles_of_other_accounts_are_assumed_where_the_stack_names_them(aws: Aws
                 assert not Permissions(unnamed, function).allows(request)
         anywhere = request_of(named, "sts", "AssumeRole", {"RoleArn": "arn:aws:iam::111111111111:role/look"})
         assert Permissions(named, "WidgetFunction").allows(anywhere)
-
-
-def test_a_refused_request_is_noticed_and_named(deployment: Deployment, functions: Recorded) -> None:
-    functions("ScanFunction", {"clusters": []})
-    assert functions.refused() == []
-    functions.sent["WidgetFunction"] = functions.sent["ScanFunction"] + [
-        request_of(deployment, "dynamodb", "PutItem", {"TableName": deployment.table, "Item": META})
-    ]
-    (refused,) = functions.refused()
-    assert refused.startswith("WidgetFunction: dynamodb:PutItem on arn:aws:dynamodb:")
-    assert "dynamodb:LeadingKeys=CLUSTER#blue" in refused
 
 
 def test_the_page_writes_its_own_object_and_reads_no_cluster_or_secret(deployment: Deployment) -> None:

@@ -15,7 +15,7 @@ from sandbox.kube.access import Rule
 from sandbox.kube.controllers.node_pools import NODE_POOLS
 from sandbox.kube.schema import Object
 from sandbox.kube.world import ZONES
-from tests.crashing import BUSY, DEAD, FROZEN, IDLE, How, Life, Scene, dying_at_every_step, steps_of
+from tests.crashing import BUSY, DEAD, How, Life, Scene, dying_at_every_step, steps_of
 from tests.ecosystems import CAPI_DEPLOYMENTS, Estate
 
 FOLDER = FILE.parent / "hypershift"
@@ -85,7 +85,7 @@ class TestRelease:
         assert found.replicas()[DEAD] == 2
         assert found.nodes <= found._nodes()
         states = found.memory.load("demo").state.groups.values()
-        assert not any(state.reverts for state in states), "nobody has put anything back"
+        assert not any(state.contest.reverts for state in states), "nobody has put anything back"
 
 
 class TestRace:
@@ -134,7 +134,7 @@ class TestRights:
         assert found.marks() == []
         assert summary.plan is not None
         key = GroupKey("cluster-api", found.namespace, found.name_of(DEAD))
-        said = found.memory.load("demo").state.groups[key].write_refused
+        said = found.memory.load("demo").state.groups[key].contest.write_refused
         name = pool(found)["metadata"]["name"]
         assert said.startswith(f"NodePool clusters/{name} is not ours to write: ")
         assert "apply deploy/kubernetes/hypershift/rbac.yaml" in said
@@ -207,30 +207,6 @@ class TestFence:
             found.troubled(Life())
         assert "autoScaling" in pool(found)["spec"]
         assert found.memory.load("demo").state.groups == {} or size(found)["max"] >= 2
-
-    def test_a_size_that_is_set_by_hand_stays(self) -> None:
-        found = fenced()
-        found.patch(pool(found), {"spec": {"replicas": 3}})
-        found.controllers.step(found.clock.at)
-        for _ in range(3):
-            found.troubled(Life())
-        switch_off(found)
-        found.troubled(Life())
-        assert size(found) == 3
-
-    def test_the_last_that_is_scaled_is_never_pinned(self) -> None:
-        found = played("hypershift-pinned")
-        for zone in (BUSY, IDLE, FROZEN):
-            spec = pool(found, zone)["spec"]
-            if "autoScaling" in spec:
-                found.patch(
-                    pool(found, zone), {"spec": {"autoScaling": None, "replicas": found.replicas()[zone]}}, "somebody"
-                )
-        found.controllers.reconcile_owners(found.clock.at)
-        for _ in range(3):
-            found.troubled(Life())
-        assert not no_autoscaler_left(found)
-        assert "autoScaling" in pool(found)["spec"]
 
     @pytest.mark.parametrize("end", [restore, switch_off], ids=["restore", "switched off"])
     @pytest.mark.parametrize("how", [How.AFTER, How.LOST])

@@ -91,16 +91,6 @@ def test_the_api_refuses_what_we_would_write_to_a_twin(moving: Moving) -> None:
     moving.store.patch(CLUSTER_API_SETS, CLUSTER_API_NAMESPACE, first, ours)
 
 
-def test_before_the_move_each_group_counts_once_and_is_written_through_machine_api(moving: Moving) -> None:
-    summary, pool = moving.run()
-    assert [(plan.group.key.flavour, plan.group.identity.zone) for plan in pool.groups] == [
-        ("openshift", zone) for zone in ZONES
-    ]
-    assert (pool.max, sum(plan.bounds.max for plan in pool.groups if plan.bounds)) == (12, 12)
-    assert summary.plan is not None
-    assert [skipped.reason.rule for skipped in summary.plan.skipped] == ["twin-waits"] * 3
-
-
 @pytest.mark.parametrize("until", ["Migrating", "ClusterAPI"])
 def test_a_group_that_moves_stays_in_its_pool_and_is_not_written(moving: Moving, until: str) -> None:
     moving.run()

@@ -4,8 +4,6 @@ import contextlib
 from datetime import timedelta
 from typing import Any, cast
 
-import pytest
-
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.garden import Garden
@@ -18,9 +16,7 @@ from evenkeel.application.rebalancing.failure import RecordFailure
 from evenkeel.application.rebalancing.ports import CheckableClusters, Cluster, Clusters
 from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.model.plans import PoolPlan
-from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.record import ClusterRecord
-from evenkeel.texts.english import sentences
 from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.admission import FILE, policies
 from sandbox.kube.api import Request
@@ -30,7 +26,7 @@ from sandbox.kube.controllers.objects import arguments_of
 from sandbox.kube.controllers.shoots import MACHINE_DEPLOYMENTS, SHOOTS
 from sandbox.kube.world import ZONES, Pool, World
 from tests.crashing import How, KilledError, Life, Mortal, WirelessClusters, _Wireless, harmed_at
-from tests.fakes import FakeClock, FakeQueue, InMemoryStore, plenty, register, register_again
+from tests.fakes import FakeClock, FakeQueue, InMemoryStore, plenty, register
 from tests.timed import worker
 
 Object = dict[str, Any]
@@ -189,14 +185,6 @@ class Scene:
         self.memory.save_record(stored.record, control, stored.versions)
 
 
-def rules(pool: PoolPlan) -> list[Rule]:
-    return [
-        why.rule if isinstance(why := note.facts.get("why"), Reason) else note.rule
-        for note in pool.report.notes
-        if note.rule not in (Rule.BOUNDS_UNREAD, Rule.ZONES_DIFFER)
-    ]
-
-
 def test_with_relief_the_healthy_zones_take_what_the_failing_one_cannot() -> None:
     scene = Scene()
     scene.outage()
@@ -206,25 +194,6 @@ def test_with_relief_the_healthy_zones_take_what_the_failing_one_cannot() -> Non
     assert scene.written == [12], "once, and not again"
     assert scene.flags == ["4", "4", "4"]
     assert scene.taken == []
-
-
-@pytest.mark.parametrize(
-    ("relief", "pods", "failing", "pending"),
-    [
-        pytest.param(False, 9, 60, 2, id="without relief"),
-        pytest.param(True, 5, 30, 0, id="demand within the shares"),
-        pytest.param(True, 9, 3, 0, id="a short failure"),
-    ],
-)
-def test_nothing_is_written_without_relief_or_need(relief: bool, pods: int, failing: int, pending: int) -> None:
-    scene = Scene(relief=relief)
-    scene.outage(pods)
-    scene.live(failing)
-    if failing < 30:
-        scene.world.restore_zone(KIND, A)
-        scene.live(30)
-    assert scene.world.pending(KIND, POOL) == pending
-    assert (scene.written, scene.maximum) == ([], 9)
 
 
 def test_the_number_goes_back_when_the_zone_delivers_and_every_node_has_its_place() -> None:
@@ -279,73 +248,6 @@ def test_a_check_writes_nothing_and_queues_what_is_to_be_written() -> None:
     assert checked(scene) == ["demo"], "somebody has put it back"
 
 
-def test_pool_maximum_stays_what_people_set_and_a_new_number_is_adopted() -> None:
-    scene = Scene().relieved()
-    pool = scene.pool()
-    assert (pool.max, rules(pool)) == (9, [Rule.RELIEF_STANDS])
-    scene.edit(maximum=20)
-    scene.live(10)
-    assert (scene.maximum, scene.pool().max) == (20, 20)
-
-
-def test_a_manager_that_puts_it_back_is_not_fought() -> None:
-    scene = Scene().relieved()
-    scene.edit("argocd", maximum=9)
-    scene.live(30)
-    assert (scene.maximum, scene.written) == (9, [12])
-    assert Rule.RELIEF_PUT_BACK in rules(scene.pool())
-
-
-@pytest.mark.parametrize(
-    ("spec", "rule"),
-    [
-        ({"hibernation": {"enabled": True}}, Rule.SHOOT_ASLEEP),
-        ({"maintenance": {"confineSpecUpdateRollout": True}}, Rule.SHOOT_CONFINED),
-    ],
-)
-def test_a_shoot_that_would_not_carry_it_out_is_not_written(spec: Object, rule: Rule) -> None:
-    scene = Scene()
-    scene.outage()
-    scene.live(4)
-    scene.spec(**spec)
-    seen = set()
-    for _ in range(10):
-        scene.live(1)
-        seen |= set(rules(scene.pool()))
-    assert scene.written == []
-    assert rule in seen
-
-
-def test_a_quota_is_reported_and_not_tried_again() -> None:
-    scene = Scene()
-
-    scene.cluster.api.faults.add(
-        method="PATCH", path_contains="/shoots/", status=403, message="quota exceeded: cpu", times=100
-    )
-    scene.outage()
-    scene.live(30)
-    assert scene.cluster.api.requests.count(method="PATCH", path_contains="/shoots/") == 1
-    pool = scene.pool()
-    assert any("quota exceeded: cpu" in text for text in sentences(pool.report.notes))
-    assert Rule.RELIEF_REFUSED in rules(pool)
-    assert scene.maximum == 9
-
-
-@pytest.mark.parametrize("end", ["restored", "switched off"])
-def test_restored_or_switched_off_it_goes_back(end: str) -> None:
-    scene = Scene(scale_down=True).relieved().emptied()
-    if end == "restored":
-        scene.restore()
-    else:
-        record = scene.memory.load("demo").record
-        assert record.shoot_relief is not None
-        off = record.shoot_relief.model_copy(update={"enabled": False})
-        register_again(scene.memory, record.model_copy(update={"shoot_relief": off}))
-    scene.live(10)
-    assert (scene.maximum, scene.taken) == (9, [])
-    assert scene.memory.load("demo").control.paused is (end == "restored")
-
-
 def test_restore_does_not_end_before_the_worker_has_followed_and_leaves_no_number_of_ours() -> None:
     scene = Scene(scale_down=True).relieved().emptied()
     scene.restore()
@@ -356,14 +258,6 @@ def test_restore_does_not_end_before_the_worker_has_followed_and_leaves_no_numbe
         scene.live(minutes)
         assert scene.taken == []
     assert (scene.maximum, scene.memory.load("demo").control.paused) == (9, True)
-
-
-def test_in_dry_run_it_is_reported_and_not_written() -> None:
-    scene = Scene(dry_run=True)
-    scene.outage()
-    scene.live(30)
-    assert (scene.written, scene.maximum) == ([], 9)
-    assert Rule.RELIEF_RAISES in rules(scene.pool())
 
 
 def test_the_policy_of_the_garden_lets_the_write_pass() -> None:

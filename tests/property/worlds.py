@@ -1,7 +1,7 @@
 """Random clusters for the properties: pools of every strategy, with groups in every state that a look can find."""
 
 from collections.abc import Iterable
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from itertools import product, starmap
@@ -20,7 +20,7 @@ from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from tests.builders import NOW, after_backoff, group, in_backoff, in_slow_start, offered, stated
-from tests.parts import make
+from tests.parts import make, replace
 
 counts = st.integers(0, 9)
 

@@ -34,17 +34,14 @@ class Machine(Protocol):
     @property
     def name(self) -> str:
         """Return the name of the machine."""
-        ...
 
     @property
     def created(self) -> float:
         """Return the time of creation in seconds."""
-        ...
 
     @property
     def node(self) -> bool:
         """Return True if the machine's node has joined."""
-        ...
 
 
 class Group(Protocol):
@@ -53,42 +50,34 @@ class Group(Protocol):
     @property
     def key(self) -> Hashable:
         """Return the key that identifies the group."""
-        ...
 
     @property
     def pool(self) -> str:
         """Return the name of the pool."""
-        ...
 
     @property
     def zone(self) -> str:
         """Return the name of the zone."""
-        ...
 
     @property
     def requested(self) -> int:
         """Return the requested replicas."""
-        ...
 
     @property
     def running(self) -> int:
         """Return the number of machines with a node."""
-        ...
 
     @property
     def readable_bounds(self) -> Bounds | None:
         """Return the bounds; None if the provider cannot parse them."""
-        ...
 
     @property
     def has_template(self) -> bool:
         """Return True if cpu and memory of a node are known without a running node."""
-        ...
 
     @property
     def machines(self) -> Sequence[Machine]:
         """Return the machines, oldest first."""
-        ...
 
 
 AnyGroup = TypeVar("AnyGroup", bound=Group)

@@ -56,7 +56,6 @@ class PodMeasures:
     waiting_pod_minutes: float
     evicted: int
     against_budget: int  # the number of evictions that left fewer ready pods than the budget requires
-    held: int  # the number of evictions that a budget refused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +71,6 @@ class Measures:
     skew_mean: float  # nodes in the fullest zone minus nodes in the emptiest zone, mean over time
     skew_worst: int
     skew_recovered: float | None  # mean skew after the last outage; None: there was no outage
-    held_node_hours: float  # nodes beyond PoolMinimum in groups at their min, times hours
     failed_launches: int
     node_hours: float
     patches: int
@@ -96,7 +94,6 @@ def measure(record: Record) -> Measures:
         skew_mean=_mean_skew(record, spans, since=0) or 0.0,
         skew_worst=max(_worst_skew(record, snapshot) for snapshot in record.snapshots),
         skew_recovered=_mean_skew(record, spans, record.scenario.recovered_at),
-        held_node_hours=_hours(sum(_held(record, snapshot) * seconds for snapshot, seconds in spans)),
         failed_launches=record.failed_launches,
         node_hours=_hours(
             sum((group.running + group.drained) * seconds for snapshot, seconds in spans for group in snapshot.groups)
@@ -120,7 +117,6 @@ def _measure_pods(record: Record, spans: Sequence[tuple[Snapshot, int]]) -> PodM
         waiting_pod_minutes=round(waiting / _MINUTE, 1),
         evicted=last.pods.evicted,
         against_budget=last.pods.against_budget,
-        held=last.pods.held,
     )
 
 
@@ -254,15 +250,6 @@ def _mean_skew(record: Record, spans: Sequence[tuple[Snapshot, int]], since: int
         for pool in record.scenario.pools
     ]
     return round(max(sums) / left, 2)
-
-
-def _held(record: Record, snapshot: Snapshot) -> int:
-    """Return the number of nodes beyond PoolMinimum in groups at their min. No autoscaler removes these nodes."""
-    at_min = {
-        pool.name: sum(group.requested for group in snapshot.of_pool(pool.name) if group.min == group.requested)
-        for pool in record.scenario.pools
-    }
-    return sum(max(0, at_min[pool.name] - pool.min) for pool in record.scenario.pools)
 
 
 def served(snapshot: Snapshot, pool: str, zone: str | None) -> int:

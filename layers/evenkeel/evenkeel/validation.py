@@ -160,11 +160,7 @@ def _unknown_kind(where: str, fault: dict[str, Any]) -> str:
 EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 
 
-def _in_utc(moment: datetime) -> datetime:
-    return moment.astimezone(UTC)
-
-
-Moment = Annotated[AwareDatetime, Field(gt=EARLIEST, lt=LATEST), AfterValidator(_in_utc)]
+Moment = Annotated[AwareDatetime, Field(gt=EARLIEST, lt=LATEST), AfterValidator(lambda moment: moment.astimezone(UTC))]
 Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
 KubernetesName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 PoolName = Annotated[str, Field(min_length=1, max_length=600)]

@@ -81,7 +81,7 @@ def test_no_time_of_an_event_fences_for_longer_and_no_repetition_counts_twice(at
         given["detail"]["ActivityId"] = f"activity-{number}"
         assert stack.hear(given).result in (EventResult.RECORDED, EventResult.KNOWN, EventResult.REQUESTED)
     state = stack.store.load("prod").state.groups.get(KEY)
-    if state is not None and state.backoff_until is not None:
-        assert state.failures == 1
-        assert state.backoff_until <= NOON + timedelta(minutes=1) + BackoffPolicy().initial
+    if state is not None and state.failure.backoff_until is not None:
+        assert state.failure.failures == 1
+        assert state.failure.backoff_until <= NOON + timedelta(minutes=1) + BackoffPolicy().initial
     assert set(stack.requested) <= {"prod"}

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel_cli.simulation.engine import ALONE, Record, Run, Snapshot, variants_of
+from evenkeel_cli.simulation.engine import ALONE, Record, Run, variants_of
 from evenkeel_cli.simulation.measures import simulation_json
 from evenkeel_cli.simulation.scenario import Limit, Scenario, read_scenario
 
@@ -84,10 +84,6 @@ class Watched(Run):
 def run(scenario: Scenario, strategy: str) -> Record:
     (variant,) = variants_of(scenario, strategy)
     return Watched(scenario, variant)()
-
-
-def in_zone(zone: str, shot: Snapshot) -> int:
-    return sum(group.running for group in shot.groups if group.zone == zone)
 
 
 names = st.sampled_from(["lax-greedy", "backward-compatible", "adaptive", "balanced", "static", ALONE])

@@ -1,6 +1,5 @@
 """No order repeats without effect, whatever the nodes that arrive look like, and none that helps comes later for it."""
 
-import logging
 import random
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from evenkeel.adapters.codec import dump_stored, read_stored
+from evenkeel.adapters.codec import dump_stored
 from evenkeel.domain.model.past_orders import ORDERS_KEPT, PastOrder, wait_after
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -33,7 +32,6 @@ from tests.vain_orders import (
 from tests.workloads import template
 
 RED = Make(taints=(TAINT,))
-ORDERED = [name for name, case in CASES.items() if case.ordered]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -217,26 +215,6 @@ ORDER = PastOrder(
 
 def test_a_stored_order_is_small() -> None:
     assert len(dump_stored(PoolState(orders={"a" * 12 + "/" + "b" * 12: ORDER}))) < 700
-
-
-GOOD = dump_stored(PoolState(digest="d", orders={"a/b": ORDER}))
-UNREADABLE = ['"no"', '{"at": "yesterday"}', '{"at": 1, "later": true}', "null", "[]"]
-
-
-@pytest.mark.parametrize(
-    ("text", "orders"),
-    [
-        *((GOOD.replace('"orders":{', f'"orders":{{"x/y":{order},'), {"a/b": ORDER}) for order in UNREADABLE),
-        *((f'{{"digest": "d", "orders": {orders}}}', {}) for orders in ('"no"', "[1]", "7")),
-    ],
-)
-def test_an_unreadable_stored_order_is_dropped(
-    text: str, orders: dict[str, PastOrder], caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        assert read_stored(PoolState, text, "POOL") == PoolState(digest="d", orders=orders)
-    assert "dropped a stored order" in caplog.text
-    assert "x/y" in caplog.text or not orders
 
 
 def test_an_order_is_remembered_for_longer_than_its_wait() -> None:

@@ -27,6 +27,7 @@ from evenkeel.domain.model.states import GroupState
 from tests.builders import MINUTE, key, refused, zones
 from tests.fakes import NOW, FakeClock, InMemoryStore, plenty, register
 from tests.house import NUMBERS, House
+from tests.parts import make
 
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 
@@ -91,7 +92,7 @@ class Stack(House):
 
     def has_seen(self, zone: str, since: datetime) -> bool:
         state = self.state.groups.get(key(zone))
-        return state is not None and state.last_failure is not None and state.last_failure >= since
+        return state is not None and state.failure.last_failure is not None and state.failure.last_failure >= since
 
     def settle(self) -> None:
         """Let all effects of failures end, with the runs that delete their states."""
@@ -292,7 +293,10 @@ def test_an_event_proves_only_in_time(source: EventSource, group: GroupKey, dela
 failing = st.dictionaries(
     keys,
     st.builds(
-        GroupState, last_failure=st.none() | st.just(NOW - 10 * SECOND), failure_class=st.sampled_from(FailureClass)
+        make,
+        st.just(GroupState),
+        last_failure=st.none() | st.just(NOW - 10 * SECOND),
+        failure_class=st.sampled_from(FailureClass),
     ),
 )
 
@@ -303,7 +307,8 @@ def test_a_failure_without_an_event_disproves(
 ) -> None:
     last = None if event is None else NOW + event
     after = after_check(source, {}, changed, last, NOW)
-    found = [s for s in changed.values() if s.last_failure and s.failure_class is not FailureClass.TIMEOUT]
+    failures = [state.failure for state in changed.values() if state.failure.last_failure]
+    found = [failure for failure in failures if failure.failure_class is not FailureClass.TIMEOUT]
     announced = last is not None and last >= NOW - MINUTE
     if found and not announced and source.proven_at is not None:
         assert rests_until(AUTO, after, None, NOW) is None

@@ -28,7 +28,7 @@ from tests.alerts import FakeChannel, FakeMemory
 from tests.builders import MINUTE, NOW, numbers, plan_of, zones
 from tests.builders import key as key_of
 from tests.fakes import FakeClock
-from tests.parts import replace
+from tests.parts import make, replace
 
 AFTER = timedelta(minutes=5)
 
@@ -50,7 +50,8 @@ def test_the_incident_stays_open_while_all_zones_fail(steps: Steps, kind: Failur
             machines = (Machine(name="new", has_node=False, created_at=now - MINUTE),) if booting and more else ()
             groups.append(replace(found, requested=2 + more, machines=machines))
             failed = now - age * MINUTE
-            states[found.key] = GroupState(
+            states[found.key] = make(
+                GroupState,
                 failures=1,
                 last_failure=failed,
                 backoff_until=failed + 5 * MINUTE,
@@ -74,7 +75,7 @@ def test_evaluating_a_plan_twice_changes_nothing(steps: Steps) -> None:
         replace(found, requested=2 + more, machines=())
         for found, (more, _, _) in zip(zones((2, 2, 2), bounds=[(1, 9)] * 3), steps[0][1], strict=True)
     ]
-    waiting = {found.key: GroupState(waiting_since=now - 9 * MINUTE, waiting_running=2) for found in groups}
+    waiting = {found.key: make(GroupState, waiting_since=now - 9 * MINUTE, waiting_running=2) for found in groups}
     planned = plan(Observation(groups=tuple(groups)), ClusterState(groups=waiting), numbers(3, 12), now)
     states = {**waiting, **planned.states}
     once = evaluate(ClusterHealth(), planned, states, AFTER)
@@ -190,9 +191,9 @@ def test_an_incident_names_all_its_zones_since_the_first(minutes: list[int | Non
     planned = plan_of(zones([2] * len(minutes)), numbers(0, 20))
     states = {}
     if kind is IncidentKind.CONTESTED:
-        states = {key_of(zone): GroupState(contested_since=at, contested_by=zone) for zone, at in since.items()}
+        states = {key_of(zone): make(GroupState, contested_since=at, contested_by=zone) for zone, at in since.items()}
     elif kind is IncidentKind.REFUSED:
-        states = {key_of(zone): GroupState(write_refused_at=at, write_refused=zone) for zone, at in since.items()}
+        states = {key_of(zone): make(GroupState, write_refused_at=at, write_refused=zone) for zone, at in since.items()}
     else:
         (pool,) = planned.pools
         hanging = [HangingDrain(node=zone, group=key_of(zone), since=at) for zone, at in since.items()]

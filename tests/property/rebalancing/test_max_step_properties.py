@@ -102,17 +102,6 @@ def test_runs_that_die_neither_lose_nor_repeat_a_step(step: int, nodes: int, dea
     assert not town.has_open_move
 
 
-def test_runs_that_follow_at_once_share_one_step() -> None:
-    town = Steps((), max_step=5)
-    town.request("more", 12)
-    town.run()
-    town.run()
-    assert town.runs == [5, 0]
-    town.clock.at += STEPS_APART
-    town.run()
-    assert town.runs == [5, 0, 5]
-
-
 def test_nodes_left_to_later_runs_are_reported_once() -> None:
     for strategy in ("Balanced", "Backward-Compatible"):
         pool = pool_plan(zones((0, 0, 0), max_step=5), numbers(58, 60, strategy=read_strategy(strategy)))

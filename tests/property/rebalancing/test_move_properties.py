@@ -58,7 +58,7 @@ def may_be_taken_back(world: World, planned: GroupPlan) -> int:
     group = planned.group
     known = world.state.groups.get(group.key)
     impaired = group.identity.zone in world.state.zones
-    held = known is not None and not known.failure_class.moves_elsewhere and not impaired
+    held = known is not None and not known.failure.failure_class.moves_elsewhere and not impaired
     if planned.state is State.FROZEN or (planned.state is State.FENCED and held):
         return 0
     least = group.owner.allowed_replicas.min if group.owner.allowed_replicas else 0

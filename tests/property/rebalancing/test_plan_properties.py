@@ -87,8 +87,9 @@ def test_slow_start_limits_machines_on_their_way(world: World) -> None:
     states = {**world.state.groups, **plan.states}
     for planned, bounds in _written(plan.pools[0]):
         state = states.get(planned.group.key)
-        if state and state.slow_start and planned.state is State.HEALTHY and planned.group.annotations.fencing_enabled:
-            top = max(planned.group.requested, planned.group.running + state.slow_start)
+        nodes = state.arrivals.slow_start if state else 0
+        if nodes and planned.state is State.HEALTHY and planned.group.annotations.fencing_enabled:
+            top = max(planned.group.requested, planned.group.running + nodes)
             assert planned.requested <= top
             assert bounds.max <= max(top, planned.group.owner.least_max)
 

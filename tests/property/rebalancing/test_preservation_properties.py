@@ -147,7 +147,7 @@ def test_a_preserved_machine_is_not_waited_for(pool: Pool, waits: int) -> None:
         state = None
         for minutes in (0, waits):
             state = observe_health(alone, state, NOW + minutes * MINUTE, BackoffPolicy(), 15 * MINUTE)
-        assert state is None or state.waiting_since is None
+        assert state is None or state.arrivals.waiting_since is None
 
 
 @given(pool=zones())

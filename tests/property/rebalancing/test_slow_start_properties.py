@@ -67,7 +67,7 @@ def test_a_failure_restarts_slow_start(came: int, before: int, after: int) -> No
     failed = record_failure(zone.state.groups[ZONE], zone.now, FailureClass.CAPACITY, "", BackoffPolicy(), now=zone.now)
     zone.state = replace(zone.state, groups={ZONE: failed})
     assert zone.room() == 0
-    zone.now = failed.backoff_until + MINUTE
+    zone.now = failed.failure.backoff_until + MINUTE
     assert zone.room() == 1
     zone.running += 1 + after
     assert zone.room() == 2 + after
@@ -89,4 +89,4 @@ def test_slow_start_ends_with_the_failure(came: int) -> None:
     assert zone.room() == came + 1
     zone.now += BackoffPolicy().forget_after
     assert zone.room() > 40
-    assert zone.state.groups[ZONE].slow_start == 0
+    assert zone.state.groups[ZONE].arrivals.slow_start == 0

@@ -49,7 +49,6 @@ Ask = Callable[[Callable[[str], Any]], Any]
 
 STORE: dict[str, Callable[[DynamoStore], Any]] = {
     "load": lambda store: store.load("a"),
-    "load with decisions": lambda store: store.load_with_decisions("a", "0"),
     "due": lambda store: store.due("0"),
     "registrations": lambda store: store.registrations(),
     "registered": lambda store: store.registered("a"),

@@ -29,6 +29,7 @@ from evenkeel.domain.model.relief import RefusedMaximum, Relief
 from evenkeel.domain.model.states import DesiredBounds, GroupState, MemberSnapshot, PoolState, Publication, Release
 from evenkeel.validation import ConfigError
 from tests.fakes import NOW
+from tests.parts import make
 
 KEY = GroupKey("cluster-api", "demo", "workers-a")
 REASON = Reason.of(Rule.POOL_BUSY, nodes=-3, names=("a", "b"), inner=Reason.of(Rule.DRAIN_HANGS), nothing=None)
@@ -61,7 +62,7 @@ STEPS: list[Step] = [
 VALUES: list[Any] = [
     POOL,
     StoredPool.of(PoolId("cluster-api", "demo", "", "a/b"), POOL),
-    GroupState(failures=2, failure_class=FailureClass.QUOTA, announced=ANNOUNCED, unneeded={"n": NOW}),
+    make(GroupState, failures=2, failure_class=FailureClass.QUOTA, announced=ANNOUNCED, unneeded={"n": NOW}),
     ClusterHealth(incidents=(MISSING,)),
     SteadyState(at=NOW, seen={"a": "b"}),
     Timer(due=NOW, step=2),
@@ -77,7 +78,7 @@ def test_a_stored_value_is_read_unchanged(value: Any) -> None:
 
 
 def test_a_stored_text_omits_defaults_and_sorts_sets() -> None:
-    assert dump_stored(GroupState(failure_class=FailureClass.QUOTA)) == '{"class":"quota"}'
+    assert dump_stored(make(GroupState, failure_class=FailureClass.QUOTA)) == '{"class":"quota"}'
     assert json.loads(dump_stored(POOL))["move"]["only"] == ["a", "b"]
 
 
@@ -102,6 +103,15 @@ def test_a_bad_value_is_one_line(kind: type, data: object, says: str) -> None:
         read_stored(kind, json.dumps(data), "item")
     (line,) = caught.value.faults
     assert says in line
+
+
+def test_the_state_of_a_group_is_one_flat_object() -> None:
+    state = make(GroupState, failures=1, last_success=NOW, contested_by="argocd", marked=("m",), unneeded={"n": NOW})
+    text = dump_stored(state)
+    assert json.loads(text).keys() == {"failures", "last_success", "contested_by", "marked", "unneeded"}
+    assert read_stored(GroupState, text, "item") == state
+    newer = json.dumps({**json.loads(text), "mood": "good"})
+    assert json.loads(keep_unknown(GroupState, text, newer)) == json.loads(newer)
 
 
 def test_a_field_of_a_newer_release_is_ignored_and_kept() -> None:

@@ -2,17 +2,14 @@
 
 import json
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from io import StringIO
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 from rich.console import Console
 
-from bench.aws import RefusedError, Table
 from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
 from evenkeel.adapters.aws.store import SHARDS, DynamoStore
 from evenkeel.adapters.aws.token_store import SealedTokens
@@ -23,7 +20,7 @@ from evenkeel.application.fleet.tokens import SealedToken
 from evenkeel.application.incidents.alerting import LastNotified
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Versions
-from evenkeel.application.rollout.readiness import Known, readiness_of
+from evenkeel.application.rollout.readiness import readiness_of
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
@@ -38,6 +35,7 @@ from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRec
 from evenkeel.validation import ConfigError
 from evenkeel_cli.answers import print_answer
 from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, plenty, record
+from tests.stored_items import InProcess
 
 CLUSTERS = ("bent", "sound")
 KEY = GroupKey("cluster-api", "demo", "workers-a")
@@ -65,28 +63,6 @@ ASKED_OF = [{"S": "[]"}, {"M": {}}, None]
 KEYS = {"pk", "sk", "due"}
 #: items by their keys, made once: no test changes one of them in its place
 FILLED: dict[str, dict[str, Any]] = {}
-
-
-class InProcess:
-    """A client of the benches' table, without a socket."""
-
-    def __init__(self) -> None:
-        self.table = Table(Counter())
-
-    def __getattr__(self, operation: str) -> Callable[..., Any]:
-        def call(**request: Any) -> Any:
-            try:
-                return json.loads(json.dumps(getattr(self.table, operation)(request), default=lambda value: None))
-            except RefusedError as error:
-                code = error.body["__type"]
-                raise ClientError({"Error": {"Code": code}, **error.body}, operation) from None
-
-        return call
-
-    def items(self) -> Iterator[tuple[str, str]]:
-        for pk, items in self.table._items.items():
-            for sk in items:
-                yield pk, sk
 
 
 OF_ONE = ("readiness", "export", "drill")
@@ -158,7 +134,6 @@ class House:
         for cluster in CLUSTERS:
             of_cluster: dict[str, Callable[[], Any]] = {
                 "load": lambda id=cluster: store.load(id),
-                "load with decisions": lambda id=cluster: store.load_with_decisions(id, "0"),
                 "registered": lambda id=cluster: store.registered(id),
                 "verdict": lambda id=cluster: store.cluster_health(id),
                 "decisions": lambda id=cluster: store.decisions(id, 10),
@@ -207,8 +182,8 @@ def attributes() -> list[tuple[str, str, str]]:
     """Of the cluster `bent`, and of what is nobody's: each attribute of each item."""
     house = House()
     bent = {"bent", "CLUSTER#bent"}
-    looked = next(sk for pk, sk in house.client.items() if pk == "CHECKED" and "bent" in _text(house, pk, sk))
-    of_bent = [(pk, sk) for pk, sk in house.client.items() if {pk, sk} & {*bent, looked}]
+    looked = next(sk for pk, sk in house.client.key_pairs() if pk == "CHECKED" and "bent" in _text(house, pk, sk))
+    of_bent = [(pk, sk) for pk, sk in house.client.key_pairs() if {pk, sk} & {*bent, looked}]
     found = [(pk, sk, name) for pk, sk in of_bent for name in house.client.table._items[pk][sk]]
     return [(pk, sk, name) for pk, sk, name in found if name not in KEYS]
 
@@ -327,7 +302,6 @@ class TestByName:
     def test_a_dry_run_starts_again_after_an_unreadable_decision(self) -> None:
         house = House()
         house.spoil("CLUSTER#bent", f"DECISION#{ACTION}", "record", {"S": "{"})
-        known = Known.of(house.store, "bent", NOW + MINUTE)
-        assert readiness_of(house.store, known, timedelta(days=1), NOW + MINUTE).dry_run.since == NOW + timedelta(
-            seconds=1
-        )
+        stored = house.store.load("bent")
+        since = readiness_of(house.store, stored, timedelta(days=1), NOW + MINUTE).dry_run.since
+        assert since == NOW + timedelta(seconds=1)

@@ -150,16 +150,6 @@ _LEAVES = {
 _OF_AWS = {name: options for name, options in _LEAVES.items() if "--stack" in options}
 
 
-def test_five_commands_use_no_stack() -> None:
-    assert set(_LEAVES) - set(_OF_AWS) == {
-        "simulate",
-        "objects",
-        "discover cluster-api",
-        "discover gardener",
-        "discover auto-scaling",
-    }
-
-
 @pytest.mark.parametrize("name", _OF_AWS)
 def test_commands_without_credentials_are_exit_one(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record, fleet = tmp_path / "record.yaml", tmp_path / "fleet.yaml"

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
-from evenkeel.adapters.kubernetes.read import machines
 from evenkeel.texts.english import counted
 from evenkeel_cli.main import app
 from tests import objects
@@ -387,21 +386,6 @@ class TestBadPools:
             (pool[i]["metadata"]["name"], "a second MachineDeployment of this name: only the first one is counted")
             for i in (0, 1)
         ]
-
-    def test_work_grows_linearly_with_groups_and_machines(self, files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-        asked: list[Object] = []
-        real = machines.scalables_of
-        monkeypatch.setattr(machines, "scalables_of", lambda flavour, item: asked.append(item) or real(flavour, item))
-
-        def work(pools: int) -> int:
-            asked.clear()
-            scalables = [objects.cluster_api(ZONES[0], 2, 0, pool=f"p{number}") for number in range(pools)]
-            machines = [objects.machine(item, number, node=False) for item in scalables for number in (1, 2)]
-            found = files.plan("-f", files.listed(*in_namespace(*scalables, *machines)))
-            assert len(found["pools"]) == pools
-            return len(asked)
-
-        assert (work(10), work(20)) == (20, 40)
 
     def test_a_machine_that_is_in_two_files_is_counted_once(self, files: Files) -> None:
         pool = pool_of(2, 1, 1)

@@ -246,7 +246,7 @@ def test_a_stack_gives_record_and_failures_and_the_kubeconfig_reads_the_cluster(
     document = json.loads(forecast(*options, "--workload-context", "pods", "-o", "json").stdout)
 
     assert (read["context"], read["workload"], read["stage"]) == ("blue", "pods", "full")
-    assert {str(group): state.failures for group, state in read["state"].groups.items()} == {key: 2}
+    assert {str(group): state.failure.failures for group, state in read["state"].groups.items()} == {key: 2}
     assert [*read["state"].zones] == ["c"]
     assert document["nodes"][0]["running"] == {"a": 0, "b": 1, "c": 1}
 

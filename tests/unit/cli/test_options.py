@@ -253,3 +253,7 @@ def test_an_html_page_of_a_proxy_is_not_quoted() -> None:
     away = EndpointConnectionError(endpoint_url="https://lambda.nowhere")
     fault = stack_client._error(away, "s", "f", "Lambda", "lambda:InvokeFunction")
     assert str(fault) == "Lambda does not answer: no connection: check the network and the region"
+
+    unusable = ValueError("Invalid endpoint: nowhere")
+    fault = stack_client._error(unusable, "s", "f", "Lambda", "lambda:InvokeFunction")
+    assert str(fault) == "Lambda does not answer: Invalid endpoint: nowhere"

@@ -96,10 +96,6 @@ def test_every_shipped_scenario_runs_with_every_strategy(file: Path) -> None:
         assert one["measures"]["over_requested"] == 0 or one["strategy"] in ("Lax-Greedy", "Adaptive")
 
 
-def test_eighteen_scenarios_are_shipped() -> None:
-    assert len(SCENARIOS) == 18
-
-
 def shipped(name: str) -> Scenario:
     file = next(file for file in SCENARIOS if file.stem == name)
     return read_scenario(yaml.safe_load(file.read_text(encoding="utf-8")), name)
@@ -493,12 +489,6 @@ def wait(world: World, seconds: int) -> None:
         world.now = due
         world.agenda.take()()
     world.now = end
-
-
-def test_without_balancing_a_scale_up_goes_to_one_group() -> None:
-    _, autoscaler, groups = autoscaled(6, (0, 9), (0, 9), (0, 9), balance=False)
-    autoscaler.loop()
-    assert sorted(sizes(groups)) == [0, 0, 6]
 
 
 def test_a_scale_up_delays_scale_down_by_ten_minutes() -> None:

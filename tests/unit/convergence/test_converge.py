@@ -24,7 +24,7 @@ from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.workload import Workload
 from tests.builders import NOW, stated
 from tests.convergence import Home, convergence
-from tests.parts import replace
+from tests.parts import make, replace
 from tests.workloads import node, pod
 
 SETTLED = 601
@@ -319,7 +319,7 @@ def doubted(*counts: int) -> Home:
     """A pool that has differed for long enough, when the backoff of zone a has just ended."""
     home = Home(counts)
     home.look()
-    failure = GroupState(failures=1, last_failure=home.now, backoff_until=home.now + timedelta(minutes=5))
+    failure = make(GroupState, failures=1, last_failure=home.now, backoff_until=home.now + timedelta(minutes=5))
     home.state = replace(home.state, groups={home.groups["a"].key: failure})
     assert home.look(SETTLED).groups[0].state is State.PROBING
     return home
@@ -338,7 +338,7 @@ def test_of_equally_low_zones_the_healthy_one_is_filled_and_the_other_is_not_pro
 def test_a_zone_that_stays_out_keeps_no_other_zone_from_being_filled(dead: str, back: str) -> None:
     home = Home((0, 0, 4, 5), convergence(per_hour=60))
     home.look()
-    failure = GroupState(failures=1, last_failure=home.now, backoff_until=home.now + timedelta(minutes=5))
+    failure = make(GroupState, failures=1, last_failure=home.now, backoff_until=home.now + timedelta(minutes=5))
     home.state = replace(home.state, groups={home.groups[zone].key: failure for zone in "ab"})
     tries = 0
     for _ in range(2 * 60):
@@ -390,7 +390,7 @@ def test_a_zone_in_doubt_is_no_source_and_another_one_is() -> None:
 def doubtful(home: Home, zone: str) -> None:
     """Put a zone in doubt: by a failure whose backoff is over."""
     failed_at = home.now - timedelta(minutes=7)
-    after = GroupState(failures=1, last_failure=failed_at, backoff_until=failed_at + timedelta(minutes=5))
+    after = make(GroupState, failures=1, last_failure=failed_at, backoff_until=failed_at + timedelta(minutes=5))
     home.state = replace(home.state, groups={home.groups[zone].key: after})
 
 

@@ -66,6 +66,12 @@ def test_an_unready_machine_is_chosen_then_the_one_with_the_fewest_pods() -> Non
     assert unready.machine.name == "m-n1"
 
 
+def test_no_machine_is_drained_in_a_pool_that_is_being_restored() -> None:
+    seen = Observation(groups=(), workload=Workload(nodes=(ours("n1"),), pods=(), whole=True))
+    (choice,) = choose(seen, (), {"a": "b"}, NOW)[0].values()
+    assert said(choice.why) == "the group is being restored"
+
+
 def test_daemon_pods_and_ended_pods_do_not_count() -> None:
     daemon = pod("d", node="n1", owner=Owner("DaemonSet", "d"), resource_claims=("gpu",))
     ended = pod("e", node="n1", phase="Succeeded")

@@ -160,14 +160,6 @@ class TestNodes:
 
 
 class TestThePlan:
-    def test_pods_change_no_plan_and_no_digest(self) -> None:
-        members = groups(4, 0, 2)
-        plain = look(members, None)
-        planned = look(members, Workload(pods=pods(5), nodes=(ours("n1"),)))
-        bare = replace(planned, demand=None, pools=tuple(replace(pool, demand=None) for pool in planned.pools))
-        assert bare == plain
-        assert the_pool(planned).digest(applied=False) == the_pool(plain).digest(applied=False)
-
     def test_with_demand_off_pods_are_ignored(self) -> None:
         planned = look(groups(1, 1, 1), Workload(pods=pods(5)), stage=DemandStage.OFF)
         assert (planned.demand, the_pool(planned).demand.advice) == (None, None)

@@ -323,18 +323,6 @@ def test_the_gpu_threshold_does_not_apply_to_a_node_without_gpus() -> None:
     assert said(reason) == "75 % of the node's cpu are requested, more than 50 %"
 
 
-def test_a_node_goes_only_if_all_its_pods_have_a_place_of_their_own() -> None:
-    light = [ours("na0"), ours("nb0", "b"), ours("nc0", "c")]
-    running = tuple(pod(f"p{each.name}", cpu="2", node=each.name) for each in light)
-    answer = check(*light, running=running)
-    assert len(answer.clocks) == 1
-    assert len(answer.go) == 1
-    assert len(set(answer.go[0].places.values())) == 1
-    kept = [said(reason) for reason in answer.needed.values()]
-    assert kept.count("Evenkeel has placed pending or moving pods on this node") == 1
-    assert sum(text.startswith("pod default/p") for text in kept) == 1
-
-
 def test_pending_pods_are_placed_before_a_node_goes() -> None:
     answer = check(ours("na0"), running=(pod("waiting", cpu="1"),))
     assert said(answer.needed["na0"]) == "Evenkeel has placed pending or moving pods on this node"
@@ -600,14 +588,6 @@ def test_an_abandoned_drain_and_a_drain_in_no_pool_hold_no_node() -> None:
     assert (len(answer.go), len(answer.clocks)) == (1, 3)
     unmanaged, stuck = node("unmanaged", deleting=True), pod("stuck", node="unmanaged", cpu="5")
     assert gone(check(*nodes, unmanaged, running=(*running, stuck))) == ["na0"]
-
-
-def test_budgets_are_counted_down_within_a_check() -> None:
-    nodes, running = busy_world(3)
-    budget = PodDisruptionBudget(namespace="default", name="web", selector=selector("app in web"), allowed=2)
-    answer = check(*nodes, running=running, budgets=(budget,))
-    assert len(answer.clocks) == 2
-    assert said(answer.needed["na2"]) == "disruption budget default/web allows no eviction of pod default/pna2 now"
 
 
 def test_a_node_whose_budgets_forbid_evicting_all_pods_goes_last() -> None:

@@ -210,13 +210,6 @@ def test_of_two_pods_with_a_claim_for_one_pod_one_gets_a_node() -> None:
     assert said(unmet.reason).endswith("is limited to one pod, and another pod uses the claim")
 
 
-def test_ordered_nodes_are_not_ordered_again() -> None:
-    waiting = pods(4, cpu="3")
-    assert look(*waiting).nodes == 4
-    coming = PoolOffer(pool=pool_id(), groups=(offer("a", coming=3, requested=3), offer("b")), room=20)
-    assert nodes_of(look(*waiting, pools=(coming,))) == {"workers-b": 1}
-
-
 def test_ordered_nodes_of_the_wrong_zone_count_toward_the_maximum() -> None:
     groups = (offer("a", coming=1, requested=1), offer("b"), offer("c"))
     pool = PoolOffer(pool=pool_id(), groups=groups, room=1)

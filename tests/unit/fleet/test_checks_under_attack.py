@@ -32,7 +32,7 @@ from evenkeel.application.ports import CheckResult, sequentially
 from evenkeel.domain.fleet.check_times import chunks_of_minute
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.states import PoolState
-from evenkeel.record import ControlRecord, Registration
+from evenkeel.record import ControlRecord
 from tests.builders import MINUTE
 from tests.fakes import NOW, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, plenty, record, register
 from tests.house import House
@@ -154,7 +154,7 @@ def test_a_cluster_may_have_the_name_clusters() -> None:
 def test_a_failed_write_keeps_fields_of_a_newer_release() -> None:
     """Until a write has succeeded, the versions carry the text that was read."""
     pool = PoolId("cluster-api", "default", "main", "workers")
-    registration = Registration.of(record("demo"), ControlRecord()).model_dump_json(exclude_none=True)
+    registration = records.StoredRegistration.of(record("demo"), ControlRecord()).model_dump_json(exclude_none=True)
     entry = records.entry(f"POOL#{pool}", StoredPool.of(pool, PoolState()), None, NOW)
     text = json.dumps({**json.loads(entry.text), "from_tomorrow": 1})
     items = {META: Stored(text=registration, version=1), f"POOL#{pool}": Stored(text=text, version=1)}

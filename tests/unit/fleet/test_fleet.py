@@ -1015,6 +1015,13 @@ class TestCommands:
         assert (ran.exit_code, len(read_document(ran.stdout)["clusters"])) == (code, clusters)
         assert error in ran.stderr
 
+    @pytest.mark.parametrize("command", [["status"], ["pause", "--yes"], ["unregister", "--force", "--yes"]])
+    def test_a_cluster_of_release_0_1_0_is_one_line(self, laptop: Laptop, command: list[str]) -> None:
+        laptop.fleet.store.plant("old", "{}", has_form=False)
+        ran = laptop.run(*command, "--cluster", "old")
+        assert (ran.exit_code, ran.stdout) == (2, "")
+        assert ran.stderr.startswith("evenkeel: cluster old: its items are of release 0.1.0")
+
     @pytest.mark.parametrize("action", ["status", "validate", "history", "readiness", "export"])
     def test_a_selector_without_clusters_is_an_error(self, laptop: Laptop, action: str) -> None:
         laptop.fleet.register_labelled()

@@ -39,7 +39,7 @@ from evenkeel_cli.main import app
 from tests.builders import MINUTE, group, in_backoff, key, numbers, plan_of, stated, zones
 from tests.fakes import NOW, FakeCluster, FakeWorkload, plenty
 from tests.house import House
-from tests.parts import replace
+from tests.parts import make, replace
 
 DARK = ClusterUnavailableError("demo does not answer: not within 8 s")
 WORKERS = "cluster-api/default/workers"
@@ -133,7 +133,7 @@ class TestMissingNodes:
 
     @pytest.mark.parametrize(("due_in", "missing"), [(MINUTE, 1), (0 * MINUTE, 3)])
     def test_released_nodes_are_missing_once_an_autoscaler_had_its_time(self, due_in: timedelta, missing: int) -> None:
-        state = GroupState(waiting_since=NOW - 10 * MINUTE, waiting_running=2)
+        state = make(GroupState, waiting_since=NOW - 10 * MINUTE, waiting_running=2)
         planned = plan_of(zones((3, 2, 2), (2, 2, 2), machines=()), numbers(1, 12), states={key("a"): state})
         pool = replace(planned.pools[0], not_reordered=2, order_due=NOW + due_in)
         (incident,) = evaluate(
@@ -345,7 +345,7 @@ def incident_of(kind: IncidentKind, **fields: Any) -> Incident:
 
 def waiting(minutes: int) -> GroupState:
     """A group that has waited so long for a node, and of which two run."""
-    return GroupState(waiting_since=NOW - minutes * MINUTE, waiting_running=2)
+    return make(GroupState, waiting_since=NOW - minutes * MINUTE, waiting_running=2)
 
 
 def missing_of(
@@ -573,7 +573,7 @@ class TestOtherIncidents:
     def test_a_refused_write_that_is_not_tried_again_is_over_after_a_quarter_of_an_hour(self) -> None:
         house = House()
         house.settle()
-        state = GroupState(write_refused_at=house.clock.at, write_refused="admission webhook denied it")
+        state = make(GroupState, write_refused_at=house.clock.at, write_refused="admission webhook denied it")
         house.store.save_group("demo", key("a"), state, house.store.load("demo").versions)
         house.runs(14)
         assert [incident.kind for incident in cluster_health(house)] == [IncidentKind.REFUSED]
@@ -583,7 +583,7 @@ class TestOtherIncidents:
     def test_the_writer_that_reverts_our_bounds_is_named(self) -> None:
         house = House()
         versions = house.store.load("demo").versions
-        state = GroupState(contested_since=NOW, contested_by="argocd")
+        state = make(GroupState, contested_since=NOW, contested_by="argocd")
         house.store.save_group("demo", key("a"), state, versions)
         house.run()
         (incident,) = cluster_health(house)
@@ -658,20 +658,6 @@ class TestPublishing:
         assert len(house.queue.requests) == 1, "an unpublished change is a pending change"
         house.runs(3)
         assert changes(house) == [("Opened", MISSING)]
-
-    def test_a_close_waits_for_its_open(self) -> None:
-        house = short(failing="abc")
-        house.bus.away = True
-        house.run()
-        all_ready(house)
-        house.run()
-        publish, refused = house.bus.publish, iter([False])
-        house.bus.away = False
-        house.bus.publish = lambda *event: next(refused, True) and publish(*event)  # type: ignore[method-assign]
-        house.run()
-        assert changes(house) == []
-        house.run()
-        assert changes(house) == [("Opened", MISSING), ("Closed", MISSING)]
 
     def test_an_incident_is_published_in_dry_run(self) -> None:
         house = short(failing="abc", stack_dry_run=True)

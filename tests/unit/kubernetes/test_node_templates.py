@@ -34,7 +34,6 @@ from tests.objects import CAPACITY, INFRASTRUCTURE, ZONES, Object, machine
 from tests.parts import replace
 
 GIB = 2**30
-ENOUGH = {f"{CAPACITY}cpu": "4", f"{CAPACITY}memory": "16Gi"}
 CLUSTER_API, GARDENER, OPENSHIFT = FLAVOURS["cluster-api"], FLAVOURS["gardener"], FLAVOURS["openshift"]
 
 

@@ -13,7 +13,6 @@ from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys
 from evenkeel.adapters.kubernetes.owners.cluster_topology import ClusterTopology
 from evenkeel.adapters.kubernetes.owners.worker import Worker
-from evenkeel.adapters.kubernetes.read import machines
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
 from evenkeel.adapters.kubernetes.read.machines import (
     by_scalable,
@@ -469,31 +468,6 @@ class TestMachines:
         item = machine(objects.cluster_api(ZONES[0], 1), 1, node=False)
         found = read_machine(FLAVOURS["cluster-api"], changed(item, "metadata", "creationTimestamp", to=moment), NOW)
         assert found.created_at.tzinfo is not None
-
-
-class TestMachinesOfMany:
-    @pytest.mark.parametrize("flavour", list(FLAVOURS))
-    def test_twice_the_groups_and_machines_are_twice_the_work(
-        self, flavour: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        asked: list[Object] = []
-        real = machines.scalables_of
-        monkeypatch.setattr(machines, "scalables_of", lambda kind, item: asked.append(item) or real(kind, item))
-
-        def work(pools: int) -> int:
-            asked.clear()
-            items = [MAKE[flavour](zone, 3, pool=f"p{number}") for number in range(pools) for zone in ZONES]
-            found = read(flavour, *items).values()
-            machines = [
-                {**one, "metadata": {"namespace": "demo", **one["metadata"]}}
-                for item in items
-                for one in (machine(item, number, node=True) for number in range(3))
-            ]
-            owned = by_scalable(FLAVOURS[flavour], machines)
-            assert all(len(owned[scalable_of(one.group)]) == 3 for one in found)
-            return len(asked)
-
-        assert (work(10), work(20)) == (90, 180)
 
 
 def condition(kind: str, status: str = "True") -> Object:

@@ -4,7 +4,7 @@ import io
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from email.utils import format_datetime
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ from evenkeel.domain.model.observations import Observation
 from tests.builders import MINUTE, key
 from tests.fakes import NOW, FakeClock, plenty
 from tests.house import House
+from tests.parts import replace
 
 SECOND = timedelta(seconds=1)
 OFF = 10 * MINUTE
@@ -156,8 +157,8 @@ class TestSkewedCluster:
         house.cluster.change(key("a"), requested=3, running=2, machines=(machine,))
         house.run()
         state = house.group_state()
-        assert (state.last_failure, state.backoff_until) == (failed, failed + 5 * MINUTE)
-        assert state.ahead == ()
+        assert (state.failure.last_failure, state.failure.backoff_until) == (failed, failed + 5 * MINUTE)
+        assert state.failure.ahead == ()
 
     def test_the_next_check_is_requested_by_our_clock(self, skew: timedelta) -> None:
         house = SkewedHouse(skew)

@@ -25,12 +25,6 @@ def test_a_suppression_has_a_reason(name: str, entry: str) -> None:
         assert re.fullmatch(r"CKV2?_[A-Z]+_\d+", entry)
 
 
-def test_a_suppression_without_a_reason_is_found() -> None:
-    text = "skip-check:\n  # One, with its reason.\n  - CKV_AWS_1\n  - CKV_AWS_2\n"
-    assert reason_of(text, "CKV_AWS_1")
-    assert not reason_of(text, "CKV_AWS_2")
-
-
 def test_nothing_is_suppressed_beside_this_file() -> None:
     for path in (ROOT / "template.yaml", *(ROOT / "deploy").rglob("*.*"), *(ROOT / ".github").rglob("*.yml")):
         assert b"checkov:skip" not in path.read_bytes(), path

@@ -456,14 +456,14 @@ class TestState:
         text = json.dumps({"groups": {"gardener/ns/md-z1": failing}, "zones": zones})
         state = StateFile.read(text, "here").state()
         group = state.groups[GroupKey("gardener", "ns", "md-z1")]
-        assert (group.failures, group.failure_class) == (2, FailureClass.CAPACITY)
-        assert group.backoff_until == datetime(2026, 1, 15, 12, 10, tzinfo=UTC)
+        assert (group.failure.failures, group.failure.failure_class) == (2, FailureClass.CAPACITY)
+        assert group.failure.backoff_until == datetime(2026, 1, 15, 12, 10, tzinfo=UTC)
         assert state.zones == {"eu-central-1a": datetime(2026, 1, 15, 13, tzinfo=UTC)}
 
     def test_a_state_file_needs_no_more_than_a_backoff(self) -> None:
         text = json.dumps({"groups": {"gardener/ns/md-z1": {"backoff_until": NOW.isoformat()}}})
         (state,) = StateFile.read(text, "here").state().groups.values()
-        assert (state.failures, state.is_failing) == (1, True)
+        assert (state.failure.failures, state.is_failing) == (1, True)
 
     @given(ages=st.lists(st.integers(0, 300), min_size=1, max_size=8))
     def test_a_stored_backoff_is_read_unchanged(self, ages: list[int]) -> None:

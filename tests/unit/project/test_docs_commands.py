@@ -27,7 +27,7 @@ from evenkeel_cli import main as cli
 from tests.builders import group, key
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, register
 from tests.house import RECORD, House
-from tests.parts import replace
+from tests.parts import make, replace
 from tests.unit.project.test_docs import PAGES, ROOT, blocks, by_name
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -154,7 +154,7 @@ class Week(Stack):
                     self.store.remove_record(name, found.versions)
                 self.house.ask("register", name, record=RECORD)
                 self.house.rebalance(name, "scan", plenty)
-        self.store.save_group("green", key("a", namespace="prod"), GroupState(bounds_applied_by="argocd"), None)
+        self.store.save_group("green", key("a", namespace="prod"), make(GroupState, bounds_applied_by="argocd"), None)
         self.store.save_checked_at(list(self.house.clusters.by_id), NOON)
         self.house.queue.requests.clear()
 

@@ -1,4 +1,4 @@
-"""The cells of the table in docs/guides/machine-apis.md, in the sandbox; test_flavours_table.py names each test."""
+"""The cells of the table in docs/guides/machine-apis.md, in the sandbox: a class of tests for each column."""
 
 import json
 from collections.abc import Callable
@@ -139,17 +139,6 @@ def test_groups_of_unknown_capacity_are_reported_and_need_a_label(tmp_path: Path
     (line,) = plan["proposals"]
     assert line.startswith("kubectl label nodepools.hypershift.openshift.io -n clusters ")
     assert fields(origins(estate, tmp_path)["max"]) == {"NodePool spec.autoScaling.max"}
-
-
-@INSTALLED
-def test_numbers_from_files_are_those_from_the_api(kind: str, tmp_path: Path) -> None:
-    estate = Estate(kind)
-    (of_files,) = planned(estate, tmp_path)["pools"]
-    pool = estate.pool()
-    assert (pool.min, pool.max) == (of_files["min"], of_files["max"])
-    assert [share.owner.ref.kind for origin in pool.report.origins for share in origin.owners] == [
-        owner["kind"] for origin in of_files["numbersFrom"].values() for owner in origin["owners"]
-    ]
 
 
 def bounds_written(estate: Estate, pods: int = 9) -> set[str]:

@@ -48,16 +48,6 @@ def test_a_function_is_within_50_lines_or_has_a_reason(path: Path) -> None:
     assert overlong(path.read_text(encoding="utf-8")) == []
 
 
-def test_a_long_function_without_a_reason_is_reported() -> None:
-    def quote(comment: str, statements: int) -> str:
-        return f"class Room:\n    {comment}\n    def walk(self):\n" + "        pass\n" * statements
-
-    assert overlong(quote("", LONGEST - 1)) == []
-    assert overlong(quote("", LONGEST)) == ["walk: 51 lines"]
-    assert overlong(quote("# ---------- walking", LONGEST)) == ["walk: 51 lines"]
-    assert overlong(quote("# One table of cases: parts of it would explain nothing.", LONGEST)) == []
-
-
 def test_an_ignored_limit_of_the_linter_has_a_reason() -> None:
     for path in PRODUCT:
         for line in path.read_text(encoding="utf-8").splitlines():

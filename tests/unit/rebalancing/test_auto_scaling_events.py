@@ -86,14 +86,8 @@ def test_a_failed_launch_fences_exactly_its_group(stack: Stack) -> None:
     assert stack.hear(event("group")).result is EventResult.RECORDED
     assert stack.fenced == {"prod": {str(KEY)}}
     state = stack.store.load("prod").state.groups[KEY]
-    assert (state.failures, state.failure_class) == (1, FailureClass.CAPACITY)
+    assert (state.failure.failures, state.failure.failure_class) == (1, FailureClass.CAPACITY)
     assert stack.requested == ["prod"]
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_change_requests_a_run_and_stores_no_failure(stack: Stack, name: str) -> None:
-    assert stack.hear(event(name)).result is EventResult.REQUESTED
-    assert (stack.requested, stack.fenced) == (["prod"], {})
 
 
 def test_a_launch_that_succeeds_only_proves_that_events_arrive(stack: Stack) -> None:
@@ -102,13 +96,6 @@ def test_a_launch_that_succeeds_only_proves_that_events_arrive(stack: Stack) -> 
     check = stack.store.load("prod").event_check
     assert check is not None
     assert check.proven_at == stack.clock.at
-
-
-@pytest.mark.parametrize("name", ["group", "launch", *CHANGES])
-def test_a_group_that_no_cluster_knows_changes_nothing(stack: Stack, name: str) -> None:
-    assert stack.hear(event(name, "web-servers")).result is EventResult.IGNORED
-    assert stack.hear(event(name, region="eu-west-1")).result is EventResult.IGNORED
-    assert (stack.requested, stack.fenced) == ([], {})
 
 
 def test_a_group_of_a_cluster_of_another_machine_api_is_found_by_its_name(stack: Stack) -> None:
@@ -229,7 +216,7 @@ def test_an_event_has_the_class_that_a_check_reads_of_its_activity(kind: str, ex
     record = stack.store.load("prod").record
     (member,), _ = read_groups(groups, record, api.clock.now, {GROUP: activities}, [])
     (failed,) = [machine.failure for machine in member.group.machines or () if machine.failure]
-    assert stack.store.load("prod").state.groups[member.group.key].failure_class is expected
+    assert stack.store.load("prod").state.groups[member.group.key].failure.failure_class is expected
     assert classify(failed.code, failed.message) is expected
 
 

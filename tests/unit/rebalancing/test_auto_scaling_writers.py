@@ -43,7 +43,8 @@ def state_of(stack: Stack) -> GroupState:
 def test_the_writer_of_bounds_is_kept() -> None:
     stack = stack_with_group()
     assert stack.hear(call()).result is EventResult.REQUESTED
-    assert (state_of(stack).changed_by, state_of(stack).changed_at) == (NAMED, NOON + timedelta(seconds=5))
+    contest = state_of(stack).contest
+    assert (contest.changed_by, contest.changed_at) == (NAMED, NOON + timedelta(seconds=5))
 
 
 @pytest.mark.parametrize(
@@ -90,20 +91,21 @@ def contested(state: GroupState) -> GroupState:
             managers=FieldManagers(bounds_by=UNNAMED_BY_AWS),
         )
         state = observe_health(reverted, state, at, BackoffPolicy(), timedelta(minutes=15)) or GroupState()
-    assert state.contested_since == NOW + 3 * MINUTE
+    assert state.contest.contested_since == NOW + 3 * MINUTE
     return state
 
 
 def test_the_writer_of_the_last_hour_is_named() -> None:
-    assert contested(GroupState()).contested_by == UNNAMED_BY_AWS
-    assert contested(note_writer(GroupState(), NAMED, NOW)).contested_by == NAMED
-    assert contested(note_writer(GroupState(), NAMED, NOW - timedelta(hours=1))).contested_by == UNNAMED_BY_AWS
+    assert contested(GroupState()).contest.contested_by == UNNAMED_BY_AWS
+    assert contested(note_writer(GroupState(), NAMED, NOW)).contest.contested_by == NAMED
+    assert contested(note_writer(GroupState(), NAMED, NOW - timedelta(hours=1))).contest.contested_by == UNNAMED_BY_AWS
 
 
 def test_an_event_that_is_late_names_the_writer_of_the_contest() -> None:
     state = contested(GroupState())
-    assert note_writer(state, NAMED, NOW + 2 * MINUTE).contested_by == NAMED
-    assert note_writer(state, NAMED, NOW + 9 * MINUTE).contested_by == UNNAMED_BY_AWS  # it came after the contest
+    assert note_writer(state, NAMED, NOW + 2 * MINUTE).contest.contested_by == NAMED
+    late = note_writer(state, NAMED, NOW + 9 * MINUTE)  # it came after the contest
+    assert late.contest.contested_by == UNNAMED_BY_AWS
 
 
 def test_an_older_event_does_not_replace_a_newer_one() -> None:

@@ -1,6 +1,5 @@
 """The life of a backoff, minute by minute."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,6 +10,7 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.health.backoff import observe_running, record_failure, state_at
 from tests.builders import NOW, group, key, numbers, plan_of
+from tests.parts import make, replace
 
 POLICY = BackoffPolicy()
 
@@ -41,8 +41,8 @@ def lived(story: str) -> GroupState:
 
 
 def until(state: GroupState) -> float:
-    assert state.backoff_until is not None
-    return (state.backoff_until - NOW) / timedelta(minutes=1)
+    assert state.failure.backoff_until is not None
+    return (state.failure.backoff_until - NOW) / timedelta(minutes=1)
 
 
 def found(state: GroupState, minutes: float, impaired: float | None = None) -> State:
@@ -82,7 +82,7 @@ def found(state: GroupState, minutes: float, impaired: float | None = None) -> S
 )
 def test_a_backoff(story: str, minute: float, state: State, failures: int, end: float) -> None:
     group_state = lived(story)
-    assert (found(group_state, minute), group_state.failures, until(group_state)) == (state, failures, end)
+    assert (found(group_state, minute), group_state.failure.failures, until(group_state)) == (state, failures, end)
 
 
 def test_failures_after_expiry_double_the_backoff_up_to_thirty_minutes() -> None:
@@ -98,20 +98,20 @@ def test_failures_after_expiry_double_the_backoff_up_to_thirty_minutes() -> None
 def test_a_failure_in_the_moment_of_a_success_changes_nothing(story: str, minute: float) -> None:
     state = lived(story)
     assert fail(state, minute) is state
-    assert fail(state, minute + 0.01).failures == 2
+    assert fail(state, minute + 0.01).failure.failures == 2
 
 
 def test_the_newest_failure_has_the_class_and_message() -> None:
     state = fail(fail(GroupState(), 10, FailureClass.QUOTA), 0, FailureClass.CAPACITY)
-    assert (state.failure_class, state.message) == (FailureClass.QUOTA, "failed at 10")
+    assert (state.failure.failure_class, state.failure.message) == (FailureClass.QUOTA, "failed at 10")
 
 
 def test_a_record_written_by_hand_keeps_its_count() -> None:
-    written = GroupState(failures=3, last_failure=at(0), backoff_until=at(20))
-    assert fail(written, 5).failures == 3
+    written = make(GroupState, failures=3, last_failure=at(0), backoff_until=at(20))
+    assert fail(written, 5).failure.failures == 3
     again = fail(written, 21)
-    assert (again.failures, until(again)) == (4, 51)
-    assert fail(again, 52).failures == 5
+    assert (again.failure.failures, until(again)) == (4, 51)
+    assert fail(again, 52).failure.failures == 5
 
 
 def test_an_impaired_zone_is_fenced_until_it_ends() -> None:
@@ -130,7 +130,7 @@ def test_a_clusters_own_constants_are_used() -> None:
 
 def test_a_long_message_is_cut() -> None:
     state = record_failure(GroupState(), NOW, FailureClass.CAPACITY, "x" * 300_000, POLICY)
-    assert len(state.message) == 1024
+    assert len(state.failure.message) == 1024
 
 
 def test_a_plan_has_only_the_states_that_it_changes() -> None:
@@ -139,4 +139,4 @@ def test_a_plan_has_only_the_states_that_it_changes() -> None:
     seen = replace(fail(GroupState(), -6), running_seen=3)
     changed = plan_of(members, numbers(0, 9), states={key("a"): failed, key("b"): seen}).states
     assert set(changed) == {key("a")}
-    assert changed[key("a")].last_success == NOW
+    assert changed[key("a")].arrivals.last_success == NOW

@@ -14,7 +14,7 @@ from evenkeel.domain.rebalancing.health.observed import observe_health
 from evenkeel.texts.english import sentences
 from tests.builders import MINUTE, NOW, group, in_backoff, key, numbers, pool_plan, zones
 from tests.house import House
-from tests.parts import replace
+from tests.parts import make, replace
 
 _TIMEOUT = timedelta(minutes=15)
 
@@ -42,15 +42,15 @@ def _seen(minutes: list[int]) -> GroupState | None:
 def test_bounds_that_are_reverted_three_times_within_an_hour_are_contested(minutes: list[int]) -> None:
     state = _seen(minutes)
     assert state is not None
-    assert state.contested_since is not None
-    assert state.contested_by == "argocd"
+    assert state.contest.contested_since is not None
+    assert state.contest.contested_by == "argocd"
 
 
 @pytest.mark.parametrize("minutes", [[0], [0, 20], [0, 40, 80], [0, 59, 118]])
 def test_bounds_that_are_reverted_less_often_are_written_again(minutes: list[int]) -> None:
     state = _seen(minutes)
     assert state is not None
-    assert state.contested_since is None
+    assert state.contest.contested_since is None
 
 
 def test_replicas_that_are_reverted_three_times_within_an_hour_are_contested() -> None:
@@ -60,8 +60,8 @@ def test_replicas_that_are_reverted_three_times_within_an_hour_are_contested() -
         reverted = replace(group("a", 4, running=1, bounds=(0, 4)), published=wrote, replicas_by="argocd")
         state = _observe(reverted, state, minute + 1)
     assert state is not None
-    assert state.contested_replicas
-    assert (state.contested_since, state.contested_by) == (NOW + 41 * MINUTE, "argocd")
+    assert state.contest.contested_replicas
+    assert (state.contest.contested_since, state.contest.contested_by) == (NOW + 41 * MINUTE, "argocd")
 
 
 def test_contested_replicas_are_kept_and_bounds_still_written() -> None:
@@ -73,7 +73,7 @@ def test_contested_replicas_are_kept_and_bounds_still_written() -> None:
     assert first.bounds.max == 4
     assert "replicas unchanged: argocd reverted Evenkeel's replicas 3 times" in "; ".join(sentences(first.reasons))
     assert pool.report.contested == (str(key("a")),)
-    healthy = GroupState(contested_since=NOW, contested_replicas=True)
+    healthy = make(GroupState, contested_since=NOW, contested_replicas=True)
     raised = pool_plan([group("a", 1), group("b", 1)], numbers(6, 12), states={key("a"): healthy})
     assert [planned.requested for planned in raised.groups] == [1, 5]
 
@@ -83,7 +83,7 @@ def test_bounds_as_published_are_not_contested() -> None:
 
 
 def test_a_contested_group_is_frozen_with_the_controller_and_the_remedy() -> None:
-    contested = GroupState(contested_since=NOW, contested_by="argocd", reverts=(NOW,))
+    contested = make(GroupState, contested_since=NOW, contested_by="argocd", reverts=(NOW,))
     members = [group("a", 2, bounds=(0, 4)), group("b", 2, bounds=(0, 4))]
     pool = pool_plan(members, numbers(0, 9), states={key("a"): contested})
     first = pool.groups[0]
@@ -98,11 +98,11 @@ def test_a_contested_group_is_frozen_with_the_controller_and_the_remedy() -> Non
 def test_resume_writes_contested_bounds_again() -> None:
     house = House()
     house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
-    contested = GroupState(contested_since=NOW, contested_by="argocd", reverts=(NOW,))
+    contested = make(GroupState, contested_since=NOW, contested_by="argocd", reverts=(NOW,))
     house.store.save_group("demo", key("a"), contested, None)
     assert house.ask("status")["groups"][str(key("a"))]["contestedBy"] == "argocd"
     assert house.ask("resume")["ok"]
-    assert house.group_state().contested_since is None
+    assert house.group_state().contest.contested_since is None
 
 
 def test_resume_writes_contested_replicas_again() -> None:

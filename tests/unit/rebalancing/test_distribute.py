@@ -14,14 +14,6 @@ from evenkeel.domain.rebalancing.bounds.distribute import (
 from tests.builders import group, numbers, pool_plan, reasons
 
 
-@pytest.mark.parametrize(
-    ("size", "zones", "expected"),
-    [(4, 3, [2, 1, 1]), (3, 3, [1, 1, 1]), (5, 3, [2, 2, 1]), (0, 2, [0, 0]), (1, 4, [1, 0, 0, 0]), (7, 1, [7])],
-)
-def test_the_remainder_goes_to_the_first_zones(size, zones, expected) -> None:
-    assert [distribute_over_zones(i, size, zones) for i in range(zones)] == expected
-
-
 @pytest.mark.parametrize(("index", "zones"), [(-1, 3), (3, 3), (0, 0)])
 def test_a_zone_that_does_not_exist_has_no_share(index, zones) -> None:
     with pytest.raises(ValueError, match="outside"):

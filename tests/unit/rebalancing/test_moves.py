@@ -1,11 +1,9 @@
 """Moving stuck replicas: which zone takes them, what is still unplaced, and in which order it is written."""
 
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.moves import Move
@@ -34,10 +32,6 @@ from tests.parts import replace
 
 MOVE = numbers(0, 12, on_failure=OnFailure.MOVE)
 ALONE = replace(MOVE, autoscaler=False)
-
-
-class EndError(BaseException):
-    """The end of a process."""
 
 
 def moving(nodes: list[int], bounds: list[tuple[int, int]], *, two_objects: bool = False, **fields: Any) -> House:
@@ -106,31 +100,6 @@ class TestTheOrderOfWrites:
         found = pool_plan(zones([3, 3], [2, 3], [(0, 3), (0, 12)]), MOVE, fenced="a")
         assert [planned.journal_delta for planned in found.groups] == [-1, 1]
         assert [planned.group.identity.zone for planned in in_safe_order(found.changes)] == ["a", "b"]
-
-    @pytest.mark.parametrize("end", [EndError, ClusterUnavailableError], ids=["killed", "no answer"])
-    @pytest.mark.parametrize("two_objects", [False, True])
-    @pytest.mark.parametrize("done", range(5))
-    def test_no_replica_is_lost_or_doubled_wherever_a_run_ends(
-        self, done: int, two_objects: bool, end: type[BaseException]
-    ) -> None:
-        house = moving([3, 3], [(0, 9), (0, 3)], two_objects=two_objects)
-
-        def ends(patch: Any) -> None:
-            if len(house.cluster.applied) == done:
-                raise end("after so many patches")
-
-        house.cluster.before_apply = ends
-        with suppress(EndError):
-            house.run()
-        (pool,) = house.state.pools.values()
-        unplaced = pool.move.still_unplaced(house.cluster.groups.values()) if pool.move else 0
-        assert sum(member.requested for member in house.cluster.groups.values()) + unplaced == 6
-        house.answer_writes(None)
-        house.clock.at += MINUTE
-        house.run()
-        assert {member.identity.zone: member.requested for member in house.cluster.groups.values()} == {"a": 2, "b": 4}
-        (pool,) = house.state.pools.values()
-        assert pool.move is None
 
 
 def after(a: int, b: int, *marked: str, c: int | None = None, older: str | None = None) -> list[NodeGroup]:

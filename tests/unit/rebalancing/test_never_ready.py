@@ -47,7 +47,7 @@ def after(there: Node | None, policy: Policy = ORDERS, before: GroupState | None
 def test_a_node_that_is_not_ready_at_the_provision_timeout_fences_its_group() -> None:
     assert after(bad(TIMEOUT - MINUTE)) == GroupState()
     found = after(bad(TIMEOUT))
-    assert (found.failures, found.failure_class) == (1, FailureClass.TIMEOUT)
+    assert (found.failure.failures, found.failure.failure_class) == (1, FailureClass.TIMEOUT)
     assert state_at(found, NOW, None, BACKOFF) is State.FENCED
     assert state_at(found, NOW + SECOND, None, BACKOFF) is State.PROBING, "its timeout was the backoff"
 
@@ -72,7 +72,7 @@ def test_the_timeout_counts_from_the_machine_with_five_minutes_for_a_late_node(
     made = Machine(name="m", has_node=True, created_at=NOW - machine * MINUTE)
     there = bad(registered * MINUTE, machine=made)
     found = after(there, replace(ORDERS, provision_timeout=timeout * MINUTE))
-    assert found.failures == fails
+    assert found.failure.failures == fails
 
 
 def test_it_is_one_failure() -> None:
@@ -81,7 +81,7 @@ def test_it_is_one_failure() -> None:
     seen = replace(group("a", 1), never_ready={"n": NOW})
     again = observe_health(seen, found, later, BACKOFF, TIMEOUT)
     assert again is not None
-    assert (again.failures, again.last_failure) == (1, found.last_failure)
+    assert (again.failure.failures, again.failure.last_failure) == (1, found.failure.last_failure)
     assert after(bad(timedelta(days=2))) == GroupState(), "forgotten"
 
 

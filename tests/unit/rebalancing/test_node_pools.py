@@ -336,7 +336,7 @@ def test_a_writer_that_reverts_the_pin_makes_it_contested() -> None:
         if found.cluster.groups[key].ours.pinned:
             found.cluster.change(key, pinned=False)
         found.clock.sleep(60)
-    assert found.state.groups[key].contested_since is not None
+    assert found.state.groups[key].contest.contested_since is not None
 
 
 @pytest.mark.parametrize("scaled", ["a", "b", "c"])

@@ -86,7 +86,7 @@ def test_another_number_at_an_owner_is_reported_once_and_used() -> None:
     assert (len(reported()), len(found.decisions()) > before) == (1, True)
     found.runs(2)
     assert len(reported()) == 1
-    assert not any(state.reverts for state in found.state.groups.values())
+    assert not any(state.contest.reverts for state in found.state.groups.values())
 
 
 def test_a_writer_that_reverts_three_times_makes_it_contested() -> None:
@@ -96,7 +96,7 @@ def test_a_writer_that_reverts_three_times_makes_it_contested() -> None:
         if found.cluster.groups[key("a")].bounds != Bounds(1, 4):
             set_at_owner(found, "a", Bounds(1, 4))
     found.run()
-    assert found.state.groups[key("a")].contested_since is not None
+    assert found.state.groups[key("a")].contest.contested_since is not None
     assert pool_of(found)["max"] == 12
 
 

@@ -94,7 +94,11 @@ def test_numbers_as_large_as_they_come_are_planned(strategy) -> None:
 
 @pytest.mark.parametrize(
     ("state", "end"),
-    [({"fenced": "a"}, in_backoff().backoff_until), ({"fenced": "a", "impaired": "a"}, NOW + 30 * MINUTE), ({}, None)],
+    [
+        ({"fenced": "a"}, in_backoff().failure.backoff_until),
+        ({"fenced": "a", "impaired": "a"}, NOW + 30 * MINUTE),
+        ({}, None),
+    ],
 )
 def test_a_check_is_due_a_second_after_the_last_fence_ends(state: Any, end: datetime | None) -> None:
     found = plan_of(zones((1, 1, 1), bounds=[(0, 4)] * 3), numbers(0, 12), **state)

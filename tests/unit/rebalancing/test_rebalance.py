@@ -291,7 +291,7 @@ class TestRebalanceRefused:
         house.clock.at += 5 * MINUTE
         house.run()
         assert house.bounds() == undisturbed.bounds()
-        assert house.group_state().write_refused_at is None
+        assert house.group_state().contest.write_refused_at is None
 
     def test_a_conflict_in_another_pool_does_not_retry_a_rejected_write(self) -> None:
         house = two_pools()
@@ -361,7 +361,7 @@ class TestRebalanceFailures:
         assert arrives(3) is State.PROBING
         assert arrives(4) is State.HEALTHY
         state = house.group_state()
-        assert state.last_success == house.clock.at
+        assert state.arrivals.last_success == house.clock.at
         assert not state.is_failing
 
     def test_a_state_that_changed_during_the_run_is_read_again(self) -> None:
@@ -375,7 +375,7 @@ class TestRebalanceFailures:
 
         house.store.before_write.append(second_failure)
         house.run()
-        assert house.group_state().failure_class is FailureClass.QUOTA
+        assert house.group_state().failure.failure_class is FailureClass.QUOTA
 
 
 class TestFencesFirst:
@@ -423,27 +423,6 @@ class TestFencesFirst:
         house.runs(4)
         marks = [what for what in seen if what.startswith("mark")]
         assert len(marks) == len(set(marks)) == 4
-
-    def test_a_run_without_time_for_marks_publishes_every_fence(self) -> None:
-        house, seen = self.outage()
-        mark = house.cluster.mark
-        left = iter([60.0] * 400)
-
-        def slow(patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
-            nonlocal left
-            mark(patch, names, ours)
-            left = iter([1.0] * 400)
-
-        house.cluster.mark = slow  # type: ignore[method-assign]
-        house.run(lambda: next(left))
-        assert [what for what in seen if what.startswith("shrink")] == []
-        maxima = {found.key.name: found.bounds.max for found in house.cluster.groups.values() if found.bounds}
-        assert {maxima[f"{pool}-{zone}"] for pool in ("workers", "others") for zone in "ab"} == {5}
-        seen.clear()
-        house.cluster.mark = mark  # type: ignore[method-assign]
-        house.run()
-        assert not any(what.startswith("fence") and what[-1] in "ab" for what in seen), "they stand already"
-        assert {found.requested for found in house.cluster.groups.values()} == {2}
 
 
 class TestDeleteMarks:
@@ -523,7 +502,7 @@ class TestNoFeedbackLoop:
         house.cluster.observe = gitops_resets  # type: ignore[method-assign]
         self.two_hours(house)
         state = house.group_state()
-        assert (state.contested_replicas, state.contested_by) == (True, "argocd")
+        assert (state.contest.contested_replicas, state.contest.contested_by) == (True, "argocd")
         assert house.bus.types.count("Write Contested") >= 1
         lowered = [patch for patch in house.cluster.applied if patch.requested is not None]
         assert len(lowered) == 3
@@ -810,15 +789,3 @@ class TestOperate:
         with pytest.raises(ClusterUnavailableError) as caught:
             house.ask("plan")
         assert answer_of_error(caught.value) == {"ok": False, "retry": True, "message": "demo does not answer"}
-
-
-def test_a_probing_group_is_healthy_after_three_hours_without_failures() -> None:
-    house = fenced()
-    house.run()
-    house.clock.at += timedelta(hours=1)
-    house.run()
-    plan = house.rebalance("demo", "a test", plenty).plan
-    assert plan.pools[0].groups[0].state is State.PROBING
-    house.clock.at += timedelta(hours=3)
-    plan = house.rebalance("demo", "a test", plenty).plan
-    assert plan.pools[0].groups[0].state is State.HEALTHY

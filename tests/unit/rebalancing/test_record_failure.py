@@ -3,7 +3,6 @@
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -23,6 +22,7 @@ from evenkeel.domain.model.states import GroupState, MemberSnapshot, PoolState
 from evenkeel.domain.rebalancing.health.observed import observe_health
 from tests.builders import group, key
 from tests.fakes import NOW, FakeClock, FakeQueue, InMemoryStore, adopt, register
+from tests.parts import make, replace
 from tests.unit.project.test_docs import rows
 
 MINUTE = timedelta(minutes=1)
@@ -93,9 +93,9 @@ def house() -> House:
 def test_a_failure_fences_its_group_and_requests_a_check_now(house: House) -> None:
     assert house.record_failure(failure()).result is EventResult.RECORDED
     state = house.group()
-    assert (state.failures, state.failure_class) == (1, FailureClass.CAPACITY)
-    assert state.backoff_until == NOW - 30 * SECOND + 5 * MINUTE
-    assert "no room" in state.message
+    assert (state.failure.failures, state.failure.failure_class) == (1, FailureClass.CAPACITY)
+    assert state.failure.backoff_until == NOW - 30 * SECOND + 5 * MINUTE
+    assert "no room" in state.failure.message
     assert house.queue.clusters == ["demo"]
 
 
@@ -108,7 +108,7 @@ def test_a_repeat_changes_nothing(house: House) -> None:
 
 
 def test_a_failure_from_before_the_last_success_changes_nothing(house: House) -> None:
-    house.store.save_group("demo", key("a"), GroupState(last_success=NOW - 20 * SECOND), None)
+    house.store.save_group("demo", key("a"), make(GroupState, last_success=NOW - 20 * SECOND), None)
     assert house.record_failure(failure()).result is EventResult.KNOWN
     assert house.queue.clusters == []
 
@@ -120,10 +120,10 @@ def test_a_failure_older_than_any_backoff_changes_nothing(house: House, age: tim
 
 
 def test_a_concurrent_write_does_not_lose_the_failure(house: House) -> None:
-    earlier = GroupState(failures=1, last_failure=NOW - 20 * MINUTE)
+    earlier = make(GroupState, failures=1, last_failure=NOW - 20 * MINUTE)
     house.store.before_write.append(lambda sort_key: house.store.save_group("demo", key("a"), earlier, None))
     assert house.record_failure(failure()).result is EventResult.RECORDED
-    assert (house.group().failures, house.group().last_failure) == (2, NOW - 30 * SECOND)
+    assert (house.group().failure.failures, house.group().failure.last_failure) == (2, NOW - 30 * SECOND)
 
 
 def test_endless_conflicts_are_an_error_so_that_the_event_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,8 +221,10 @@ def test_400_failures_of_one_group_are_a_few_writes_and_checks(seconds: float) -
     assert house.store.journal.count("save EVENT_CHECK") == len(house.checks())
     assert house.store.journal.count("save GROUP") <= 5 + storm / 15 * 5
     state = house.group()
-    assert state.failures == (2 if storm > 300 else 1)
-    assert house.clock.at - state.last_failure <= 15 * SECOND + SECOND * seconds, "whoever asks sees that it goes on"
+    assert state.failure.failures == (2 if storm > 300 else 1)
+    assert house.clock.at - state.failure.last_failure <= 15 * SECOND + SECOND * seconds, (
+        "whoever asks sees that it goes on"
+    )
 
 
 @pytest.mark.parametrize("row", list(rows("reference/events.md", "storms")), ids=" ".join)
@@ -299,16 +301,16 @@ def test_20_concurrent_failures_of_one_group_are_all_recorded(apart: timedelta) 
     for number in reversed(range(20)):
         alone.record_failure(failure(id=str(number), occurred_at=NOW - number * apart))
     state, expected = house.group(), alone.group()
-    assert state.failures == expected.failures
-    assert NOW - state.last_failure < 15 * SECOND
-    assert state.backoff_until >= expected.backoff_until
+    assert state.failure.failures == expected.failure.failures
+    assert NOW - state.failure.last_failure < 15 * SECOND
+    assert state.failure.backoff_until >= expected.failure.backoff_until
 
 
 def test_another_kind_of_failure_is_recorded_during_a_storm(house: House) -> None:
     for number in range(50):
         house.record_failure(failure(id=str(number), occurred_at=NOW - 20 * SECOND + number * SECOND / 10))
     house.record_failure(failure(id="quota", code="VcpuLimitExceeded", message="limit 32", occurred_at=NOW))
-    assert house.group().failure_class is FailureClass.QUOTA
+    assert house.group().failure.failure_class is FailureClass.QUOTA
 
 
 # -- unknown groups
@@ -324,7 +326,7 @@ def test_an_unknown_group_requests_a_check_and_stores_no_state(house: House, nam
 
 
 def test_a_group_with_a_stored_state_is_known(house: House) -> None:
-    house.store.save_group("demo", key("c"), GroupState(waiting_since=NOW), None)
+    house.store.save_group("demo", key("c"), make(GroupState, waiting_since=NOW), None)
     assert house.record_failure(failure(name="workers-c")).result is EventResult.RECORDED
 
 
@@ -335,7 +337,7 @@ def test_a_group_that_a_check_has_found_is_known() -> None:
     house.store.save_pool("demo", PoolId("cluster-api", "default", "", "found"), found, None)
     assert house.record_failure(failure(name="workers-c", occurred_at=NOW)).result is EventResult.RECORDED
     state = house.group("c")
-    assert state.backoff_until == NOW + MINUTE, "the durations of its pool"
+    assert state.failure.backoff_until == NOW + MINUTE, "the durations of its pool"
 
 
 # -- clocks
@@ -344,8 +346,12 @@ def test_a_failure_from_the_future_counts_as_now(house: House, ahead: timedelta)
     assert house.record_failure(failure(occurred_at=NOW + ahead)).result is EventResult.RECORDED
     assert house.checks() == [NOW]
     state = house.group()
-    assert (state.failures, state.last_failure, state.backoff_until) == (1, NOW, NOW + 5 * MINUTE)
-    assert max(state.reports) <= NOW
+    assert (state.failure.failures, state.failure.last_failure, state.failure.backoff_until) == (
+        1,
+        NOW,
+        NOW + 5 * MINUTE,
+    )
+    assert max(state.failure.reports) <= NOW
 
 
 @pytest.mark.parametrize("ahead", [31 * SECOND, 10 * MINUTE, 25 * 60 * MINUTE])
@@ -361,13 +367,14 @@ def test_a_failure_far_ahead_is_dated_by_the_api_servers_clock(
     state = house.group()
     for _ in range(2):
         state = observe_health(group("a", 3), state, now, BackoffPolicy(), 15 * MINUTE) or GroupState()
-        assert (state.failures, state.last_failure, state.backoff_until) == (1, happened, happened + 5 * MINUTE)
-        assert state.announced == ()
+        known = state.failure
+        assert (known.failures, known.last_failure, known.backoff_until) == (1, happened, happened + 5 * MINUTE)
+        assert known.announced == ()
     house.store.save_group("demo", key("a"), state, house.store.load("demo").versions)
     house.clock.at += min(ahead, 10 * MINUTE)
     house.record_failure(failure(occurred_at=NOW + ahead, id="later"))
     repeated = observe_health(group("a", 3), house.group(), now + 11 * MINUTE, BackoffPolicy(), 15 * MINUTE)
-    assert (repeated or house.group()).failures == 1
+    assert (repeated or house.group()).failure.failures == 1
 
 
 # -- repeats
@@ -448,7 +455,7 @@ def test_a_pool_with_durations_of_its_own_has_them(zone: str, minutes: int) -> N
     )
     house.record_failure(failure(name=f"workers-{zone}", occurred_at=NOW))
     state = house.group(zone)
-    assert state.backoff_until == NOW + minutes * MINUTE
+    assert state.failure.backoff_until == NOW + minutes * MINUTE
     late = house.record_failure(failure(name=f"workers-{zone}", occurred_at=NOW - 11 * MINUTE, id="late"))
     assert (late.result is EventResult.KNOWN) == (zone == "a")
 
@@ -459,7 +466,7 @@ def test_a_pools_durations_are_not_those_of_another_namespaces_pool_of_the_name(
     house.store.save_pool("demo", ADOPTED, PoolState(adopted={str(key("b")): None}), house.store.load("demo").versions)
     adopt(house.store, "demo", [key("a")], pool="workers")
     house.record_failure(failure(occurred_at=NOW))
-    assert house.group().backoff_until == NOW + 5 * MINUTE
+    assert house.group().failure.backoff_until == NOW + 5 * MINUTE
 
 
 # -- streams
@@ -474,8 +481,8 @@ def recorded_in(order: list[tuple[int, int]], zones: str = "a") -> tuple[House, 
             failure(name=f"workers-{zone}", occurred_at=NOW + happened * SECOND, id=f"{happened}-{number}")
         )
         state = house.group(zone)
-        if state is not None and state.backoff_until is not None:
-            ends[zone].append(state.backoff_until - NOW)
+        if state is not None and state.failure.backoff_until is not None:
+            ends[zone].append(state.failure.backoff_until - NOW)
     return house, ends
 
 
@@ -499,8 +506,9 @@ def test_permuted_repeated_and_late_events_give_the_state_of_ordered_ones(
         if expected is None or found is None:
             assert expected is found
             continue
-        assert (found.failures, found.last_failure) == (expected.failures, expected.last_failure)
-        assert found.backoff_until >= expected.backoff_until
+        assert found.failure.failures == expected.failure.failures
+        assert found.failure.last_failure == expected.failure.last_failure
+        assert found.failure.backoff_until >= expected.failure.backoff_until
         assert ends[zone] == sorted(ends[zone])  # and on the way no event has made a backoff shorter
 
 
@@ -509,8 +517,8 @@ def test_every_order_of_one_stream_gives_one_state(stream: list[int], order: Any
     shuffled = [*stream, *stream]
     order.shuffle(shuffled)
     states = [recorded_in([(one, 7000) for one in given])[0].group() for given in (sorted(stream), shuffled)]
-    assert states[0].failures == states[1].failures
-    assert states[0].reports == states[1].reports
+    assert states[0].failure.failures == states[1].failure.failures
+    assert states[0].failure.reports == states[1].failure.reports
 
 
 class TestProof:

@@ -93,7 +93,8 @@ class Seed:
         self.now += minutes * MINUTE
         groups = self.groups()
         health = {
-            found.key: GroupState(
+            found.key: make(
+                GroupState,
                 failures=1,
                 last_failure=self.now - MINUTE,
                 backoff_until=self.now - MINUTE + self.backoff,
@@ -470,8 +471,8 @@ def test_plan_from_files_shows_relief() -> None:
         pool for pool in plan(observation, ClusterState(), policy.policy(), NOW).pools if pool.id.name == "main"
     )
     first = pool.groups[0].group
-    health = GroupState(
-        failures=1, last_failure=NOW, backoff_until=NOW + 5 * MINUTE, failure_class=FailureClass.CAPACITY
+    health = make(
+        GroupState, failures=1, last_failure=NOW, backoff_until=NOW + 5 * MINUTE, failure_class=FailureClass.CAPACITY
     )
     stored = PoolState(relief=Relief(dead={str(first.identity.zone): NOW - PATIENCE}))
     state = ClusterState(groups={first.key: health}, pools={pool.id: stored})

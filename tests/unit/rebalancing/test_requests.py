@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from evenkeel.domain.model.choices import OnFailure
-from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId
+from evenkeel.domain.model.groups import NodeGroup, PoolId
 from evenkeel.domain.model.moves import SCALE_REQUEST_KEPT, Move, ScaleRequest
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan, PoolPlan
@@ -19,9 +19,7 @@ from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.rebalancing.journal import closed, opened
-from evenkeel.domain.rebalancing.membership.pools import find_pools
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates
-from evenkeel.domain.rebalancing.replicas.request_queue import RequestQueue
 from evenkeel.texts.english import problem_text, sentences
 from tests.builders import (
     MINUTE,
@@ -241,19 +239,6 @@ class TestAfterACrash:
         move = Move(id=BEGUN, unplaced=carried, request="r", only=only, steps=steps)
         return {ID: PoolState(move=move)}
 
-    def test_only_missing_nodes_are_placed_and_only_where_pods_fit(self) -> None:
-        steps = {str(key("a")): 2, str(key("b")): 2}
-        first, second, third = zones((2, 0, 0))
-        pools = self.begun(4, steps, f"{POOL}-a", f"{POOL}-b")
-        pool = grown([replace(first, move=BEGUN), second, third], pools=pools)
-        assert requested(pool) == (2, 2, 0)
-        assert pool.moves == {str(key("b")): 2}
-
-    def test_nodes_that_were_not_removed_are_removed(self) -> None:
-        first, second = zones((3, 5))
-        pools = self.begun(-4, {str(key("a")): -2, str(key("b")): -2})
-        assert requested(grown([replace(first, move=BEGUN), second], pools=pools)) == (3, 3)
-
     @pytest.mark.parametrize("again", [False, True])
     def test_a_request_expires_an_hour_after_it_was_made(self, again: bool) -> None:
         pools = self.begun(4, {str(key("a")): 2, str(key("b")): 2})
@@ -316,24 +301,6 @@ class TestInvisibleGroup:
         assert requested(grown(groups, policy=numbers(0, 3), groups={key("a"): after_backoff()})) == (0, 3)
         assert requested(grown(groups, groups={key("a"): in_backoff()})) == (0, 3)
         assert requested(grown(groups)) == (0, 3)
-
-
-def test_requests_find_their_pool_in_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask: list[GroupKey] = []
-    real = GroupKey.names.fget  # type: ignore[attr-defined]
-    monkeypatch.setattr(GroupKey, "names", property(lambda self: ask.append(self) or real(self)))
-    pools, _ = find_pools([group("a", 1, pool=f"p{number}", bounds=(0, 9)) for number in range(30)], numbers(0, 9), {})
-
-    def work(requests: int) -> int:
-        ask.clear()
-        scale_requests = [
-            ScaleRequest(id=f"r{number}", nodes=1, at=NOW, pool=f"p{number % 30}") for number in range(requests)
-        ]
-        taken, refused = RequestQueue(pools, {}, NOW).share_out(scale_requests)
-        assert (len(taken), len(refused)) == (30, requests - 30)
-        return len(ask)
-
-    assert work(30) == work(300) == 30
 
 
 def test_a_preserved_failed_machine_is_no_node_to_remove() -> None:

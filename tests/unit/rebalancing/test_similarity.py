@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.similarity import GARDENER, IGNORED_LABELS, Similarity
 from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.rebalancing.membership.quantities import read_quantity
@@ -147,26 +146,3 @@ def test_a_node_without_capacity_is_similar_to_none() -> None:
     for half in (amounts(cpu=1), amounts(memory=1000)):
         assert not alike(NodeTemplate(capacity=half), NodeTemplate(capacity=half))
     assert find_sets({"a": NodeTemplate(), "b": node(), "c": NodeTemplate()}, CA) == [("a",), ("b",), ("c",)]
-
-
-def test_groups_that_differ_by_zone_only_are_one_set() -> None:
-    def zones(pool: str, memory: str) -> dict[GroupKey, NodeTemplate]:
-        return {
-            GroupKey("cluster-api", "default", f"{pool}-{zone}"): node(
-                memory=memory, labels={"topology.kubernetes.io/zone": zone}
-            )
-            for zone in "abc"
-        }
-
-    large, small = zones("large", "64Gi"), zones("small", "16Gi")
-    assert find_sets({**small, **large}, CA) == [tuple(large), tuple(small)]
-
-
-def test_a_set_compares_with_its_most_and_its_least() -> None:
-    groups = {
-        name: node(memory=memory, allocatable=amounts(memory=kept))
-        for name, memory, kept in (("a", 1000, 1000), ("b", 1001, 960), ("c", 1002, 940))
-    }
-    assert alike(groups["b"], groups["c"])
-    assert not alike(groups["a"], groups["c"])
-    assert find_sets(groups, CA) == [("a", "b"), ("c",)]

@@ -437,11 +437,6 @@ class TestCommands:
         line = "evenkeel: rollout is gone: label the clusters and repeat evenkeel live -l LABEL=VALUE\n"
         assert self.run("rollout", *words, code=2) == line
 
-    @pytest.mark.parametrize("option", ["--wave", "--soak"])
-    def test_the_removed_options_of_live_are_unknown(self, fleet: Fleet, option: str) -> None:
-        assert f"no such option: {option}" in self.run("live", "--all", option, "5%", "--yes", code=2)
-        assert fleet.live == set()
-
     @pytest.mark.parametrize("words", [[], ["--all", "--cluster", "c000"], ["--all", "--selector", "a=b"]])
     def test_the_scope_of_live_must_be_given_once(self, fleet: Fleet, words: list[str]) -> None:
         self.run("live", *words, "--yes", code=2)

@@ -1,8 +1,7 @@
 """The simulated Auto Scaling API in process, as AWS would do it or worse."""
 
-import copy
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -11,15 +10,12 @@ from botocore.exceptions import ClientError
 
 from sandbox.auto_scaling.activities import REFUSALS, refuse
 from sandbox.auto_scaling.api import AutoScaling
-from sandbox.auto_scaling.calls import TokenBucket
-from sandbox.auto_scaling.clock import VirtualClock
 from sandbox.auto_scaling.node_groups import NodeGroups
 from sandbox.kube.cloud import Cloud, subnet_in
 
 A, B, C = ZONES = [f"eu-central-1{letter}" for letter in "abc"]
 MINUTE = timedelta(minutes=1)
 ICE = "We currently do not have sufficient m5.xlarge capacity in the Availability Zone you requested (eu-central-1a)."
-DRAIN = {"LifecycleHookName": "drain", "LifecycleTransition": "autoscaling:EC2_INSTANCE_TERMINATING"}
 
 
 class Play:
@@ -83,32 +79,6 @@ def _code(call: Any, **request: Any) -> str:
     return str(caught.value.response["Error"]["Code"])
 
 
-class TestClock:
-    def test_actions_run_in_the_order_of_their_times(self) -> None:
-        clock, seen = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC)), []
-
-        def note(name: str) -> None:
-            seen.append((name, clock.now.second))
-            if name == "first":
-                clock.after(timedelta(seconds=1), note, "follow-up")
-
-        clock.after(timedelta(seconds=5), note, "last")
-        clock.after(timedelta(seconds=2), note, "first")
-        clock.after(timedelta(seconds=2), note, "second")
-        clock.run(timedelta(seconds=4))
-        assert seen == [("first", 2), ("second", 2), ("follow-up", 3)]
-        clock.run(MINUTE)
-        assert seen[-1] == ("last", 5)
-
-    def test_a_copy_of_a_world_lives_by_itself(self, play: Play) -> None:
-        play.create(0, 5, 1)
-        play.desire(3)
-        other = copy.deepcopy(play)
-        other.run()
-        assert other.states() == ["InService"] * 3
-        assert play.states() == ["InService", "Pending", "Pending"]
-
-
 class TestLaunches:
     def test_an_instance_is_pending_until_it_runs(self, play: Play) -> None:
         play.create(0, 5, 0)
@@ -164,21 +134,6 @@ class TestLaunches:
         play.create(0, 9, 3, LaunchTemplate={}, MixedInstancesPolicy={"LaunchTemplate": template})
         assert [one["InstanceType"] for one in play.group()["Instances"]] == ["m5.xlarge", "m6i.xlarge", "m6i.xlarge"]
 
-    @pytest.mark.parametrize(
-        ("percent", "text"), [(0, "no Spot capacity"), (100, "Could not launch On-Demand Instances. I")]
-    )
-    def test_a_mixed_policy_names_the_market(self, play: Play, percent: int, text: str) -> None:
-        play.cloud.exhaust_zone(A)
-        template = {"LaunchTemplateSpecification": {"LaunchTemplateName": "web", "Version": "1"}}
-        market = {"OnDemandPercentageAboveBaseCapacity": percent}
-        play.create(0, 1, 1, MixedInstancesPolicy={"LaunchTemplate": template, "InstancesDistribution": market})
-        assert text in play.activities()[0]["StatusMessage"]
-
-    def test_a_launch_template_names_the_machine_type(self, play: Play) -> None:
-        play.api.groups.launch_templates["web"] = "c7g.large"
-        play.create(0, 1, 1)
-        assert play.group()["Instances"][0]["InstanceType"] == "c7g.large"
-
     @pytest.mark.parametrize("kind", REFUSALS)
     def test_other_refusals_have_their_text(self, play: Play, kind: str) -> None:
         refuse(play.cloud, A, kind)
@@ -188,38 +143,6 @@ class TestLaunches:
         play.cloud.accept(A)
         play.run(timedelta(minutes=3))
         assert play.states() == ["InService"]
-
-    def test_a_day_of_failures_suspends_launch(self, play: Play) -> None:
-        play.cloud.exhaust_zone(A)
-        play.create(0, 5, 2)
-        play.run(timedelta(hours=25))
-        (suspended,) = play.group()["SuspendedProcesses"]
-        assert suspended["ProcessName"] == "Launch"
-        assert suspended["SuspensionReason"].startswith("Administrative")
-        play.cloud.restore_zone(A)
-        play.run(timedelta(hours=1))
-        assert play.states() == []
-        play.api.resume_processes(AutoScalingGroupName="g", ScalingProcesses=["Launch"])
-        assert play.states() == ["Pending"] * 2
-
-    def test_a_day_of_failures_begins_again_after_a_launch_and_after_a_resumption(self, play: Play) -> None:
-        play.cloud.exhaust_zone(A)
-        play.create(0, 5, 1)
-        play.run(timedelta(hours=20))
-        play.cloud.restore_zone(A)
-        play.run(timedelta(hours=1))
-        assert play.states() == ["InService"]
-        play.cloud.exhaust_zone(A)
-        play.desire(2)
-        play.run(timedelta(hours=20))
-        assert play.group()["SuspendedProcesses"] == []
-        play.run(timedelta(hours=5))
-        for hours in (20, 5):
-            assert len(play.group()["SuspendedProcesses"]) == 1
-            play.api.resume_processes(AutoScalingGroupName="g")
-            play.run(timedelta(hours=hours))
-            assert play.group()["SuspendedProcesses"] == []
-            play.run(timedelta(hours=25 - hours))
 
     def test_a_lowered_desired_capacity_cancels_pending_launches(self, play: Play) -> None:
         play.create(0, 5, 0)
@@ -270,25 +193,6 @@ class TestBounds:
         assert "shrinking the capacity from 4 to 2." in cause
         assert all(f"instance {one} was selected for termination." in cause for one in oldest)
 
-    def test_scale_in_takes_the_fullest_zone(self, play: Play) -> None:
-        play.create(0, 9, 1, A, B)
-        play.api.suspend_processes(AutoScalingGroupName="g", ScalingProcesses=["AZRebalance"])
-        play.cloud.exhaust_zone(A)
-        play.desire(3)
-        play.run()
-        play.desire(2)
-        play.run()
-        assert [one["AvailabilityZone"] for one in play.group()["Instances"]] == [A, B]
-
-    def test_scale_in_takes_the_oldest_template_of_a_zone(self, play: Play) -> None:
-        play.create(0, 9, 1, LaunchTemplate={"LaunchTemplateName": "web", "Version": "10"})
-        play.update(LaunchTemplate={"LaunchTemplateName": "web", "Version": "9"})
-        play.desire(2)
-        play.run()
-        play.desire(1)
-        play.run()
-        assert [one["LaunchTemplate"]["Version"] for one in play.group()["Instances"]] == ["10"]
-
     def test_protected_instances_outlive_scale_in_but_not_a_termination(self, play: Play) -> None:
         play.create(0, 5, 2, NewInstancesProtectedFromScaleIn=True)
         play.update(MinSize=0, MaxSize=1)
@@ -319,15 +223,6 @@ class TestBounds:
         assert play.bounds()[1] == 1
         assert play.states().count("InService") == 1
 
-    def test_a_new_template_replaces_a_mixed_policy(self, play: Play) -> None:
-        template = {"LaunchTemplateSpecification": {"LaunchTemplateName": "web", "Version": "1"}}
-        play.create(0, 5, 0, MixedInstancesPolicy={"LaunchTemplate": template})
-        play.update(LaunchTemplate={"LaunchTemplateName": "web", "Version": "2"})
-        play.desire(1)
-        (instance,) = play.group()["Instances"]
-        assert instance["LaunchTemplate"]["Version"] == "2"
-        assert "MixedInstancesPolicy" not in play.group()
-
     def test_a_termination_without_decrement_is_replaced(self, play: Play) -> None:
         play.create(1, 1, 1)
         (first,) = play.ids()
@@ -349,122 +244,7 @@ class TestBounds:
         assert _code(play.api.update_auto_scaling_group, **write) == "ValidationError"
 
 
-class TestHooks:
-    def test_a_termination_waits_for_the_hook(self, play: Play) -> None:
-        play.create(0, 5, 1)
-        play.api.put_lifecycle_hook(AutoScalingGroupName="g", **DRAIN)
-        play.desire(0)
-        play.run(timedelta(minutes=59))
-        assert play.states() == ["Terminating:Wait"]
-        assert play.activities()[0]["StatusCode"] == "MidLifecycleAction"
-        action = play.events[-1]
-        assert action["detail-type"] == "EC2 Instance-terminate Lifecycle Action"
-        assert action["detail"]["LifecycleTransition"] == DRAIN["LifecycleTransition"]
-        ids = {"AutoScalingGroupName": "g", "LifecycleHookName": "drain"}
-        token = action["detail"]["LifecycleActionToken"]
-        play.api.complete_lifecycle_action(**ids, LifecycleActionToken=token, LifecycleActionResult="CONTINUE")
-        assert play.states() == ["Terminating:Proceed"]
-        play.run()
-        assert play.states() == []
-        assert play.sent()[-1] == "EC2 Instance Terminate Successful"
-
-    def test_a_wait_without_an_answer_ends_with_its_heartbeat(self, play: Play) -> None:
-        play.create(0, 5, 1)
-        play.api.put_lifecycle_hook(AutoScalingGroupName="g", HeartbeatTimeout=60, **DRAIN)
-        play.desire(0)
-        play.run(timedelta(seconds=59))
-        assert play.states() == ["Terminating:Wait"]
-        play.run(timedelta(seconds=1))
-        assert play.states() == ["Terminating:Proceed"]
-
-    def test_an_abandoned_launch_is_cancelled_and_tried_again(self, play: Play) -> None:
-        hook = {"LifecycleHookName": "start", "LifecycleTransition": "autoscaling:EC2_INSTANCE_LAUNCHING"}
-        play.create(0, 5, 1, LifecycleHookSpecificationList=[hook])
-        assert play.states() == ["Pending:Wait"]
-        (first,) = play.ids()
-        play.api.complete_lifecycle_action(
-            AutoScalingGroupName="g", LifecycleHookName="start", InstanceId=first, LifecycleActionResult="ABANDON"
-        )
-        assert play.states() == ["Terminating", "Pending"]
-        cancelled = play.activities()[-1]
-        assert cancelled["StatusCode"] == "Cancelled"
-        assert cancelled["StatusMessage"].endswith("was abandoned: Lifecycle Action Completed with ABANDON Result")
-
-
-class TestZones:
-    def test_launches_go_to_the_emptiest_zone_and_elsewhere_if_it_refuses(self, play: Play) -> None:
-        play.cloud.exhaust_zone(C)
-        play.create(0, 9, 3, *ZONES)
-        assert sorted(one["AvailabilityZone"] for one in play.group()["Instances"]) == [A, A, B]
-        failed = [one for one in play.activities() if one["StatusCode"] == "Failed"]
-        assert failed
-        assert all(json.loads(one["Details"])["Availability Zone"] == C for one in failed)
-
-    def test_balanced_only_keeps_failing(self, play: Play) -> None:
-        play.cloud.exhaust_zone(C)
-        strategy = {"CapacityDistributionStrategy": "balanced-only"}
-        play.create(0, 9, 3, *ZONES, AvailabilityZoneDistribution=strategy)
-        assert sorted(one["AvailabilityZone"] for one in play.group()["Instances"]) == [A, B]
-
-    @pytest.mark.parametrize("suspended", [False, True])
-    def test_rebalancing_launches_above_the_maximum_then_terminates(self, play: Play, suspended: bool) -> None:
-        play.cloud.exhaust_zone(B)
-        play.create(0, 4, 4, A, B)
-        if suspended:
-            play.api.suspend_processes(AutoScalingGroupName="g", ScalingProcesses=["AZRebalance"])
-        play.cloud.restore_zone(B)
-        seen = set()
-        for _ in range(80):
-            play.run()
-            seen.add(len(play.ids()))
-        zones = sorted(one["AvailabilityZone"] for one in play.group()["Instances"])
-        assert zones == ([A] * 4 if suspended else [A, A, B, B])
-        assert max(seen) == (4 if suspended else 5)
-        causes = " ".join(one["Cause"] for one in play.activities() if one["StatusCode"] == "Successful")
-        assert ("was launched to aid in balancing the group's zones." in causes) is not suspended
-
-    def test_writes_do_not_repeat_a_refused_attempt_to_level_the_zones(self, play: Play) -> None:
-        play.cloud.exhaust_zone(B)
-        play.create(0, 4, 4, A, B)
-        for _ in range(5):
-            play.update(MinSize=0)
-        attempts = [one for one in play.activities() if "to aid in balancing" in one["Cause"]]
-        assert len(attempts) == 1
-
-    def test_scale_in_waits_for_the_instance_that_levels_the_zones(self, play: Play) -> None:
-        hook = {"LifecycleHookName": "start", "LifecycleTransition": "autoscaling:EC2_INSTANCE_LAUNCHING"}
-        play.cloud.exhaust_zone(B)
-        play.create(0, 4, 4, A, B)
-        play.api.put_lifecycle_hook(AutoScalingGroupName="g", **hook)
-        play.cloud.restore_zone(B)
-        play.run(timedelta(minutes=50))
-        play.update(MinSize=0, MaxSize=4)
-        assert play.states() == ["InService"] * 4 + ["Pending:Wait"]
-        play.api.complete_lifecycle_action(
-            AutoScalingGroupName="g",
-            LifecycleHookName="start",
-            InstanceId=play.ids()[-1],
-            LifecycleActionResult="CONTINUE",
-        )
-        assert play.states() == ["Terminating", *["InService"] * 4]
-        assert play.bounds() == (0, 4, 4)
-
-
 class TestHealthAndRefresh:
-    def test_a_stopped_instance_is_replaced(self, play: Play) -> None:
-        play.create(0, 5, 2)
-        first, second = play.ids()
-        play.api.groups.fail(first)
-        assert play.states() == ["Terminating", "InService", "Pending"]
-        play.run()
-        causes = [activity["Cause"] for activity in play.activities()[:2]]
-        assert causes[0].endswith("an unhealthy instance needing to be replaced.")
-        assert causes[1].endswith("an EC2 health check indicating it has been terminated or stopped.")
-        play.api.suspend_processes(AutoScalingGroupName="g", ScalingProcesses=["ReplaceUnhealthy"])
-        play.api.groups.fail(second)
-        play.run()
-        assert {one["HealthStatus"] for one in play.group()["Instances"]} == {"Healthy", "Unhealthy"}
-
     def test_a_refresh_replaces_all_instances_in_batches(self, play: Play) -> None:
         play.create(0, 5, 3)
         old = play.ids()
@@ -483,19 +263,6 @@ class TestHealthAndRefresh:
         assert {one["LaunchTemplate"]["Version"] for one in play.group()["Instances"]} == {"2"}
         names = [name.removeprefix("EC2 Auto Scaling Instance Refresh ") for name in play.sent() if "Refresh" in name]
         assert names == ["Started", "Succeeded"]
-
-    def test_a_cancelled_refresh_stops(self, play: Play) -> None:
-        play.create(0, 5, 3)
-        play.api.start_instance_refresh(AutoScalingGroupName="g")
-        play.run(timedelta(seconds=30))
-        play.api.cancel_instance_refresh(AutoScalingGroupName="g")
-        (refresh,) = play.api.describe_instance_refreshes(AutoScalingGroupName="g")["InstanceRefreshes"]
-        assert refresh["Status"] == "Cancelling"
-        play.run(timedelta(minutes=5))
-        (refresh,) = play.api.describe_instance_refreshes(AutoScalingGroupName="g")["InstanceRefreshes"]
-        assert (refresh["Status"], refresh["InstancesToUpdate"]) == ("Cancelled", 2)
-        assert play.sent()[-1] == "EC2 Auto Scaling Instance Refresh Cancelled"
-        assert _code(play.api.cancel_instance_refresh, AutoScalingGroupName="g") == "ActiveInstanceRefreshNotFound"
 
 
 class TestTagsAndThrottle:
@@ -519,21 +286,6 @@ class TestTagsAndThrottle:
             request = [{"ResourceId": "g", "Key": key, "Value": value} for key, value in tags]
         assert _code(play.api.create_or_update_tags, Tags=request) == code
         assert group.tags == before
-
-    def test_a_bucket_refills_with_time(self, play: Play) -> None:
-        play.api.bucket = TokenBucket(play.api.clock, size=3, per_second=0.1)
-        read = play.api.describe_auto_scaling_groups
-        for _ in range(3):
-            read()
-        assert _code(read) == "Throttling"
-        play.run(timedelta(seconds=10))
-        read()
-        assert _code(read) == "Throttling"
-        play.run(timedelta(hours=1))
-        for _ in range(3):
-            read()
-        assert _code(read) == "Throttling"
-        assert [name for name, _ in play.api.calls].count("DescribeAutoScalingGroups") == 10
 
 
 class TestNodeGroups:
@@ -566,13 +318,6 @@ class TestNodeGroups:
         play.run()
         assert (group.minimum, group.maximum) == (1, 5)
         assert self._described(eks)["status"] == "ACTIVE"
-
-    def test_an_update_writes_the_desired_capacity_of_its_request(self, play: Play, eks: NodeGroups) -> None:
-        group = self._group(eks)
-        eks.update_nodegroup_config(**self.IDS, scalingConfig={"maxSize": 6})
-        play.api.set_desired_capacity(AutoScalingGroupName=group.name, DesiredCapacity=5)
-        play.run()
-        assert (group.desired, group.maximum) == (2, 6)
 
     def test_refused_launches_degrade_the_node_group_until_one_succeeds(self, play: Play, eks: NodeGroups) -> None:
         group = self._group(eks)
@@ -607,11 +352,3 @@ class TestNodeGroups:
         assert not old & set(group.instances)
         status = eks.describe_update(name="c", nodegroupName="n", updateId=update["id"])["update"]["status"]
         assert status == "Successful"
-
-    def test_an_update_of_a_deleted_group_fails(self, play: Play, eks: NodeGroups) -> None:
-        update = eks.update_nodegroup_config(**self.IDS, scalingConfig={"maxSize": 6})["update"]
-        play.api.delete_auto_scaling_group(AutoScalingGroupName=self._group(eks).name, ForceDelete=True)
-        play.run(timedelta(minutes=3))
-        described = eks.describe_update(name="c", nodegroupName="n", updateId=update["id"])["update"]
-        assert described["status"] == "Failed"
-        assert described["errors"][0]["resourceIds"] == [eks.clusters["c"]["n"].group]

@@ -75,41 +75,6 @@ def test_invalid_bounds_are_refused(annotations: dict[str, str]) -> None:
         read_bounds(annotations, PREFIX)
 
 
-@pytest.mark.parametrize("flavour", ["gardener", "cluster-api", "openshift"])
-def test_demand_is_balanced_over_the_zones_of_a_pool(flavour: str) -> None:
-    scene = Scene(flavour=flavour)
-    scene.demand(9)
-    scene.run(minutes=3)
-    assert scene.running == [3, 3, 3]
-    assert scene.autoscaler.pending(POOL) == 0
-
-
-def test_pods_of_a_zone_are_served_there(scene: Scene) -> None:
-    scene.demand(0)
-    scene.demand(3, B)
-    scene.run(minutes=3)
-    assert scene.running == [1, 3, 1]
-
-
-def test_a_dead_zone_holds_its_order_until_the_provision_timeout(scene: Scene) -> None:
-    scene.world.exhaust_zone(FLAVOUR, A)
-    scene.demand(9)
-    scene.run(minutes=10)
-    assert (scene.requested, scene.running) == ([3, 3, 3], [1, 3, 3])
-    scene.run(minutes=10)
-    assert scene.running == [1, 4, 4]
-
-
-def test_a_released_group_with_room_left_is_ordered_in_again_at_once() -> None:
-    scene = Scene(replicas=(0, 1, 1))
-    scene.world.exhaust_zone(FLAVOUR, A)
-    scene.demand(6)
-    scene.run(seconds=10)
-    scene.bounds(A, 0, 1, replicas=0)
-    scene.run(seconds=10)
-    assert scene.requested[0] == 1
-
-
 @pytest.mark.parametrize("bad", [(3, 2), (-1, 4), ("x", 4)])
 def test_an_invalid_bound_stops_it_for_every_group(bad: tuple[Any, Any]) -> None:
     scene = Scene()
@@ -121,23 +86,6 @@ def test_an_invalid_bound_stops_it_for_every_group(bad: tuple[Any, Any]) -> None
     scene.bounds(A, 0, 4)
     scene.run(minutes=3)
     assert scene.running == [3, 3, 3]
-
-
-def test_a_maximum_below_the_size_stops_growth_and_shrinking() -> None:
-    scene = Scene(replicas=(4, 1, 1))
-    scene.bounds(A, 0, 2)
-    scene.demand(0)
-    scene.run(minutes=30)
-    assert scene.running == [4, 0, 0]
-    assert any("size 3 is outside 0..2" in error for error in scene.autoscaler.errors)
-
-
-def test_the_minimum_alone_raises_nothing() -> None:
-    scene = Scene(replicas=(0, 0, 0))
-    for zone in (A, B, C):
-        scene.bounds(zone, 2, 4)
-    scene.run(minutes=5)
-    assert scene.requested == [0, 0, 0]
 
 
 def test_its_writes_have_no_version_and_name_the_writer(scene: Scene) -> None:

@@ -12,7 +12,6 @@ from sandbox.kube.controllers.gardener import gardener_deletion_order
 from sandbox.kube.controllers.machine_controller import Timing
 from sandbox.kube.controllers.objects import parse_time
 from sandbox.kube.controllers.openshift import openshift_deletion_order
-from sandbox.kube.controllers.shoots import distribute
 from sandbox.kube.store import rfc3339
 from sandbox.kube.world import Cluster, Pool, World
 from tests.objects import machine_pool
@@ -161,26 +160,6 @@ class TestDeletionOrder:
         expected = ["over", "running", "by-itself", "soon-over", "marked"]
         assert names(gardener_deletion_order(machines, START)) == expected
 
-    @pytest.mark.parametrize(
-        "notes",
-        [
-            {"in-place-updates.internal.cluster.x-k8s.io/update-in-progress": ""},
-            {"runtime.cluster.x-k8s.io/pending-hooks": "Other,UpdateMachine"},
-        ],
-    )
-    @pytest.mark.parametrize("order", ["Random", "Oldest", "Newest"])
-    def test_cluster_api_takes_machines_in_update_between_marked_and_unhealthy(
-        self, notes: dict[str, str], order: str
-    ) -> None:
-        machines = [
-            machine("healthy", nodeRef={"name": "a"}),
-            machine("unhealthy"),
-            machine("updating", notes=notes, nodeRef={"name": "b"}),
-            machine("marked", notes=CAPI_MARK, nodeRef={"name": "c"}),
-        ]
-        expected = ["marked", "updating", "unhealthy", "healthy"]
-        assert names(cluster_api_deletion_order(machines, order, START)) == expected
-
     def test_cluster_api_takes_marked_then_unhealthy_then_by_name(self) -> None:
         node = {"name": "n"}
         sick = [{"type": "NodeHealthy", "status": "False"}]
@@ -212,23 +191,6 @@ class TestDeletionOrder:
         ]
         order = names(openshift_deletion_order(machines, "Random", START, seed=1))
         assert (order[0], set(order[1:3]), order[3]) == ("going", {"failed", "marked"}, "without-node")
-
-    def test_openshifts_ties_are_settled_by_the_seed_alone(self) -> None:
-        machines = [machine(f"m{index}", nodeRef={"name": "n"}) for index in range(9)]
-        once = names(openshift_deletion_order(machines, "Random", START, seed=3))
-        assert names(openshift_deletion_order(machines[::-1], "Random", START, seed=3)) == once
-        others = [names(openshift_deletion_order(machines, "Random", START, seed=seed)) for seed in range(9)]
-        assert any(other != once for other in others)
-
-    def test_openshifts_older_mark_counts_under_oldest_only(self) -> None:
-        notes = {"machine.openshift.io/cluster-api-delete-machine": "yes"}
-        machines = [
-            machine("old", age=900, nodeRef={"name": "n"}),
-            machine("marked", age=1, notes=notes, nodeRef={"name": "m"}),
-        ]
-        assert names(openshift_deletion_order(machines, "Oldest", START, seed=0))[0] == "marked"
-        first = {names(openshift_deletion_order(machines, "Random", START, seed=seed))[0] for seed in range(9)}
-        assert first == {"marked", "old"}
 
     @EVERY_FLAVOUR
     def test_a_shrinking_group_loses_the_marked_machine_although_it_has_a_node(self, flavour: str) -> None:
@@ -311,13 +273,6 @@ class TestProvisioning:
         assert new.group["status"]["upToDateReplicas"] == 2
         assert "kind" in old.machines()[0]["status"]["nodeRef"]
         assert set(new.machines()[0]["status"]["nodeRef"]) == {"name"}
-
-    def test_a_paused_cluster_api_group_is_left_alone(self) -> None:
-        scene = Scene("cluster-api", replicas=1)
-        (cluster,) = scene.store.list("clusters.cluster.x-k8s.io")
-        scene.patch("clusters.cluster.x-k8s.io", cluster, {"spec": {"paused": True}})
-        scene.scale(3, seconds=30)
-        assert len(scene.machines()) == 1
 
 
 class TestRollout:
@@ -412,44 +367,12 @@ class TestFailures:
         assert not scene.has(machine)
         assert "preservedFailedReplicas" not in scene.group["status"]
 
-    def test_a_nodes_preserve_annotation_overrides_its_machines(self) -> None:
-        scene = Scene("gardener", replicas=1)
-        (machine,) = scene.machines()
-        (node,) = scene.store.list("nodes")
-        scene.annotate(machine, {PRESERVE: "now"})
-        scene.run(seconds=30)
-        assert "preserveExpiryTime" in scene.machines()[0]["status"]["currentStatus"]
-        note = {"metadata": {"annotations": {PRESERVE: "false"}}}
-        scene.store.patch("nodes", "", node["metadata"]["name"], note)
-        scene.run(seconds=30)
-        (let_go,) = scene.machines()
-        assert "preserveExpiryTime" not in let_go["status"]["currentStatus"]
-        assert let_go["metadata"]["annotations"] == {
-            "node.machine.sapcloud.io/last-applied-node-preserve-value": "false"
-        }
-
     def test_when_replicas_fall_a_healthy_node_goes_before_a_preserved_machine(self) -> None:
         scene, machine = lame()
         scene.annotate(machine, {PRESERVE: "now", **FIRST})
         scene.run(minutes=30)
         scene.scale(1, minutes=1)
         assert names(scene.machines()) == names([machine])
-
-    def test_named_machines_go_with_the_change_of_replicas(self) -> None:
-        scene = Scene("gardener", replicas=3)
-        metadata = scene.group["metadata"]
-        chosen = names(scene.machines())[1]
-        moment = rfc3339(scene.world.now)
-        notes = {
-            "node.machine.sapcloud.io/trigger-deletion-by-mcm": f"{chosen}~{moment},gone~{moment},odd~soon",
-            "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time": moment,
-        }
-        patch = {"metadata": {"annotations": notes}, "spec": {"replicas": 2}}
-        scene.store.patch(scene.flavour.scalables, metadata["namespace"], metadata["name"], patch)
-        scene.run(minutes=2)
-        assert len(scene.machines()) == 2
-        assert chosen not in names(scene.machines())
-        assert "node.machine.sapcloud.io/trigger-deletion-by-mcm" not in scene.group["metadata"]["annotations"]
 
     @pytest.mark.parametrize(
         ("refusal", "code", "text"),
@@ -539,54 +462,10 @@ class TestFailures:
         assert stuck["spec"]["providerID"].startswith(f"aws:///{ZONE}/i-")
 
 
-class TestOwners:
-    def test_a_machine_autoscaler_overwrites_edited_bounds(self) -> None:
-        scene = Scene("openshift")
-        key = "machine.openshift.io/cluster-api-autoscaler-node-group-max-size"
-        scene.patch_group({"metadata": {"annotations": {key: "77"}}})
-        scene.run(seconds=10)
-        assert scene.group["metadata"]["annotations"][key] == "9"
-        (owner,) = scene.store.list("machineautoscalers.autoscaling.openshift.io")
-        scene.patch("machineautoscalers.autoscaling.openshift.io", owner, {"spec": {"maxReplicas": 5}})
-        scene.run(seconds=10)
-        assert scene.group["metadata"]["annotations"][key] == "5"
-
-    def test_the_workers_reconciler_returns_replicas_to_the_zones_share(self) -> None:
-        world = World(clusters=["gardener"], settings=None)
-        cluster = world.clusters["gardener"]
-        deployments = "machinedeployments.machine.sapcloud.io"
-        first, second, third = (item["metadata"]["name"] for item in cluster.store.list(deployments))
-        for name, replicas in ((first, 0), (second, 4), (third, 9)):
-            cluster.store.scale(deployments, cluster.namespace, name, replicas)
-        world.run(timedelta(seconds=10))
-        assert [view.requested for view in world.groups()] == [0, 4, 9]
-        cluster.controllers.worker_controller = True  # type: ignore[attr-defined]
-        world.run(timedelta(seconds=10))
-        assert [view.requested for view in world.groups()] == [1, 4, 4]
-
-    def test_the_topology_controller_resets_only_its_own_keys(self) -> None:
-        scene = Scene("cluster-api")
-        labels = {"topology.cluster.x-k8s.io/owned": "", "topology.cluster.x-k8s.io/deployment-name": "md"}
-        scene.patch_group({"metadata": {"labels": labels}})
-        entry = {"class": "c", "name": "md", "metadata": {"annotations": {"owned": "1"}}}
-        topology = {"class": "aws", "workers": {"machineDeployments": [entry]}}
-        (cluster,) = scene.store.list("clusters.cluster.x-k8s.io")
-        scene.patch("clusters.cluster.x-k8s.io", cluster, {"spec": {"topology": topology}})
-        scene.patch_group({"metadata": {"annotations": {"owned": "2", "foreign": "3"}}})
-        scene.run(seconds=10)
-        annotations = scene.group["metadata"]["annotations"]
-        assert (annotations["owned"], annotations["foreign"]) == ("1", "3")
-
-    def test_shares_give_remainders_to_the_first_zones(self) -> None:
-        assert [distribute(index, 8, 3) for index in range(3)] == [3, 3, 2]
-
-
 class PoolScene(Scene):
-    def __init__(self, *zones: str, replicas: int = 2, api: str = "v1beta2", machines: bool = False) -> None:
+    def __init__(self, *zones: str, replicas: int = 2) -> None:
         pool = Pool(name="p", minimum=1, maximum=9, replicas=(0, 0), zones=(ZONE, OTHER))
-        super().__init__("cluster-api", pool=pool, api=api)
-        self.pools: Any = self.cluster.controllers.machine_pools  # type: ignore[attr-defined]
-        self.pools.has_machines = machines
+        super().__init__("cluster-api", pool=pool)
         body = machine_pool(ZONE, replicas, 0, instances=0)
         body["metadata"]["namespace"] = "demo"
         body["spec"] |= {"failureDomains": list(zones), "providerIDList": []}
@@ -616,15 +495,6 @@ class TestMachinePools:
         assert {reference["name"] for reference in scene.pool["status"]["nodeRefs"]} == scene.nodes()
         assert scene.machines() == []
 
-    def test_ready_counts_instances_in_v1beta2_without_machines(self) -> None:
-        for api, machines, ready in (("v1beta2", False, 2), ("v1beta2", True, 1), ("v1beta1", False, 1)):
-            scene = PoolScene(ZONE, replicas=1, api=api, machines=machines)
-            scene.cluster.cloud.never_join(ZONE, 1)
-            scene.change(spec={"replicas": 2})
-            scene.run(minutes=2)
-            assert scene.pool["status"]["readyReplicas"] == ready
-            assert len(scene.pool["status"]["nodeRefs"]) == 1
-
     def test_a_refused_instance_is_reported_by_no_object(self) -> None:
         scene = PoolScene(ZONE, replicas=1)
         scene.cluster.cloud.exhaust_zone(ZONE)
@@ -643,26 +513,7 @@ class TestMachinePools:
         scene.run(seconds=20)
         assert node not in scene.nodes()
 
-    def test_a_provider_with_machines_deletes_the_marked_one(self) -> None:
-        scene = PoolScene(ZONE, replicas=3, machines=True)
-        chosen = scene.machines()[1]
-        assert chosen["metadata"]["labels"]["cluster.x-k8s.io/pool-name"] == scene.pool["metadata"]["name"]
-        note = {"metadata": {"annotations": {"cluster.x-k8s.io/delete-machine": "yes"}}}
-        scene.store.patch("machines.cluster.x-k8s.io", "demo", chosen["metadata"]["name"], note)
-        scene.change(spec={"replicas": 2})
-        scene.run(seconds=20)
-        assert chosen["metadata"]["name"] not in names(scene.machines())
-        assert len(scene.machines()) == 2
-
     def test_a_pool_without_zones_is_spread_over_all(self) -> None:
         scene = PoolScene(replicas=4)
         zones = [member.split("/")[3] for member in scene.pool["spec"]["providerIDList"]]
         assert sorted(zones) == [ZONE, ZONE, OTHER, OTHER]
-
-    def test_externally_managed_replicas_are_written_back(self) -> None:
-        scene = PoolScene(ZONE, replicas=1)
-        scene.change(metadata={"annotations": {"cluster.x-k8s.io/replicas-managed-by": ""}})
-        scene.pools.external_sizes[scene.pool["metadata"]["name"]] = 3
-        scene.change(spec={"replicas": 1})
-        scene.run(minutes=2)
-        assert (scene.pool["spec"]["replicas"], len(scene.nodes())) == (3, 3)

@@ -8,7 +8,7 @@ import pytest
 from sandbox.kube.controllers.cluster_autoscaler_operator import FINALIZER, MAX_SIZE, MIN_SIZE, OWNED_BY
 from sandbox.kube.controllers.node_pools import NODE_POOL, NODE_POOLS
 from sandbox.kube.controllers.objects import annotations_of, arguments_of, labels_of
-from sandbox.kube.controllers.shoots import OPERATION, OPTIONS, SHOOTS
+from sandbox.kube.controllers.shoots import OPERATION, SHOOTS
 from sandbox.kube.errors import ApiError
 from sandbox.kube.world import ECOSYSTEMS, ZONES, Cluster, Pool, World
 from tests.objects import as_sent, writers
@@ -99,15 +99,6 @@ class TestInstalledClusters:
         scene.run(minutes=70)
         assert scene.store.page("nodes", "", version="v1").resource_version == before
 
-    def test_in_a_quiet_gardener_an_hour_passes_between_two_writes(self) -> None:
-        scene = Scene("gardener-plain")
-        scene.run(minutes=59)
-        before = scene.store.page("nodes", "", version="v1").resource_version
-        scene.run(seconds=30)
-        assert scene.store.page("nodes", "", version="v1").resource_version == before
-        scene.run(minutes=5)
-        assert scene.store.page("nodes", "", version="v1").resource_version != before
-
     def test_an_unknown_kind_is_refused(self) -> None:
         with pytest.raises(KeyError, match="gke"):
             World(clusters=["gke"])
@@ -196,67 +187,6 @@ class TestGardener:
         assert cluster["metadata"]["name"] == scene.cluster.namespace
         assert cluster["spec"]["shoot"]["spec"]["provider"]["workers"][0]["maximum"] == 7
 
-    def test_the_workers_status_has_every_zones_share(self) -> None:
-        scene = Gardener(minimum=4, maximum=11)
-        copied = [(item["minimum"], item["maximum"]) for item in scene.worker["status"]["machineDeployments"]]
-        assert copied == [(2, 4), (1, 4), (1, 3)]
-        assert [item["name"][-3:] for item in scene.worker["status"]["machineDeployments"]] == ["-z1", "-z2", "-z3"]
-
-    def test_a_shoot_with_confined_rollouts_is_carried_out_on_request(self) -> None:
-        scene = Gardener()
-        scene.edit_shoot({"maintenance": {"confineSpecUpdateRollout": True}})
-        scene.run(minutes=3)
-        scene.edit_worker(maximum=30)
-        scene.run(hours=2)
-        assert scene.worker["spec"]["pools"][0]["maximum"] == 9
-        scene.ask(SHOOTS, scene.shoot)
-        scene.run(minutes=3)
-        assert scene.worker["spec"]["pools"][0]["maximum"] == 30
-        assert OPERATION not in annotations_of(scene.shoot)
-
-    def test_an_ignored_shoot_is_not_reconciled(self) -> None:
-        scene = Gardener()
-        scene.patch(SHOOTS, scene.shoot, {"metadata": {"annotations": {"shoot.gardener.cloud/ignore": "true"}}})
-        scene.edit_worker(maximum=30)
-        scene.run(hours=3)
-        assert scene.worker["spec"]["pools"][0]["maximum"] == 9
-
-    def test_a_hibernated_shoot_wakes_up_with_its_minimum(self) -> None:
-        scene = Gardener(minimum=4, replicas=(3, 3, 3), autoscaler=True)
-        scene.edit_shoot({"hibernation": {"enabled": True}})
-        scene.run(minutes=3)
-        assert scene.requested == [0, 0, 0]
-        assert scene.cluster.autoscaler is not None
-        assert scene.cluster.autoscaler.blind == "it does not run"
-        scene.world.set_demand("gardener-plain", "p", 0)
-        scene.edit_shoot({"hibernation": {"enabled": False}})
-        scene.run(minutes=3)
-        assert scene.requested == [2, 1, 1]
-
-    def test_without_room_the_autoscaler_is_deleted(self) -> None:
-        scene = Gardener(minimum=3, maximum=9, replicas=(2, 2, 2))
-        scene.edit_worker(minimum=6, maximum=6)
-        scene.run(minutes=3)
-        assert scene.flags == []
-        scene.scale(0, 5, 2)
-        scene.ask(WORKERS, scene.worker)
-        scene.run(seconds=10)
-        assert scene.requested == [2, 2, 2]
-
-    def test_all_five_autoscaler_options_are_set_or_deleted(self) -> None:
-        scene = Gardener()
-        direct = dict.fromkeys(OPTIONS, "3m") | {"somebody.example/note": "stays"}
-        for item in scene.groups:
-            scene.patch(MACHINE_DEPLOYMENTS, item, {"metadata": {"annotations": direct}})
-        scene.edit_worker(clusterAutoscaler={"maxNodeProvisionTime": "7m", "scaleDownUtilizationThreshold": 0.4})
-        scene.run(minutes=3)
-        for item in scene.groups:
-            assert annotations_of(item) == {
-                "autoscaler.gardener.cloud/max-node-provision-time": "7m",
-                "autoscaler.gardener.cloud/scale-down-utilization-threshold": "0.4",
-                "somebody.example/note": "stays",
-            }
-
     def test_a_dead_zone_puts_the_shoot_in_error(self) -> None:
         scene = Gardener(minimum=3, replicas=(1, 1, 1))
         scene.world.exhaust_zone("gardener-plain", ZONES[0])
@@ -267,34 +197,6 @@ class TestGardener:
         scene.scale(2, 1, 0)
         scene.run(minutes=10)
         assert scene.requested == [2, 1, 1], "below its share, it is brought back long before the hour is over"
-
-    def test_managed_fields_name_the_writers(self) -> None:
-        scene = Gardener()
-        assert scene.writers(MACHINE_DEPLOYMENTS, scene.groups[0], "f:spec", "f:replicas") == {
-            "gardener-extension-provider-aws: Update"
-        }
-        assert scene.writers(WORKERS, scene.worker, "f:spec", "f:pools") == {"gardenlet: Update"}
-        scene.scale(2, 1, 1)
-        assert scene.writers(MACHINE_DEPLOYMENTS, scene.groups[0], "f:spec", "f:replicas") == {"sandbox: Update"}
-
-    def test_a_restarted_autoscaler_has_forgotten_its_backoff(self) -> None:
-        scene = Gardener(maximum=12, autoscaler=True)
-        autoscaler = scene.cluster.autoscaler
-        assert autoscaler is not None
-        scene.run(minutes=1)
-        before = autoscaler.model
-        scene.edit_worker(maximum=15)
-        scene.run(minutes=3)
-        assert autoscaler.model is not before
-        assert scene.bounds == [(1, 5)] * 3
-
-    def test_surge_is_shared_between_the_zones(self) -> None:
-        scene = Gardener(maximum=10)
-        scene.edit_worker(maxSurge="10%", maxUnavailable=2)
-        scene.run(minutes=3)
-        rolling = [item["spec"]["strategy"]["rollingUpdate"] for item in scene.groups]
-        assert [item["maxSurge"] for item in rolling] == ["12%", "9%", "9%"]
-        assert [item["maxUnavailable"] for item in rolling] == [1, 1, 0]
 
 
 CAPI = "machinedeployments.cluster.x-k8s.io"
@@ -336,15 +238,6 @@ class TestHyperShift:
         path = ("f:metadata", "f:annotations", f"f:{CAPI_MAX}")
         assert scene.writers(CAPI, scene.group, *path) == {"hypershift-operator-manager: Update"}
 
-    def test_replicas_are_clamped_to_the_bounds(self) -> None:
-        scene = HyperShift(minimum=1, maximum=6, replicas=2)
-        for replicas, clamped in ((5, 5), (9, 6), (0, 1), (4, 4)):
-            scene.store.scale(CAPI, scene.cluster.namespace, scene.group["metadata"]["name"], replicas)
-            scene.run(seconds=10)
-            assert scene.group["spec"]["replicas"] == clamped
-        scene.edit(autoScaling={"min": 0, "max": 1})
-        assert scene.copied == ("0", "1", 1)
-
     def test_replicas_in_place_of_autoscaling_are_held(self) -> None:
         scene = HyperShift(replicas=4)
         scene.edit(autoScaling=None, replicas=0)
@@ -352,36 +245,6 @@ class TestHyperShift:
         deployment = scene.store.get("deployments.apps", scene.cluster.namespace, "cluster-autoscaler")
         assert arguments_of(deployment) is None, "no NodePool has autoScaling left"
         scene.edit(replicas=None, autoScaling={"min": 1, "max": 6})
-        assert scene.copied == ("1", "6", 1)
-
-    @pytest.mark.parametrize("until", ["true", "2026-01-01T01:00:00Z"])
-    def test_a_paused_pool_pauses_its_deployment(self, until: str) -> None:
-        scene = HyperShift(replicas=2)
-        scene.edit(pausedUntil=until, autoScaling={"min": 3, "max": 9})
-        assert annotations_of(scene.group)["cluster.x-k8s.io/paused"] == "true"
-        assert scene.copied == ("1", "6", 2)
-        scene.run(minutes=70)
-        if until == "true":
-            scene.edit(pausedUntil=None)
-        assert "cluster.x-k8s.io/paused" not in annotations_of(scene.group)
-        assert scene.copied == ("3", "9", 3)
-
-    def test_an_invalid_pool_is_not_applied(self) -> None:
-        scene = HyperShift(replicas=2)
-        scene.edit(release={"image": "nonsense"}, autoScaling={"min": 3, "max": 9})
-        scene.patch(CAPI, scene.group, {"metadata": {"annotations": {CAPI_MAX: "2"}}})
-        scene.run(minutes=5)
-        assert scene.copied == ("1", "2", 2)
-        states = {item["type"]: item["status"] for item in scene.pool["status"]["conditions"]}
-        assert states["ValidReleaseImage"] == "False"
-
-    def test_a_pool_of_unknown_machines_keeps_one_node(self) -> None:
-        scene = HyperShift(minimum=0, replicas=0)
-        assert scene.copied == ("0", "6", 0)
-        (template,) = scene.all("awsmachinetemplates.infrastructure.cluster.x-k8s.io")
-        resource = "awsmachinetemplates.infrastructure.cluster.x-k8s.io"
-        scene.patch(resource, template, {"status": {"capacity": None}}, subresource="status")
-        scene.run(seconds=10)
         assert scene.copied == ("1", "6", 1)
 
     def test_the_zone_is_the_subnets_on_aws_and_named_elsewhere(self) -> None:
@@ -545,31 +408,6 @@ class TestOpenShift:
         assert len(scene.all(SCALERS)) == 1
         assert scene.copied() == {}
         assert annotations_of(scene.set())["machine.openshift.io/vCPU"] == "4"
-
-    def test_a_changed_target_releases_the_first_set(self) -> None:
-        scene = OpenShift()
-        scene.delete_scaler(1)
-        target = scene.scaler()["spec"]["scaleTargetRef"] | {"name": scene.set(1)["metadata"]["name"]}
-        scene.patch(SCALERS, scene.scaler(), {"spec": {"scaleTargetRef": target}})
-        scene.run(seconds=10)
-        assert scene.copied(0) == {}
-        assert scene.copied(1) == {MIN_SIZE: "1", MAX_SIZE: "4", OWNED_BY: "openshift-machine-api/p-eu-central-1a"}
-        assert scene.scaler()["status"]["lastTargetRef"] == target
-
-    def test_a_set_that_another_machine_autoscaler_owns_is_not_written(self) -> None:
-        scene = OpenShift()
-        scene.create_scaler("second", 0, 99, scene.scaler()["spec"]["scaleTargetRef"])
-        assert scene.copied()[MAX_SIZE] == "4"
-        operator = scene.cluster.controllers.operator  # type: ignore[attr-defined]
-        assert operator.errors == {"second": "already owned by another MachineAutoscaler"}
-
-    @pytest.mark.parametrize("field", ["kind", "apiVersion"])
-    def test_only_machine_sets_of_the_machine_api_are_targets(self, field: str) -> None:
-        scene = OpenShift()
-        scene.delete_scaler()
-        target = {"apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineSet", "name": "x"} | {field: "other"}
-        scene.create_scaler("odd", 0, 9, target)
-        assert scene.copied() == {}
 
     def test_a_minimum_above_the_maximum_is_refused(self) -> None:
         scene = OpenShift()

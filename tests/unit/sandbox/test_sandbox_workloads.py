@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sandbox.kube.autoscaler import FLAVOURS
-from sandbox.kube.scheduler import quantity, requests_of
+from sandbox.kube.scheduler import quantity
 from sandbox.kube.workloads import Workloads
 from sandbox.kube.world import ZONES, Pool, World
 
@@ -141,20 +141,6 @@ class TestScheduler:
         ((_, _, said),) = scene.waiting()
         assert "2 node(s) didn't match PersistentVolume's node affinity" in said
 
-    @pytest.mark.parametrize(
-        ("text", "exact"), [("1", 1), ("250m", 0.25), ("1Ki", 1024), ("1.5Gi", 1.5 * 2**30), ("2M", 2e6), ("3E", 3e18)]
-    )
-    def test_quantities_are_read_exactly(self, text: str, exact: float) -> None:
-        assert quantity(text) == exact
-
-    def test_an_init_container_counts_with_the_sidecars_before_it(self) -> None:
-        def container(cpu: str, **more: str) -> Any:
-            return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **more}
-
-        inits = [container("1", restartPolicy="Always"), container("3"), container("1", restartPolicy="Always")]
-        spec = {"initContainers": inits, "containers": [container("500m")], "overhead": {"cpu": "50m"}}
-        assert requests_of({"spec": spec}) == {"cpu": 4050}
-
 
 class TestControllers:
     def test_a_deployment_keeps_its_number_of_pods(self) -> None:
@@ -283,15 +269,3 @@ class TestDrain:
         assert not scene.has(machine)
         scene.run(seconds=10)
         assert scene.pods("proxy") == []
-
-    @pytest.mark.parametrize("flavour", ["cluster-api", "openshift"])
-    def test_a_skipped_drain_ends_the_pods(self, flavour: str) -> None:
-        scene = budgeted(flavour, maxUnavailable=0)
-        group = {"cluster-api": "machine.cluster.x-k8s.io", "openshift": "machine.openshift.io"}[flavour]
-        for machine in scene.store.list(scene.flavour.machines):
-            notes = {"metadata": {"annotations": {f"{group}/exclude-node-draining": ""}}}
-            where = (machine["metadata"]["namespace"], machine["metadata"]["name"])
-            scene.store.patch(scene.flavour.machines, *where, notes)
-        gone = scene.order_away()
-        scene.run(seconds=20)
-        assert not scene.has(gone)

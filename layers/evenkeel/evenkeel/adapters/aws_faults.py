@@ -8,8 +8,8 @@ from botocore.parsers import ResponseParserError
 
 from evenkeel.application.errors import AccessError, AccessUnavailableError
 
-AWS_ERRORS = (BotoCoreError, ClientError, ResponseParserError)
-"""All errors that a client of AWS raises. These errors have no common base class."""
+AWS_ERRORS = (BotoCoreError, ClientError, ResponseParserError, AttributeError, KeyError, TypeError, ValueError)
+"""All errors that a client of AWS raises. botocore's parsers raise the last ones for answers that they cannot read."""
 
 _THROTTLING = ("Throttl", "RequestLimitExceeded", "TooManyRequests", "ProvisionedThroughputExceeded")
 
@@ -31,8 +31,8 @@ def code_of(error: Exception) -> str:
 
 
 def text_of(error: Exception) -> str:
-    """Return the error's text, without the answer that ResponseParserError quotes. The answer may contain a secret."""
-    return UNREADABLE if isinstance(error, ResponseParserError) else str(error)
+    """Return the error's text, without the answer that a parser's error quotes. The answer may contain a secret."""
+    return str(error) if isinstance(error, BotoCoreError | ClientError | OSError) else UNREADABLE
 
 
 UNREADABLE = "its answer cannot be read"

@@ -1,15 +1,11 @@
 """boto3's clients for the functions. Their region, endpoints and credentials come from the environment."""
 
 from functools import cached_property
-from inspect import ismethod
 from threading import Lock
 from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.parsers import ResponseParserError
-
-from evenkeel.adapters.aws_faults import AWS_ERRORS, UNREADABLE
 
 # AWS writes the user agent into CloudTrail's events, so that Evenkeel does not react to its own calls.
 USER_AGENT = "evenkeel"
@@ -35,33 +31,6 @@ def for_clusters(attempts: int) -> Config:
     return Config(connect_timeout=1.5, read_timeout=2, retries={"mode": "standard", "total_max_attempts": attempts})
 
 
-# What botocore's parsers raise for answers that they cannot read, besides ResponseParserError.
-_PARSERS_ERRORS = (AttributeError, KeyError, TypeError, ValueError)
-
-
-class _Client:
-    """A client of boto3 whose operations raise ResponseParserError for each answer that botocore cannot read."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._client, name)
-        if not ismethod(found):
-            return found
-
-        def call(**request: Any) -> Any:
-            try:
-                return found(**request)
-            except AWS_ERRORS:
-                raise
-            except _PARSERS_ERRORS:
-                pass  # the error below must not refer to this one, which may quote the answer
-            raise ResponseParserError(UNREADABLE)
-
-        return call
-
-
 class AwsSession:
     """A session of boto3 for many threads: only one thread at a time makes clients or finds credentials."""
 
@@ -76,7 +45,7 @@ class AwsSession:
         """Return a new client. ``settings`` are those of ``boto3.Session.client``."""
         with self._lock:
             config = config.merge(Config(user_agent_appid=USER_AGENT))
-            return _Client(self._session.client(service, config=config, **settings))
+            return self._session.client(service, config=config, **settings)
 
     def get_credentials(self) -> Any:
         """Return the function's own credentials; None if there are none."""

@@ -2,15 +2,16 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
 from functools import cache
 from itertools import islice, zip_longest
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from evenkeel.domain.model.states import ArrivalHistory, ContestHistory, FailureHistory, GroupState
 from evenkeel.domain.model.values import LARGEST_COUNT, quote
 from evenkeel.validation import EARLIEST, LATEST, MOST_LINES, NO_MOMENT, ConfigError, validated
 
@@ -21,13 +22,43 @@ _ANY_NUMBER = frozenset({"facts", "generation", "maxima", "steps", "unplaced"})
 _ORDERS = (("orders",), ("state", "orders"))  # where a PoolState and a StoredPool have the past orders of a pool
 
 
+@dataclass(kw_only=True)
+class FlatGroupState(FailureHistory, ArrivalHistory, ContestHistory):
+    """The JSON form of a ``GroupState``: one object with the fields of all its parts."""
+
+    marked: tuple[str, ...] = ()
+    unneeded: Mapping[str, datetime] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, state: GroupState) -> Self:
+        """Return the JSON form of a state."""
+        parts = vars(state.failure) | vars(state.arrivals) | vars(state.contest)
+        return cls(**parts, marked=state.marked, unneeded=state.unneeded)
+
+    def state(self) -> GroupState:
+        """Return the state."""
+        values = vars(self)
+        failure, arrivals, contest = (
+            {part.name: values[part.name] for part in fields(kind)}
+            for kind in (FailureHistory, ArrivalHistory, ContestHistory)
+        )
+        return GroupState(
+            failure=FailureHistory(**failure),
+            arrivals=ArrivalHistory(**arrivals),
+            contest=ContestHistory(**contest),
+            marked=self.marked,
+            unneeded=self.unneeded,
+        )
+
+
 def read_stored(kind: type[_Kind], text: str, where: str) -> _Kind:
     """Return an item that this or a newer release has stored. Fields that only the newer release knows are ignored.
 
     Raises:
         ConfigError: its text has one line for each bad value. Each line starts with ``where``.
     """
-    return _read(kind, text, where)[0]
+    value: _Kind = _read(kind, text, where)[0]
+    return value
 
 
 def read_as(kind: type[_Kind], data: object, where: str, *, strict: bool = False) -> _Kind:
@@ -36,17 +67,20 @@ def read_as(kind: type[_Kind], data: object, where: str, *, strict: bool = False
     Raises:
         ConfigError: its text has one line for each bad value. Each line starts with ``where``.
     """
-    return _read(kind, json.dumps(data), where, "forbid" if strict else "ignore")[0]
+    value: _Kind = _read(kind, json.dumps(data), where, "forbid" if strict else "ignore")[0]
+    return value
 
 
 def dump_stored(value: object) -> str:
     """Return the JSON text of a value, without the fields that have their default values."""
-    return _adapter(type(value)).dump_json(value, by_alias=True, exclude_defaults=True).decode()
+    form = _form(value)
+    return _adapter(type(form)).dump_json(form, by_alias=True, exclude_defaults=True).decode()
 
 
 def dump_plain(value: object) -> Any:
     """Return the content of ``dump_stored`` as plain dictionaries, lists, texts and numbers."""
-    return _adapter(type(value)).dump_python(value, mode="json", by_alias=True, exclude_defaults=True)
+    form = _form(value)
+    return _adapter(type(form)).dump_python(form, mode="json", by_alias=True, exclude_defaults=True)
 
 
 def keep_unknown(kind: type, text: str, before: str) -> str:
@@ -55,11 +89,11 @@ def keep_unknown(kind: type, text: str, before: str) -> str:
     Such a field is added to the object that had it before, if that object still has the same ``kind`` and ``name``.
     """
     try:
-        value: object
         value, before = _read(kind, before, "")
     except ConfigError:  # an unreadable previous text is overwritten
         return text
-    known = _adapter(kind).dump_python(value, mode="json", by_alias=True)
+    form = _form(value)
+    known = _adapter(type(form)).dump_python(form, mode="json", by_alias=True)
     data = json.loads(text)
     merged = _with_unknown(data, json.loads(before), known)
     return text if merged == data else json.dumps(merged, ensure_ascii=False)
@@ -81,18 +115,23 @@ def _with_unknown(data: Any, old: Any, known: Any) -> Any:
 _adapter: Callable[[type], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
-def _read(kind: type[_Kind], text: str, where: str, extra: Literal["ignore", "forbid"] = "ignore") -> tuple[_Kind, str]:
+def _form(value: object) -> object:
+    """Return the object whose JSON is the JSON of a value."""
+    return FlatGroupState.of(value) if isinstance(value, GroupState) else value
+
+
+def _read(kind: type, text: str, where: str, extra: Literal["ignore", "forbid"] = "ignore") -> tuple[Any, str]:
     """Return a value and its text. Unless unknown fields are faults, both lack the orders that cannot be read."""
-    adapter = _adapter(kind)
+    adapter = _adapter(FlatGroupState if kind is GroupState else kind)
     strict = None if issubclass(kind, BaseModel) else True  # a record is as strict as its model says
     try:
-        value: _Kind = adapter.validate_json(text, strict=strict, extra=extra)
+        value: Any = adapter.validate_json(text, strict=strict, extra=extra)
     except ValidationError as error:
         kept = text = _without_orders(text, error) if extra == "ignore" else text
         value = validated(lambda: adapter.validate_json(kept, strict=strict, extra=extra), where, adapter.json_schema)
     if faults := [f"{where}: {fault}" for fault in islice(_faults(value, ()), MOST_LINES)]:
         raise ConfigError(faults)
-    return value, text
+    return value.state() if isinstance(value, FlatGroupState) else value, text
 
 
 def _without_orders(text: str, error: ValidationError) -> str:

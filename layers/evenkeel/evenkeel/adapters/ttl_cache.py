@@ -19,10 +19,6 @@ _FAILURE_KEPT = timedelta(seconds=10)
 _MANY = 256
 
 
-def _unanswered() -> AccessError:
-    return AccessUnavailableError("a request to AWS for several clusters ended without an answer")
-
-
 class _Entry(Generic[_T]):
     """One request, which is pending, answered or failed."""
 
@@ -32,7 +28,9 @@ class _Entry(Generic[_T]):
         self.value: _T | None = None
         # Creates a new error for each waiting thread, because raising one error several times would extend its
         # traceback.
-        self.failure: Callable[[], AccessError] = _unanswered
+        self.failure: Callable[[], AccessError] = partial(
+            AccessUnavailableError, "a request to AWS for several clusters ended without an answer"
+        )
 
     def is_over(self, now: datetime, refused: _T | None) -> bool:
         return now >= self.until or (self.value is not None and self.value == refused)

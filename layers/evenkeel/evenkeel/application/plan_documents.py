@@ -322,14 +322,6 @@ def document_json(document: Document) -> dict[str, Any]:
     return content
 
 
-def schema_of(document: type[PlanDocument] | type[DecisionDocument]) -> dict[str, Any]:
-    """Return the JSON Schema of a plan or of a decision."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **TypeAdapter(document).json_schema(by_alias=True, mode="serialization"),
-    }
-
-
 def reason_json(reason: Reason) -> dict[str, Any]:
     """Return a reason as JSON: its rule, and its facts by name."""
     return {"rule": reason.rule.value, **{name: _fact_json(fact) for name, fact in reason.facts.items()}}

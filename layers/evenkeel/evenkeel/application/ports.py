@@ -196,7 +196,10 @@ class RegistrationStore(ClusterStore, Protocol):
     """A ``ClusterStore`` that also reads the registrations of all clusters."""
 
     def registered(self, cluster: str) -> Registered | None:
-        """Return a registration, even if its record has a fault; None if the cluster is not registered."""
+        """Return a registration, even if its record has a fault; None if the cluster is not registered.
+
+        Raises ConfigError if the cluster's items are of a release that this one cannot read.
+        """
 
     def registrations(self) -> Sequence[tuple[str, Registration | str]]:
         """Return all registrations by cluster id. An invalid record is replaced by its fault, a string."""

@@ -47,17 +47,13 @@ class Message(BaseModel):
 _Message = TypeVar("_Message", bound=Message)
 
 
-def _steady_state(data: object) -> SteadyState:
-    return read_as(SteadyState, data, "steady")
-
-
 class Request(Message):
     """A request for a run of a cluster. The run always reads the cluster itself."""
 
     cluster: ClusterId
     reason: str = Field(max_length=200)
     found: CheckResult | None = None
-    steady: Annotated[SteadyState, PlainValidator(_steady_state)] | None = None
+    steady: Annotated[SteadyState, PlainValidator(lambda data: read_as(SteadyState, data, "steady"))] | None = None
     wait: int = Field(default=0, ge=0, le=_LONGEST_REQUEST)  # seconds that remain after the message's delay
 
 

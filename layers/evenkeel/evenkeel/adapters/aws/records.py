@@ -30,6 +30,8 @@ from evenkeel.validation import ConfigError, parse_json
 
 # Partition keys of items that clusters share. The partition key of a cluster's own items contains a number sign.
 CHECK_TIMES = "CHECKED"
+# The form of a cluster's items. A change that another release cannot read or write raises it. Release 0.1.0 has none.
+FORM = 1
 # Sort keys of items that a cluster has at most once. All sort after "E", so that one query reads them with the other
 # items of the cluster.
 META, CONTROL, EVENT_CHECK, TIMER, UNREACHABLE = "META", "META#CONTROL", "EVENT_CHECK", "NEXT_CHECK", "UNREACHABLE"
@@ -49,6 +51,32 @@ _DRILL_KEPT = timedelta(days=30)
 _CHECK_TIMES_KEPT = timedelta(hours=2)
 _log = logging.getLogger("evenkeel.store")
 _Kind = TypeVar("_Kind")
+
+
+class StoredRegistration(Registration):
+    """A registration, as META contains it."""
+
+    form: int = FORM
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Form:
+    """The form of a cluster's items, from the registration's text."""
+
+    form: int = 0
+
+
+class _OtherFormError(ConfigError):
+    """The items of a cluster have the form of another release."""
+
+    def __init__(self, cluster: str, form: int) -> None:
+        problem = (
+            f"its items have form {form}, and this release reads form {FORM}: deploy the release that wrote them"
+            if form
+            else "its items are of release 0.1.0, which this release cannot read: run restore with release 0.1.0, then "
+            "register the cluster in a new stack (docs/operate/upgrade.md)"
+        )
+        super().__init__([f"cluster {cluster}: {problem}"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,8 +189,6 @@ def _expires(value: Any, now: datetime) -> datetime | None:
             return max(now, at) + _DAY
         case ScaleRequestRecord():
             return max(now, value.at + _REPEATS) + _DAY
-        case CheckedAt():
-            return value.at + _CHECK_TIMES_KEPT
         case Drill():
             return max(now, value.fenced_until) + _DRILL_KEPT
     return None
@@ -172,22 +198,18 @@ def _group_expires(state: GroupState, now: datetime) -> datetime | None:
     """Return a time by which no failure has an effect; None if machines have Evenkeel's marks or nodes are unneeded."""
     if state.marked or state.unneeded:
         return None
-    times = (state.backoff_until, state.last_failure, state.waiting_since)
+    times = (state.failure.backoff_until, state.failure.last_failure, state.arrivals.waiting_since)
     last = max([now, *(at for at in times if at is not None)])
-    if state.contested_since is not None:
-        last = max(last, state.contested_since + _CONTESTED_KEPT)
+    if state.contest.contested_since is not None:
+        last = max(last, state.contest.contested_since + _CONTESTED_KEPT)
     return last + 2 * _DAY
-
-
-def shared_entry(sort_key: str, value: CheckedAt, version: int | None, now: datetime) -> Entry:
-    """Return the entry that writes an item that clusters share."""
-    return Entry(sort_key=sort_key, text=dump_stored(value), version=version, expires=_expires(value, now))
 
 
 def check_times_entry(clusters: Sequence[str], at: datetime, resting: Sequence[str] = ()) -> Entry:
     """Return the entry that stores when these clusters were read. The same clusters always get the same sort key."""
     digest = hashlib.sha256("\n".join(sorted([*clusters, *resting])).encode()).hexdigest()[:16]
-    return shared_entry(digest, CheckedAt(at=at, clusters=tuple(clusters), resting=tuple(resting)), None, at)
+    checked = CheckedAt(at=at, clusters=tuple(clusters), resting=tuple(resting))
+    return Entry(sort_key=digest, text=dump_stored(checked), expires=at + _CHECK_TIMES_KEPT)
 
 
 def record_entries(
@@ -197,7 +219,7 @@ def record_entries(
 
     The record's entry repeats the pauses and restores, because ``scan`` reads only the index.
     """
-    meta = entry(META, Registration.of(record, control), versions, now)
+    meta = entry(META, StoredRegistration.of(record, control), versions, now)
     return meta, entry(CONTROL, control, versions, now)
 
 
@@ -214,6 +236,7 @@ def stored_cluster(
     """
     if META not in items:
         raise UnknownClusterError(f"cluster {cluster!r} is not registered")
+    registration = _registration(cluster, items[META])  # first, because items of another form have no other fault
     live = {key: item for key, item in items.items() if not item.has_expired(now)}
 
     def read(kind: type[_Kind], sort_key: str) -> dict[str, _Kind]:
@@ -226,7 +249,6 @@ def stored_cluster(
     scale_requests = {record.id: record for record in read(ScaleRequestRecord, "SCALE_REQUEST#").values()}
     zones = _by_zone(read(ZoneRecord, "ZONE#"))
     drill = _drill(cluster, live.get(DRILL))
-    registration = _read(Registration, items[META], _name(cluster, META))
     versions = _TextVersions(items)
     return StoredCluster(
         record=registration.record,
@@ -271,9 +293,16 @@ def _drill_zone(drill: Drill | None, zones: Mapping[str, ZoneRecord], now: datet
 def registration_of(cluster: str, item: Stored) -> Registration | str:
     """Return a cluster's registration, or the error if its record cannot be read."""
     try:
-        return _read(Registration, item, _name(cluster, META))
+        return _registration(cluster, item)
     except ConfigError as error:
         return str(error)
+
+
+def _registration(cluster: str, item: Stored) -> Registration:
+    where = _name(cluster, META)
+    if (form := _read(_Form, item, where).form) != FORM:
+        raise _OtherFormError(cluster, form)
+    return _read(Registration, item, where)
 
 
 def steady_clusters(cluster: str, item: Stored) -> SteadyCluster | None:
@@ -286,10 +315,19 @@ def steady_clusters(cluster: str, item: Stored) -> SteadyCluster | None:
 
 
 def registered(cluster: str, items: Mapping[str, Stored]) -> Registered | None:
-    """Return the readable part of a cluster's registration; None if the cluster is not registered."""
+    """Return the readable part of a cluster's registration; None if the cluster is not registered.
+
+    Raises:
+        ConfigError: the items have the form of another release, so no write may replace the registration.
+    """
     if META not in items:
         return None
-    registration = registration_of(cluster, items[META])
+    try:
+        registration: Registration | str = _registration(cluster, items[META])
+    except _OtherFormError:
+        raise
+    except ConfigError as error:
+        registration = str(error)
     control = ControlRecord() if isinstance(registration, str) else registration.control()
     # If the control record cannot be read, the record's item replaces it. That item repeats most of the control record.
     with _dropped():

@@ -97,7 +97,7 @@ def _due_item(cluster: str, text: str) -> Item:
 
 
 class DynamoStore:
-    """Implements all store ports of the use cases with DynamoDB.
+    """Implements all store ports of the use cases with DynamoDB. A write raises StateConflictError if its item changed.
 
     Args:
         client: A boto3 DynamoDB client.
@@ -116,24 +116,7 @@ class DynamoStore:
     def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
         """Return the stored items of a cluster. Each MiB takes one query."""
         values = {":pk": _pk(cluster), ":after": "E"}
-        return self._remembered(
-            cluster, self._table.query(f"{_OF_PK} AND sk >= :after", values, ConsistentRead=consistent)
-        )
-
-    def load_with_decisions(self, cluster: str, ulid: str) -> tuple[StoredCluster, Sequence[Mapping[str, Any]] | None]:
-        """Return a cluster and its decisions after ``ulid``; None instead of decisions if one page cannot contain both.
-
-        Further pages of decisions are not read, because a caller may request a thousand clusters.
-        """
-        values = {":pk": _pk(cluster), ":after": f"{_DECISION}{ulid} "}
-        answer = self._table.page(f"{_OF_PK} AND sk >= :after", values, ConsistentRead=True)
-        if "LastEvaluatedKey" in answer:
-            return self.load(cluster), None
-        items = answer["Items"]
-        decisions = self._decisions(cluster, (item for item in items if item["sk"]["S"].startswith(_DECISION)))
-        return self._remembered(cluster, [item for item in items if item["sk"]["S"] >= "E"]), decisions
-
-    def _remembered(self, cluster: str, items: Sequence[Item]) -> StoredCluster:
+        items = self._table.query(f"{_OF_PK} AND sk >= :after", values, ConsistentRead=consistent)
         lease = next((item for item in items if item["sk"]["S"] == _LEASE and {"fence", "ends"} & item.keys()), None)
         fencing_token = whole(lease, "fence") if lease and seconds(lease, "ends") else 0
         has_ended = lease is not None and fencing_token > 0 and seconds(lease, "ends") <= self._now().timestamp()
@@ -141,44 +124,35 @@ class DynamoStore:
         return records.stored_cluster(cluster, _by_key(items), fencing_token, self._now(), unfinished)
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
-        """Store the state of a pool. Raises StateConflictError if the stored state has changed."""
+        """Store the state of a pool."""
         self._save(cluster, f"POOL#{pool}", StoredPool.of(pool, state), versions)
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
-        """Store the state of a node group. Raises StateConflictError if the stored state has changed."""
+        """Store the state of a node group."""
         self._save(cluster, f"GROUP#{key}", state, versions)
 
     def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, versions: Versions | None) -> None:
-        """Store the statements about a zone. Raises StateConflictError if the stored item has changed."""
+        """Store the statements about a zone."""
         self._save(cluster, f"ZONE#{region}/{zone}", record, versions)
 
     def save_drill(self, cluster: str, drill: Drill, versions: Versions | None) -> None:
-        """Store the last drill. Raises StateConflictError if the stored drill has changed."""
+        """Store the last drill."""
         self._save(cluster, records.DRILL, drill, versions)
 
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
-        """Store a request for nodes. Raises StateConflictError if the stored request has changed."""
+        """Store a request for nodes."""
         self._save(cluster, f"SCALE_REQUEST#{record.id}", record, versions)
 
     def save_event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None) -> None:
-        """Store the last check that an event requested, and what the events of the cluster have shown.
-
-        Raises StateConflictError if the stored item has changed.
-        """
+        """Store the last check that an event requested, and what the events of the cluster have shown."""
         self._save(cluster, records.EVENT_CHECK, record, versions)
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
-        """Store when a check is due in addition to the scans.
-
-        Raises StateConflictError if the stored item has changed.
-        """
+        """Store when a check is due in addition to the scans."""
         self._save(cluster, records.TIMER, timer, versions)
 
     def save_unreachable(self, cluster: str, unreachable: Unreachable, versions: Versions | None) -> None:
-        """Store that the cluster does not answer, or that it answers again.
-
-        Raises StateConflictError if the stored item has changed.
-        """
+        """Store that the cluster does not answer, or that it answers again."""
         self._save(cluster, records.UNREACHABLE, unreachable, versions)
 
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
@@ -314,7 +288,7 @@ class DynamoStore:
 
     def cluster_health(self, cluster: str) -> tuple[ClusterHealth, Versions]:
         """Return a cluster's health, from one consistent read."""
-        return records.cluster_health_of(cluster, self._shared_item(_pk(cluster), HEALTH))
+        return records.cluster_health_of(cluster, _by_key(self._table.get(_pk(cluster), HEALTH)).get(HEALTH))
 
     def cluster_healths(self) -> Mapping[str, ClusterHealth]:
         """Return the health of all clusters, from one eventually consistent query."""
@@ -324,11 +298,6 @@ class DynamoStore:
             health, _ = records.cluster_health_of(cluster, item)
             healths[cluster] = unreadable(health, item.fault, self._now()) if item.fault else health
         return healths
-
-    # ---------------------------------------------------------------- items that clusters share
-
-    def _shared_item(self, pk: str, sk: str) -> Stored | None:
-        return _by_key(self._table.get(pk, sk)).get(sk)
 
     # ---------------------------------------------------------------- the lease
 

@@ -32,16 +32,13 @@ def headline(page: Page, fleet: Fleet) -> str:
     failing = [section for section in page.sections if section.state == "incident"]
     if missing := sum(section.missing for section in failing):
         parts[0] += f", {counted(missing)} missing"
-    if out := [name for section in _most_missing(failing) for name in section.outages]:
+    most_missing = sorted(failing, key=lambda section: -section.missing)
+    if out := [name for section in most_missing for name in section.outages]:
         parts.append(outage_text(out))
     parts += [f"{counts[state]} {text}" for state, text in _STATES.items() if counts[state]]
     if fleet.dry_run:
         parts.append(f"{fleet.dry_run} in dry run")
     return "; ".join(parts)
-
-
-def _most_missing(sections: Iterable[Section]) -> list[Section]:
-    return sorted(sections, key=lambda section: -section.missing)
 
 
 def _anchor(cluster: str) -> str:

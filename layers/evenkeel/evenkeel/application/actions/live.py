@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag, Right, action, length, own_pools
 from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.ports import StoredCluster
-from evenkeel.application.rollout.readiness import KEPT, Known, LiveRead, Readiness, readiness_of
+from evenkeel.application.rollout.readiness import KEPT, LiveRead, Readiness, readiness_of
 from evenkeel.application.rollout.summary import hindrance_text, readiness_text
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.rollout.readiness import NEEDED
@@ -34,12 +34,11 @@ def readiness(call: Call, fields: ReadinessFields) -> Answer:
     """Show which clusters in dry run may go live, and why others may not; exit code 5 means that one may not."""
     if fields.lasting > KEPT:
         raise BadRequestError(f"for is too long: decisions are kept for {KEPT.days} days: choose {KEPT.days}d at most")
-    known = Known.of(call.ports.store, call.cluster, call.now)  # one query for each cluster
-    stored = known.stored
+    stored = call.load()
     if not stored.control.is_dry(stored.record, call.ports.dry_run):
         return {"state": "live", "ready": True, "message": f"{call.cluster} is live"}
     ask = partial(_ask, call, stored) if fields.live else None
-    result = readiness_of(call.ports.store, known, fields.lasting, call.now, ask)
+    result = readiness_of(call.ports.store, stored, fields.lasting, call.now, ask)
     return {
         "state": "ready" if result.is_ready else "not-ready",
         "ready": result.is_ready,
@@ -99,33 +98,30 @@ class LiveFields(Fields):
 
 
 def _live_touches(call: Call, fields: LiveFields) -> str | None:
-    known = Known.of(call.ports.store, call.cluster, call.now)
-    is_dry = known.stored.control.is_dry(known.stored.record, call.ports.dry_run)
-    return _result(call, known, fields) if is_dry else None
+    stored = call.load()
+    return _result(call, stored, fields) if stored.control.is_dry(stored.record, call.ports.dry_run) else None
 
 
 @action(LiveFields, Right.ADMINISTER, touches=_live_touches, spares="live already")
 def live(call: Call, fields: LiveFields) -> Answer:
     """Enable writes for clusters that passed their dry run."""
-    known = Known.of(call.ports.store, call.cluster, call.now)
-    stored = known.stored
+    stored = call.load()
     if not stored.control.is_dry(stored.record, call.ports.dry_run):
         return {"done": False, "message": f"{call.cluster} is live already"}
-    _result(call, known, fields)
+    _result(call, stored, fields)
     control = call.change_control(stored, {"live": True})
     call.request_run("live")
     dry = call.in_dry_run(stored.record, control)
     return {"message": f"{call.cluster} is live: it is checked now, and written{dry}{call.still_held(control)}"}
 
 
-def _result(call: Call, known: Known, fields: LiveFields) -> str:
+def _result(call: Call, stored: StoredCluster, fields: LiveFields) -> str:
     """Return the result of the cluster's dry run as text. Raises BadRequestError if the cluster may not go live."""
-    stored = known.stored
     if stored.record.dry_run is not None:
         raise BadRequestError(
             f"{call.cluster}: its record says dry_run: true, which goes before this: take that out of it first"
         )
-    result = readiness_of(call.ports.store, known, NEEDED, call.now)
+    result = readiness_of(call.ports.store, stored, NEEDED, call.now)
     words = readiness_text(result, stored, NEEDED, call.now)
     if not result.is_ready and not fields.force:
         raise BadRequestError(words)

@@ -1,6 +1,7 @@
 """``pause``, ``resume`` and ``restore``: pause a cluster or pool, end a pause, or restore former bounds."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -101,7 +102,9 @@ def _length(end: datetime | None) -> str:
 def _resume_touches(call: Call, fields: ResumeFields) -> str | None:
     stored = call.load()
     held = call.still_held(stored.control).removeprefix("; ")
-    contested = sum(bool(group.contested_since or group.unread_bounds) for group in stored.state.groups.values())
+    contested = sum(
+        bool(group.contest.contested_since or group.contest.unread_bounds) for group in stored.state.groups.values()
+    )
     held = "; ".join(filter(None, (held, f"contested groups: {contested}" if contested else "")))
     if not held:
         return None
@@ -125,8 +128,9 @@ def resume(call: Call, fields: ResumeFields) -> Answer:
     stored = _load(call, pool)
     control = call.change_control(stored, _resumed(call, stored.control, fields))
     for key, group in stored.state.groups.items() if pool is None else ():
-        if group != group.uncontested():
-            call.ports.store.save_group(call.cluster, key, group.uncontested(), stored.versions)
+        contest = group.contest.uncontested()
+        if contest != group.contest:
+            call.ports.store.save_group(call.cluster, key, replace(group, contest=contest), stored.versions)
     call.request_run("resumed")
     dry = "" if control.is_paused(call.now) else call.in_dry_run(stored.record, control)
     return {"message": f"{_subject(call, pool)} is resumed and checked now{call.still_held(control)}{dry}"}

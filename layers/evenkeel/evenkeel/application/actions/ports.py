@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from evenkeel.application.incidents.ports import FleetHealthStore
 from evenkeel.application.ports import NAMELESS, RUNBOOKS, Clock, LeaseStore, Queue, Remaining, Versions
 from evenkeel.application.rebalancing.ports import Clusters, EventStore
-from evenkeel.application.rollout.ports import RolloutStore
+from evenkeel.application.rollout.ports import DecisionStore
 from evenkeel.application.survival.ports import DrillStore
 from evenkeel.record import ClusterRecord
 
 
-class ActionStore(RolloutStore, DrillStore, EventStore, LeaseStore, Protocol):
+class ActionStore(DecisionStore, FleetHealthStore, DrillStore, EventStore, LeaseStore, Protocol):
     """The methods of the DynamoDB table that operator actions need."""
 
     def remove_record(self, cluster: str, versions: Versions) -> None:

@@ -313,12 +313,12 @@ def _groups(evaluated: Evaluated, now: datetime) -> dict[Any, StoredGroup]:
     return {
         key: StoredGroup(
             state=planned[key] if key in planned else _stored_state(stored, key, group, now),
-            failure_class=group.failure_class.value,
-            failures=group.failures,
-            backoff_until=group.backoff_until,
-            last_failure=group.last_failure,
-            message=group.message,
-            contested_by=group.contested_by or None,
+            failure_class=group.failure.failure_class.value,
+            failures=group.failure.failures,
+            backoff_until=group.failure.backoff_until,
+            last_failure=group.failure.last_failure,
+            message=group.failure.message,
+            contested_by=group.contest.contested_by or None,
         )
         for key, group in {**stored.state.groups, **(plan.states if plan else {})}.items()
     }
@@ -327,7 +327,7 @@ def _groups(evaluated: Evaluated, now: datetime) -> dict[Any, StoredGroup]:
 def _stored_state(stored: StoredCluster, key: Any, group: GroupState, now: datetime) -> State:
     """Return a group's state without a plan. Stored items often lack the group's pool and zone."""
     backoff = backoff_of(key, stored.state.pools, stored.record.policy())
-    return State.FROZEN if group.is_frozen else state_at(group, now, None, backoff)
+    return State.FROZEN if group.contest.is_frozen else state_at(group, now, None, backoff)
 
 
 def _zone(record: ZoneRecord, now: datetime) -> ZoneStatus:
@@ -391,12 +391,12 @@ def _group(planned: GroupDocument, plan: GroupPlan, pool: PoolPlan, preview: Pre
     since, until = preview.span(pool, plan)
     state = preview.state_of(plan.group.key)
     failure = None
-    if state is not None and state.last_failure is not None:
+    if state is not None and state.failure.last_failure is not None:
         failure = GroupFailure(
-            failure_class=state.failure_class.value,
-            failures=state.failures,
-            last=state.last_failure,
-            message=state.message,
+            failure_class=state.failure.failure_class.value,
+            failures=state.failure.failures,
+            last=state.failure.last_failure,
+            message=state.failure.message,
         )
     holding = [reason for reason in plan.reasons if reason.rule.topic is Topic.STATE or reason.rule in KEEPING]
     closed = plan.group.template.closed_because

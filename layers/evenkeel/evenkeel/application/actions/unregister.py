@@ -102,12 +102,12 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
 
 def _unregister_unread(call: Call, fields: UnregisterFields, error: ConfigError) -> Answer:
     """Delete a record that cannot be read. No run can use the record. Evenkeel's bounds may still be set."""
+    registered, left = call.ports.store.registered(call.cluster), ""
     if not fields.force:
         raise BadRequestError(
             f"{call.cluster} is not unregistered: it is unknown if Evenkeel's bounds are still set: {error}: "
             "fix its record, or unregister with force"
         )
-    registered, left = call.ports.store.registered(call.cluster), ""
     with suppress(ConfigError, BadValueError):  # the item may be the one that cannot be read
         left = _left_suspended(call.ports.store.unfinished(call.cluster))
     if registered is not None:

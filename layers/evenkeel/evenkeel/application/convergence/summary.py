@@ -38,10 +38,6 @@ def course_text(report: Converging) -> str:
     return some_names([f"{source} to {destination}" for source, destination in report.course])
 
 
-def _noun(report: Converging) -> str:
-    return "more step" if report.step is not None and not report.begins else "step"
-
-
 def _says(report: Converging) -> Iterator[str]:
     if report.step is not None:
         begun = "starts now" if report.begins else f"is in progress since {rfc3339(report.step.order.begun_at)}"
@@ -53,6 +49,7 @@ def _says(report: Converging) -> Iterator[str]:
     if report.hangs_since is not None:
         yield f"It should have ended at {rfc3339(report.hangs_since)}. No other step starts before it ends."
     if report.course:
-        yield f"{counted(len(report.course), _noun(report))} would bring the zones level: {course_text(report)}."
+        noun = "more step" if report.step is not None and not report.begins else "step"
+        yield f"{counted(len(report.course), noun)} would bring the zones level: {course_text(report)}."
     if report.course or report.step is not None:
         yield f"The budget allows {counted(report.left, 'more step')} in this hour."

@@ -54,6 +54,8 @@ class Scan:
 
         self.together([partial(read, shard) for shard in self.store.shards])
         registered = dict(entry for shard in shards for entry in shard.registrations)
+        if at.minute == 0:  # finds clusters that a former release has stored in other shards
+            registered = {**dict(self.store.registrations()), **registered}
         resting = {cluster: until for shard in shards for cluster, until in shard.resting.items()}
         return self._check(registered, resting, at)
 

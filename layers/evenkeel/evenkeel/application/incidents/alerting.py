@@ -36,16 +36,7 @@ _KINDS = [kind.value for kind in IncidentKind]  # the worst first
 
 
 @dataclass(frozen=True, kw_only=True)
-class Remedy:
-    """What to do about an incident."""
-
-    todo: str = ""
-    command: str = ""
-    runbook: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Alert(Remedy):
+class Alert:
     """One change of one incident, as the bus delivered it."""
 
     key: str  # the incident's key
@@ -61,6 +52,9 @@ class Alert(Remedy):
     is_outage: bool = False  # True: no zone of the pool is known to deliver nodes
     failure_class: str = ""
     message: str
+    todo: str = ""  # what to do about the incident, with the command and the runbook for it
+    command: str = ""
+    runbook: str = ""
 
     @property
     def dedup(self) -> str:

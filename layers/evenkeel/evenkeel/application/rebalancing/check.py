@@ -169,7 +169,7 @@ class CheckClusters:
             summary.resting.add(cluster)
         try:
             change: _Change | None = _NEEDS_FULL_CHECK
-            if steady is not None and self._may_check_quickly(steady):
+            if steady is not None and not _is_full_check(steady.record, steady.steady, self.clock.now()):
                 change = self._contained(run, partial(self._quick_check, steady, remaining, summary))
             if change is _NEEDS_FULL_CHECK:
                 stored = contained(cluster, "its state was read", partial(self._load, cluster, summary))
@@ -205,10 +205,6 @@ class CheckClusters:
             return _Change(str(error), CheckResult.SILENT)
 
     # Quick checks
-
-    def _may_check_quickly(self, steady: SteadyCluster) -> bool:
-        record, now = steady.record, self.clock.now()
-        return not _is_full_check(record, steady.steady, now)
 
     def _quick_check(self, steady: SteadyCluster, remaining: Remaining, summary: CheckSummary) -> _Change | None:
         record, seen, left = steady.record, steady.steady.seen, within_check(remaining)

@@ -96,11 +96,18 @@ class RecordFailure:
     def _clusters_called(self, failure: Failure) -> list[str]:
         """Return the clusters of the failure's first registered name. A cluster's id selects only this cluster."""
         for name in failure.called:
-            clusters = [] if self.store.registered(name) is None else [name]
+            clusters = [name] if self._is_registered(name) else []
             clusters = clusters or [id for id in self.store.called(name) if self._lists(id, name)]
             if clusters:
                 return clusters
         return []
+
+    def _is_registered(self, cluster: str) -> bool:
+        """Return True if the cluster is registered, also by a release that this one cannot read."""
+        try:
+            return self.store.registered(cluster) is not None
+        except ConfigError:
+            return True
 
     def _lists(self, cluster: str, name: str) -> bool:
         """Return True if the record lists the name now, or cannot be read. ``_outcome`` then reports the fault."""
@@ -177,7 +184,7 @@ class RecordFailure:
                 recorded = kind.value
             # A repeated event counts as new, too, because the invocation that stored it may have ended before it
             # requested a run.
-            is_new |= before.last_success is None or at > before.last_success
+            is_new |= before.arrivals.last_success is None or at > before.arrivals.last_success
         return recorded, is_new
 
     def _note_writer(self, failure: Failure, cluster: str, groups: list[GroupKey], stored: StoredCluster) -> None:
@@ -290,5 +297,7 @@ def _adds_nothing(before: GroupState, after: GroupState, at: datetime) -> bool:
 
     Other reports within a backoff are stored, because a late report of a failure may start an earlier backoff.
     """
-    without_report = replace(after, reports=before.reports, last_failure=before.last_failure, message=before.message)
-    return without_report == before and sum(abs(at - report) < _NEAR for report in before.reports) >= _ENOUGH_REPORTS
+    known = before.failure
+    failure = replace(after.failure, reports=known.reports, last_failure=known.last_failure, message=known.message)
+    without_report = replace(after, failure=failure)
+    return without_report == before and sum(abs(at - report) < _NEAR for report in known.reports) >= _ENOUGH_REPORTS

@@ -144,9 +144,9 @@ class ClusterObserver:
 
 def _refused_lately(state: ClusterState, now: datetime) -> dict[GroupKey, str]:
     return {
-        key: group.write_refused
+        key: group.contest.write_refused
         for key, group in state.groups.items()
-        if group.write_refused_at is not None and now < group.write_refused_at + _REFUSED_FOR
+        if group.contest.write_refused_at is not None and now < group.contest.write_refused_at + _REFUSED_FOR
     }
 
 

@@ -71,14 +71,15 @@ class Preview:
             if zone is not None and self.now < zone.impaired_until:
                 until.append(zone.impaired_until)
                 since += [stated_at] if (stated_at := zone.since(self.now)) else []
-            if state is not None and state.backoff_until is not None and self.now <= state.backoff_until:
-                until.append(state.backoff_until)
-                since.append(state.backoff_until - self.pool(pool.id).settings.backoff.length(state.failures))
+            backoff_until = None if state is None else state.failure.backoff_until
+            if state is not None and backoff_until is not None and self.now <= backoff_until:
+                until.append(backoff_until)
+                since.append(backoff_until - self.pool(pool.id).settings.backoff.length(state.failure.failures))
         elif state is not None:
             began = {
-                State.PROBING: state.backoff_until,
-                State.FROZEN: state.contested_since,
-                State.HEALTHY: state.last_success,
+                State.PROBING: state.failure.backoff_until,
+                State.FROZEN: state.contest.contested_since,
+                State.HEALTHY: state.arrivals.last_success,
             }[plan.state]
             since += [began] if began else []
         return min(since, default=None), max(until, default=None)

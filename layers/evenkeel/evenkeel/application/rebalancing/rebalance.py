@@ -187,10 +187,7 @@ class _Rounds:
                 raise
             return None
         self.summary.dry_run = stored.control.writes_nothing(stored.record, self.ports.dry_run)
-        if self._is_paused(stored) or self._is_unreachable(stored):
-            return None
-        self.stored = stored
-        return stored
+        return None if self._is_paused(stored) or self._is_unreachable(stored) else stored
 
     def _observe_and_plan(self, stored: StoredCluster) -> PlannedObservation | None:
         """Return the cluster's observation and plan. If it cannot be read, store and notify this, and return None."""

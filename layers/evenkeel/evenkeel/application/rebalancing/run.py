@@ -267,11 +267,14 @@ class Run:
         self.summary.rejected = len(self.refused)
         for key, outcome in outcomes.items():
             state = self.run_state.groups.get(key, GroupState())
+            contest = state.contest
             if _is_rejected(outcome):
                 now = self.cluster_clock.now()
-                self.run_state.save_group(key, replace(state, write_refused_at=now, write_refused=outcome.detail))
-            elif outcome.result is Result.WRITTEN and state.write_refused_at is not None:
-                self.run_state.save_group(key, replace(state, write_refused_at=None, write_refused=""))
+                contest = replace(contest, write_refused_at=now, write_refused=outcome.detail)
+                self.run_state.save_group(key, replace(state, contest=contest))
+            elif outcome.result is Result.WRITTEN and contest.write_refused_at is not None:
+                contest = replace(contest, write_refused_at=None, write_refused="")
+                self.run_state.save_group(key, replace(state, contest=contest))
         return any(outcome.result is Result.CONFLICT for outcome in outcomes.values())
 
     def _close_journal(self, pool: PoolPlan) -> None:
@@ -311,8 +314,8 @@ class Run:
         if refused:
             # Each refusal is recorded once, however often the write is tried. The next plan, which freezes these
             # groups, decides about the other groups.
-            before = self.stored.state.groups
-            is_new = any(before.get(key, GroupState()).write_refused != detail for key, detail in refused.items())
+            before = {key: state.contest.write_refused for key, state in self.stored.state.groups.items()}
+            is_new = any(before.get(key, "") != detail for key, detail in refused.items())
             return state.digest, is_new
         applied = bool(tried) and all(outcome.result is Result.WRITTEN for outcome in tried.values())
         digest = pool.digest(applied=applied)

@@ -134,8 +134,12 @@ class Writer:
         fences = [(pool, group, patch) for pool, group in shrinking if (patch := fence_first(group)) is not None]
         self._write_together([(group, partial(self._fence, pool, group, patch)) for pool, group, patch in fences])
         for now in Stage:
-            self._write_groups(
-                [(pool, group) for pool, group, stage in staged if stage is now and self._may_begin(pool, stage)]
+            self._write_together(
+                [
+                    (group, partial(self._write_group, pool, group))
+                    for pool, group, stage in staged
+                    if stage is now and self._may_begin(pool, stage)
+                ]
             )
 
     def _may_begin(self, pool: PoolPlan, stage: Stage) -> bool:
@@ -145,9 +149,6 @@ class Writer:
         """
         earlier = (group for group in pool.changes if stage_of(group) < stage)
         return not stage.grows or all(self.has(Result.WRITTEN, group) for group in earlier)
-
-    def _write_groups(self, groups: Sequence[tuple[PoolPlan, GroupPlan]]) -> None:
-        self._write_together([(group, partial(self._write_group, pool, group)) for pool, group in groups])
 
     def _write_together(self, tasks: Sequence[tuple[GroupPlan, Callable[[], None]]]) -> None:
         """Run the tasks in parallel, but in sequence for groups whose bounds are on one object."""

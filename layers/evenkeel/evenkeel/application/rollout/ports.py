@@ -3,22 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from evenkeel.application.incidents.ports import FleetHealthStore
-from evenkeel.application.ports import RegistrationStore, StoredCluster
-
 
 class DecisionStore(Protocol):
     """The stored decisions. All methods raise StateUnavailableError."""
-
-    def load_with_decisions(self, cluster: str, ulid: str) -> tuple[StoredCluster, Sequence[Mapping[str, Any]] | None]:
-        """Return a cluster as ``load`` does, and its decisions after ``ulid``, the oldest first; None: too many."""
 
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
         """Return a page of decisions after ``ulid``, the oldest first, and True if there are more pages."""
 
     def decisions(self, cluster: str, limit: int) -> Sequence[Mapping[str, Any]]:
         """Return up to ``limit`` decisions, the newest first."""
-
-
-class RolloutStore(RegistrationStore, FleetHealthStore, DecisionStore, Protocol):
-    """The methods of the DynamoDB table that readiness needs."""

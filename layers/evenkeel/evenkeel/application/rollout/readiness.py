@@ -6,11 +6,11 @@ The cluster itself is read only if an operator requests it.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any
 
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
 from evenkeel.application.ports import UNREADABLE, StoredCluster
-from evenkeel.application.rollout.ports import RolloutStore
+from evenkeel.application.rollout.ports import DecisionStore
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.reasons import Rule
@@ -37,20 +37,6 @@ class LiveRead:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
-    """The stored data of a cluster."""
-
-    stored: StoredCluster
-    decisions: Sequence[Mapping[str, Any]] | None  # None: there are too many for one read
-
-    @classmethod
-    def of(cls, store: RolloutStore, cluster: str, now: datetime) -> Self:
-        """Return the stored data. Raises UnknownClusterError, ConfigError, StateUnavailableError."""
-        stored, decisions = store.load_with_decisions(cluster, ulid(now - KEPT, bytes(10)))
-        return cls(stored=stored, decisions=decisions)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Readiness:
     """The readiness of a cluster in dry run."""
 
@@ -66,8 +52,8 @@ class Readiness:
 
 
 def readiness_of(
-    store: RolloutStore,
-    known: Known,
+    store: DecisionStore,
+    stored: StoredCluster,
     needed: timedelta,
     now: datetime,
     ask: Callable[[], LiveRead] | None = None,
@@ -76,8 +62,8 @@ def readiness_of(
 
     Raises StateUnavailableError.
     """
-    stored, begin = known.stored, now - needed
-    recorded = _read(store, known, begin, now)
+    begin = now - needed
+    recorded = _read(store, stored.record.id, begin, now)
     states = {str(key): state for key, state in stored.state.groups.items()}
     dry_run = dry_run_of(recorded.decisions, recorded.begun, states, begin, now)
     asked = None if ask is None else ask()
@@ -105,12 +91,9 @@ class _Recorded:
     whole: bool = True
 
 
-def _read(store: RolloutStore, known: Known, begin: datetime, now: datetime) -> _Recorded:
-    recorded, cluster = _Recorded(), known.stored.record.id
-    if known.decisions is None:
-        oldest, more = store.decisions_after(cluster, ulid(now - KEPT, bytes(10)))
-    else:
-        oldest, more = known.decisions, False
+def _read(store: DecisionStore, cluster: str, begin: datetime, now: datetime) -> _Recorded:
+    recorded = _Recorded()
+    oldest, more = store.decisions_after(cluster, ulid(now - KEPT, bytes(10)))
     if oldest and (first := _at(oldest[0])) is not None and first > begin:
         recorded.begun.append(first)  # the cluster was registered at this time
     if not more:

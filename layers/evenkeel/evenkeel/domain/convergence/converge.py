@@ -123,7 +123,7 @@ def _await_drain(pool: PoolDraft, step: Draining) -> None:
     if not is_late:
         pool.check_at.append(deadline)
     elif destination is not None:
-        destination.protected = False
+        destination.limits.protected = False
     pool.convergence.report = Converging(
         left=_left(pool),
         step=step,
@@ -204,12 +204,12 @@ def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, d
             reason = reason or Reason.of(Rule.STEP_CANNOT_GIVE, zone=draft.group.identity.zone, why=blocked_by)
             continue
         if draft.key == order.destination:
-            draft.protected = False
+            draft.limits.protected = False
             draft.add_reason(Rule.STEP_UNDONE, group=order.source)
         elif not order.fallback:
             draft.add_reason(Rule.STEP_GIVES, zone=drafts[order.destination].group.identity.zone)
-        if Rule.STEP_MAX in draft.limits:
-            draft.limits[Rule.STEP_MAX] = draft.requested
+        if Rule.STEP_MAX in draft.limits.caps:
+            draft.limits.caps[Rule.STEP_MAX] = draft.requested
         pool.convergence.step = Deleting(
             phase="deleting", order=order, draining_group=draft.key, machine=choice.machine
         )
@@ -280,7 +280,7 @@ def _start(pool: PoolDraft, source: Draft, destination: Draft) -> None:
 def _order(pool: PoolDraft, order: Order, source: Draft, destination: Draft) -> None:
     destination.requested += 1
     destination.journal_delta += 1
-    destination.protected = True
+    destination.limits.protected = True
     if order.fallback:
         destination.add_reason(Rule.RETURN_ORDERS, group=source.key)
     else:

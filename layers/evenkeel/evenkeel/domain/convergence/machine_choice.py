@@ -61,6 +61,8 @@ def choose(
     keys = {str(group.group): group.group for offer in offers for group in offer.groups}
 
     def chosen(group: str, coming: str, count: int = 1, *, keeps_places: bool = False) -> Choice:
+        if group not in keys:  # only the pools that are being restored have no offers
+            return Choice(why=Reason.of(Rule.IN_STATE, state="being restored"))
         # A node that returns is no longer in the snapshot.
         there = simulation.snapshot.node_infos
         nodes = [node for node in workload.nodes if str(node.group) == group and node.name in there]

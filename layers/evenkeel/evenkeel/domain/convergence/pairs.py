@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from evenkeel.domain.model.convergence import Starting
-from evenkeel.domain.model.drafts import Draft, PoolDraft
+from evenkeel.domain.model.drafts import Draft, LimitsDraft, PoolDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Rule
 
@@ -40,7 +40,7 @@ def _is_able(draft: Draft) -> bool:
 
 def _turn(pool: PoolDraft, draft: Draft) -> tuple[float, float, bool, int]:
     """Return the sort key of destinations (``rebalance_pairs``)."""
-    failed, last = draft.doubted_since, pool.convergence.state.last_drain
+    failed, last = draft.health.doubted_since, pool.convergence.state.last_drain
     waits = failed is not None and (last is None or last.at <= failed)
     since = failed.timestamp() if failed is not None and waits else 0.0
     return since, draft.requested / draft.group.annotations.weight, draft.state is not State.HEALTHY, draft.tie
@@ -71,10 +71,7 @@ def least_replicas(pool: PoolDraft) -> dict[str, int]:
 
 def course_of(pool: PoolDraft) -> tuple[tuple[str, str], ...]:
     """Return the source and destination of each step until the zones are level, except the step in progress."""
-    played = [
-        replace(draft, limits={rule: cap for rule, cap in draft.limits.items() if rule is not Rule.STEP_MAX})
-        for draft in pool.groups
-    ]
+    played = [replace(draft, limits=_without_step_max(draft.limits)) for draft in pool.groups]
     step = pool.convergence.state.step
     one_less = ""  # key of the group that the open step will lower, or that this plan's step has raised
     if isinstance(pool.convergence.step, Starting) and step is None:
@@ -91,3 +88,7 @@ def course_of(pool: PoolDraft) -> tuple[tuple[str, str], ...]:
         source.requested -= 1
         destination.requested += 1
     return tuple(course)
+
+
+def _without_step_max(limits: LimitsDraft) -> LimitsDraft:
+    return replace(limits, caps={rule: cap for rule, cap in limits.caps.items() if rule is not Rule.STEP_MAX})

@@ -145,7 +145,7 @@ def _is_closed(pool: Pool, draft: Draft) -> bool:
     Such a max holds while Evenkeel itself orders in the pool, or lends the free nodes to other zones.
     """
     bounds, requested = draft.group.bounds, draft.group.requested
-    is_limited = any(draft.limits.get(rule, requested + 1) <= requested for rule in LASTING_CAPS)
+    is_limited = any(draft.limits.caps.get(rule, requested + 1) <= requested for rule in LASTING_CAPS)
     return pool.settings.autoscaler and bounds is not None and bounds.max <= requested and not is_limited
 
 

@@ -151,7 +151,8 @@ def scale_down_state(state: ClusterState, now: datetime) -> ScaleDownState:
     clocks = {name: min(since, now) for group in state.groups.values() for name, since in group.unneeded.items()}
     grew = (pool.grew_at for pool in state.pools.values() if pool.grew_at is not None)
     # A removal failed if the API server rejected a write to a group with a marked machine.
-    failed = (group.write_refused_at for group in state.groups.values() if group.marked and group.write_refused_at)
+    refused = (group.contest.write_refused_at for group in state.groups.values() if group.marked)
+    failed = (at for at in refused if at is not None)
     return ScaleDownState(
         clocks=clocks,
         grew_at=min(max(times), now) if (times := list(grew)) else None,

@@ -105,8 +105,8 @@ def after_check(
 
 def _new_failure(before: GroupState, after: GroupState) -> datetime | None:
     """Return the time of a failure that only this check has found; None: there is none."""
-    is_known = after.last_failure == before.last_failure or before.announced
-    return None if is_known or after.failure_class is FailureClass.TIMEOUT else after.last_failure
+    is_known = after.failure.last_failure == before.failure.last_failure or before.failure.announced
+    return None if is_known or after.failure.failure_class is FailureClass.TIMEOUT else after.failure.last_failure
 
 
 def rests_until(

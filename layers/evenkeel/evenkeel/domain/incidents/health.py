@@ -231,8 +231,8 @@ class _PoolCheck:
     def missing_since(self) -> datetime | None:
         """Return since when the first of the missing nodes is missing; None: unknown."""
         released = self.pool.next_state.release
-        states = [state for plan, state in self.states() if self.missing[plan.group.key]]
-        times = [since for state in states if (since := state.waiting_since or state.stalled_since) is not None]
+        arrivals = [state.arrivals for plan, state in self.states() if self.missing[plan.group.key]]
+        times = [since for one in arrivals if (since := one.waiting_since or one.stalled_since) is not None]
         times += [released.at] if self.not_reordered and released is not None else []
         return min(times, default=None)
 
@@ -253,9 +253,9 @@ class _PoolCheck:
         if plan.state is State.FROZEN:
             return group.missing_in_rollout(self.now, plan.provision_timeout)
         coming = group.on_its_way(self.now, plan.provision_timeout)
-        if was and state is not None and state.last_success is not None:
+        if was and state is not None and state.arrivals.last_success is not None:
             # The zone delivers again. A machine created before the last success counts as missing until its node runs.
-            since = state.last_success
+            since = state.arrivals.last_success
             coming = min(coming, sum(machine.created_at > since for machine in group.machines or ()))
         return max(0, waiting - coming)
 
@@ -264,7 +264,7 @@ class _PoolCheck:
         state = self.groups.get(plan.group.key)
         if state is None:
             return False
-        is_stalled = plan.state is State.FROZEN and state.stalled_since is not None
+        is_stalled = plan.state is State.FROZEN and state.arrivals.stalled_since is not None
         return is_stalled or (state.is_failing and plan.state in (State.FENCED, State.PROBING))
 
     def find_missing(self) -> Incident | None:
@@ -286,11 +286,11 @@ class _PoolCheck:
                 return None
         failing = self._worst(concerned, before)
         groups = {str(plan.group.key) for plan in concerned}
-        message = "" if failing is None else failing.message
+        message = "" if failing is None else failing.failure.message
         if (
             before is not None
             and failing is not None
-            and before.failure_class is failing.failure_class
+            and before.failure_class is failing.failure.failure_class
             and before.message
         ):
             message = before.message  # each message has a new request id, so a new message does not mean a new cause
@@ -305,7 +305,7 @@ class _PoolCheck:
             is_rollout=any(_rolls(plan) and self.fails(plan) for plan in concerned),
             fenced_until=_fenced_until(concerned),
             calm_since=calm,
-            failure_class=None if failing is None else failing.failure_class,
+            failure_class=None if failing is None else failing.failure.failure_class,
         )
 
     def _runs_and_wanted(self) -> tuple[int, int]:
@@ -361,7 +361,7 @@ class _PoolCheck:
         usual = None if before is None else before.failure_class
 
         def rank(key: GroupKey) -> tuple[bool, bool, bool, int, GroupKey]:
-            kind = self.groups[key].failure_class
+            kind = self.groups[key].failure.failure_class
             # The incident reports released replicas that are not ordered separately. Next to such replicas, groups
             # without missing nodes are last.
             lacks = self.missing[key] > 0 or not self.not_reordered
@@ -382,9 +382,9 @@ class _PoolCheck:
 
     def find_refused(self) -> Incident | None:
         refused = {
-            str(plan.group.key): (state.write_refused_at, state.write_refused)
+            str(plan.group.key): (state.contest.write_refused_at, state.contest.write_refused)
             for plan, state in self.states()
-            if state.write_refused_at is not None and self.now - state.write_refused_at < REFUSED_COUNTS
+            if state.contest.write_refused_at is not None and self.now - state.contest.write_refused_at < REFUSED_COUNTS
         }
         if not refused:
             return None
@@ -393,9 +393,9 @@ class _PoolCheck:
 
     def find_contested(self) -> Incident | None:
         contested = {
-            str(plan.group.key): (state.contested_since, state.contested_by)
+            str(plan.group.key): (state.contest.contested_since, state.contest.contested_by)
             for plan, state in self.states()
-            if state.contested_since is not None
+            if state.contest.contested_since is not None
         }
         if not contested:
             return None

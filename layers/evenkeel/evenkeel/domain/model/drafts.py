@@ -21,7 +21,7 @@ from evenkeel.domain.model.states import STEPS_APART, MemberSnapshot, Publicatio
 from evenkeel.domain.model.survival import Survival, SurvivalFacts
 from evenkeel.domain.model.values import LARGEST_COUNT
 
-# The rules of ``Draft.limits``, in the order in which bounds are capped:
+# The rules of ``LimitsDraft.caps``, in the order in which bounds are capped:
 # - SLOW_START_MAX: while the zone recovers, the running nodes plus the nodes that may be added now
 # - STEP_MAX: during a step of converge, the requested replicas, so that no autoscaler orders here
 # - WORKER_SHARE: the largest number of replicas that the owner accepts
@@ -40,8 +40,36 @@ class MachineCounts:
     marked: tuple[str, ...] = ()  # names of the machines with Evenkeel's delete mark
 
 
-# The drafts are not frozen, because the steps change them. Fields with a default are not keyword-only, because Python
-# sets the defaults of keyword-only parameters one by one, and a plan creates several drafts for each pool.
+# The drafts are not frozen, because the steps change them.
+@dataclass(slots=True)
+class HealthDraft:
+    """The facts behind a group's state, and what follows from them while the group is fenced or probing."""
+
+    contested: bool = False  # True: another writer reverts Evenkeel's writes to the group
+    # True: the failure of a fenced group concerns only this zone, so other zones may get the stuck replicas.
+    moves_elsewhere: bool = True
+    fence_ends: datetime | None = None  # None: there is no fence, or its end is unknown
+    refused_since: datetime | None = None  # since when launches of a fenced group fail; None: unknown
+    stuck_kept: int = 0  # stuck replicas of a fenced group that this plan neither releases nor moves
+    is_drilled: bool = False  # True: a drill fences the zone
+    doubted_since: datetime | None = None  # when a probing group last failed
+    probes_slowly: bool = True  # True: a probing group adds one machine; False: as many as a healthy group
+
+
+@dataclass(slots=True)
+class LimitsDraft:
+    """The limits of a group's replicas and of its bounds."""
+
+    caps: dict[Rule, int] = field(default_factory=dict)  # the most replicas that the group may have, by rule
+    # True: min is at least requested, so that no autoscaler removes the new node of a converge step.
+    protected: bool = False
+    closes: bool = False  # True: max is below the strategy's max, so that no autoscaler orders here
+    survival_min: int = 0  # the replicas that the group keeps, so that the pool survives the loss of another zone
+    survival_bound: int = 0  # the same for autoscalers only: Evenkeel itself evaluates the pods of each node
+
+
+# Fields with a default are not keyword-only, because Python sets the defaults of keyword-only parameters one by one,
+# and a plan creates several drafts for each pool.
 @dataclass(slots=True)
 class Draft(GroupPlan):
     """The plan of a group after the steps so far, with the facts that the steps need."""
@@ -49,23 +77,10 @@ class Draft(GroupPlan):
     pool_id: PoolId = field(kw_only=True)
     bounds: Bounds | None = None
     reasons: list[Reason] = field(default_factory=list)
-    # True: the failure of a fenced group concerns only this zone, so other zones may get the stuck replicas.
-    moves_elsewhere: bool = True
     machines: MachineCounts = MachineCounts()
-    limits: dict[Rule, int] = field(default_factory=dict)  # the most replicas that the group may have, by rule
     replicas_are_ours: bool = True  # False: another writer owns the group's replicas
-    contested: bool = False  # True: another writer reverts Evenkeel's writes to the group
-    # True: min is at least requested, so that no autoscaler removes the new node of a converge step.
-    protected: bool = False
-    fence_ends: datetime | None = None  # None: there is no fence, or its end is unknown
-    refused_since: datetime | None = None  # since when launches of a fenced group fail; None: unknown
-    doubted_since: datetime | None = None  # when a probing group last failed
-    probes_slowly: bool = True  # True: a probing group adds one machine; False: as many as a healthy group
-    stuck_kept: int = 0  # stuck replicas of a fenced group that this plan neither releases nor moves
-    is_drilled: bool = False  # True: a drill fences the zone
-    closes: bool = False  # True: max is below the strategy's max, so that no autoscaler orders here
-    survival_min: int = 0  # the replicas that the group keeps, so that the pool survives the loss of another zone
-    survival_bound: int = 0  # the same for autoscalers only: Evenkeel itself evaluates the pods of each node
+    health: HealthDraft = field(default_factory=HealthDraft)
+    limits: LimitsDraft = field(default_factory=LimitsDraft)
     key: str = field(init=False)  # the key under which the pool's state stores this group
 
     def __post_init__(self) -> None:
@@ -83,12 +98,12 @@ class Draft(GroupPlan):
     @property
     def caps(self) -> list[tuple[Rule, int]]:
         """Return every cap on growth with its rule. The causes are zones in doubt, limits of owners, and zone-max."""
-        return [(rule, self.limits[rule]) for rule in _CAP_RULES if rule in self.limits]
+        return [(rule, self.limits.caps[rule]) for rule in _CAP_RULES if rule in self.limits.caps]
 
     @property
     def cap(self) -> int | None:
         """Return the lowest cap on growth; None: there is none."""
-        return min(self.limits.values()) if self.limits else None
+        return min(self.limits.caps.values()) if self.limits.caps else None
 
     @property
     def room(self) -> int:
@@ -126,7 +141,7 @@ class Draft(GroupPlan):
         """Return True for a fenced or probing group that is sized as if healthy."""
         if not self.group.annotations.fencing_enabled:
             return self.state in (State.FENCED, State.PROBING)
-        return not self.probes_slowly and self.state is State.PROBING
+        return not self.health.probes_slowly and self.state is State.PROBING
 
     @property
     def kept_room(self) -> int:
@@ -145,9 +160,8 @@ class Draft(GroupPlan):
     @property
     def survival_share(self) -> int:
         """Return the replicas that ``survive-zones`` keeps."""
-        if not (self.survival_min or self.survival_bound):
-            return 0
-        return self._kept(max(self.survival_min, self.survival_bound))
+        least = max(self.limits.survival_min, self.limits.survival_bound)
+        return self._kept(least) if least else 0
 
     def _kept(self, least: int) -> int:
         """Return as many of these replicas as the group requests. In a fenced group, only running ones are kept."""
@@ -209,16 +223,16 @@ class Draft(GroupPlan):
         """Return how many stuck replicas no other zone gets.
 
         In a healthy or probing group, these replicas have a failure that any zone would have. In other groups, the
-        result is ``stuck_kept``.
+        result is ``HealthDraft.stuck_kept``.
         """
         if self.machines.held and self.state in (State.HEALTHY, State.PROBING):
             return min(self.machines.held, self.stuck)
-        return self.stuck_kept
+        return self.health.stuck_kept
 
     @property
     def is_held(self) -> bool:
         """Return True if a fenced group keeps its replicas, because a launch in another zone would fail, too."""
-        return self.state is State.FENCED and not self.moves_elsewhere
+        return self.state is State.FENCED and not self.health.moves_elsewhere
 
 
 @dataclass(slots=True)
@@ -439,7 +453,7 @@ class PoolDraft:
 
     def kept_of(self, draft: Draft) -> int:
         """Return the fewest replicas that a group keeps when nodes leave the pool."""
-        return max(self.least_of(draft), draft.survival_min)
+        return max(self.least_of(draft), draft.limits.survival_min)
 
     def least_of(self, draft: Draft) -> int:
         """Return the fewest replicas that a group keeps when nodes move to another zone.

@@ -73,20 +73,14 @@ _RANK = {kind: rank for rank, kind in enumerate(IncidentKind)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class IncidentNodes:
-    """The numbers of nodes of a pool with an incident."""
+class Incident:
+    """One incident of a cluster or of one of its pools. The integers are numbers of nodes of the pool."""
 
     missing: int = 0
     not_reordered: int = 0  # the part of ``missing`` that was released and that no autoscaler has ordered again
     requested: int = 0
     running: int = 0
     wanted: int = 0  # the number of nodes that should have run at the last check with a missing node
-
-
-@dataclass(frozen=True, kw_only=True)
-class Incident(IncidentNodes):
-    """One incident of a cluster or of one of its pools."""
-
     kind: IncidentKind
     since: datetime
     pool: str = ""  # the id of the pool; empty: the incident is about the whole cluster

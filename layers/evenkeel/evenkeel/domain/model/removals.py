@@ -18,10 +18,5 @@ def disagree(machines: Iterable[Machine], requested: int, ours: Collection[str])
     staying = [machine for machine in machines if not machine.deleting]
     if len(staying) != requested:
         return Reason.of(Rule.MACHINES_AWAITED, requested=requested, machines=len(staying))
-    others = sorted(machine.name for machine in staying if is_marked_by_others(machine, ours))
+    others = sorted(m.name for m in staying if m.marked and not m.marked_by_us and m.name not in ours)
     return Reason.of(Rule.MARKED_BY_OTHERS, machine=others[0]) if others else None
-
-
-def is_marked_by_others(machine: Machine, ours: Collection[str]) -> bool:
-    """Return True if another writer has marked the machine to be deleted first."""
-    return machine.marked and not machine.marked_by_us and machine.name not in ours

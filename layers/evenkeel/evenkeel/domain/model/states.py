@@ -73,21 +73,13 @@ class ContestHistory:
     write_refused_at: datetime | None = None  # when the API last refused a write
     write_refused: str = ""  # the message with which the API refused that write
 
-
-@dataclass(kw_only=True)
-class GroupState(FailureHistory, ArrivalHistory, ContestHistory):
-    """The stored state of one node group, as one flat object. All times are aware datetimes."""
-
-    marked: tuple[str, ...] = ()  # names of machines with Evenkeel's delete mark
-    unneeded: Mapping[str, datetime] = field(default_factory=dict)  # name of a node -> since when it is unneeded
-
     @property
     def is_frozen(self) -> bool:
         """Return True if Evenkeel does not write the group, because another writer reverts its bounds."""
         return bool(self.bounds_applied_by) or (self.contested_since is not None and not self.contested_replicas)
 
-    def uncontested(self) -> "GroupState":
-        """Return the state without reverts and unread bounds, so that Evenkeel writes the group again."""
+    def uncontested(self) -> "ContestHistory":
+        """Return the history without reverts and unread bounds, so that Evenkeel writes the group again."""
         return replace(
             self,
             contested_since=None,
@@ -99,20 +91,34 @@ class GroupState(FailureHistory, ArrivalHistory, ContestHistory):
             unread_bounds=None,
         )
 
+
+@dataclass(kw_only=True)
+class GroupState:
+    """The stored state of one node group. All times are aware datetimes."""
+
+    failure: FailureHistory = field(default_factory=FailureHistory)
+    arrivals: ArrivalHistory = field(default_factory=ArrivalHistory)
+    contest: ContestHistory = field(default_factory=ContestHistory)
+    marked: tuple[str, ...] = ()  # names of machines with Evenkeel's delete mark
+    unneeded: Mapping[str, datetime] = field(default_factory=dict)  # name of a node -> since when it is unneeded
+
     @property
     def is_failing(self) -> bool:
         """Return True if the group has failed and has had no success since."""
-        return self.last_failure is not None and (self.last_success is None or self.last_success <= self.last_failure)
+        failed, succeeded = self.failure.last_failure, self.arrivals.last_success
+        return failed is not None and (succeeded is None or succeeded <= failed)
 
     @property
     def fence_ended(self) -> bool:
         """Return True if the fence has ended early, because a machine that was launched after the last failure runs."""
-        return bool(self.ended) and self.last_failure is not None and self.ended[-1] >= self.last_failure
+        failed, ended = self.failure.last_failure, self.arrivals.ended
+        return bool(ended) and failed is not None and ended[-1] >= failed
 
     @property
     def has_arrivals(self) -> bool:
         """Return True if any node has registered since the last failure."""
-        return self.arrived_at is not None and self.last_failure is not None and self.arrived_at > self.last_failure
+        failed, arrived = self.failure.last_failure, self.arrivals.arrived_at
+        return arrived is not None and failed is not None and arrived > failed
 
 
 # While a pool is unchanged, Balanced keeps its published maxima for at least this time. So even the slowest usual loop
@@ -201,18 +207,12 @@ class Release:
 
 
 @dataclass(kw_only=True)
-class GrowthHistory:
-    """The last additions of nodes to a pool."""
+class PoolState:
+    """The stored state of a pool."""
 
     grew_at: datetime | None = None  # when Evenkeel last added nodes for pending pods or for a scale request
     added_at: datetime | None = None  # when a run last added nodes that count against max_step
     added: int = 0  # nodes added by the run at ``added_at``, and by the runs within STEPS_APART before it
-
-
-@dataclass(kw_only=True)
-class PoolState(GrowthHistory):
-    """The stored state of a pool."""
-
     # Key of a member -> its bounds before Evenkeel's first write. None: the member had no bounds.
     adopted: Mapping[str, Bounds | None] = field(default_factory=dict)
     desired_bounds: Mapping[str, DesiredBounds] = field(default_factory=dict)  # by id of the owner (OwnerRef.id)

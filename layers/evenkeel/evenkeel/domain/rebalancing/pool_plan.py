@@ -99,7 +99,7 @@ class PoolPlanner:
         groups = assess(pool, without_drill(check.state) if opens else check.state, now)
         if check.state.drill_zone:
             for group in groups:
-                group.is_drilled = group.group.identity.zone == check.state.drill_zone
+                group.health.is_drilled = group.group.identity.zone == check.state.drill_zone
         if isinstance(pool, InvalidPool):
             return PlannedPool(pool, None, _left_alone(pool, groups, Rule.POOL_INVALID), [])
         if (few := self._members.few.get(pool.id)) is not None:
@@ -157,7 +157,7 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
             overcommitted=draft.overcommitted,
             origins=pool.origins,
             notes=_notes(draft),
-            contested=tuple([group.key for group in draft.groups if group.contested]),
+            contested=tuple([group.key for group in draft.groups if group.health.contested]),
             unmet_minimum=draft.replicas.missing,
         ),
         mode=PoolMode(
@@ -279,7 +279,7 @@ def _unevenness(draft: PoolDraft) -> Reason | None:
 def _closes(draft: PoolDraft) -> bool:
     """Return True if the bounds keep an autoscaler from ordering nodes once the plan is written."""
     was_closed = draft.pool.state.closed_at is not None
-    return any([group.closes or (was_closed and stays_closed(group)) for group in draft.groups])
+    return any([group.limits.closes or (was_closed and stays_closed(group)) for group in draft.groups])
 
 
 def _orders_after(draft: PoolDraft) -> Mapping[str, PastOrder] | None:

@@ -159,7 +159,7 @@ def _is_dead(plan: GroupPlan, state: GroupState | None) -> bool:
     An impaired zone may still deliver machines. Cluster-autoscaler does not know that the zone is impaired, and may
     order there. So only failing machines make a zone dead. A probing zone is dead until it delivers a machine.
     """
-    fails = state is not None and state.is_failing and state.failure_class.moves_elsewhere
+    fails = state is not None and state.is_failing and state.failure.failure_class.moves_elsewhere
     return fails and plan.state in (State.FENCED, State.PROBING)
 
 

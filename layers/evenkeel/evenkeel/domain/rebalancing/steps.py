@@ -129,7 +129,9 @@ def remember(pool: PoolDraft) -> None:
     unchanged_since = pool.replicas.unchanged_since
     if unchanged_since is not None and pool.requested < pool.pool.min and not pool.may_raise:
         pool.check_at.append(unchanged_since + pool.pool.standstill)
-    pool.check_at += [draft.fence_ends + timedelta(seconds=1) for draft in pool.groups if draft.fence_ends is not None]
+    pool.check_at += [
+        end + timedelta(seconds=1) for draft in pool.groups if (end := draft.health.fence_ends) is not None
+    ]
     if pool.replicas.later and pool.added_lately and pool.pool.state.added_at is not None:
         # Nodes that this plan itself adds need no check time here, because a follow-up check is made after its writes.
         pool.check_at.append(pool.pool.state.added_at + STEPS_APART)

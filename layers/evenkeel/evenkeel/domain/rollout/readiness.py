@@ -98,9 +98,9 @@ def dry_run_of(
             rewritten[key] += stood.get(key, bounds) != bounds
             stood[key] = bounds
     holders = {
-        key: state.contested_by or state.bounds_applied_by or state.replicas_applied_by
-        for key, state in states.items()
-        if state.contested_since is not None or state.bounds_applied_by or state.replicas_applied_by
+        key: contest.contested_by or contest.bounds_applied_by or contest.replicas_applied_by
+        for key, contest in ((key, state.contest) for key, state in states.items())
+        if contest.contested_since is not None or contest.bounds_applied_by or contest.replicas_applied_by
     }
     return DryRun(
         since=since,

@@ -39,7 +39,7 @@ def set_survival_minima(pool: PoolDraft) -> None:
         enough = _with_enough(pool, [draft.requested for draft in pool.groups])
         level = levelled(_shares(pool.groups, fixed, enough), pool.pool.min, total=sum(level)) or enough
     for draft, nodes in zip(pool.groups, level, strict=True):
-        draft.survival_min = nodes
+        draft.limits.survival_min = nodes
 
 
 def _set_minima_for_pods(pool: PoolDraft, survival: SurvivalDraft, facts: SurvivalFacts) -> None:
@@ -62,7 +62,7 @@ def _set_minima_for_pods(pool: PoolDraft, survival: SurvivalDraft, facts: Surviv
     for draft in pool.groups if pool.pool.settings.autoscaler else ():
         published = 0 if draft.group.bounds is None else draft.group.bounds.min
         # While pods are not read, the published mins stay, so that no autoscaler removes a needed node meanwhile.
-        draft.survival_bound = published if facts.result is None else facts.minima.get(draft.key, 0)
+        draft.limits.survival_bound = published if facts.result is None else facts.minima.get(draft.key, 0)
 
 
 def _is_possible(pool: PoolDraft, level: Sequence[int] | None) -> bool:
@@ -123,7 +123,7 @@ def report_survival(pool: PoolDraft) -> None:
         # With the next nodes, another zone may become the largest. So the pool may need more nodes than remain to be
         # replaced.
         short = max(short, sum(_with_enough(pool, running)) - sum(running))
-    kept = sum(min(draft.survival_min, draft.requested) for draft in pool.groups)
+    kept = sum(min(draft.limits.survival_min, draft.requested) for draft in pool.groups)
     survival.result = Survival(short=short, held=max(0, kept - needed))
 
 
@@ -156,7 +156,7 @@ def _is_fixed(draft: Draft) -> bool:
 
 
 def _cap(draft: Draft) -> int:
-    caps = [draft.limits[rule] for rule in LASTING_CAPS if rule in draft.limits]
+    caps = [draft.limits.caps[rule] for rule in LASTING_CAPS if rule in draft.limits.caps]
     if draft.group.owner.bounds_held and draft.group.bounds is not None:
         caps.append(draft.group.bounds.max)
     return min(caps, default=LARGEST_COUNT)

@@ -23,7 +23,7 @@ def without_unread(observation: Observation, state: ClusterState) -> Observation
 
     Evenkeel's bounds would not stop the autoscaler, but AWS would refuse the nodes that it orders beyond them.
     """
-    unread = {key: bounds for key, one in state.groups.items() if (bounds := one.unread_bounds) is not None}
+    unread = {key: bounds for key, one in state.groups.items() if (bounds := one.contest.unread_bounds) is not None}
     if not unread:
         return observation
     groups = tuple(

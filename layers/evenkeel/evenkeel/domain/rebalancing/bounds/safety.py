@@ -38,7 +38,7 @@ def publish(pool: PoolDraft) -> None:
         if (share := draft.survival_share) > minimum:
             minimum = share
             draft.add_reason(Rule.SURVIVAL_MIN, min=minimum)
-        if draft.protected and minimum < draft.requested:
+        if draft.limits.protected and minimum < draft.requested:
             minimum = draft.requested
             draft.add_reason(Rule.STEP_MIN, min=minimum)
         draft.bounds, reasons = safe_bounds(minimum, maximum, draft.group, draft.requested)
@@ -54,18 +54,18 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
     if draft.state is State.FENCED and group.annotations.fencing_enabled:
         maximum = draft.requested
         # A drill's fence is opened like a closed group, if the pool is paused or put into dry run meanwhile.
-        draft.closes = draft.is_drilled
+        draft.limits.closes = draft.health.is_drilled
         draft.add_reason(Rule.FENCE, requested=draft.requested)
     elif (rule := _closing_rule(pool, draft)) is not None:
         maximum = _closed(pool, draft, rule)
-        draft.closes = maximum < proposal.max
+        draft.limits.closes = maximum < proposal.max
     else:
         draft.reasons.append(proposal.why)
         if pool.opens:
             draft.add_reason(Rule.OPENED)
         if draft.state is State.PROBING and not draft.is_unfenced:
             maximum = _cut(draft, maximum, draft.requested + draft.probe, Rule.PROBE)
-    for rule, cap in draft.caps if draft.limits else ():
+    for rule, cap in draft.caps if draft.limits.caps else ():
         facts: dict[Rule, dict[str, Fact]] = {
             Rule.SLOW_START_MAX: {"nodes": cap - group.running},
             Rule.WORKER_SHARE: {"share": cap},

@@ -49,40 +49,47 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the group's stat
     failure that is dated after ``now`` counts once, as a failure at ``now``. A timeout or an unknown failure replaces
     the class of a quota or configuration failure only after a success, or if ``overrides`` is True.
     """
-    ahead = state.ahead
+    failure, arrivals = state.failure, state.arrivals
+    ahead = failure.ahead
     if at in ahead:
         return state
     if now is not None and at > now:
         ahead, at = (*ahead, at)[-_AHEAD_KEPT:], now
-    deliveries = [moment for moment in (state.last_success, *state.ended[-1:]) if moment is not None]
-    earlier = state.reports or ((state.last_failure,) if state.last_failure is not None else ())
+    deliveries = [moment for moment in (arrivals.last_success, *arrivals.ended[-1:]) if moment is not None]
+    earlier = failure.reports or ((failure.last_failure,) if failure.last_failure is not None else ())
     if at in earlier or (deliveries and at <= max(deliveries)):
-        return state if ahead == state.ahead else replace(state, ahead=ahead)
+        return state if ahead == failure.ahead else replace(state, failure=replace(failure, ahead=ahead))
     # Failures without a stored report are older: there were too many reports, or a person edited the stored state.
-    unreported = max(0, state.failures - _fold(earlier, 0, policy, state.ended)[0]) if earlier else 0
-    failures, until, reports = _fold({*earlier, at}, unreported, policy, state.ended)
-    if state.backoff_until is not None:
+    unreported = max(0, failure.failures - _fold(earlier, 0, policy, arrivals.ended)[0]) if earlier else 0
+    failures, until, reports = _fold({*earlier, at}, unreported, policy, arrivals.ended)
+    if failure.backoff_until is not None:
         # A late report may start an earlier backoff, but never shortens a backoff.
-        until = max(until, state.backoff_until)
-    newest = state.last_failure is None or at > state.last_failure
-    reason = state.failure_class
-    keeps_reason = not overrides and state.is_failing and failure_class.is_vague and not reason.moves_elsewhere
-    # The cloud's own reason replaces a timeout, even if the cloud reports it late.
-    adds_reason = not newest and state.is_failing and reason.is_vague and not failure_class.is_vague
-    replaces_reason = (newest and not keeps_reason) or adds_reason
-    if newest and state.slow_start:
+        until = max(until, failure.backoff_until)
+    newest = failure.last_failure is None or at > failure.last_failure
+    replaces_reason = _replaces_reason(state, failure_class, newest=newest, overrides=overrides)
+    if newest and arrivals.slow_start:
         # After each failure, slow start counts new nodes from 0 again.
-        state = replace(state, slow_start=0, running_seen=None)
-    return replace(
-        state,
+        arrivals = replace(arrivals, slow_start=0, running_seen=None)
+    failure = replace(
+        failure,
         failures=failures,
         backoff_until=until,
-        last_failure=at if newest else state.last_failure,
-        failure_class=failure_class if replaces_reason else reason,
-        message=message[:1024] if replaces_reason else state.message,
+        last_failure=at if newest else failure.last_failure,
+        failure_class=failure_class if replaces_reason else failure.failure_class,
+        message=message[:1024] if replaces_reason else failure.message,
         reports=reports,
         ahead=ahead,
     )
+    return replace(state, failure=failure, arrivals=arrivals)
+
+
+def _replaces_reason(state: GroupState, failure_class: FailureClass, *, newest: bool, overrides: bool) -> bool:
+    """Return True if class and message of a further failure replace the stored ones."""
+    reason = state.failure.failure_class
+    if newest:
+        return overrides or not (state.is_failing and failure_class.is_vague and not reason.moves_elsewhere)
+    # The cloud's own reason replaces a timeout, even if the cloud reports it late.
+    return state.is_failing and reason.is_vague and not failure_class.is_vague
 
 
 def _fold(
@@ -124,26 +131,28 @@ def observe_running(
     """
     if state_at(state, now, None, policy) is State.HEALTHY:
         return state
-    arrived = max(0, running - state.running_seen) if state.running_seen is not None else 0
-    after = state if running == state.running_seen else replace(state, running_seen=running)
+    failure, arrivals, seen = state.failure, state.arrivals, state.arrivals.running_seen
+    arrived = max(0, running - seen) if seen is not None else 0
+    if running != seen:
+        arrivals = replace(arrivals, running_seen=running)
     if arrived:
-        after = replace(after, arrived_at=now)
+        arrivals = replace(arrivals, arrived_at=now)
     fenced = state_at(state, now, None, policy) is State.FENCED
     if fenced and fresh:
-        after = replace(after, ended=(*after.ended, now)[-_KEPT:])
-        return replace(after, last_success=now, running_seen=None, refused=()) if fresh > 1 else after
-    if not fenced and arrived and fresh != 0:
-        return replace(after, last_success=now, running_seen=None, refused=())
-    return after
+        arrivals = replace(arrivals, ended=(*arrivals.ended, now)[-_KEPT:])
+    if (fresh is not None and fresh > 1) if fenced else (arrived and fresh != 0):
+        failure, arrivals = replace(failure, refused=()), replace(arrivals, last_success=now, running_seen=None)
+    return replace(state, failure=failure, arrivals=arrivals)
 
 
 def state_at(state: GroupState | None, now: datetime, impaired_until: datetime | None, policy: BackoffPolicy) -> State:
     """Return healthy, fenced or probing. An impaired zone fences every group in it, whatever the group's own state."""
     if impaired_until is not None and now < impaired_until:
         return State.FENCED
-    if state is None or state.last_failure is None or policy.is_forgotten(state.last_failure, now):
+    if state is None or state.failure.last_failure is None or policy.is_forgotten(state.failure.last_failure, now):
         return State.HEALTHY
-    if state.backoff_until is not None and now <= state.backoff_until and not state.fence_ended:
+    until = state.failure.backoff_until
+    if until is not None and now <= until and not state.fence_ended:
         return State.FENCED
     return State.PROBING if state.is_failing else State.HEALTHY
 

@@ -16,7 +16,7 @@ from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import ROLLOUTS
-from evenkeel.domain.model.states import ClusterState, GroupState
+from evenkeel.domain.model.states import ArrivalHistory, ClusterState, ContestHistory, FailureHistory, GroupState
 from evenkeel.domain.rebalancing.health.backoff import observe_running, record_failure, state_at
 from evenkeel.domain.rebalancing.health.slow_start import count_arrivals
 
@@ -71,21 +71,26 @@ def observe_health(
     """
     if group.frozen_because is not None:
         # The clock of waiting replicas stops, because the zone is not the cause of the wait in a rolling update.
-        frozen = state if state is None or state.waiting_since is None else _not_waiting(state)
-        return _stalled(group, frozen, now, provision_timeout)
+        if state is not None and state.arrivals.waiting_since is not None:
+            state = replace(state, arrivals=_not_waiting(state.arrivals))
+        return _stalled(group, state, now, provision_timeout)
     put_back = group.ours.published is not None and (_bounds_put_back(group) or _replicas_put_back(group))
     status = group.status
     is_event = put_back or of_sets or status.never_ready or status.autoscaler_failure is not None or group.waiting
     if state is None and not is_event:
         return None
     before = state or GroupState()
-    # Copies of a state are expensive, and most states have neither.
-    is_clear = not before.announced and before.stalled_since is None
-    after = before if is_clear else replace(before, announced=(), stalled_since=None)
+    failure, arrivals, contest = before.failure, before.arrivals, before.contest
+    # Copies are expensive, and most states have neither.
+    if failure.announced:
+        failure = replace(failure, announced=())
+    if arrivals.stalled_since is not None:
+        arrivals = replace(arrivals, stalled_since=None)
     if put_back:
-        after = _put_back(group, after, now)
-    launched = _launched_since(group, after, now)
-    after, is_late = _time_waited(group, after, now, provision_timeout)
+        contest = _put_back(group, contest, now)
+    launched = _launched_since(group, failure, now)
+    arrivals, is_late = _time_waited(group, arrivals, now, provision_timeout)
+    after = replace(before, failure=failure, arrivals=arrivals, contest=contest)
     failures = [*_failures(group, before, now, backoff, provision_timeout, of_sets)]
     late = _late_failure(group, provision_timeout) if is_late else None
     after = observe_running(after, group.delivered, launched, now, backoff)
@@ -95,9 +100,10 @@ def observe_health(
         if not policy.is_forgotten(at, now):
             after = record_failure(after, at, kind, message, policy, now=now)
     if after.is_failing and state_at(after, now, None, backoff) is not State.HEALTHY:
-        after = _with_refused(group, after)
-        if after.running_seen is None:  # the group failed in this check, so nodes that register from now on are new
-            after = replace(after, running_seen=group.delivered)
+        after = replace(after, failure=_with_refused(group, after.failure))
+        # If the group failed in this check, nodes that register from now on are new.
+        if after.arrivals.running_seen is None:
+            after = replace(after, arrivals=replace(after.arrivals, running_seen=group.delivered))
     return state if after == before else after
 
 
@@ -113,14 +119,16 @@ def _stalled(
     rolls = group.frozen_because is not None and group.frozen_because.rule in ROLLOUTS
     fails = bool(refused) or (state is not None and state.is_failing)
     if not (rolls and fails and group.missing_in_rollout(now, provision_timeout)):
-        return state if state is None or state.stalled_since is None else replace(state, stalled_since=None)
+        if state is None or state.arrivals.stalled_since is None:
+            return state
+        return replace(state, arrivals=replace(state.arrivals, stalled_since=None))
     state = state or GroupState()
-    if state.stalled_since is not None:
+    if state.arrivals.stalled_since is not None:
         return state
     if refused and not state.is_failing:
         text = f"{refused[0].code}: {refused[0].message}"
-        state = replace(state, failure_class=class_of(refused[0]), message=text)
-    return replace(state, stalled_since=now)
+        state = replace(state, failure=replace(state.failure, failure_class=class_of(refused[0]), message=text))
+    return replace(state, arrivals=replace(state.arrivals, stalled_since=now))
 
 
 def announce_failure(state: GroupState, failure: MachineFailure) -> GroupState:
@@ -129,10 +137,11 @@ def announce_failure(state: GroupState, failure: MachineFailure) -> GroupState:
     The next check sets the time of the failure, because only a check has the API server's time. If a slow clock set the
     time of the failure, the fence would end at once.
     """
-    known = [failure.at for failure in state.announced]
-    if failure.at in known or failure.at in state.ahead or len(known) >= _ANNOUNCED_KEPT:
+    known = [failure.at for failure in state.failure.announced]
+    if failure.at in known or failure.at in state.failure.ahead or len(known) >= _ANNOUNCED_KEPT:
         return state
-    return replace(state, announced=(*state.announced, failure))
+    announced = (*state.failure.announced, failure)
+    return replace(state, failure=replace(state.failure, announced=announced))
 
 
 def observe_appliers(group: NodeGroup, state: GroupState | None) -> GroupState | None:
@@ -145,12 +154,12 @@ def observe_appliers(group: NodeGroup, state: GroupState | None) -> GroupState |
     if bounds is None and replicas is None:
         return state
     before = state or GroupState()
-    after = replace(
-        before,
-        bounds_applied_by=before.bounds_applied_by if bounds is None else bounds,
-        replicas_applied_by=before.replicas_applied_by if replicas is None else replicas,
+    contest = replace(
+        before.contest,
+        bounds_applied_by=before.contest.bounds_applied_by if bounds is None else bounds,
+        replicas_applied_by=before.contest.replicas_applied_by if replicas is None else replicas,
     )
-    return state if after == before else after
+    return state if contest == before.contest else replace(before, contest=contest)
 
 
 def observe_reader(pool: AnyPool, group: NodeGroup, state: GroupState | None) -> GroupState | None:
@@ -162,14 +171,17 @@ def observe_reader(pool: AnyPool, group: NodeGroup, state: GroupState | None) ->
     used, at = group.status.autoscaler_bounds, group.status.autoscaler_at
     if used is None or at is None:
         return state
-    wrote, unread = group.ours.published, None if state is None else state.unread_bounds
+    wrote, unread = group.ours.published, None if state is None else state.contest.unread_bounds
     if used == unread:
         return state
     after = max(_UNREAD_AFTER, pool.autoscaler_reads)
     is_late = wrote is not None and wrote.bounds == group.bounds != used and at - wrote.at > after
     if not is_late or not pool.settings.autoscaler:
-        return state if state is None or unread is None else replace(state, unread_bounds=None)
-    return replace(state or GroupState(), unread_bounds=used)
+        used = None  # it follows the written bounds, or may not have read them yet
+    if used == unread:
+        return state
+    before = state or GroupState()
+    return replace(before, contest=replace(before.contest, unread_bounds=used))
 
 
 def _failures(
@@ -187,7 +199,7 @@ def _failures(
     Evenkeel soon detects that a broken bootstrap is fixed.
     """
     reported = [(machine.failure, machine.created_at) for machine in group.refused_machines]
-    undated = [(failure, None) for failure in (group.status.autoscaler_failure, *before.announced)]
+    undated = [(failure, None) for failure in (group.status.autoscaler_failure, *before.failure.announced)]
     for failure, created_at in [*reported, *undated]:
         at = created_at if failure is None else failure.at or created_at
         if failure is not None and at is not None:
@@ -198,33 +210,32 @@ def _failures(
             message = f"machine {name} has a node that was not Ready within {minutes} min"
             yield ready_by - min(backoff.initial, provision_timeout), FailureClass.TIMEOUT, message, short
     for of_set in of_sets:
-        for at in of_set.reports:
-            yield at, of_set.failure_class, of_set.message, backoff
+        for at in of_set.failure.reports:
+            yield at, of_set.failure.failure_class, of_set.failure.message, backoff
 
 
-def _launched_since(group: NodeGroup, state: GroupState, now: datetime) -> int | None:
+def _launched_since(group: NodeGroup, failure: FailureHistory, now: datetime) -> int | None:
     """Return how many machines with a node were launched or relaunched after the last failure; None: unknown.
 
     A machine that failed before and has a node now was relaunched. For all other machines, the creation time counts,
     because the time at which the provider finished does not show when the machine was requested.
     """
-    if group.machines is None or state.last_failure is None:
+    if group.machines is None or failure.last_failure is None:
         return None
     launches = [
-        (machine.launched_at or now) if machine.name in state.refused else machine.created_at
+        (machine.launched_at or now) if machine.name in failure.refused else machine.created_at
         for machine in group.machines
         if machine.has_node and not machine.deleting and machine.name not in group.status.never_ready
     ]
-    return sum(launch > state.last_failure for launch in launches)
+    return sum(launch > failure.last_failure for launch in launches)
 
 
-def _with_refused(group: NodeGroup, state: GroupState) -> GroupState:
+def _with_refused(group: NodeGroup, failure: FailureHistory) -> FailureHistory:
     names = {machine.name for machine in group.refused_machines}
-    if names <= set(state.refused):
-        return state
-    return replace(
-        state, refused=tuple(sorted(names) + [name for name in state.refused if name not in names])[:_REFUSED_KEPT]
-    )
+    if names <= set(failure.refused):
+        return failure
+    known = [name for name in failure.refused if name not in names]
+    return replace(failure, refused=tuple(sorted(names) + known)[:_REFUSED_KEPT])
 
 
 def _bounds_put_back(group: NodeGroup) -> bool:
@@ -240,53 +251,55 @@ def _replicas_put_back(group: NodeGroup) -> bool:
     return wrote is not None and wrote.before is not None and group.requested == wrote.before != wrote.requested
 
 
-def _put_back(group: NodeGroup, state: GroupState, now: datetime) -> GroupState:
-    """Return the state after another writer has reverted a publication. Each publication counts once."""
+def _put_back(group: NodeGroup, contest: ContestHistory, now: datetime) -> ContestHistory:
+    """Return the history after another writer has reverted a publication. Each publication counts once."""
     publication = group.ours.published
-    if publication is None or publication.at in state.reverts or state.contested_since is not None:
-        return state
-    reverts = (*(at for at in state.reverts if now - at < CONTEST_WITHIN), publication.at)
+    if publication is None or publication.at in contest.reverts or contest.contested_since is not None:
+        return contest
+    reverts = (*(at for at in contest.reverts if now - at < CONTEST_WITHIN), publication.at)
     contested = len(reverts) >= CONTEST_REVERTS and now - reverts[0] < CONTEST_WITHIN
     replicas = contested and not _bounds_put_back(group)
     return replace(
-        state,
+        contest,
         reverts=reverts,
         contested_since=now if contested else None,
-        contested_by=(group.managers.replicas_by if replicas else _bounds_by(group, state, now)) if contested else "",
+        contested_by=(group.managers.replicas_by if replicas else _bounds_by(group, contest, now)) if contested else "",
         contested_replicas=replicas,
     )
 
 
-def _bounds_by(group: NodeGroup, state: GroupState, now: datetime) -> str:
-    is_recent = state.changed_at is not None and now - state.changed_at < CONTEST_WITHIN
-    return state.changed_by if is_recent else group.managers.bounds_by
+def _bounds_by(group: NodeGroup, contest: ContestHistory, now: datetime) -> str:
+    is_recent = contest.changed_at is not None and now - contest.changed_at < CONTEST_WITHIN
+    return contest.changed_by if is_recent else group.managers.bounds_by
 
 
 def note_writer(state: GroupState, writer: str, at: datetime) -> GroupState:
     """Return the state after an event has named another writer of the bounds. Its event may be minutes late."""
-    if state.changed_at is not None and at <= state.changed_at:
+    contest = state.contest
+    if contest.changed_at is not None and at <= contest.changed_at:
         return state
-    caused = state.contested_since is not None and not state.contested_replicas and at <= state.contested_since
-    contested_by = writer if caused else state.contested_by
-    return replace(state, changed_by=writer, changed_at=at, contested_by=contested_by)
+    since = contest.contested_since
+    caused = since is not None and not contest.contested_replicas and at <= since
+    contested_by = writer if caused else contest.contested_by
+    return replace(state, contest=replace(contest, changed_by=writer, changed_at=at, contested_by=contested_by))
 
 
 def _time_waited(
-    group: NodeGroup, state: GroupState, now: datetime, provision_timeout: timedelta
-) -> tuple[GroupState, bool]:
-    """Return the state with the clock of waiting replicas, and True if they have waited for a provision timeout.
+    group: NodeGroup, arrivals: ArrivalHistory, now: datetime, provision_timeout: timedelta
+) -> tuple[ArrivalHistory, bool]:
+    """Return the history with the clock of waiting replicas, and True if they have waited for a provision timeout.
 
     The clock restarts whenever a node registers, and when the timeout is reached.
     """
     if not group.waiting:
-        return (state if state.waiting_since is None else _not_waiting(state)), False
-    since, running = state.waiting_since, state.waiting_running
+        return (arrivals if arrivals.waiting_since is None else _not_waiting(arrivals)), False
+    since, running = arrivals.waiting_since, arrivals.waiting_running
     is_late = since is not None and now - since >= provision_timeout
     if since is None or running is None or group.running > running:
         is_late = False
     elif not is_late:
-        return state, False
-    return replace(state, waiting_since=now, waiting_running=group.running), is_late
+        return arrivals, False
+    return replace(arrivals, waiting_since=now, waiting_running=group.running), is_late
 
 
 def _late_failure(group: NodeGroup, provision_timeout: timedelta) -> tuple[FailureClass, str]:
@@ -303,5 +316,5 @@ def _late_failure(group: NodeGroup, provision_timeout: timedelta) -> tuple[Failu
     return kind, message
 
 
-def _not_waiting(state: GroupState) -> GroupState:
-    return replace(state, waiting_since=None, waiting_running=None)
+def _not_waiting(arrivals: ArrivalHistory) -> ArrivalHistory:
+    return replace(arrivals, waiting_since=None, waiting_running=None)

@@ -34,15 +34,18 @@ def count_arrivals(
         now: The time.
     """
     ended = before is not None and before.is_failing and not after.is_failing
-    if group.frozen_because is not None or after.is_failing or not (ended or after.slow_start):
+    if group.frozen_because is not None or after.is_failing or not (ended or after.arrivals.slow_start):
         return after
-    seen = None if before is None else before.running_seen
+    seen = None if before is None else before.arrivals.running_seen
     came = 0 if seen is None else max(0, group.delivered - seen)
-    nodes = max(1, after.slow_start) + max(came, ended)
-    forgotten = after.last_failure is None or pool.settings.backoff.is_forgotten(after.last_failure, now)
+    nodes = max(1, after.arrivals.slow_start) + max(came, ended)
+    forgotten = after.failure.last_failure is None or pool.settings.backoff.is_forgotten(
+        after.failure.last_failure, now
+    )
     if forgotten or nodes >= _could_be_ordered(pool) + group.waiting:
-        return replace(after, slow_start=0, running_seen=None)
-    return replace(after, slow_start=min(nodes, LARGEST_COUNT), running_seen=group.delivered)
+        return replace(after, arrivals=replace(after.arrivals, slow_start=0, running_seen=None))
+    arrivals = replace(after.arrivals, slow_start=min(nodes, LARGEST_COUNT), running_seen=group.delivered)
+    return replace(after, arrivals=arrivals)
 
 
 def _could_be_ordered(pool: AnyPool) -> int:

@@ -25,7 +25,7 @@ from evenkeel.domain.model.flavours import BOUNDS_KEPT
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.pools import AnyPool, Pool
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
-from evenkeel.domain.model.states import ClusterState, GroupState
+from evenkeel.domain.model.states import ClusterState, ContestHistory, FailureHistory, GroupState
 from evenkeel.domain.rebalancing.health.backoff import state_at
 from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
 
@@ -49,7 +49,7 @@ class _Health:
     @property
     def slow_start(self) -> int:
         """Return the limit of provisioning machines in slow start; 0: no limit."""
-        nodes = self.state.slow_start
+        nodes = self.state.arrivals.slow_start
         return nodes if nodes and self.starts_slowly and self._is_trusted else 0
 
     @property
@@ -97,7 +97,7 @@ def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime)
     stored, impaired_until = state.groups.get(group.key), state.zones.get(group.identity.zone or "")
     if impaired_until is not None and impaired_until <= now:
         impaired_until = None
-    is_frozen = group.frozen_because is not None or (stored is not None and stored.is_frozen)
+    is_frozen = group.frozen_because is not None or (stored is not None and stored.contest.is_frozen)
     own = State.FROZEN if is_frozen else state_at(stored, now, impaired_until, pool.settings.backoff)
     return _Health(group, stored or _UNKNOWN, impaired_until, own)
 
@@ -116,6 +116,7 @@ def _states(healths: Sequence[_Health]) -> list[State]:
 
 def _draft(pool: AnyPool, health: _Health, state: State, now: datetime) -> Draft:
     group, stored, timeout = health.group, health.state, pool.timeout_of(health.group)
+    contest = stored.contest
     never_ready = group.status.never_ready
     draft = Draft(
         group,
@@ -124,10 +125,10 @@ def _draft(pool: AnyPool, health: _Health, state: State, now: datetime) -> Draft
         group.bounds,
         pool_id=pool.id,
         provision_timeout=timeout,
-        replicas_are_ours=not (group.owner.max_only or stored.contested_replicas or stored.replicas_applied_by),
-        contested=stored.contested_since is not None,
+        replicas_are_ours=not (group.owner.max_only or contest.contested_replicas or contest.replicas_applied_by),
         pins=group.ours.pinned,
     )
+    draft.health.contested = contest.contested_since is not None
     if never_ready or stored.marked or group.requested > group.running or group.refused_machines:
         draft.machines = MachineCounts(
             coming=group.on_its_way(now, timeout),
@@ -136,30 +137,30 @@ def _draft(pool: AnyPool, health: _Health, state: State, now: datetime) -> Draft
             marked=stored.marked,
         )
     if group.owner.allowed_replicas is not None:
-        draft.limits[Rule.WORKER_SHARE] = group.owner.allowed_replicas.max
+        draft.limits.caps[Rule.WORKER_SHARE] = group.owner.allowed_replicas.max
     if group.annotations.zone_max is not None:
-        draft.limits[Rule.ZONE_MAX] = group.annotations.zone_max
+        draft.limits.caps[Rule.ZONE_MAX] = group.annotations.zone_max
     if state is not State.HEALTHY:
         _explain_state(draft, health, now)
     if health.slow_start:
-        draft.limits[Rule.SLOW_START_MAX] = group.running - draft.machines.starting + health.slow_start
+        draft.limits.caps[Rule.SLOW_START_MAX] = group.running - draft.machines.starting + health.slow_start
         draft.add_reason(Rule.SLOW_START, nodes=health.slow_start)
     if group.frozen_because is None and not draft.replicas_are_ours:
-        _explain_replicas(draft, stored)
+        _explain_replicas(draft, contest)
     return draft
 
 
 def _explain_state(draft: Draft, health: _Health, now: datetime) -> None:
-    stored = health.state
+    failure = health.state.failure
     if draft.state is State.FROZEN:
-        _freeze(draft, stored)
+        _freeze(draft, health.state.contest)
     elif draft.state is State.FENCED:
         _fence(draft, health, now)
     else:
-        is_early = stored.backoff_until is not None and now <= stored.backoff_until
-        draft.doubted_since, draft.probes_slowly = stored.last_failure, health.starts_slowly
+        is_early = failure.backoff_until is not None and now <= failure.backoff_until
+        draft.health.doubted_since, draft.health.probes_slowly = failure.last_failure, health.starts_slowly
         rule = Rule.PROBING_AFTER_ARRIVAL if is_early else Rule.PROBING_AFTER_BACKOFF
-        draft.add_reason(rule, **_failure(stored))
+        draft.add_reason(rule, **_facts(failure))
 
 
 def _held(group: NodeGroup) -> int:
@@ -168,44 +169,44 @@ def _held(group: NodeGroup) -> int:
     return sum([not class_of(failure).moves_elsewhere for failure in failures])
 
 
-def _freeze(draft: Draft, stored: GroupState) -> None:
+def _freeze(draft: Draft, contest: ContestHistory) -> None:
     group = draft.group
     if group.frozen_because is not None:
         draft.add_reason(Rule.FROZEN, why=group.frozen_because)
-    elif stored.bounds_applied_by:
-        draft.add_reason(Rule.FROZEN, why=_not_ours(group.owner.bounds_field, stored.bounds_applied_by))
+    elif contest.bounds_applied_by:
+        draft.add_reason(Rule.FROZEN, why=_not_ours(group.owner.bounds_field, contest.bounds_applied_by))
     else:
-        draft.add_reason(Rule.CONTESTED_BOUNDS, by=stored.contested_by, times=CONTEST_REVERTS)
+        draft.add_reason(Rule.CONTESTED_BOUNDS, by=contest.contested_by, times=CONTEST_REVERTS)
 
 
 def _fence(draft: Draft, health: _Health, now: datetime) -> None:
-    group, stored = health.group, health.state
-    draft.moves_elsewhere = health.impaired_until is not None or stored.failure_class.moves_elsewhere
-    ends = (stored.backoff_until, health.impaired_until)
-    draft.fence_ends = max((end for end in ends if end is not None and end > now), default=None)
-    if (since := stored.waiting_since) is not None:
-        draft.refused_since = next((report for report in stored.reports if report >= since), since)
+    group, failure = health.group, health.state.failure
+    draft.health.moves_elsewhere = health.impaired_until is not None or failure.failure_class.moves_elsewhere
+    ends = (failure.backoff_until, health.impaired_until)
+    draft.health.fence_ends = max((end for end in ends if end is not None and end > now), default=None)
+    if (since := health.state.arrivals.waiting_since) is not None:
+        draft.health.refused_since = next((report for report in failure.reports if report >= since), since)
     if group.ours.published is None or group.ours.published.state is not State.FENCED:
-        draft.failed_at = stored.last_failure
+        draft.failed_at = failure.last_failure
     if health.impaired_until is not None:
         draft.add_reason(Rule.ZONE_IMPAIRED, zone=group.identity.zone, until=health.impaired_until)
     else:
-        draft.add_reason(Rule.IN_BACKOFF, **_failure(stored), until=stored.backoff_until)
+        draft.add_reason(Rule.IN_BACKOFF, **_facts(failure), until=failure.backoff_until)
 
 
-def _failure(stored: GroupState) -> Mapping[str, Fact]:
-    return {"kind": stored.failure_class.value, "failures": stored.failures}
+def _facts(failure: FailureHistory) -> Mapping[str, Fact]:
+    return {"kind": failure.failure_class.value, "failures": failure.failures}
 
 
-def _explain_replicas(draft: Draft, stored: GroupState) -> None:
+def _explain_replicas(draft: Draft, contest: ContestHistory) -> None:
     key = draft.group.key
     if draft.group.owner.max_only:
         draft.add_reason(Rule.REPLICAS_OF_KARPENTER)
-    elif stored.replicas_applied_by:
+    elif contest.replicas_applied_by:
         place = f"spec.replicas of {draft.group.identity.kind} {key.namespace}/{key.name}"
-        draft.add_reason(Rule.REPLICAS_NOT_OURS, why=_not_ours(place, stored.replicas_applied_by))
+        draft.add_reason(Rule.REPLICAS_NOT_OURS, why=_not_ours(place, contest.replicas_applied_by))
     else:
-        draft.add_reason(Rule.CONTESTED_REPLICAS, by=stored.contested_by, times=CONTEST_REVERTS)
+        draft.add_reason(Rule.CONTESTED_REPLICAS, by=contest.contested_by, times=CONTEST_REVERTS)
 
 
 def _not_ours(place: str, manager: str) -> Reason:

@@ -55,13 +55,13 @@ def _give_up(pool: PoolDraft, room: int | None, *, has_takers: bool, moving: boo
         if draft.state is not State.FENCED or not draft.stuck or _all_stay(pool, draft):
             continue
         if not has_takers or (room is not None and released >= room):
-            draft.stuck_kept = draft.stuck
+            draft.health.stuck_kept = draft.stuck
             draft.add_reason(Rule.STUCK_WITHOUT_TAKER, count=draft.stuck)
             continue
         lowest = _lowest(pool, draft)
         if room is not None and draft.requested - lowest > room - released:
             kept = draft.requested - lowest - (room - released)
-            draft.stuck_kept += kept
+            draft.health.stuck_kept += kept
             lowest += kept
             draft.add_reason(Rule.STUCK_WITHOUT_TAKER, count=kept)
         released += _lower(draft, lowest, moving=moving)
@@ -71,8 +71,8 @@ def _give_up(pool: PoolDraft, room: int | None, *, has_takers: bool, moving: boo
 def _all_stay(pool: PoolDraft, draft: Draft) -> bool:
     if pool.pool.settings.on_failure is OnFailure.HOLD:
         draft.add_reason(Rule.STUCK_ON_HOLD, count=draft.stuck)
-    elif not draft.moves_elsewhere:
-        draft.stuck_kept = draft.stuck
+    elif not draft.health.moves_elsewhere:
+        draft.health.stuck_kept = draft.stuck
         draft.add_reason(Rule.STUCK_SAME_FAILURE, count=draft.stuck)
     elif (until := _autoscaler_gives_up_until(pool, draft)) is not None:
         pool.check_at.append(until)
@@ -87,9 +87,9 @@ def _all_stay(pool: PoolDraft, draft: Draft) -> bool:
 def _autoscaler_gives_up_until(pool: PoolDraft, draft: Draft) -> datetime | None:
     """Return until when the autoscaler is left to give up the group's refused launches; None: it is not, or no more."""
     within = GIVEN_UP_WITHIN.get(draft.group.key.flavour)
-    if within is None or draft.refused_since is None or not pool.pool.settings.autoscaler:
+    if within is None or draft.health.refused_since is None or not pool.pool.settings.autoscaler:
         return None
-    until = draft.refused_since + within
+    until = draft.health.refused_since + within
     return until if pool.now < until else None
 
 
@@ -101,7 +101,7 @@ def _lowest(pool: PoolDraft, draft: Draft) -> int:
     """
     held = min(draft.stuck, draft.machines.held)
     if held:
-        draft.stuck_kept = held
+        draft.health.stuck_kept = held
         draft.add_reason(Rule.STUCK_SAME_FAILURE, count=held)
     lowest = max(draft.alive + held, min(draft.owner_min, draft.requested))
     if lowest > draft.alive + held:
@@ -122,7 +122,7 @@ def _lowest(pool: PoolDraft, draft: Draft) -> int:
     offered = offered and (stay or pool.pool.settings.on_failure is OnFailure.RELEASE)
     floor = min(draft.requested if stay else draft.group.owner.least_max, draft.requested) if offered else 0
     if floor > lowest:
-        draft.stuck_kept += floor - lowest
+        draft.health.stuck_kept += floor - lowest
         draft.add_reason(Rule.STUCK_OFFERED, count=floor - lowest, offered=floor)
         lowest = floor
     return lowest

@@ -177,7 +177,7 @@ def _minima(pool: PoolDraft) -> dict[str, int]:
         least = {draft.key: max(size.min, draft.zone_share) for draft, size in zip(pool.groups, sizes, strict=True)}
     else:
         least = {draft.key: 0 if draft.group.bounds is None else draft.group.bounds.min for draft in pool.groups}
-    return {draft.key: max(least[draft.key], draft.survival_min) for draft in pool.groups}
+    return {draft.key: max(least[draft.key], draft.limits.survival_min) for draft in pool.groups}
 
 
 def _spare(draft: Draft, minimum: int, kept_nodes: KeptNodes | None) -> int:
