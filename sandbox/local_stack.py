@@ -145,7 +145,7 @@ class LocalStack(AbstractContextManager["LocalStack"]):
             cluster.store.patch(cluster.scalables, view.namespace, view.name, annotations, manager="owner")
 
     def effects(self) -> list[str]:
-        """Deliver what is on the bus and in the queues; return the answers, the failures, and each group's changes."""
+        """Deliver the queued events and messages; return the answers, the failures, and the changes of each group."""
         self._answers.clear()
         self.triggers.drain()
         lines = [*self._answers, *(f"{failure.function} failed: {failure.error}" for failure in self.triggers.failures)]
