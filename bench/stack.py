@@ -273,7 +273,8 @@ def pods_to_machines(rounds: int = 9) -> Rows:
 
 
 def _failed_scheduling(cluster: str) -> Object:
-    event: Object = json.loads((ROOT / "events" / "failure-kubernetes-pod.json").read_text(encoding="utf-8"))
+    path = ROOT / "events" / "provisioning-failure-kubernetes-pod.json"
+    event: Object = json.loads(path.read_text(encoding="utf-8"))
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     detail = {**event["detail"], "clusterName": cluster, "firstTimestamp": now, "lastTimestamp": now}
     return {**event, "id": cluster, "time": now, "detail": detail}

@@ -10,17 +10,17 @@ function.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, unquote
 from xml.sax.saxutils import escape
 
+from sandbox.aws import Deployment
 from sandbox.server import HttpRequest, LoopbackServer, Response
 from sandbox.template import Template
+from sandbox.triggers import ACCOUNT, Invoke
 
-Invoke = Callable[[str, Any], Any]
 CALLER = "arn:aws:sts::123456789012:assumed-role/platform/jane"
 
 
@@ -36,15 +36,17 @@ class RefusalError(Exception):
 class StackEndpoint(AbstractContextManager["StackEndpoint"]):
     """The endpoint of the stack on a free loopback port.
 
+    Without a deployment, it has the functions of the template's default parameters, and a bus of an invented name.
     `invoked` has the events that arrived, and `called` the logical ids of their functions.
     """
 
-    def __init__(self, name: str, invoke: Invoke) -> None:
+    def __init__(self, name: str, invoke: Invoke, deployment: Deployment | None = None) -> None:
         self.invoked: list[Any] = []
         self.called: list[str] = []
         self._name = name
         self._invoke = invoke
-        self._functions = set(Template().functions())
+        self._functions = set((deployment.template if deployment else Template()).functions())
+        self._bus = deployment.bus if deployment else f"{name}-bus"
         self._refusals: dict[str, RefusalError] = {}
         self._server = LoopbackServer(self._respond)
 
@@ -99,13 +101,15 @@ class StackEndpoint(AbstractContextManager["StackEndpoint"]):
             raise RefusalError(400, "InvalidAction", f"no action {action}")
         if stack != self._name:
             raise RefusalError(400, "ValidationError", f"Stack '{stack}' does not exist")
-        if resource not in self._functions:
+        if resource not in {*self._functions, "EventBus"}:
             raise RefusalError(400, "ValidationError", f"Resource {resource} does not exist for stack {stack}")
+        name = self._bus if resource == "EventBus" else f"{stack}-{resource}-1"
         detail = {
             "StackName": stack,
+            "StackId": f"arn:aws:cloudformation:eu-central-1:{ACCOUNT}:stack/{stack}/1",
             "LogicalResourceId": resource,
-            "PhysicalResourceId": f"{stack}-{resource}-1",
-            "ResourceType": "AWS::Lambda::Function",
+            "PhysicalResourceId": name,
+            "ResourceType": "AWS::Events::EventBus" if resource == "EventBus" else "AWS::Lambda::Function",
             "ResourceStatus": "CREATE_COMPLETE",
             "LastUpdatedTimestamp": "2026-01-01T00:00:00Z",
         }

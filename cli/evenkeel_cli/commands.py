@@ -470,6 +470,18 @@ def restore(
     perform("restore", stack, cluster, output, {"pool": pool, "reason": reason})
 
 
+@_command(_OPERATE, "evenkeel send events/provisioning-failure.json --stack evenkeel")
+def send(
+    file: Annotated[str, typer.Argument(help="A file of events/; the beginning of its name is the function's name.")],
+    stack: options.StackName,
+    _region: options.Region = None,
+) -> None:
+    """Send a test event, with its times set to now, to its function or to the stack's event bus."""
+    from evenkeel_cli.send import send_command
+
+    send_command(file, stack)
+
+
 @_action(
     _OPERATE,
     "evenkeel fence-zone --cluster blue --zone eu-central-1b --for 2h",

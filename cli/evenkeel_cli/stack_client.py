@@ -8,6 +8,7 @@ its own rights, not with those of the caller.
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from botocore import exceptions as botocore
@@ -23,6 +24,11 @@ from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INTERRUPTED, CommandEr
 _LARGEST_EVENT = 200_000
 # Logical ids of functions in template.yaml, by ``Right``. The function with the most rights is first.
 _FUNCTIONS = {"administer": "AdminFunction", "write": "OperatorFunction", "read": "WidgetFunction"}
+# The functions that a stack has only with a parameter, and what to do for them.
+_OPTIONAL_FUNCTIONS = {
+    "NotifyFunction": "deploy it with an alert channel, such as ChatTopicArn",
+    "StatusPageFunction": "deploy it with PageBucket",
+}
 # The function's timeout is 60 s. There are no retries: after a lost answer, a retry would request nodes twice.
 _CONFIG = Config(connect_timeout=5, read_timeout=75, retries={"total_max_attempts": 1})
 # For completion of names: a shell waits for the answer.
@@ -61,6 +67,69 @@ def session() -> Any:
     return boto3.Session(region_name=os.environ.get("EVENKEEL_REGION") or os.environ.get("AWS_REGION"))
 
 
+class Stack:
+    """A deployed stack, with the caller's credentials. Every method raises CannotAskError."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        with self._errors("stack", "AWS", ""):
+            self._aws = session()
+
+    @contextmanager
+    def _errors(self, resource: str, service: str, action: str) -> Iterator[None]:
+        try:
+            yield
+        except (*AWS_ERRORS, OSError) as error:
+            raise _error(error, self.name, resource, service, action) from None
+
+    def resource(self, logical_id: str) -> dict[str, Any]:
+        """Return CloudFormation's description of a resource, with ``PhysicalResourceId`` and ``StackId``."""
+        with self._errors(logical_id, "CloudFormation", "cloudformation:DescribeStackResource"):
+            stacks = self._aws.client("cloudformation", config=_CONFIG)
+            found = stacks.describe_stack_resource(StackName=self.name, LogicalResourceId=logical_id)
+            return dict(found["StackResourceDetail"])
+
+    def account_of(self, logical_id: str) -> str:
+        """Return the AWS account of a resource."""
+        return str(self.resource(logical_id)["StackId"]).split(":")[4]
+
+    def caller(self) -> dict[str, str]:
+        """Return the event field with the caller's ARN; empty if STS does not answer. CloudTrail has the ARN, too."""
+        try:
+            return {"by": str(self._aws.client("sts", config=_IDENTITY_CONFIG).get_caller_identity()["Arn"])}
+        except (*AWS_ERRORS, OSError):
+            return {}
+
+    def invoke(self, function: str, event: Mapping[str, Any]) -> Any:
+        """Return the answer of a function, by its logical id."""
+        name = self.resource(function)["PhysicalResourceId"]
+        with self._errors(function, "Lambda", "lambda:InvokeFunction"):
+            client = self._aws.client("lambda", config=_CONFIG)
+            answer = client.invoke(FunctionName=name, Payload=json.dumps(event).encode())
+            payload = json.loads(answer["Payload"].read(), object_hook=_Fields)
+        if "FunctionError" in answer:
+            failure = payload.get("errorMessage") if isinstance(payload, Mapping) else payload
+            raise CannotAskError(f"{function} of stack {self.name} failed: {failure}: see its log")
+        return payload
+
+    def put_event(self, event: Mapping[str, Any]) -> str:
+        """Put an event on the stack's bus, and return the bus's name."""
+        bus = str(self.resource("EventBus")["PhysicalResourceId"])
+        entry = {
+            "EventBusName": bus,
+            "Source": str(event["source"]),
+            "DetailType": str(event["detail-type"]),
+            "Detail": json.dumps(event["detail"]),
+        }
+        with self._errors("EventBus", "EventBridge", "events:PutEvents"):
+            answer = self._aws.client("events", config=_CONFIG).put_events(Entries=[entry])
+        if answer["FailedEntryCount"]:
+            (refusal,) = answer["Entries"]
+            why = f"{refusal.get('ErrorCode')}: {refusal.get('ErrorMessage')}"
+            raise CannotAskError(f"event bus {bus} refused the event: {why}: correct the file, or send it again")
+        return bus
+
+
 def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
     """Return a function's answer, which may report a failure. For an action that writes, add the caller to the event.
 
@@ -70,25 +139,11 @@ def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
     from evenkeel.application.actions.call import Right
     from evenkeel.application.actions.table import right_needed
 
-    service, action = "CloudFormation", "cloudformation:DescribeStackResource"
     right = right_needed(event)
-    function = _FUNCTIONS[right]
-    try:
-        aws = session()
-        stacks = aws.client("cloudformation", config=_CONFIG)
-        resource = stacks.describe_stack_resource(StackName=stack, LogicalResourceId=function)
-        if right is not Right.READ:
-            event = {**event, **_caller(aws)}
-        service, action = "Lambda", "lambda:InvokeFunction"
-        answer = aws.client("lambda", config=_CONFIG).invoke(
-            FunctionName=resource["StackResourceDetail"]["PhysicalResourceId"], Payload=json.dumps(event).encode()
-        )
-        payload = json.loads(answer["Payload"].read(), object_hook=_Fields)
-    except (*AWS_ERRORS, OSError) as error:
-        raise _error(error, stack, function, service, action) from None
-    if "FunctionError" in answer:
-        failure = payload.get("errorMessage") if isinstance(payload, Mapping) else payload
-        raise CannotAskError(f"{function} of stack {stack} failed: {failure}: see its log")
+    function, deployed = _FUNCTIONS[right], Stack(stack)
+    if right is not Right.READ:
+        event = {**event, **deployed.caller()}
+    payload = deployed.invoke(function, event)
     if not isinstance(payload, dict) or not isinstance(payload.get("message"), str) or not _has_objects(payload):
         raise CannotAskError(f"{function} of stack {stack} answered {quote(payload)}: that is none of Evenkeel's")
     return payload
@@ -112,24 +167,12 @@ def ask_quickly(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
 
 def role_arns(stack: str, roles: Iterable[str]) -> dict[str, str]:
     """Return the ARNs of a stack's roles by logical id. Raises CannotAskError."""
-    arns = {}
-    try:
-        client = session().client("cloudformation", config=_CONFIG)
-        for role in roles:
-            detail = client.describe_stack_resource(StackName=stack, LogicalResourceId=role)["StackResourceDetail"]
-            _, partition, _, _, account, _ = detail["StackId"].split(":", 5)
-            arns[role] = f"arn:{partition}:iam::{account}:role/{detail['PhysicalResourceId']}"
-    except (*AWS_ERRORS, OSError) as error:
-        raise _error(error, stack, "role", "CloudFormation", "cloudformation:DescribeStackResource") from None
+    deployed, arns = Stack(stack), {}
+    for role in roles:
+        detail = deployed.resource(role)
+        _, partition, _, _, account, _ = detail["StackId"].split(":", 5)
+        arns[role] = f"arn:{partition}:iam::{account}:role/{detail['PhysicalResourceId']}"
     return arns
-
-
-def _caller(aws: Any) -> dict[str, str]:
-    """Return the event field with the caller's ARN; empty if STS does not answer. CloudTrail has the ARN, too."""
-    try:
-        return {"by": str(aws.client("sts", config=_IDENTITY_CONFIG).get_caller_identity()["Arn"])}
-    except (*AWS_ERRORS, OSError):
-        return {}
 
 
 def credentials_error(error: Exception) -> CannotAskError | None:
@@ -173,8 +216,12 @@ def _error(error: Exception, stack: str, function: str, service: str, action: st
     assert isinstance(error, ClientError)  # service_error has handled all others
     code, message = code_of(error), _message(error)
     if code == "ValidationError" and "does not exist" in message:
-        problem = f"it has no {function}" if function in message else "no stack of that name is here"
-        return CannotAskError(f"stack is {quote(stack)}: {problem}: check name, region and account", BAD_INPUT)
+        if function in message:
+            advice = _OPTIONAL_FUNCTIONS.get(function, "check name, region and account")
+            problem = f"it has no {function}: {advice}"
+        else:
+            problem = "no stack of that name is here: check name, region and account"
+        return CannotAskError(f"stack is {quote(stack)}: {problem}", BAD_INPUT)
     return CannotAskError(f"{service} refused: {code}: {message}")
 
 
@@ -197,6 +244,8 @@ def _connection_fault(error: Exception) -> str:
         case botocore.ReadTimeoutError():
             return "it took too long: ask again"
         case botocore.EndpointConnectionError() | botocore.ConnectTimeoutError() | botocore.ConnectionClosedError():
+            if own_endpoints := sorted(name for name in os.environ if name.startswith("AWS_ENDPOINT_URL")):
+                return f"no connection: start LocalStack, or unset {', '.join(own_endpoints)}"
             return "no connection: check the network and the region"
         case ValueError():  # of boto3 before it asks AWS, such as about an endpoint that is no URL
             return " ".join(str(error).split())

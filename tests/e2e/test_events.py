@@ -1,98 +1,106 @@
-"""The built artefact in Lambda's real runtime client, fed with the events that people are told to try."""
+"""Each file of events/, sent with `evenkeel send` to the functions in Lambda's real runtime client."""
 
-import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from sandbox.aws import Deployment
-from sandbox.kube.world import Cluster, World
+from evenkeel_cli.main import app
+from evenkeel_cli.send import target_of
+from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.lambda_runtime import HostBuild, RuntimeProcess
-from tests.integration import staging
-from tests.integration.staging import EVENTS, UNEVEN, function_of, patches
+from sandbox.local_stack import LocalStack
+from sandbox.template import ROOT, Template
+from sandbox.triggers import Invoke
+from tests.integration.staging import EVENTS
+
+PAGE = (ROOT / "docs" / "guides" / "test-events.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| `([a-z-]+)` \| ([a-z_]+) \| (.*) \|$", PAGE, re.M)
+EFFECTS = {name: re.findall(r"`([^`]+)`", effect) for name, _, effect in ROWS}
 
 
-class Stage(staging.Stage):
-    """A deployment, the cluster that the events speak of, and a process per function that has been called."""
+class Stage:
+    """The stack of the sandbox, whose functions run in processes of their own. `reset` makes it new for each file."""
 
-    def __init__(self, twin: HostBuild, deployment: Deployment, cluster: Cluster, stack: ExitStack) -> None:
-        super().__init__(deployment, self.invoke)
-        self.cluster = cluster
-        self.processes: dict[str, RuntimeProcess] = {}
-        self._twin = twin
-        self._stack = stack
+    def __init__(self, aws: AwsEndpoints, twin: HostBuild) -> None:
+        self._aws, self._twin = aws, twin
+        self._processes: dict[str, RuntimeProcess] = {}
+        self.stack = LocalStack(aws, self._functions)
 
-    def invoke(self, function: str, event: Any) -> Any:
-        if function not in self.processes:
-            self.processes[function] = self._stack.enter_context(self._twin.process(self.deployment, function))
-        return self.processes[function].invoke(event)
+    def _functions(self, deployment: Deployment, stack: ExitStack) -> Invoke:
+        def invoke(function: str, event: Any) -> Any:
+            if function not in self._processes:
+                self._processes[function] = stack.enter_context(self._twin.process(deployment, function))
+            return self._processes[function].invoke(event)
 
-    def send(self, name: str, change: Callable[[Any], object] | None = None) -> Any:
-        """The function that an event of events/ is for, called with it."""
-        event = json.loads(json.dumps(EVENTS[name]))
-        if change:
-            change(event)
-        return self.call(function_of(name), event)
+        return invoke
 
-    def switch_on(self) -> None:
-        answer = self.send("operator-register", lambda event: event["record"].update(dry_run=False))
-        assert answer["ok"], answer
-        self.looks()  # registering asks for a first look by itself
+    def start(self) -> None:
+        clusters = self.stack.world.clusters.values()
+        self._groups = [(cluster, view) for cluster in clusters for view in cluster.groups()]
+
+    def reset(self) -> None:
+        """Empty the table, give the groups their first numbers, and register the clusters again."""
+        dynamodb, table = self._aws.client("dynamodb"), self.stack.deployment.table
+        for page in dynamodb.get_paginator("scan").paginate(TableName=table):
+            for item in page["Items"]:
+                dynamodb.delete_item(TableName=table, Key={name: item[name] for name in ("pk", "sk")})
+        for cluster, view in self._groups:
+            where = (cluster.scalables, view.namespace, view.name)
+            added = dict.fromkeys(cluster.store.get(*where)["metadata"].get("annotations", ()))
+            annotations = added | view.annotations
+            cluster.store.patch(*where, {"metadata": {"annotations": annotations}}, manager="owner")
+            cluster.store.scale(*where, view.requested, manager="owner")
+        self.stack.register_all()
+
+    def send(self, name: str) -> str:
+        """Send a file; return what the command prints, and the effect."""
+        result = CliRunner().invoke(app, ["send", str(ROOT / "events" / f"{name}.json")], env=self.stack.environment())
+        assert result.exit_code == 0, result.output
+        return "\n".join([result.output, *self.stack.effects()])
+
+
+@pytest.fixture(scope="module")
+def started(aws: AwsEndpoints, twin: HostBuild) -> Iterator[Stage]:
+    stage = Stage(aws, twin)
+    stage.start()
+    with stage.stack:
+        yield stage
 
 
 @pytest.fixture
-def stage(twin: HostBuild, deployment: Deployment) -> Iterator[Stage]:
-    with ExitStack() as stack:
-        world = World(clusters=["cluster-api"], pools=UNEVEN, clock=lambda: datetime.now(UTC), settings=None)
-        cluster = stack.enter_context(world).clusters["cluster-api"]
-        name = EVENTS["operator-register"]["record"]["access"]["secret"]
-        secrets = deployment.aws.client("secretsmanager")
-        secrets.create_secret(Name=name, SecretString=json.dumps(cluster.api.kubeconfig("evenkeel")))
-        stack.callback(secrets.delete_secret, SecretId=name, ForceDeleteWithoutRecovery=True)
-        yield Stage(twin, deployment, cluster, stack)
+def stage(started: Stage) -> Stage:
+    started.reset()
+    return started
 
 
-def test_every_function_has_an_event_to_try_it_with(deployment: Deployment) -> None:
-    # A stack that has nobody told of trouble has no function for it, and one without a bucket none for the page.
-    left_out = {"NotifyFunction", "StatusPageFunction"}
-    assert {function_of(name) for name in EVENTS} - left_out == set(deployment.template.functions())
+def test_the_page_has_each_file_of_events_with_its_function() -> None:
+    assert [name for name, _, _ in ROWS] == sorted(EVENTS)
+    functions = Template().resources
+    for name, folder, _ in ROWS:
+        code = functions[target_of(name).function]["Properties"]["CodeUri"]
+        assert code == f"functions/{folder}", name
+    assert {folder for _, folder, _ in ROWS} == {path.parent.name for path in ROOT.glob("functions/*/app.py")}
+    named = set(re.findall(r"\b([A-Z]\w+Function)\b", PAGE)) - {"InvokeFunction"}
+    assert named <= functions.keys()
 
 
-def test_the_events_lead_from_registration_over_a_scan_to_patches_and_a_status(stage: Stage) -> None:
-    stage.switch_on()
-    scanned = stage.send("scan-schedule")
-    assert scanned["clusters"] == ["demo-cluster-api"]
-    assert stage.chunks() == [["demo-cluster-api"]]
-    assert stage.send("check") == {"batchItemFailures": []}
-    assert stage.looks() == ["demo-cluster-api"]
-    assert stage.send("rebalance") == {"batchItemFailures": []}
-    assert patches(stage.cluster) > 0
-    status = stage.send("operator-status")
-    assert status["ok"]
-    assert status["decisions"]
-    maxima = [view.maximum for view in stage.cluster.groups()]
-    assert sum(m for m in maxima if m is not None) == 12
-    html = stage.send("widget")
-    assert all(view.name in html for view in stage.cluster.groups())
-    stage.looks()
-    assert stage.send("scan-by-hand")["ok"]
-    assert stage.send("check-run") == {"batchItemFailures": []}
-    assert stage.looks() == ["demo-cluster-api"] * 2
+@pytest.mark.parametrize("name", EFFECTS)
+def test_a_file_has_the_effect_that_the_page_names(stage: Stage, name: str) -> None:
+    printed = stage.send(name)
+    assert [effect for effect in EFFECTS[name] if effect not in printed] == [], printed
 
 
-def test_a_failure_event_is_answered_and_a_repeated_one_changes_nothing(stage: Stage) -> None:
-    stage.switch_on()
-    assert stage.send("rebalance") == {"batchItemFailures": []}  # what is written is known by name from now on
-    now = datetime.now(UTC).isoformat()
-    first = stage.send("provisioning-failure", lambda event: event["detail"].update(occurredAt=now))
-    again = stage.send("provisioning-failure", lambda event: event["detail"].update(occurredAt=now))
-    assert first == again
-    assert stage.looks() == ["demo-cluster-api"]
-    # The event as it stands in the file is long past: a late event must not start a backoff.
-    stage.send("provisioning-failure", lambda event: event["detail"].update(id="another"))
-    assert stage.send("rebalance") == {"batchItemFailures": []}
-    states = {group["state"] for pool in stage.send("operator-plan")["plan"]["pools"] for group in pool["groups"]}
-    assert states == {"healthy", "fenced"}
+def test_a_file_that_is_sent_again_is_a_new_failure_which_does_not_prolong_the_backoff(stage: Stage) -> None:
+    def until() -> str:
+        answer = stage.stack.invoke("WidgetFunction", EVENTS["widget-status"])
+        (backoff,) = (group["backoffUntil"] for group in answer["groups"].values() if group["backoffUntil"])
+        return str(backoff)
+
+    assert "capacity failure recorded" in stage.send("provisioning-failure")
+    fenced = until()
+    assert "capacity failure recorded" in stage.send("provisioning-failure")
+    assert until() == fenced

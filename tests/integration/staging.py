@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
+from evenkeel_cli.send import target_of
 from sandbox.aws import Deployment
 from sandbox.kube.world import POOLS, Cluster, Pool
 from sandbox.template import ROOT
@@ -14,18 +15,6 @@ from sandbox.triggers import Triggers
 EVENTS: dict[str, dict[str, Any]] = {
     path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "events").glob("*.json"))
 }
-_FUNCTIONS = {
-    "notify": "NotifyFunction",
-    "duty": "OperatorFunction",
-    "failure": "ProvisioningFailureFunction",
-    "operator": "AdminFunction",
-    "page": "StatusPageFunction",
-    "provisioning": "ProvisioningFailureFunction",
-    "check": "CheckFunction",
-    "rebalance": "RebalanceFunction",
-    "scan": "ScanFunction",
-    "widget": "WidgetFunction",
-}
 #: pools of which one zone holds too much: there is something to write
 UNEVEN: dict[str, Sequence[Pool]] = {
     flavour: [Pool(name=pool.name, minimum=3, maximum=12, replicas=(4, 1, 1))] for flavour, (pool,) in POOLS.items()
@@ -33,7 +22,7 @@ UNEVEN: dict[str, Sequence[Pool]] = {
 
 
 def function_of(event: str) -> str:
-    return _FUNCTIONS[event.partition("-")[0]]
+    return target_of(event).function
 
 
 def patches(cluster: Cluster) -> int:

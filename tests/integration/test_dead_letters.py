@@ -28,7 +28,7 @@ from tests.unit.project.test_docs import block, blocks
 
 PAGE = ROOT / "docs" / "operate/runbooks.md"
 PROGRAM = block("operate/runbooks.md", "python", "again")
-EVENT = EVENTS["failure-scale-up"]
+EVENT = EVENTS["provisioning-failure-scale-up"]
 
 
 class Functions:
@@ -67,7 +67,7 @@ class Stage(staging.Stage):
     def __init__(self, deployment: Deployment, functions: InProcess) -> None:
         super().__init__(deployment, functions)
         self.dead = deployment.physical("DeadLetters")
-        answer = functions("AdminFunction", {**EVENTS["operator-register"], "cluster": "blue"})
+        answer = functions("AdminFunction", {**EVENTS["admin-register"], "cluster": "blue"})
         assert answer["ok"], answer
 
     def ask_for_nodes(self, id: str) -> dict[str, Any]:

@@ -31,16 +31,16 @@ CLUSTERS = {
     "demo-eks": ("auto-scaling", "eu-central-1"),
 }
 GROUPS = {
-    "failure-auto-scaling-group": "demo-eks-workers-eu-central-1a",
-    "failure-kubernetes-event": "demo-workers-eu-central-1a",
-    "failure-kubernetes-event-openshift": "demo-worker-eu-central-1a",
+    "provisioning-failure-auto-scaling-group": "demo-eks-workers-eu-central-1a",
+    "provisioning-failure-kubernetes-event": "demo-workers-eu-central-1a",
+    "provisioning-failure-kubernetes-event-openshift": "demo-x7k2p-worker-eu-central-1a",
     "provisioning-failure": "demo-workers-eu-central-1a",
 }
 
 
 def cluster_of(event: str) -> str:
     """The cluster that an event of the folder is about, by its file's name."""
-    if event.startswith("failure-auto-scaling-"):
+    if event.startswith("provisioning-failure-auto-scaling-"):
         return "demo-eks"
     return "demo-openshift" if "openshift" in event else "demo-cluster-api"
 
@@ -51,7 +51,7 @@ class Stage(staging.Stage):
     def __init__(self, deployment: Deployment, functions: InProcess, clock: FakeClock) -> None:
         super().__init__(deployment, functions)
         self.clock = clock
-        register = staging.EVENTS["operator-register"]
+        register = staging.EVENTS["admin-register"]
         for cluster, (flavour, namespace) in CLUSTERS.items():
             record = {**register["record"], "flavours": [flavour], **ORDERS}
             if flavour == "auto-scaling":
@@ -120,8 +120,8 @@ def test_an_event_is_handled_once_as_its_kind_says(stage: Stage, name: str) -> N
     [
         *({}, [], "x", None),
         {"source": "aws.ec2", "detail-type": "EC2 Instance State-change Notification"},
-        {**EVENTS["failure-cloudtrail-run-instances"], "account": "210987654321"},
-        {**EVENTS["failure-kubernetes-event"], "detail": [[[[{}]]]]},
+        {**EVENTS["provisioning-failure-cloudtrail-run-instances"], "account": "210987654321"},
+        {**EVENTS["provisioning-failure-kubernetes-event"], "detail": [[[[{}]]]]},
         {**EVENTS["provisioning-failure"], "padding": "x" * 300_000},
         {**EVENTS["provisioning-failure"], "detail": {**EVENTS["provisioning-failure"]["detail"], "cluster": "other"}},
     ],
@@ -161,9 +161,9 @@ def test_the_rules_let_through_what_is_parsed_and_keep_out_what_is_ignored_on_pu
         assert passes(event) == (0 if isinstance(read_event(event), Ignored) else 1), name
     for source, kind in sources.ROWS:
         if source == "aws.arc-zonal-shift" and "CloudTrail" not in kind:
-            event = {**EVENTS["failure-zone-shift-started"], "detail-type": kind}
+            event = {**EVENTS["provisioning-failure-zone-shift-started"], "detail-type": kind}
             assert passes(event) == (0 if isinstance(read_event(event), Ignored) else 1), kind
-    launched = deepcopy(EVENTS["failure-cloudtrail-run-instances"])
+    launched = deepcopy(EVENTS["provisioning-failure-cloudtrail-run-instances"])
     del launched["detail"]["errorCode"]
     assert passes(launched) == 0  # every machine that comes would be paid for
-    assert passes({**EVENTS["failure-kubernetes-event"], "detail": {"type": "Normal"}}) == 0
+    assert passes({**EVENTS["provisioning-failure-kubernetes-event"], "detail": {"type": "Normal"}}) == 0

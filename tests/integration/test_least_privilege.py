@@ -155,12 +155,12 @@ def test_every_action_and_every_kind_of_event_needs_nothing_beyond_the_roles(sta
         answer = stage.functions("WidgetFunction", {"action": action, "cluster": cluster, **fields})
         assert answer["ok"], answer
     stage.functions("WidgetFunction", {"widgetContext": {}})
-    assert stage.functions("StatusPageFunction", EVENTS["page-schedule"])["ok"]
+    assert stage.functions("StatusPageFunction", EVENTS["status-page-schedule"])["ok"]
     stage.functions("ScanFunction", {"clusters": [cluster]})
     stage.functions("CheckFunction", EVENTS["check-run"])
     account = stage.deployment.aws.account
     for name, event in EVENTS.items():
-        if name.startswith(("failure-", "provisioning-")):
+        if name.startswith("provisioning-failure"):
             detail = {**event["detail"], "cluster": cluster} if "cluster" in event["detail"] else event["detail"]
             stage.functions("ProvisioningFailureFunction", {**event, "account": account, "detail": detail})
     stage.fail(cluster)

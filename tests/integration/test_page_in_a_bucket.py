@@ -19,7 +19,7 @@ from tests.integration.staging import EVENTS
 from tests.unit.page.test_page import told_plan
 
 BUCKET = "pages-of-a-test"
-TICK = EVENTS["page-schedule"]
+TICK = EVENTS["status-page-schedule"]
 
 
 @pytest.fixture(autouse=True)

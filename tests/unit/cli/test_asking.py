@@ -163,6 +163,7 @@ def test_commands_without_credentials_are_exit_one(name: str, tmp_path: Path, mo
     given += ["--yes"] if name == "restore" else ["--reason", "a test"] if name == "drill" else []
     if name in ("plan", "forecast"):  # options of which some go without a stack
         given = ["--stack", "s", "--cluster", "blue", "-o", "json", *(["--zone", "a"] if name == "forecast" else [])]
+    given += [str(ROOT / "events" / "scan-schedule.json")] if name == "send" else []
     for variable in [each for each in os.environ if each.startswith("AWS_")]:
         monkeypatch.delenv(variable)
     nowhere = {"AWS_EC2_METADATA_DISABLED": "true", "AWS_REGION": "eu-central-1", "HOME": str(tmp_path)}

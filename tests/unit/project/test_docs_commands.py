@@ -31,7 +31,7 @@ from tests.parts import make, replace
 from tests.unit.project.test_docs import PAGES, ROOT, blocks, by_name
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
-ELSEWHERE = {"simulate.md", "night.md"}
+ELSEWHERE = {"simulate.md", "night.md", "test-events.md"}
 # Files that a page takes for granted, and the commands that write them.
 MADE_BY = {"plan.json": "plan -f objects.yaml -o json", "sim.json": "simulate scenarios/two-zones-out.yaml -o json"}
 

@@ -1,7 +1,6 @@
 """Events of Auto Scaling groups: which cluster and group each one reaches, and which ones request a run."""
 
 import json
-from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,8 @@ CHANGES = ("terminate", "refresh", "call")
 
 
 def event(name: str, group: str = GROUP, **fields: Any) -> dict[str, Any]:
-    found: dict[str, Any] = deepcopy(json.loads((EVENTS / f"failure-auto-scaling-{name}.json").read_text("utf-8")))
+    path = EVENTS / f"provisioning-failure-auto-scaling-{name}.json"
+    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
     parameters = found["detail"].get("requestParameters")
     if parameters is None:
         found["detail"]["AutoScalingGroupName"] = group
@@ -252,7 +252,7 @@ def test_an_event_reaches_the_clusters_of_its_account_and_region_that_know_the_g
 
 def test_each_event_of_the_folder_names_its_group() -> None:
     kinds: dict[Report, int] = {}
-    for path in EVENTS.glob("failure-auto-scaling-*.json"):
+    for path in EVENTS.glob("provisioning-failure-auto-scaling-*.json"):
         found = read_event(json.loads(path.read_text("utf-8")), OURS)
         assert isinstance(found, Failure), path.name
         assert (found.flavour, found.namespace, found.name) == ("auto-scaling", REGION, GROUP)

@@ -14,7 +14,7 @@ from sandbox.template import ROOT
 from tests.fakes import NOW, FakeClusters, register
 from tests.house import House
 
-EVENT = json.loads((ROOT / "events" / "failure-scale-up.json").read_text(encoding="utf-8"))
+EVENT = json.loads((ROOT / "events" / "provisioning-failure-scale-up.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture

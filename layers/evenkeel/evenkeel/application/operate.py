@@ -52,12 +52,12 @@ class Operate(ActionPorts):
 
         Raises the same errors as ``__call__``, and BadRequestError if the event needs a higher right.
         """
-        if not right.covers(right_needed(event)):
+        if not right.covers(needs := right_needed(event)):
             action = ACTIONS[event["action"]]
             fields = [name for name, needed in action.rights_with.items() if not right.covers(needed)]
             form = f"{action.name} with {' or '.join(fields)}" if right.covers(action.right) else action.name
             reason = "writes: this function only reads" if right is Right.READ else "is for administrators"
-            function = "operator" if Right.WRITE.covers(right_needed(event)) else "admin"
+            function = "admin" if needs is Right.ADMINISTER else "operator"
             raise BadRequestError(f"action {form} {reason}; ask the {function} function")
         return self(event, remaining)
 
