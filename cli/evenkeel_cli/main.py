@@ -93,9 +93,13 @@ def _expected(error: Exception, path: str) -> CommandError | None:
     if isinstance(error, typer.TyperException):
         return CommandError([_usage_fault(error, path)], BAD_INPUT)
     # Help and completion need none of these modules. If one of their errors was raised, they are imported already.
+    from pydantic_core import SchemaError
+
     from evenkeel.application.errors import EvenkeelError
     from evenkeel.validation import ConfigError
 
+    if isinstance(error, SchemaError):  # pydantic raises it for an interrupt while it builds a schema
+        raise KeyboardInterrupt from None
     if isinstance(error, ConfigError):
         return CommandError(error.faults, BAD_INPUT)
     return CommandError([str(error)], CANNOT_READ) if isinstance(error, EvenkeelError) else None

@@ -95,6 +95,20 @@ def test_an_interrupt_ends_the_console_script_with_one_line(name: str, tmp_path:
     assert (process.returncode, error) == (130, b"evenkeel: interrupted\n")
 
 
+def test_an_interrupt_while_pydantic_builds_a_schema_is_one_line() -> None:
+    code = (
+        "import sys\n"
+        "from pydantic_core import SchemaError\n"
+        "from evenkeel_cli import main, simulate\n"
+        "def interrupted(*_): raise SchemaError('KeyboardInterrupt')\n"
+        "simulate.read_yaml = interrupted\n"
+        "sys.argv[1:] = ['simulate', 'x.yaml']\n"
+        "main.main()\n"
+    )
+    end = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (end.returncode, end.stderr) == (130, b"evenkeel: interrupted\n")
+
+
 @pytest.mark.parametrize(("name", "called"), [("evenkeel", b"evenkeel"), ("kubectl-evenkeel", b"kubectl evenkeel")])
 def test_a_console_script_uses_the_name_by_which_it_is_called(name: str, called: bytes) -> None:
     end = subprocess.run([SCRIPTS / name, "plan", "--nothing"], capture_output=True, check=False, timeout=60)
