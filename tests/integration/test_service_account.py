@@ -258,7 +258,7 @@ def test_nothing_is_stored_in_clear_and_what_is_stored_ends(
         KeyConditionExpression="pk = :pk",
         ExpressionAttributeValues={":pk": {"S": f"CLUSTER#{life.cluster}"}},
     )["Items"]
-    assert [item["sk"]["S"] for item in items] == ["ACCESS#looks", "ACCESS#writes"]
+    assert [item["sk"]["S"] for item in items] == ["ACCESS#checks", "ACCESS#writes"]
     for item in items:
         text = json.dumps(item)
         assert "eyJ" not in text
