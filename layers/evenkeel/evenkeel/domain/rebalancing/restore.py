@@ -16,6 +16,7 @@ from evenkeel.domain.model.pools import adopted_bounds, is_called, rule_of
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.rebalancing.bounds.safety import safe_bounds
+from evenkeel.domain.rebalancing.dry_run import own_dry_run
 
 
 class Restoring(Protocol):
@@ -107,9 +108,7 @@ def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState
         id=id,
         strategy=policy.settings.strategy,
         next_state=pool,
-        mode=PoolMode(
-            dry_run=group.annotations.dry_run if group.annotations.dry_run is not None or rule is None else rule.dry_run
-        ),
+        mode=PoolMode(dry_run=own_dry_run([group], None if rule is None else rule.dry_run)),
         replicas=ReplicasPlan(unplaced=pool.move.still_unplaced(observation.groups) if pool.move else 0),
     )
 
