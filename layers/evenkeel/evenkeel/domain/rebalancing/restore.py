@@ -82,6 +82,7 @@ def with_left_groups(
     """Return the plans. A group that has left its pool and still has a value that Evenkeel wrote is restored.
 
     Without the restore, such a group would keep its last bounds. If it was fenced, its max could remain 0.
+    A group in dry run by its own setting is not written with a live pool.
     """
     plans = {pool.id: pool for pool in pools}
     if sum([len(pool.groups) for pool in plans.values()]) == len(observation.groups):
@@ -92,6 +93,8 @@ def with_left_groups(
         pool = _former_pool(group, observation, state, policy)
         pool = plans.get(pool.id, pool)
         if pool.mode.opens:  # the only write to this pool opens its bounds
+            continue
+        if own_dry_run([group], None) and not (pool.mode.dry_run or is_restored(pool.id, policy)):
             continue
         plan = GroupPlan(group=group, state=State.HEALTHY, requested=group.requested, bounds=group.bounds, reasons=())
         plans[pool.id] = replace(pool, groups=(*pool.groups, _restored(plan, pool.next_state, pool.next_state)))
