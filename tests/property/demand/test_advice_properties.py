@@ -11,15 +11,18 @@ from evenkeel.adapters.kubernetes.read.pods import Pods, PodShape
 from evenkeel.application.demand.summary import cluster_demand, pool_demand
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
+from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Workload
 from evenkeel.domain.plan import plan
-from tests.builders import NOW, json_values
+from evenkeel.domain.rebalancing.dry_run import is_pool_dry
+from tests.builders import NOW, group, json_values, numbers
 from tests.parts import replace
 from tests.property.worlds import World, clusters
 from tests.unit.kubernetes.test_workload_reader import pod_object
-from tests.workloads import node, pod, selector, template
+from tests.workloads import node, pod, pods, selector, template
 
 
 @st.composite
@@ -71,6 +74,33 @@ def test_advice_changes_no_plan(seen: tuple[World, Workload]) -> None:
     with_pods = planned(world, workload, DemandStage.ADVISE)
     bare = replace(with_pods, demand=None, pools=tuple(replace(pool, demand=None) for pool in with_pods.pools))
     assert bare == planned(world, None, DemandStage.ADVISE)
+
+
+def _asked_nodes(settings: list[bool | None], *, cluster: bool, waiting: int, stage: DemandStage) -> list[int]:
+    """Return how many nodes the pending pods get from each pool; the pools differ in their own dry-run setting."""
+    groups = [
+        group(zone, pool=f"pool-{number}", dry_run=own, pool_min=0, pool_max=2, template=template())
+        for number, own in enumerate(settings)
+        for zone in "ab"
+    ]
+    observation = Observation(groups=tuple(groups), workload=Workload(pods=pods(waiting, cpu="3")))
+    found = plan(observation, ClusterState(), replace(numbers(), demand=stage, is_dry=cluster), NOW)
+    advised = [pool.demand.advice for pool in found.pools]
+    return [0 if advice is None else sum(advice.asked.nodes.values()) for advice in advised]
+
+
+@given(st.lists(st.sampled_from([None, True, False]), min_size=1, max_size=3), st.booleans(), st.integers(1, 7), STAGES)
+def test_a_dry_run_pool_gets_nodes_only_while_no_pool_is_live(
+    settings: list[bool | None], cluster: bool, waiting: int, stage: DemandStage
+) -> None:
+    """So a cluster in dry run shows what it would order, and no pod waits for a node that a live pool could get."""
+    found = _asked_nodes(settings, cluster=cluster, waiting=waiting, stage=stage)
+    live = [not is_pool_dry(own, cluster) for own in settings]
+    if not any(live):
+        assert found == _asked_nodes([False] * len(settings), cluster=False, waiting=waiting, stage=stage)
+    else:
+        assert not any(nodes for nodes, is_live in zip(found, live, strict=True) if not is_live)
+        assert sum(found) == min(waiting, 2 * sum(live))
 
 
 @given(checked_at(), STAGES)

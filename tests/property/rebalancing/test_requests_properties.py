@@ -1,5 +1,7 @@
 """Growth on request, whatever the pool looks like: never past a max, never where the pods do not fit, and even."""
 
+from datetime import timedelta
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +25,31 @@ def _asked(world: World, nodes: int, only: frozenset[str] = frozenset()) -> Pool
     scale_request = ScaleRequest(id="r", nodes=nodes, at=NOW, pool="workers", only=only)
     (pool,) = plan(world.observation, replace(world.state, scale_requests=(scale_request,)), world.policy, NOW).pools
     return pool
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[ScaleRequest, ...]:
+    """Requests of one pool: new ones, and ones with a rest for later runs."""
+    wanted = draw(st.lists(st.integers(-3, 3).filter(bool), min_size=1, max_size=5))
+    found = []
+    for number, nodes in enumerate(wanted):
+        at = NOW - timedelta(minutes=draw(st.integers(0, 61)))
+        made_at = at - timedelta(minutes=draw(st.integers(0, 61)))
+        rest = {"is_rest": True, "made_at": made_at} if draw(st.booleans()) else {}
+        found.append(replace(ScaleRequest(id=f"r{number}", nodes=nodes, at=at, pool="workers"), **rest))
+    return tuple(found)
+
+
+@given(pools(), requests())
+def test_a_pools_unfinished_requests_have_one_direction(world: World, asked: tuple[ScaleRequest, ...]) -> None:
+    """Whether pods can be read or not."""
+    state, refused = replace(world.state, scale_requests=asked), []
+    for unread in (None, stated("no right to list pods")):
+        found = plan(replace(world.observation, workload_unread=unread), state, world.policy, NOW)
+        ended = {refusal.scale_request.id: refusal.problem.kind for refusal in found.refusals if not refusal.waits}
+        assert len({request.nodes > 0 for request in asked if request.id not in ended}) <= 1
+        refused.append(ended)
+    assert refused[0] == refused[1]
 
 
 def _only(world: World, chosen: list[bool]) -> frozenset[str]:

@@ -140,7 +140,6 @@ class TestNodes:
         [
             pytest.param(groups(2, 1, 1, frozen_because=FROZEN), {}, "paused", id="frozen"),
             pytest.param(groups(2, 1, 1), {"maximum": 2, "minimum": 3}, "no change: the pool is invalid", id="invalid"),
-            pytest.param(groups(1, 1, 1, dry_run=True), {}, "dry run, set on the pool itself: Evenkeel", id="dry run"),
         ],
     )
     def test_a_pool_that_is_not_written_keeps_its_nodes_and_gets_none(
@@ -150,6 +149,27 @@ class TestNodes:
         assert asked(planned) == {}
         assert needed(planned).keys() == {"n1", "n2"}
         assert all(reason in why for why in needed(planned).values())
+
+    @pytest.mark.parametrize(
+        ("own", "cluster", "reason"),
+        [
+            pytest.param(True, False, "dry run, set on the pool itself: Evenkeel", id="by its own setting"),
+            pytest.param(None, True, "dry run, as the cluster: Evenkeel", id="by the cluster's setting"),
+        ],
+    )
+    def test_a_dry_run_pool_beside_a_live_pool_keeps_its_nodes_and_gets_none(
+        self, own: bool | None, cluster: bool, reason: str
+    ) -> None:
+        live = group("a", 0, pool="live", dry_run=False, pool_min=0, pool_max=9, template=template())
+        workload = Workload(pods=pods(5, cpu="3"), nodes=(ours("n1"), ours("n2", "b")))
+        planned = look((*groups(1, 1, 1, dry_run=own), live), workload, is_dry=cluster)
+        live_pool, dry_pool = planned.pools
+        assert live_pool.demand.advice is not None
+        assert live_pool.demand.advice.asked.nodes
+        only_dry = replace(planned, pools=(dry_pool,))
+        assert asked(only_dry) == {}
+        assert needed(only_dry).keys() == {"n1", "n2"}
+        assert all(reason in why for why in needed(only_dry).values())
 
     def test_no_node_is_checked_where_only_growth_is_wanted(self) -> None:
         workload = Workload(pods=pods(1), nodes=(ours("n1"),))

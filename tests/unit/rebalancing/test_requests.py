@@ -375,7 +375,19 @@ class TestUnplaceablePods:
         assert (requested(pool), pool.request.current, refusal.waits) == ((3,), None, True)
         assert "waits until Evenkeel can read the pods" in problem_text(refusal.problem)
 
-    def test_a_waiting_request_does_not_delay_another(self) -> None:
+    def test_a_waiting_request_refuses_a_newer_one_in_the_other_direction(self) -> None:
         found = self.given_back(2, ask(3, at=timedelta(0)), reads=False, unread="no right to list pods")
         (pool,) = found.pools
-        assert requested(pool) == (6,)
+        assert requested(pool) == (3,)
+        assert [(refusal.scale_request.id, refusal.waits) for refusal in found.refusals] == [
+            ("r-2", True),
+            ("r3", False),
+        ]
+        assert "request r-2 of the same pool removes nodes" in problem_text(found.refusals[1].problem)
+
+    def test_a_waiting_request_does_not_delay_another_pool(self) -> None:
+        groups = (group("a", 3), group("a", 3, pool="spare", pool_min=0, pool_max=9))
+        reason = Reason.of(Rule.WORKLOAD_UNREAD, error="no right to list pods")
+        state = ClusterState(scale_requests=(ask(-2), ask(3, at=timedelta(0), pool="spare")))
+        found = plan(Observation(groups=groups, workload_unread=reason), state, numbers(0, 100), NOW)
+        assert {pool.id.name: requested(pool) for pool in found.pools} == {POOL: (3,), "spare": (6,)}

@@ -15,6 +15,7 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import PoolRule
 from evenkeel.domain.model.states import ClusterState, PoolState
+from evenkeel.domain.model.values import Fault
 from evenkeel.domain.plan import plan as plan_of
 from evenkeel.texts.english import sentences
 from sandbox.kube.controllers.node_pools import NODE_POOLS
@@ -36,6 +37,8 @@ from tests.crashing import (
 )
 from tests.fakes import register_again
 from tests.house import House
+
+ID = PoolId("cluster-api", "default", "", "workers")
 
 
 @pytest.fixture(params=OWNERS)
@@ -330,13 +333,27 @@ class TestPlans:
         assert one.check_at == both.check_at
         assert none.check_at is None
 
+    def test_a_group_with_an_unreadable_dry_run_is_not_written_once_it_has_left_its_pool(self) -> None:
+        fault = Fault(object="a", field="evenkeel.dev/dry-run", value="'ture'", problem="write true or false")
+        ours = {"bounds": (0, 4), "adopted": Bounds(0, 9), "has_adopted": True}
+        loose = group("a", 2, pool=None, faults=(fault,), **ours)
+        (pool,) = plan_of(Observation(groups=(loose,)), ClusterState(), numbers(0, 9), NOW).pools
+        assert pool.mode.dry_run is True
+        stays = group("b", 2, **ours)
+        state = ClusterState(pools={ID: PoolState(adopted={str(loose.key): Bounds(0, 9)})})
+        (pool,) = plan_of(Observation(groups=(loose, stays)), state, numbers(0, 9), NOW).pools
+        assert [planned.group.key for planned in pool.groups] == [stays.key], "its former pool is live"
+        restoring = replace(numbers(0, 9), restoring=True)
+        (pool,) = plan_of(Observation(groups=(loose, stays)), state, restoring, NOW).pools
+        assert all(planned.leaves for planned in pool.groups), "a restore writes even in dry run"
+        assert len(pool.groups) == 2
+
     def test_a_moves_debt_is_kept_when_groups_left_the_pool(self) -> None:
-        id = PoolId("cluster-api", "default", "", "workers")
         loose = group("a", 2, bounds=(0, 4), pool=None, adopted=Bounds(0, 9), has_adopted=True)
         adopted: dict[str, Bounds | None] = {str(loose.key): Bounds(0, 9)}
-        state = ClusterState(pools={id: PoolState(adopted=adopted, move=Move(id="m", unplaced=3))})
+        state = ClusterState(pools={ID: PoolState(adopted=adopted, move=Move(id="m", unplaced=3))})
         (pool,) = plan_of(Observation(groups=(loose,)), state, numbers(0, 9), NOW).pools
-        assert (pool.id, pool.replicas.unplaced, pool.groups[0].leaves) == (id, 3, True)
+        assert (pool.id, pool.replicas.unplaced, pool.groups[0].leaves) == (ID, 3, True)
 
 
 def _restored(groups: list[NodeGroup], *, move: Move | None = None, fenced: bool = False) -> PoolPlan:

@@ -33,6 +33,7 @@ from evenkeel.domain.rebalancing.capability import (
     PlannedPool,
     Point,
 )
+from evenkeel.domain.rebalancing.dry_run import is_pool_dry
 from evenkeel.domain.rebalancing.restore import is_restored
 
 
@@ -44,18 +45,23 @@ def keep_unplaceable(pool: PoolDraft) -> None:
 
 
 def offers_of(check: Check, planned: Iterable[PlannedPool]) -> list[tuple[PoolPlan, PoolOffer]]:
-    """Return the plan and the offer of each pool, except pools that are being restored."""
-    return [(pool.plan, _offer_of(pool)) for pool in planned if not is_restored(pool.plan.id, check.policy)]
+    """Return the plan and the offer of each pool, except pools that are being restored.
+
+    A dry-run pool gets no nodes while another pool is live. Otherwise pods assigned to it would wait for ever, although
+    the live pool could get a node for them.
+    """
+    offered = [pool for pool in planned if not is_restored(pool.plan.id, check.policy)]
+    dry = {pool.plan.id for pool in offered if is_pool_dry(pool.pool.dry_run, check.policy.is_dry)}
+    has_live = len(dry) < len(offered)
+    return [(pool.plan, _offer_of(pool, is_dry=has_live and pool.plan.id in dry)) for pool in offered]
 
 
-def _offer_of(planned: PlannedPool) -> PoolOffer:
+def _offer_of(planned: PlannedPool, *, is_dry: bool) -> PoolOffer:
     if planned.draft is None:
         is_invalid = isinstance(planned.pool, InvalidPool)
         return untouched(planned.pool, Rule.POOL_INVALID if is_invalid else Rule.FEW_MEMBERS)
-    # A dry-run pool is offered no nodes. Otherwise pods assigned to it would wait for ever, although another pool could
-    # get a node for them.
-    if planned.pool.dry_run or planned.draft.opens:
-        return untouched(planned.pool, Rule.POOL_DRY_RUN)
+    if is_dry or planned.draft.opens:
+        return untouched(planned.pool, Rule.CLUSTER_DRY_RUN if planned.pool.dry_run is None else Rule.POOL_DRY_RUN)
     return offer_of(planned.draft)
 
 

@@ -142,6 +142,7 @@ class Rule(StrEnum):
     HOLDS_NODES = "holds-nodes", Topic.NOTE  # about a whole pool
     POOL_DRY_RUN = "pool-dry-run", Topic.NOTE  # about a pool whose own setting overrides the cluster's
     POOL_LIVE = "pool-live", Topic.NOTE
+    CLUSTER_DRY_RUN = "cluster-dry-run", Topic.NOTE  # about a pool without a setting, beside a live pool
     POOL_INVALID = "pool-invalid", Topic.NOTE
     FEW_MEMBERS = "few-members", Topic.NOTE
     AS_IT_SHOULD_BE = "as-it-should-be", Topic.NOTE

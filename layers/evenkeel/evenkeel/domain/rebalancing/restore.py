@@ -16,6 +16,7 @@ from evenkeel.domain.model.pools import adopted_bounds, is_called, rule_of
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.rebalancing.bounds.safety import safe_bounds
+from evenkeel.domain.rebalancing.dry_run import own_dry_run
 
 
 class Restoring(Protocol):
@@ -81,6 +82,7 @@ def with_left_groups(
     """Return the plans. A group that has left its pool and still has a value that Evenkeel wrote is restored.
 
     Without the restore, such a group would keep its last bounds. If it was fenced, its max could remain 0.
+    A group in dry run by its own setting is not written with a live pool.
     """
     plans = {pool.id: pool for pool in pools}
     if sum([len(pool.groups) for pool in plans.values()]) == len(observation.groups):
@@ -91,6 +93,8 @@ def with_left_groups(
         pool = _former_pool(group, observation, state, policy)
         pool = plans.get(pool.id, pool)
         if pool.mode.opens:  # the only write to this pool opens its bounds
+            continue
+        if own_dry_run([group], None) and not (pool.mode.dry_run or is_restored(pool.id, policy)):
             continue
         plan = GroupPlan(group=group, state=State.HEALTHY, requested=group.requested, bounds=group.bounds, reasons=())
         plans[pool.id] = replace(pool, groups=(*pool.groups, _restored(plan, pool.next_state, pool.next_state)))
@@ -107,9 +111,7 @@ def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState
         id=id,
         strategy=policy.settings.strategy,
         next_state=pool,
-        mode=PoolMode(
-            dry_run=group.annotations.dry_run if group.annotations.dry_run is not None or rule is None else rule.dry_run
-        ),
+        mode=PoolMode(dry_run=own_dry_run([group], None if rule is None else rule.dry_run)),
         replicas=ReplicasPlan(unplaced=pool.move.still_unplaced(observation.groups) if pool.move else 0),
     )
 

@@ -27,6 +27,7 @@ from evenkeel.domain.model.states import DesiredBounds, PoolState
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import Fault
+from evenkeel.domain.rebalancing.dry_run import DRY_RUN, own_dry_run
 from evenkeel.domain.rebalancing.membership.fallbacks import with_first_pools
 from evenkeel.domain.rebalancing.membership.numbers import NumberSources, find_origin, with_shares
 from evenkeel.domain.rebalancing.membership.similarity import find_sets
@@ -198,7 +199,7 @@ _ANNOTATIONS = {
     "level": "evenkeel.dev/level",
     "max_step": "evenkeel.dev/max-step",
     "survive_zones": "evenkeel.dev/survive-zones",
-    "dry_run": "evenkeel.dev/dry-run",
+    "dry_run": DRY_RUN,
     "fallback_for": "evenkeel.dev/fallback-for",
 }
 # Settings that are read from annotations, else from the record's rule for the pool, else from the record's defaults for
@@ -269,23 +270,12 @@ def _pool(candidate: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | R
     warnings += _held(pool.groups)
     _check_numbers(pool, pool_min, top, problems, warnings)
     members = _members(pool, rule, annotated, all_groups)
-    members["dry_run"] = _dry_run(pool, rule, annotated["dry_run"], faults)
+    members["dry_run"] = own_dry_run(pool.groups, rule.dry_run)
     members["origins"] = tuple([origin for origin in (low, top) if origin is not None])
     members["warnings"] = (*warnings, *new_intents)
     if problems or pool_min is None or pool_max is None:
         return InvalidPool(**members, min=pool_min, max=pool_max, problems=tuple(problems))
     return Pool(**members, min=pool_min, max=pool_max)
-
-
-def _dry_run(pool: _Candidate, rule: PoolRule, annotated: bool | None, faults: Sequence[Fault]) -> bool | None:
-    """Return the pool's own dry-run setting; None: it has none.
-
-    If one member has the value true or an unreadable value, the setting is True.
-    """
-    field = _ANNOTATIONS["dry_run"]
-    if any(fault.field == field for fault in faults):
-        return True
-    return rule.dry_run if annotated is None else any([group.annotations.dry_run for group in pool.groups])
 
 
 def _with_new_intents(pool: _Candidate) -> tuple[_Candidate, list[Problem]]:

@@ -34,10 +34,11 @@ def assign_requests(
     waiting: Sequence[ScaleRequest] = () if check.policy.restoring else state.scale_requests
     unconfirmed = [] if pools else [request for request in waiting if _awaits_second_check(request, now)]
     waiting = [request for request in waiting if request not in unconfirmed]
-    blind = queue.without_pods(waiting) if check.observation.workload_unread else []
-    waiting = [request for request in waiting if request not in blind]
+    # A request that awaits readable pods also counts as unfinished.
     opposed = queue.opposed(waiting)
-    requests, refusals = queue.share_out(request for request in waiting if request.id not in opposed)
+    unopposed = [request for request in waiting if request.id not in opposed]
+    blind = queue.without_pods(unopposed) if check.observation.workload_unread else []
+    requests, refusals = queue.share_out(request for request in unopposed if request not in blind)
     refusals += [_refusal(ProblemKind.REQUEST_AWAITS_PODS, request) for request in blind]
     for request in waiting:
         if request.id in opposed:
