@@ -34,7 +34,7 @@ from evenkeel.application.ports import RUNBOOKS, Clock, PageStore, Remaining
 from evenkeel.settings import Settings
 
 gc.freeze()
-# Checks and runs create no reference cycles, and their caches contain a million objects. With Python's default
+# Checks and runs create no reference cycles, and a large cluster has a million objects. With Python's default
 # thresholds, collections take a quarter of the time that a large cluster's check takes.
 gc.set_threshold(50_000, 10, 50)
 gc.enable()

@@ -29,7 +29,6 @@ from evenkeel.adapters.kubernetes.client.transport import MOST_BYTES, MOST_BYTES
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.garden import Garden
 from evenkeel.adapters.kubernetes.objects import Kind, get_path
-from evenkeel.adapters.kubernetes.read.list_cache import ListCache
 from evenkeel.adapters.lru import RotationCache
 from evenkeel.adapters.redacting import redacting
 from evenkeel.adapters.ttl_cache import Shared
@@ -94,7 +93,6 @@ class RecordedClusters:
         self._workloads: RotationCache[str, _Opened] = RotationCache(
             _MAX_WRITTEN if writes else _MAX_CHECKED, clock.now
         )
-        self._list_cache = ListCache()
         self._described: RotationCache[EksAccess, tuple[Connection, datetime]] = RotationCache(_MAX_PLACES, clock.now)
         # The key consists of server and authority. So only clients that trust the same authority share a server's
         # answer.
@@ -110,7 +108,6 @@ class RecordedClusters:
             remaining,
             consistent=consistent,
             max_bytes=MOST_BYTES if alone else MOST_BYTES_BESIDE_OTHERS,
-            list_cache=self._list_cache,
             garden=self._garden_of(record, remaining),
         )
 
