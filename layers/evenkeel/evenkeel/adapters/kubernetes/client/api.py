@@ -20,9 +20,9 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.client.rest import RESTClientObject
 
 from evenkeel.adapters.addresses import ForbiddenAddressError
+from evenkeel.adapters.connections import CONNECT_SECONDS
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList, continuation_of, read_json
 from evenkeel.adapters.kubernetes.client.transport import (
-    CONNECT_SECONDS,
     Allowance,
     TooMuchError,
     UnusableAnswerError,
