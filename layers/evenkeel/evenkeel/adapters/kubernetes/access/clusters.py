@@ -29,7 +29,7 @@ from evenkeel.adapters.kubernetes.client.transport import MOST_BYTES, MOST_BYTES
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.garden import Garden
 from evenkeel.adapters.kubernetes.objects import Kind, get_path
-from evenkeel.adapters.lru import RotationCache
+from evenkeel.adapters.lru import LruCache
 from evenkeel.adapters.redacting import redacting
 from evenkeel.adapters.ttl_cache import Shared
 from evenkeel.application.errors import AccessError
@@ -89,14 +89,13 @@ class RecordedClusters:
         self._vault = vault
         self._identity = AwsIdentity(session, clock.now)
         self._tokens: Shared[Token] = Shared(clock.now)
-        self._opened: RotationCache[str, _Opened] = RotationCache(_MAX_WRITTEN if writes else _MAX_CHECKED, clock.now)
-        self._workloads: RotationCache[str, _Opened] = RotationCache(
-            _MAX_WRITTEN if writes else _MAX_CHECKED, clock.now
-        )
-        self._described: RotationCache[EksAccess, tuple[Connection, datetime]] = RotationCache(_MAX_PLACES, clock.now)
+        most = _MAX_WRITTEN if writes else _MAX_CHECKED
+        self._opened: LruCache[str, _Opened] = LruCache(most)
+        self._workloads: LruCache[str, _Opened] = LruCache(most)
+        self._described: LruCache[EksAccess, tuple[Connection, datetime]] = LruCache(_MAX_PLACES)
         # The key consists of server and authority. So only clients that trust the same authority share a server's
         # answer.
-        self._served: RotationCache[tuple[str, bytes], dict[str, list[str]]] = RotationCache(_MAX_PLACES, clock.now)
+        self._served: LruCache[tuple[str, bytes], dict[str, list[str]]] = LruCache(_MAX_PLACES)
 
     def open(
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
@@ -192,7 +191,7 @@ class RecordedClusters:
         return self._secret(access.secret, False) if isinstance(access, KubeconfigAccess) else ""
 
     def _kept_or_opened(
-        self, room: RotationCache[str, _Opened], key: str, name: str, access: _AnyAccess, text: str
+        self, room: LruCache[str, _Opened], key: str, name: str, access: _AnyAccess, text: str
     ) -> KubernetesApi:
         """Return the kept API, or a new one if none is kept, or if the access or the kubeconfig has changed."""
         opened = room.get(key)
