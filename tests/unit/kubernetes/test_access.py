@@ -444,21 +444,6 @@ class TestRecordedClusters:
         finally:
             gc.enable()
 
-    def test_clusters_on_one_server_and_authority_share_the_served_versions(self) -> None:
-        other = b64(trustme.CA().cert_pem.bytes())
-        configs = {
-            "evenkeel/demo": kubeconfig(),
-            "evenkeel/again": kubeconfig(user={"token": "another"}),
-            "evenkeel/server": kubeconfig({"server": "https://api.other:6443"}),
-            "evenkeel/authority": kubeconfig({"certificate-authority-data": other}),
-        }
-        clusters = kubeconfigs(configs.__getitem__)
-        first, *others = (
-            opened(clusters, name.partition("/")[2], access={"kind": "kubeconfig", "secret": name})._served
-            for name in configs
-        )
-        assert [served is first for served in others] == [True, False, False]
-
     def test_fifty_threads_open_fifty_clusters(self) -> None:
         clusters = kubeconfigs(lambda _: kubeconfig())
         together = threading.Barrier(50)
