@@ -13,7 +13,7 @@ from evenkeel.adapters.auto_scaling.api import AutoScalingApi, NodeGroups
 from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster, Drainer
 from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters, writer_name
 from evenkeel.adapters.aws_session import AwsSession
-from evenkeel.adapters.lru import RotationCache
+from evenkeel.adapters.lru import LruCache
 from evenkeel.application.ports import Remaining
 from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.model.groups import NodeGroup
@@ -68,7 +68,7 @@ class InProcess:
     def __init__(self, api: AutoScaling, eks: ManagedNodeGroups, wrap: Callable[[Any], Any] = lambda one: one) -> None:
         self.api, self.eks, self.wrap = api, eks, wrap
         self.clock = SimulatedClock(api)
-        self._node_groups: NodeGroups = RotationCache(1000, self.clock.now)
+        self._node_groups: NodeGroups = LruCache(1000)
         self.refreshing: set[str] = set()
         self.stack = "evenkeel"
         self.drainer: Callable[[ClusterRecord, Remaining], Drainer] | None = None

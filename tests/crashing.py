@@ -19,7 +19,6 @@ import urllib3
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.owners.cluster_topology import TOPOLOGY_NAME, TOPOLOGY_OWNED
-from evenkeel.adapters.kubernetes.read.list_cache import ListCache
 from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
 from evenkeel.adapters.own_annotations import DECISION
 from evenkeel.application.actions.ports import ActionStore
@@ -218,14 +217,13 @@ class WirelessClusters:
     api: KubernetesAPI
     life: Life
     clock: FakeClock
-    kept: ListCache | None = None  # of the lives before; None: this is the first
 
     def open(
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
     ) -> Cluster:
         client = cast("Any", _Wireless(self.api, self.life))
         api = KubernetesApi(record.id, client, None, self.clock)
-        return KubernetesCluster(api, record, remaining, consistent=consistent, list_cache=self.kept)
+        return KubernetesCluster(api, record, remaining, consistent=consistent)
 
     def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> WorkloadCluster:
         assert record.workload is not None

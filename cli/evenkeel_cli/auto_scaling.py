@@ -14,7 +14,7 @@ from evenkeel.adapters.auto_scaling.api import AutoScalingApi, Filters
 from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster
 from evenkeel.adapters.auto_scaling.read import Described
 from evenkeel.adapters.aws_faults import AWS_ERRORS
-from evenkeel.adapters.lru import RotationCache
+from evenkeel.adapters.lru import LruCache
 from evenkeel.application.errors import AccessError
 from evenkeel.application.ports import Remaining
 from evenkeel.application.rebalancing.observe import read_cluster
@@ -129,7 +129,7 @@ def observe(policy: ClusterFile, state: ClusterState, aws: Any) -> Observation:
         auto_scaling=lambda: groups,
         digests=lambda: groups,
         eks=lambda: Reader(aws, "eks"),
-        node_groups=RotationCache(_MOST_NODE_GROUPS, clock.now),
+        node_groups=LruCache(_MOST_NODE_GROUPS),
         clock=clock,
         remaining=remaining,
     )

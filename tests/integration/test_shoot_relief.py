@@ -43,7 +43,7 @@ class WithGarden(WirelessClusters):
         api = KubernetesApi(record.id, cast("Any", _Wireless(self.api, self.life)), None, self.clock)
         relief = record.shoot_relief
         garden = None if relief is None else lambda: Garden(api, relief, remaining)
-        return KubernetesCluster(api, record, remaining, consistent=consistent, list_cache=self.kept, garden=garden)
+        return KubernetesCluster(api, record, remaining, consistent=consistent, garden=garden)
 
 
 class CheckedClusters(WithGarden):

@@ -1,20 +1,15 @@
-"""The one place that connects ports to adapters. No client is created before its first use.
+"""The one place that connects ports to adapters. A client is created with the first use case that needs it.
 
 Lambda gives a function a whole processor at its start, but not later. So a function imports this module and its use
 case at its start. Other modules are imported where they are used: a stack with Auto Scaling groups alone loads no
 client of Kubernetes, and an action only its own modules.
 """
 
-# ruff: noqa: E402
 import gc
-
-# No collections run during the imports, because modules are never garbage. Collections take a tenth of a cold start.
-gc.disable()
-
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from threading import Lock
@@ -33,11 +28,9 @@ from evenkeel.adapters.thread_pool import all_at_once, run_in_threads
 from evenkeel.application.ports import RUNBOOKS, Clock, PageStore, Remaining
 from evenkeel.settings import Settings
 
-gc.freeze()
-# Checks and runs create no reference cycles, and their caches contain a million objects. With Python's default
+# Checks and runs create no reference cycles, and a large cluster has a million objects. With Python's default
 # thresholds, collections take a quarter of the time that a large cluster's check takes.
 gc.set_threshold(50_000, 10, 50)
-gc.enable()
 
 if TYPE_CHECKING:
     from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters
@@ -89,23 +82,6 @@ def make_metrics() -> "StackMetrics":
     return StackMetrics(everything=lambda: os.environ.get("EVENKEEL_ALL_METRICS") == "true")
 
 
-class _WhenUsed:
-    """A client, or the access to clusters, that is created at its first call.
-
-    A client takes 30 ms, and many invocations do not need it.
-    """
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
-
-    @cached_property
-    def _made(self) -> Any:
-        return self._make()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._made, name)
-
-
 def remaining_of(context: Any) -> Remaining:
     """Return a function for the invocation's remaining seconds. Without a context (in a local call), it returns 60."""
     if context is None:
@@ -145,7 +121,7 @@ class Container:
     @cached_property
     def _queue(self) -> SqsQueue:
         return SqsQueue(
-            _WhenUsed(lambda: self._client("sqs")),
+            self._client("sqs"),
             QueueUrls(
                 rebalance=self.settings.rebalance_queue_url,
                 checks=self.settings.checks_queue_url,
@@ -182,14 +158,11 @@ class Container:
 
     @cached_property
     def _kubernetes_clusters(self) -> "RecordedClusters":
-        gc.disable()  # as at the start
         from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 
-        gc.freeze()
-        gc.enable()
         return RecordedClusters(
             session=self._session,
-            secret=Secrets(_WhenUsed(lambda: self._client("secretsmanager")), self.clock.now),
+            secret=self._secrets,
             clock=self.clock,
             writes=self._writes,
             allow_loopback=self.settings.allow_loopback,
@@ -197,11 +170,14 @@ class Container:
         )
 
     @cached_property
+    def _secrets(self) -> Secrets:
+        return Secrets(self._client("secretsmanager"), self.clock.now)
+
+    @cached_property
     def _vault(self) -> SealedTokens | None:
         if not self.settings.token_key:
             return None
-        kms = _WhenUsed(lambda: self._client("kms"))
-        return SealedTokens(self._dynamodb, kms, self.settings.table, self.settings.token_key)
+        return SealedTokens(self._dynamodb, self._client("kms"), self.settings.table, self.settings.token_key)
 
     @cached_property
     def scan(self) -> "Scan":
@@ -229,7 +205,7 @@ class Container:
 
     @cached_property
     def _bus(self) -> EventBridgeBus:
-        return EventBridgeBus(_WhenUsed(lambda: self._client("events")), self.settings.bus)
+        return EventBridgeBus(self._client("events"), self.settings.bus)
 
     @cached_property
     def check(self) -> "CheckClusters":
@@ -295,12 +271,11 @@ class Container:
         from evenkeel.settings import AlertSettings
 
         settings = AlertSettings.from_env(os.environ)
-        secrets = Secrets(_WhenUsed(lambda: self._client("secretsmanager")), self.clock.now)
         post = HttpsPost(allow_loopback=self.settings.allow_loopback)
-        shared = Shared(secret=lambda name: secrets(name, False), post=post, page=settings.page_url)
+        shared = Shared(secret=lambda name: self._secrets(name, False), post=post, page=settings.page_url)
         channels: list[Channel] = []  # chats are first, because a slow pager may use up the remaining time
         if settings.chat_topic:
-            sns = _WhenUsed(lambda: self._client("sns"))
+            sns = self._client("sns")
             channels.append(ChatTopic(client=sns, topic=settings.chat_topic, page=settings.page_url))
         if settings.slack_secret:
             channels.append(Slack(shared=shared, url_secret=settings.slack_secret))
@@ -323,7 +298,7 @@ class Container:
 
         return Operate(
             store=self.store,
-            clusters=_WhenUsed(lambda: self.clusters),
+            clusters=self.clusters,
             queue=self._queue,
             clock=self.clock,
             random_bytes=os.urandom,
@@ -339,7 +314,7 @@ class Container:
         """Return the bucket in which functions/status_page stores the page."""
         from evenkeel.adapters.aws.page_bucket import S3PageStore
 
-        s3 = _WhenUsed(lambda: self._client("s3"))
+        s3 = self._client("s3")
         return S3PageStore(lambda: s3, self.settings.page)
 
 

@@ -42,9 +42,8 @@ def test_there_are_nine_functions() -> None:
 
 
 @EVERY_FUNCTION
-def test_a_function_is_short_and_imports_bootstrap_first_and_only_outer_layers(path: Path) -> None:
+def test_a_function_is_short_and_imports_only_outer_layers(path: Path) -> None:
     names = modules_of(path)
-    assert names[0] == "evenkeel.bootstrap"
     assert {name.partition(".")[0] for name in names} <= {"evenkeel", "aws_lambda_powertools"}
     assert not [name for name in names if name.startswith(INNER_LAYERS)]
     assert len([line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]) <= 40
@@ -108,12 +107,6 @@ def test_threads_that_open_clusters_at_once_share_what_opens_them(kind: str, mon
     part.__set_name__(Container, f"_{kind}_clusters")
     monkeypatch.setattr(Container, f"_{kind}_clusters", part)
     assert getattr(Container(ENVIRONMENT), f"_{kind}")() is True
-
-
-def test_the_garbage_collector_is_on_after_the_imports() -> None:
-    code = "import gc, evenkeel.bootstrap; print(gc.isenabled(), gc.get_freeze_count() > 0)"
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.split() == ["True", "True"]
 
 
 @EVERY_FUNCTION

@@ -1,7 +1,6 @@
 """Checks and scans under attack: each of these failed once."""
 
 import json
-import tracemalloc
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -21,8 +20,6 @@ from evenkeel.adapters.kubernetes.access.service_account import ServiceAccountCr
 from evenkeel.adapters.kubernetes.client.api import Answer, KubernetesApi
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
-from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
-from evenkeel.adapters.kubernetes.read.list_cache import ListCache
 from evenkeel.adapters.own_annotations import Reading
 from evenkeel.adapters.ttl_cache import Shared
 from evenkeel.application.errors import AccessError, AccessRefusedError, AccessUnavailableError, TooLargeError
@@ -200,27 +197,6 @@ def test_a_fleet_with_more_clusters_than_connections_describes_each_once(monkeyp
         for one in fleet:
             clusters.open(one, plenty, consistent=False)
     assert len(described) == len(fleet)
-
-
-def test_the_list_cache_of_garbage_takes_little_more_memory_than_its_bytes() -> None:
-    """4 MiB of `[[]],` in one object are 135 MiB of Python."""
-    kept, fill = ListCache(most_bytes=2**20), b",".join([b"[[]]"] * 40_000)
-    body = (
-        b'{"apiVersion":"machine.sapcloud.io/v1alpha1","items":[{"metadata":{"name":"w","namespace":"s"},"spec":{"x":['
-    )
-    page = body + fill + b']}}],"kind":"MachineDeploymentList","metadata":{}}'
-    received = ReceivedList("GET x", (page,), whole=False)
-
-    def read() -> Any:
-        objects = {"MachineDeployment": received.objects(), "MachineSet": []}
-        return read_groups(Listing(flavour=FLAVOURS["gardener"], objects=objects), ())
-
-    tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    kept.groups(("demo", "gardener"), [received], (), read)
-    grown = tracemalloc.get_traced_memory()[0] - before
-    tracemalloc.stop()
-    assert grown < 8 * len(page), f"{grown / len(page):.0f} times its bytes"
 
 
 class Vault:

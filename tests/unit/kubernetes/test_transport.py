@@ -13,8 +13,8 @@ import urllib3
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenkeel.adapters import connections
 from evenkeel.adapters.addresses import ForbiddenAddressError, check_address, connect
-from evenkeel.adapters.kubernetes.client import transport
 from evenkeel.adapters.kubernetes.client.lists import read_json
 from evenkeel.adapters.kubernetes.client.transport import Allowance, TooMuchError, UnusableAnswerError, read_body
 
@@ -159,10 +159,10 @@ class TestBodies:
 def test_a_sockets_timeout_is_for_all_its_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     at = 100.0
     given: list[float | None] = []
-    monkeypatch.setattr(transport, "monotonic", lambda: at)
+    monkeypatch.setattr(connections, "monotonic", lambda: at)
     monkeypatch.setattr(ssl.SSLSocket, "settimeout", lambda _, value: given.append(value), raising=False)
     monkeypatch.setattr(ssl.SSLSocket, "recv_into", lambda *_, **__: 1)
-    wire = transport._TimedSocket.__new__(transport._TimedSocket)
+    wire = connections._TimedSocket.__new__(connections._TimedSocket)
     wire.settimeout(8.0)
     for _ in range(7):
         assert wire.recv_into(bytearray(1)) == 1

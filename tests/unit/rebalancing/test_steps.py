@@ -1,14 +1,11 @@
 """The steps of a pool are data, and safety follows everything that decides a number."""
 
-from datetime import datetime
-
 import pytest
 
 from evenkeel.domain.model.choices import Size, Strategy
 from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.observations import Check, Observation
-from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import CAPABILITIES
@@ -95,18 +92,15 @@ def test_a_capability_plugs_in_at_named_points() -> None:
     def step(pool: PoolDraft) -> None:
         seen.append(("bounds", len(pool.release.waited_for or ())))
 
-    def moment(check: Check, planned: PoolPlan) -> tuple[PoolPlan, datetime | None]:
-        return replace(planned, starved=7), NOW + MINUTE
-
     def answer(check: Check, planned: Planned, inputs: Inputs) -> Inputs:
         return {id: given._replace(waited_for={"a": 1}) for id, given in inputs.items()}
 
     def advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Extension]:
         return {}, lambda plan: replace(plan, clock_skew=MINUTE)
 
-    capability = Capability(steps={Point.BOUNDS: step}, pool_plan=moment, advise=advise, answer=answer)
+    capability = Capability(steps={Point.BOUNDS: step}, advise=advise, answer=answer)
     check = Check(Observation(groups=tuple(zones((1, 2, 2)))), ClusterState(), numbers(0, 9), NOW)
     plan = run_pipeline(check, [capability])
     assert seen == [("bounds", 0), ("bounds", 1)], "once without an answer, once with it"
-    assert (plan.pools[0].report.starved, plan.check_at, plan.clock_skew) == (7, NOW + MINUTE, MINUTE)
+    assert plan.clock_skew == MINUTE
     assert maxima(plan.pools[0]) == maxima(pool_plan(zones((1, 2, 2)), numbers(0, 9)))

@@ -12,6 +12,7 @@ from typing import Any
 
 from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, code_of, part_of
 from evenkeel.adapters.aws_session import AwsSession, for_clusters
+from evenkeel.adapters.lru import LruCache
 from evenkeel.adapters.redacting import redacting
 from evenkeel.adapters.ttl_cache import Shared
 from evenkeel.application.errors import AccessError
@@ -47,11 +48,11 @@ class AwsIdentity:
 
     def __init__(self, session: AwsSession, now: Callable[[], datetime], *, most_clients: int = _MOST_CLIENTS) -> None:
         """``most_clients``: the largest number of cached clients."""
-        self._most_clients = most_clients
         self._session = session
         self._tokens: Shared[str] = Shared(now)
         self._roles: Shared[Any] = Shared(now)
-        self._clients: dict[tuple[str, str | None, str | None, str], Any] = {}
+        # Each role gets new credentials every hour, and then needs new clients.
+        self._clients: LruCache[tuple[str, str | None, str | None, str], Any] = LruCache(most_clients)
         self._adding = Lock()
 
     def client(
@@ -72,17 +73,15 @@ class AwsIdentity:
             settings |= {"aws_session_token": role.token}
         key = (service, region, settings.get("aws_access_key_id"), purpose)
         with self._adding:
-            if key in self._clients:
-                return self._clients[key]
-            # Each role gets new credentials every hour, and then needs new clients.
-            if len(self._clients) >= self._most_clients:
-                self._clients.clear()
-            self._clients[key] = redacting(
-                lambda: self._session.client(service, config=for_clusters(attempts), **settings),
-                AWS_ERRORS,
-                lambda error: AccessError(f"no client of {service} can be made: {type(error).__name__}"),
-            )
-            return self._clients[key]
+            client = self._clients.get(key)
+            if client is None:
+                client = redacting(
+                    lambda: self._session.client(service, config=for_clusters(attempts), **settings),
+                    AWS_ERRORS,
+                    lambda error: AccessError(f"no client of {service} can be made: {type(error).__name__}"),
+                )
+                self._clients.put(key, client)
+            return client
 
     def token(self, audience: str, seconds: int, refused: str | None = None) -> str:
         """Return a token for this audience that differs from ``refused``. Raises AccessError."""

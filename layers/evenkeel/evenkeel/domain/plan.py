@@ -12,9 +12,7 @@ from evenkeel.domain.model.observations import Check, Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState
-from evenkeel.domain.rebalancing.capability import Capability
 from evenkeel.domain.rebalancing.plan import run_pipeline
-from evenkeel.domain.rebalancing.relief import relieve
 from evenkeel.domain.survival.capability import SURVIVAL
 
 
@@ -30,9 +28,4 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     return run_pipeline(Check(observation, state, policy, now), CAPABILITIES)
 
 
-CAPABILITIES = (
-    DEMAND,
-    SURVIVAL,
-    CONVERGENCE,
-    Capability(pool_plan=relieve),  # relief of a Shoot
-)
+CAPABILITIES = (DEMAND, SURVIVAL, CONVERGENCE)

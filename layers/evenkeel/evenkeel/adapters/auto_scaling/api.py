@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from evenkeel.adapters.auto_scaling.read import Described
 from evenkeel.adapters.aws_faults import AWS_ERRORS, code_of
-from evenkeel.adapters.lru import RotationCache
+from evenkeel.adapters.lru import LruCache
 from evenkeel.application.errors import (
     AccessRefusedError,
     ClusterUnavailableError,
@@ -38,7 +38,7 @@ _BUSY = ("ScalingActivityInProgress", "ResourceContention", "ResourceInUse", "In
 Filters = Sequence[Mapping[str, Any]]
 """The tag filters of a record; all must match."""
 
-NodeGroups = RotationCache[tuple[str, str, str], tuple[Described, datetime]]
+NodeGroups = LruCache[tuple[str, str, str], tuple[Described, datetime]]
 """EKS's descriptions of managed node groups with their expiry, by the cluster's id, EKS cluster and node group."""
 
 

@@ -10,7 +10,7 @@ from evenkeel.adapters.auto_scaling.api import AutoScalingApi, NodeGroups, diges
 from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster, Drainer
 from evenkeel.adapters.aws_identity import AwsIdentity
 from evenkeel.adapters.aws_session import AwsSession
-from evenkeel.adapters.lru import RotationCache
+from evenkeel.adapters.lru import LruCache
 from evenkeel.application.errors import AccessError, AccessRefusedError
 from evenkeel.application.ports import Clock, Remaining
 from evenkeel.record import ClusterRecord
@@ -55,7 +55,7 @@ class AutoScalingClusters:
         self._writes = writes
         self._stack = stack
         self._identity = AwsIdentity(session, clock.now, most_clients=_MAX_CLIENTS)
-        self._node_groups: NodeGroups = RotationCache(_MAX_NODE_GROUPS, clock.now)
+        self._node_groups: NodeGroups = LruCache(_MAX_NODE_GROUPS)
         self._refreshing: dict[str, set[str]] = {}  # by cluster, the groups whose instances are being replaced
 
     def open(

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
-from evenkeel.adapters.kubernetes.client.transport import MOST_BYTES
+from evenkeel.adapters.kubernetes.client.transport import MOST_BYTES, Allowance
 from evenkeel.adapters.kubernetes.garden import Garden
 from evenkeel.adapters.kubernetes.read.cluster import ClusterObjects, ClusterReader
-from evenkeel.adapters.kubernetes.read.list_cache import ListCache
 from evenkeel.adapters.kubernetes.read.rights import missing_rights
 from evenkeel.adapters.kubernetes.write.marker import Marker
 from evenkeel.adapters.kubernetes.write.patcher import Patcher, identity
@@ -25,7 +24,7 @@ from evenkeel.record import ClusterPolicy
 class KubernetesCluster:
     """One cluster during one run or check. Its methods write to the objects that ``observe`` has read."""
 
-    def __init__(  # noqa: PLR0913  each setting of a check is an argument
+    def __init__(
         self,
         api: KubernetesApi,
         policy: ClusterPolicy,
@@ -33,25 +32,24 @@ class KubernetesCluster:
         *,
         consistent: bool = True,
         max_bytes: int = MOST_BYTES,
-        list_cache: ListCache | None = None,
         garden: Callable[[], Garden] | None = None,
     ) -> None:
-        """``consistent`` False: a check, which receives at most ``max_bytes`` and caches groups in ``list_cache``."""
+        """``consistent`` False: a check, which receives at most ``max_bytes``."""
         self._api = api
         self._policy = policy
         self._remaining = remaining
-        self._list_cache = None if consistent else list_cache or ListCache()
-        self._max_bytes = max_bytes
+        self._most_bytes = None if consistent else max_bytes
         self._open_garden = garden
         self._garden: Garden | None = None  # the garden that ``shoots`` opened last
         self._objects = ClusterObjects(members={}, machines={}, skipped=(), fingerprints={})
 
-    def _new_reader(self, list_cache: ListCache | None) -> ClusterReader:
-        return ClusterReader(self._api, self._policy, self._remaining, list_cache=list_cache, max_bytes=self._max_bytes)
+    def _new_reader(self) -> ClusterReader:
+        allowance = None if self._most_bytes is None else Allowance(self._most_bytes)
+        return ClusterReader(self._api, self._policy, self._remaining, allowance)
 
     def observe(self, reads_machines: Collection[GroupKey] = ()) -> Observation:
         """Read every node group. ``reads_machines``: groups whose machines are listed even if all their nodes run."""
-        self._reader = self._new_reader(self._list_cache)
+        self._reader = self._new_reader()
         self._objects = objects = self._reader.read(reads_machines)
         self._patcher = Patcher(self._api, self._remaining, write_topology=bool(self._policy.write_topology))
         self._marker = Marker(self._api, objects, self._reader.lister, self._patcher, self._remaining)
@@ -64,7 +62,7 @@ class KubernetesCluster:
 
     def shows(self, seen: Mapping[str, str]) -> bool:
         """Return True where the groups' lists still have these fingerprints. Sends one LIST of metadata per kind."""
-        return self._new_reader(self._list_cache or ListCache()).is_unchanged(seen)
+        return self._new_reader().is_unchanged(seen)
 
     def nodes(self) -> Mapping[str, MachineNode]:
         """Return the nodes of every group. Lists the machines that ``observe`` did not list."""

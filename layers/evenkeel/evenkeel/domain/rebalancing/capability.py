@@ -62,8 +62,6 @@ class Capability:
     """The parts that one capability adds to a plan. Each field names the point at which the pipeline uses the part."""
 
     steps: Mapping[Point, Step] = field(default_factory=dict)
-    # Returns a pool's plan with the capability's part, and when that part may change even if the cluster does not.
-    pool_plan: Callable[[Check, PoolPlan], tuple[PoolPlan, datetime | None]] | None = None
     # Returns the inputs with which pools are planned first: the most likely advice for them. Requests are known.
     assume: Callable[[Check, Sequence[AnyPool], Inputs], Inputs] | None = None
     # Called after every pool is planned. Returns the inputs that the advice changes, and the function that extends the

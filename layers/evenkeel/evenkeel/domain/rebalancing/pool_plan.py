@@ -38,6 +38,7 @@ from evenkeel.domain.rebalancing.bounds.safety import stays_closed
 from evenkeel.domain.rebalancing.capability import Capability, PlannedPool, PoolInput
 from evenkeel.domain.rebalancing.health.states import assess, without_drill
 from evenkeel.domain.rebalancing.membership.members import FoundMembers, created_again
+from evenkeel.domain.rebalancing.relief import relieve
 from evenkeel.domain.rebalancing.replicas.release import not_reordered
 from evenkeel.domain.rebalancing.restore import restore
 from evenkeel.domain.rebalancing.steps import opening_steps, steps_of
@@ -72,7 +73,6 @@ class PoolPlanner:
         self._members = members
         self._opened = opened
         self._restored = restored
-        self._pool_plans = [capability.pool_plan for capability in capabilities if capability.pool_plan is not None]
         self._opening = opening_steps(capabilities)
         self._steps_of = cache(partial(steps_of, capabilities=capabilities))
 
@@ -86,11 +86,9 @@ class PoolPlanner:
         plan = restore(plan, pool.state, self._check.observation, whole=is_restored)
         if is_restored:
             check_at = []
-        for extend in self._pool_plans:
-            plan, changes_at = extend(self._check, plan)
-            check_at = check_at if changes_at is None else [*check_at, changes_at]
-        if plan is planned.plan and check_at is planned.check_at:
-            return planned
+        plan, changes_at = relieve(self._check, plan)
+        if changes_at is not None:
+            check_at = [*check_at, changes_at]
         return PlannedPool(pool, planned.draft, plan, check_at)
 
     def _plan_steps(self, pool: AnyPool, given: PoolInput) -> PlannedPool:

@@ -4,7 +4,6 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from evenkeel.access_config import (
@@ -29,8 +28,7 @@ from evenkeel.adapters.kubernetes.client.transport import MOST_BYTES, MOST_BYTES
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.garden import Garden
 from evenkeel.adapters.kubernetes.objects import Kind, get_path
-from evenkeel.adapters.kubernetes.read.list_cache import ListCache
-from evenkeel.adapters.lru import RotationCache
+from evenkeel.adapters.lru import LruCache
 from evenkeel.adapters.redacting import redacting
 from evenkeel.adapters.ttl_cache import Shared
 from evenkeel.application.errors import AccessError
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
 # How long an EKS endpoint with its certificate (3 KB) is cached. The time is limited because a cluster that is deleted
 # and created again under the same name gets another endpoint.
 _EKS_PLACE_KEPT = timedelta(hours=6)
-_MAX_PLACES = 10_000  # the largest number of cached endpoints, and of cached lists of served versions (6 MB)
+_MAX_PLACES = 10_000  # the largest number of cached endpoints
 # The largest number of clusters whose connections a function keeps. The first number is for functions for runs, the
 # second for functions for checks. A kept cluster needs 50 KB. A function may open 1,024 files. A run opens up to
 # sixteen connections to a cluster, a check opens one. The other files are for fifty new clusters and the AWS clients.
@@ -90,15 +88,10 @@ class RecordedClusters:
         self._vault = vault
         self._identity = AwsIdentity(session, clock.now)
         self._tokens: Shared[Token] = Shared(clock.now)
-        self._opened: RotationCache[str, _Opened] = RotationCache(_MAX_WRITTEN if writes else _MAX_CHECKED, clock.now)
-        self._workloads: RotationCache[str, _Opened] = RotationCache(
-            _MAX_WRITTEN if writes else _MAX_CHECKED, clock.now
-        )
-        self._list_cache = ListCache()
-        self._described: RotationCache[EksAccess, tuple[Connection, datetime]] = RotationCache(_MAX_PLACES, clock.now)
-        # The key consists of server and authority. So only clients that trust the same authority share a server's
-        # answer.
-        self._served: RotationCache[tuple[str, bytes], dict[str, list[str]]] = RotationCache(_MAX_PLACES, clock.now)
+        most = _MAX_WRITTEN if writes else _MAX_CHECKED
+        self._opened: LruCache[str, _Opened] = LruCache(most)
+        self._workloads: LruCache[str, _Opened] = LruCache(most)
+        self._described: LruCache[EksAccess, tuple[Connection, datetime]] = LruCache(_MAX_PLACES)
 
     def open(
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
@@ -110,7 +103,6 @@ class RecordedClusters:
             remaining,
             consistent=consistent,
             max_bytes=MOST_BYTES if alone else MOST_BYTES_BESIDE_OTHERS,
-            list_cache=self._list_cache,
             garden=self._garden_of(record, remaining),
         )
 
@@ -195,7 +187,7 @@ class RecordedClusters:
         return self._secret(access.secret, False) if isinstance(access, KubeconfigAccess) else ""
 
     def _kept_or_opened(
-        self, room: RotationCache[str, _Opened], key: str, name: str, access: _AnyAccess, text: str
+        self, room: LruCache[str, _Opened], key: str, name: str, access: _AnyAccess, text: str
     ) -> KubernetesApi:
         """Return the kept API, or a new one if none is kept, or if the access or the kubeconfig has changed."""
         opened = room.get(key)
@@ -203,7 +195,7 @@ class RecordedClusters:
             where = f"cluster {name}"
             connection, credential = self._way(name, access, text, where)
             client = api_client(connection, where, allow_loopback=self._allow_loopback)
-            api = KubernetesApi(name, client, credential, self._clock, self._served_by(connection))
+            api = KubernetesApi(name, client, credential, self._clock)
             opened = (access, text, api)
             room.put(key, opened)
         return opened[2]
@@ -230,18 +222,6 @@ class RecordedClusters:
                 return connection, KubeconfigCredential(connection.token, lambda: connection.token)
             case AutoScalingAccess():
                 raise AccessError(f"{where}: Auto Scaling groups are in no API server")
-
-    def _served_by(self, connection: Connection) -> dict[str, list[str]]:
-        """Return the API versions that a server has reported.
-
-        Evenkeel caches answers for more clusters than connections, because each cached answer saves a request.
-        """
-        place = (connection.server, sha256(connection.ca.encode()).digest())
-        served = self._served.get(place)
-        if served is None:
-            served = {}
-            self._served.put(place, served)
-        return served
 
     def _service_account(self, cluster: str, access: ServiceAccountAccess) -> ServiceAccountCredential:
         if self._vault is None:

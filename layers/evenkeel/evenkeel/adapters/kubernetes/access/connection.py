@@ -14,7 +14,8 @@ from typing import TypeVar
 import urllib3
 from kubernetes.client.rest import RESTClientObject
 
-from evenkeel.adapters.kubernetes.client.transport import connections, tls_context
+from evenkeel.adapters.connections import connections
+from evenkeel.adapters.kubernetes.client.transport import tls_context
 from evenkeel.adapters.redacting import redacting
 from evenkeel.application.errors import AccessError
 from evenkeel.domain.model.servers import read_server

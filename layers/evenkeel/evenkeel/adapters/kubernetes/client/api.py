@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from sys import intern
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote as url_quote
 from urllib.parse import urlencode
@@ -20,9 +19,9 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.client.rest import RESTClientObject
 
 from evenkeel.adapters.addresses import ForbiddenAddressError
+from evenkeel.adapters.connections import CONNECT_SECONDS
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList, continuation_of, read_json
 from evenkeel.adapters.kubernetes.client.transport import (
-    CONNECT_SECONDS,
     Allowance,
     TooMuchError,
     UnusableAnswerError,
@@ -93,15 +92,8 @@ class Credential(Protocol):
 class KubernetesApi:
     """One API server with its connections. It keeps no object of a check."""
 
-    def __init__(
-        self,
-        name: str,
-        client: RESTClientObject,
-        credential: Credential | None,
-        clock: Clock,
-        served: dict[str, list[str]] | None = None,
-    ) -> None:
-        """``credential`` None: ``client`` has the token. ``served``: known versions by API group, extended here."""
+    def __init__(self, name: str, client: RESTClientObject, credential: Credential | None, clock: Clock) -> None:
+        """``credential`` None: ``client`` has the token."""
         self.name = name
         self._client = client
         self.credential = self._credential = credential
@@ -109,7 +101,7 @@ class KubernetesApi:
         # Clock differences: one for each answer since the check began.
         self._skews: deque[timedelta] = deque(maxlen=_ANSWERS_KEPT)
         self._reported = ""  # the last log line about the server's clock
-        self._served: dict[str, list[str]] = {} if served is None else served
+        self._served: dict[str, list[str]] = {}  # the known versions by API group
         self._tokens_sent: tuple[str, ...] = ()  # the tokens that were last sent: several while a token is renewed
         self.reached = True  # False: the last request got no answer
 
@@ -266,8 +258,7 @@ class KubernetesApi:
         versions = body.get("versions")
         if not isinstance(versions, list) or not all(isinstance(entry, dict) for entry in versions):
             raise ClusterUnavailableError(f"GET {path} of {self.name}: the answer is no API group")
-        # ``intern`` lets ten thousand servers share the texts of versions.
-        return [intern(str(entry.get("version"))) for entry in versions]
+        return [str(entry.get("version")) for entry in versions]
 
     def patch(
         self,

@@ -1,7 +1,7 @@
 """Lists as the API server has sent them. They are decoded only where their objects are needed.
 
-A quick check spends most of its time on decoding JSON, and needs few fields. So it skips ``metadata.managedFields``,
-and does not decode unchanged lists.
+A check spends most of its time on decoding JSON, and needs few fields. So it skips the others, such as
+``metadata.managedFields``.
 """
 
 import json
@@ -19,10 +19,6 @@ from evenkeel.application.errors import ClusterUnavailableError
 
 # Matches the JSON escape of half a surrogate pair. Most matches are parts of valid pairs.
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
-# The bytes after the objects in a list of custom resources. An API server sorts fields by name, so the list's kind and
-# its metadata (resourceVersion, continue) follow ``items``.
-_BEHIND_OBJECTS = b'],"kind":'
-_LONGEST_END = 4096
 
 
 class _Metadata(TypedDict, total=False):
@@ -70,11 +66,9 @@ class _Versions(Struct):
     items: list[_Versioned]
 
 
-# The memory of an empty list and of the reference to it, in bytes.
-_VALUE_BYTES = 64
 _whole_list = Decoder().decode
 _list_itself = Decoder(_ListItself).decode
-# Decodes the fields that a quick check reads. Other fields are skipped at almost no cost.
+# Decodes the fields that a check reads. Other fields are skipped at almost no cost.
 _needed_fields = Decoder(_List).decode
 _versions = Decoder(_Versions).decode
 
@@ -85,17 +79,7 @@ class ReceivedList:
 
     source: str  # the request and the API server
     pages: tuple[bytes, ...]
-    whole: bool = True  # False: the list is from a quick check, which decodes only the fields that it needs
-
-    @property
-    def size(self) -> int:
-        """Return the size in bytes."""
-        return sum(len(page) for page in self.pages)
-
-    @property
-    def weight(self) -> int:
-        """Return the approximate bytes in memory once decoded. Lists of many brackets need far more than their size."""
-        return max(self.size, sum(_VALUE_BYTES * (page.count(b"[") + page.count(b"{")) for page in self.pages))
+    whole: bool = True  # False: the list is from a check, which decodes only the fields that it needs
 
     def objects(self) -> list[dict[str, Any]]:
         """Return the objects of the list. Raises ClusterUnavailableError where a page is no list of objects."""
@@ -113,25 +97,6 @@ class ReceivedList:
         # etcd returns objects in the order of namespace and name. The watch cache of an API server before 1.27 has no
         # order.
         return objects if self.whole else sorted(objects, key=name_of)
-
-
-def fingerprint_of(lists: Iterable[ReceivedList], settings: str) -> bytes | None:
-    """Return a fingerprint of settings and objects. The resourceVersions of the lists do not change it.
-
-    Returns None where the list's own fields cannot be separated from its objects.
-    """
-    digest = sha256(settings.encode())
-    for received in lists:
-        digest.update(f"{received.source} {received.whole} {len(received.pages)}".encode())
-        for page in received.pages:
-            parts = _split(page)
-            if parts is None:
-                return None
-            objects, own_fields = parts
-            digest.update(b" %d " % len(objects))
-            digest.update(objects)
-            digest.update(repr(own_fields["kind"]).encode(errors="backslashreplace"))
-    return digest.digest()
 
 
 def versions_of(lists: Iterable[ReceivedList]) -> str | None:
@@ -153,26 +118,8 @@ def versions_of(lists: Iterable[ReceivedList]) -> str | None:
 
 def continuation_of(page: bytes) -> Any:
     """Return the continue token, which may have any type; empty or None on the last page."""
-    parts = _split(page)
-    own_fields = parts[1] if parts is not None else _decoded(_list_itself, page) or {}
-    metadata = own_fields.get("metadata") or {}
+    metadata = (_decoded(_list_itself, page) or {}).get("metadata") or {}
     return metadata.get("continue") if isinstance(metadata, dict) else metadata
-
-
-def _split(page: bytes) -> tuple[memoryview, dict[str, Any]] | None:
-    """Return the bytes of a page's objects, and the list's own fields; None where these fields are not at the end.
-
-    The match is always at the outermost level. Inside a string, the quotation marks of the match would be escaped. At
-    an inner level, the bytes after the match would not be one JSON object.
-    """
-    cut = page.rfind(_BEHIND_OBJECTS, max(0, len(page) - _LONGEST_END))
-    if cut < 0:
-        return None
-    try:
-        own_fields = json.loads(b"{" + page[cut + 2 :])
-    except (ValueError, RecursionError):
-        return None
-    return (memoryview(page)[:cut], own_fields) if own_fields.keys() == {"kind", "metadata"} else None
 
 
 def _decoded(decode: Callable[[bytes], Any], page: bytes) -> dict[str, Any] | None:

@@ -1,25 +1,11 @@
-"""The transport to one API server, with limits of time and size.
+"""Reads the answers of an API server, up to a limit of size, which applies to the decompressed answer."""
 
-A server that sends one byte a second never exceeds a timeout per read. So one timeout covers the whole request. The
-limit of size applies to the decompressed answer.
-"""
-
-import socket
 import ssl
 import zlib
-from time import monotonic
-from typing import Any
 
 import urllib3
-from urllib3.connection import HTTPSConnection
-from urllib3.connectionpool import HTTPSConnectionPool
-from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
-from urllib3.util.ssl_ import create_urllib3_context, ssl_wrap_socket
+from urllib3.util.ssl_ import create_urllib3_context
 
-from evenkeel.adapters.addresses import connect
-
-# The limit for DNS, TCP and TLS together, in seconds.
-CONNECT_SECONDS = 3.0
 # The limit of all pages of a list, in bytes. It allows about 18,000 node groups of the sandbox, with 3.5 KB and 162
 # values each.
 MOST_BYTES = 64 * 2**20
@@ -30,8 +16,6 @@ MOST_BYTES_BESIDE_OTHERS = 4 * 2**20
 # values needs up to 300 MB of the function's 512 MB.
 MOST_VALUES = 3_000_000
 _CHUNK = 2**16
-# The number of connections that are kept, so that parallel writes need only one TLS handshake each.
-_MAX_CONNECTIONS = 16
 
 
 class UnusableAnswerError(Exception):
@@ -101,87 +85,9 @@ def read_body(response: urllib3.BaseHTTPResponse, allowance: Allowance) -> bytes
     return b"".join(pieces)
 
 
-class _TimedSocket(ssl.SSLSocket):
-    """A socket whose timeout limits all reads and writes together, until a new timeout is set."""
-
-    _until: float | None = None
-
-    def settimeout(self, value: float | None) -> None:
-        self._until = None if value is None else monotonic() + value
-        super().settimeout(value)
-
-    def recv_into(self, *arguments: Any, **named: Any) -> int:
-        self._check_time()
-        return super().recv_into(*arguments, **named)
-
-    def send(self, *arguments: Any, **named: Any) -> int:
-        self._check_time()
-        return super().send(*arguments, **named)
-
-    def _check_time(self) -> None:
-        if self._until is not None:
-            seconds_left = self._until - monotonic()
-            if seconds_left <= 0:
-                raise TimeoutError("timed out")
-            super().settimeout(seconds_left)
-
-
 def tls_context(ca: str) -> ssl.SSLContext:
     """Return a TLS context that trusts only this authority. Raises ssl.SSLError or ValueError where it is not valid."""
     context = create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
-    context.sslsocket_class = _TimedSocket
     context.check_hostname = True
     context.load_verify_locations(cadata=ca)
     return context
-
-
-class _Connection(HTTPSConnection):
-    """Connects only to addresses that a cluster may have. The timeout of a request includes the time to connect."""
-
-    to_loopback = False
-
-    def connect(self) -> None:
-        begun, host = monotonic(), self.host.strip("[]")
-        self.sock = ssl_wrap_socket(
-            self._connected(host), ssl_context=self.ssl_context, server_hostname=self.server_hostname or host
-        )
-        self.is_verified = True  # the context always verifies
-        # The request gets the time that remains after connecting.
-        if self.timeout is not None:
-            self.timeout = max(0.001, self.timeout - (monotonic() - begun))
-
-    def _connected(self, host: str) -> socket.socket:
-        seconds = min(CONNECT_SECONDS, self.timeout or CONNECT_SECONDS)
-        try:
-            return connect(host, self.port, seconds, allow_loopback=self.to_loopback)
-        except socket.gaierror as error:
-            raise NameResolutionError(self.host, self, error) from None
-        except TimeoutError:
-            raise ConnectTimeoutError(self, f"no connection within {seconds:.0f} s") from None
-        except OSError as error:
-            raise NewConnectionError(self, str(error)) from None
-
-
-class _SandboxConnection(_Connection):
-    to_loopback = True
-
-
-class _Pool(HTTPSConnectionPool):
-    ConnectionCls = _Connection
-
-
-class _SandboxPool(HTTPSConnectionPool):
-    ConnectionCls = _SandboxConnection
-
-
-def connections(context: ssl.SSLContext, server_name: str | None, *, allow_loopback: bool) -> urllib3.PoolManager:
-    """Return a pool of connections without proxy, retries and redirects."""
-    manager = urllib3.PoolManager(
-        ssl_context=context,
-        cert_reqs=ssl.CERT_REQUIRED,
-        server_hostname=server_name,
-        retries=False,
-        maxsize=_MAX_CONNECTIONS,
-    )
-    manager.pool_classes_by_scheme = {"https": _SandboxPool if allow_loopback else _Pool}
-    return manager

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from threading import Lock
 
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.client.lists import versions_of
@@ -21,7 +22,6 @@ from evenkeel.adapters.kubernetes.objects import (
 )
 from evenkeel.adapters.kubernetes.read.dedupe import counted_once
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
-from evenkeel.adapters.kubernetes.read.list_cache import ListCache, ReadGroups
 from evenkeel.adapters.kubernetes.read.lister import Lists, ObjectLister
 from evenkeel.adapters.kubernetes.read.machines import (
     by_scalable,
@@ -50,6 +50,8 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.record import ClusterPolicy, ClusterRecord
 
 _log = logging.getLogger("evenkeel.kubernetes")
+# The threads of a process read the groups of one cluster at a time, because this needs the most memory.
+_reading = Lock()
 
 
 @dataclass(kw_only=True)
@@ -63,25 +65,16 @@ class ClusterObjects:
 
 
 class ClusterReader:
-    """Reads one cluster. ``list_cache``: keeps groups while their lists are unchanged; None: a full check."""
+    """Reads one cluster. ``allowance``: what all lists of a check may have together; None: a run."""
 
     def __init__(
-        self,
-        api: KubernetesApi,
-        policy: ClusterPolicy,
-        remaining: Remaining,
-        *,
-        list_cache: ListCache | None = None,
-        max_bytes: int = 0,
+        self, api: KubernetesApi, policy: ClusterPolicy, remaining: Remaining, allowance: Allowance | None
     ) -> None:
-        """A reader with a list cache receives at most ``max_bytes``."""
         self._api = api
         self._policy = policy
         self._remaining = remaining
-        self._list_cache = list_cache
-        self.lister = ObjectLister(
-            api, policy.namespaces, remaining, None if list_cache is None else Allowance(max_bytes)
-        )
+        self._is_run = allowance is None
+        self.lister = ObjectLister(api, policy.namespaces, remaining, allowance)
         self._rules = policy.policy().pools
         # Evenkeel tests whether pending pods fit on nodes of each group. It also tests the pods that lack nodes after a
         # release of replicas.
@@ -109,11 +102,10 @@ class ClusterReader:
                 continue
             served = True
             self._api.confirm_clock(self._remaining)
-            read = self._read_groups(flavour, lists)
-            skipped += read.skipped
-            for kind, fingerprint in read.fingerprints.items():
-                fingerprints[f"{flavour.name}/{kind.kind}/{self.lister.version(kind)}"] = fingerprint
-            groups = with_autoscaler_status(read.groups, flavour, status)
+            groups, unread = self._read_groups(flavour, lists)
+            skipped += unread
+            fingerprints |= self._fingerprints(flavour, lists, groups)
+            groups = with_autoscaler_status(groups, flavour, status)
             groups = self._with_machines(flavour, groups, with_machines_of, machines)
             members += self._with_templates(flavour, groups)
         if not served:
@@ -135,22 +127,22 @@ class ClusterReader:
         path = CONFIG_MAP.path("v1", namespace, "cluster-autoscaler-status")
         return str(get_path(self._api.get(path, self._remaining), ("data", "status")) or "")
 
-    def _read_groups(self, flavour: Flavour, lists: Lists) -> ReadGroups:
-        discoveries = self._policy.discoveries
-
-        def read() -> ReadGroups:
-            listing = Listing(flavour=flavour)
+    def _read_groups(self, flavour: Flavour, lists: Lists) -> tuple[list[GroupObjects], list[Skipped]]:
+        """Return a flavour's groups, and the objects that could not be read."""
+        listing = Listing(flavour=flavour)
+        with _reading:
             for kind, received in lists.items():
                 listing.objects[kind] = [item for page in received for item in page.objects()]
-            groups, skipped = read_groups(listing, discoveries)
-            kinds = {member.group.identity.kind for member in groups} if self._list_cache is not None else ()
-            fingerprints = {kind: versions_of(lists[kind.kind]) for kind in flavour.scalables if kind.kind in kinds}
-            return ReadGroups(groups, skipped, fingerprints)
+            return read_groups(listing, self._policy.discoveries)
 
-        if self._list_cache is None:
-            return read()
-        received = [received for of_kind in lists.values() for received in of_kind]
-        return self._list_cache.groups((self._api.name, flavour.name), received, discoveries, read)
+    def _fingerprints(self, flavour: Flavour, lists: Lists, groups: Iterable[GroupObjects]) -> Mapping[str, str | None]:
+        """Return the fingerprints of the groups' lists. A later quick check compares them; a run needs none."""
+        found = set() if self._is_run else {member.group.identity.kind for member in groups}
+        return {
+            f"{flavour.name}/{kind.kind}/{self.lister.version(kind)}": versions_of(lists[kind.kind])
+            for kind in flavour.scalables
+            if kind.kind in found
+        }
 
     def is_unchanged(self, fingerprints: Mapping[str, str]) -> bool:
         """Return True where the lists still have these fingerprints. A list of an unknown kind counts as changed."""

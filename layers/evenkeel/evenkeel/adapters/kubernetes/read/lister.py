@@ -22,7 +22,7 @@ _NAMES_PER_SELECTOR = 50
 class ObjectLister:
     """Lists objects in the namespaces that the record names, or in all namespaces.
 
-    ``allowance``: the bytes and values that all lists of a quick check may have together; None: a full check.
+    ``allowance``: the bytes and values that all lists of a check may have together; None: a run.
     """
 
     def __init__(

@@ -6,8 +6,6 @@ autoscaler (clusterapi_controller.go:804-808). A max below the replicas stops sc
 (kubernetes/autoscaler#4942).
 """
 
-from functools import lru_cache
-
 from evenkeel.domain.model.choices import Size
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import Bounds, NodeGroup, State
@@ -168,7 +166,4 @@ def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) ->
     minimum, same = max(0, minimum), group.bounds
     if same is not None and same.max == maximum and same.min == minimum:
         return same, reasons
-    return _bounds(minimum, maximum), reasons
-
-
-_bounds = lru_cache(maxsize=4096)(Bounds)  # the groups of a large cluster have few different bounds
+    return Bounds(minimum, maximum), reasons

@@ -1,19 +1,15 @@
-"""A warm instance that keeps what it has read sees, at every look, what one sees that keeps nothing."""
+"""A quick check finds every change of the groups that a full check finds."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.adapters.kubernetes.client.lists import ReceivedList
-from evenkeel.adapters.kubernetes.read import cluster as adapter
-from evenkeel.adapters.kubernetes.read.list_cache import ListCache
 from evenkeel.application.rebalancing.ports import Cluster
-from evenkeel.domain.model.observations import Observation
 from sandbox.kube.errors import ApiError
 from sandbox.kube.schema import Object
 from sandbox.kube.store import Store
@@ -51,22 +47,18 @@ PATCHES = st.one_of(
 @dataclass
 class Looks:
     flavour: str
-    kept: ListCache = field(default_factory=ListCache)
 
     def __post_init__(self) -> None:
         self.world = World(clusters=[self.flavour], settings=None)
         self.record = record(flavours=[self.flavour])
-
-    def look(self, kept: ListCache) -> Observation:
-        return self.opened(kept).observe()
 
     def seen(self) -> Mapping[str, str]:
         cluster = self.opened()
         cluster.observe()
         return cluster.seen()
 
-    def opened(self, kept: ListCache | None = None) -> Cluster:
-        clusters = WirelessClusters(self.world.clusters[self.flavour].api, Life(), FakeClock(), kept)
+    def opened(self) -> Cluster:
+        clusters = WirelessClusters(self.world.clusters[self.flavour].api, Life(), FakeClock())
         return clusters.open(self.record, plenty, consistent=False)
 
     @property
@@ -111,22 +103,6 @@ Event = tuple[Callable[..., None], int, Object]
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-@given(
-    most_bytes=st.sampled_from([10_000, 2**20]),
-    events=st.lists(EVENT, max_size=6),
-)
-@settings(max_examples=15)
-def test_a_list_cache_changes_no_observation(flavour: str, most_bytes: int, events: list[Event]) -> None:
-    looks = Looks(flavour, ListCache(most_bytes))
-    for happens, which, patch in [(nothing, 0, {}), *events]:
-        objects = looks.objects()
-        if objects:
-            with suppress(ApiError):  # what the server refuses has not happened
-                happens(looks, *objects[which % len(objects)], patch)
-        assert looks.look(looks.kept) == looks.look(ListCache())
-
-
-@pytest.mark.parametrize("flavour", FLAVOURS)
 @given(events=st.lists(EVENT, max_size=4))
 @settings(max_examples=15)
 def test_a_quick_check_is_right_about_unchanged_clusters(flavour: str, events: list[Event]) -> None:
@@ -151,48 +127,3 @@ def test_a_fingerprint_of_another_release_counts_as_changed() -> None:
     others = ["", "openshift", "eks/NodeGroup/v1", "openshift/NodeGroup/v1beta1", "openshift/MachineSet/v9"]
     for seen in ({}, {place: "0" * 64}, *({other: fingerprint} for other in others)):
         assert not looks.opened().shows(seen)
-
-
-@pytest.mark.parametrize("flavour", FLAVOURS)
-def test_unchanged_lists_are_not_read_again(flavour: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = Looks(flavour)
-    reads = 0
-    read_groups = adapter.read_groups
-
-    def counted(*arguments: Any) -> Any:
-        nonlocal reads
-        reads += 1
-        return read_groups(*arguments)
-
-    monkeypatch.setattr(adapter, "read_groups", counted)
-    first = looks.look(looks.kept)
-    looks.store.create("namespaces", {"metadata": {"name": "elsewhere"}})  # a new version of all
-    assert looks.look(looks.kept) == first
-    assert reads == 1
-
-
-def test_a_full_list_cache_drops_the_least_recently_used() -> None:
-    kept, reads = ListCache(most_bytes=500), []  # two lists, each by its three brackets
-
-    def look(cluster: str) -> None:
-        page = b'{"items":[],"kind":"List","metadata":{}}'.ljust(100)
-        kept.groups(
-            (cluster, "openshift"), [ReceivedList(cluster, (page,))], "", lambda: reads.append(cluster) or ([], [])
-        )
-
-    for cluster in ("a", "b", "a", "c", "a", "b", "a"):
-        look(cluster)
-    assert reads == ["a", "b", "c", "b"]
-
-
-def test_an_unreadable_list_is_not_cached() -> None:
-    kept = ListCache()
-    lists = [ReceivedList("x", (b'{"items":[],"kind":"List","metadata":{}}',))]
-
-    def fails() -> Any:
-        raise ValueError
-
-    for _ in range(2):
-        with pytest.raises(ValueError, match=r"^$"):
-            kept.groups(("a", "openshift"), lists, "", fails)
-    assert kept.groups(("a", "openshift"), lists, "", lambda: ([], [])) == ([], [])
