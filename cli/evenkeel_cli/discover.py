@@ -237,11 +237,9 @@ def gardener(kinds: Kinds, secret: str | None, *, seeds: bool) -> None:
 
 
 def _listed(kinds: Kinds, group: str, plural: str) -> Sequence[Mapping[str, Any]]:
-    from evenkeel_cli.live import list_objects, named_context  # take half a second; `discover eks` does not need them
+    from evenkeel_cli.live import list_objects  # takes half a second; `discover eks` does not need it
 
-    listed = list_objects(
-        kinds.kubeconfig, named_context(kinds.kubeconfig, kinds.context), group, plural, kinds.selector
-    )
+    listed = list_objects(kinds.kubeconfig, kinds.context, group, plural, kinds.selector)
     inside = (item for item in listed if kinds.namespace in (None, name_of(item)[0]))
     return sorted(inside, key=name_of)
 
