@@ -265,7 +265,7 @@ class TestReadiness:
         house.store.save_group("demo", key("a"), replace(GroupState(), **{field: "argocd"}), None)
         answer = house.ask("readiness")
         assert answer["putBack"] == {str(key("a")): "argocd"}
-        assert f"put back by others: {key('a')} by argocd" in answer["message"]
+        assert f"other controllers put back bounds or replicas: {key('a')} by argocd" in answer["message"]
 
     @pytest.mark.parametrize(("changes", "ready"), [(0, True), (2, True), (3, False), (8, False)])
     def test_bounds_that_others_keep_writing_are_a_conflict(self, changes: int, ready: bool) -> None:
