@@ -54,6 +54,8 @@ STACK = "evenkeel"
 THREE = datetime(2026, 1, 31, 3, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 COLUMNS = 80
+#: makes rich take standard output for a terminal of 80 columns without colours
+_TERMINAL = {"FORCE_COLOR": "1", "TERM": "dumb", "COLUMNS": str(COLUMNS)}
 _BEGIN = THREE - 40 * MINUTE
 _OUT = "euc1-az2"
 POOL = "workers"
@@ -404,7 +406,7 @@ class Night:
     def type(self, command: str) -> str:
         """A command, and the screen of a terminal of 80 columns after it."""
         with patch.object(stack_client, "ask", self.ask), TemporaryDirectory() as folder, chdir(folder):
-            result = CliRunner().invoke(app, shlex.split(command)[1:], env={"COLUMNS": str(COLUMNS)})
+            result = CliRunner().invoke(app, shlex.split(command)[1:], env=_TERMINAL)
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
         assert result.exit_code in (0, IN_TROUBLE), result.output
         return f"$ {command}\n{result.output}"

@@ -21,10 +21,13 @@ from evenkeel_cli.terminal import (
     INVALID_POOL,
     NOT_READY,
     Output,
+    cell,
     confirm,
     fail,
     fail_without_clusters,
+    print_line,
     say,
+    terminal,
     write_text,
 )
 
@@ -169,13 +172,15 @@ def _confirmed(
     if "clusters" in fields and listed and not listed[0]["ok"]:
         fail([listed[0]["message"]], CANNOT_READ if listed[0].get("retry") else BAD_INPUT)
     groups = alike(listed)
-    for line in groups.values() if shown_only or not yes else ():  # with --yes, the answer follows at once
-        say(line, err=output.is_piped)
-    for cluster in listed:
-        if cluster.get("alike") not in groups:
-            say(f"{'' if cluster['ok'] else 'left out: '}{cluster['message']}", err=output.is_piped)
-    if untouched:
-        say(f"left as they are: {counted(untouched, 'cluster')} ({ACTIONS[action].spares})", err=output.is_piped)
+    lines = [*groups.values()] if shown_only or not yes else []  # with --yes, the answer follows at once
+    lines += [
+        f"{'' if cluster['ok'] else 'left out: '}{cluster['message']}"
+        for cluster in listed
+        if cluster.get("alike") not in groups
+    ]
+    lines += [f"left as they are: {counted(untouched, 'cluster')} ({ACTIONS[action].spares})"] if untouched else []
+    for line in lines:
+        print_line(terminal(output, err=output.is_piped), cell(line))
     touched = {cluster["cluster"]: cluster for cluster in listed if cluster["ok"]}
     if shown_only and output.is_piped:
         print_in_form(output, answer, answer)

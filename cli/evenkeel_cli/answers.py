@@ -18,7 +18,7 @@ from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import ago, counted, rfc3339, without_request_ids
 from evenkeel.texts.incidents import KIND_NAMES, outage_text
 from evenkeel.texts.pool_numbers import MOST_NAMED, some_names
-from evenkeel_cli.terminal import Output, cell, say, say_document, shortened, table, terminal
+from evenkeel_cli.terminal import Output, cell, print_line, say, say_document, shortened, table, terminal
 
 _Json = Mapping[str, Any]
 _SHORTEST = 20  # no name is cut to fewer characters
@@ -130,7 +130,9 @@ def _overview(console: Console, answer: _Json) -> None:
         line.append(f"  {severity:{_SEVERITY_WIDTH}}", style=_SEVERITIES.get(severity, ""))
         line.append(f"  {printable(cluster['message'])}", style="not bold default")
         is_cut |= line.cell_len > console.width
-        line.truncate(console.width, overflow="ellipsis")
+        if line.cell_len > console.width:
+            line.truncate(line.plain.rfind(" ", 0, console.width - 1))
+            line.append(" …")
         console.print(line, no_wrap=True)
     if is_cut:
         _line(console, "evenkeel explain prints each message and what to do", "dim")
@@ -143,6 +145,9 @@ def _overview(console: Console, answer: _Json) -> None:
         return
     whose = "other" if incidents else "cluster"
     _line(console, f"{counted(rest, whose)}: {', '.join(of_rest)}{dry}" if rest else f"no others{dry}")
+    if (oldest := answer.get("oldestCheck")) is not None:
+        age = ago(datetime.fromisoformat(answer["now"]) - datetime.fromisoformat(oldest["at"]))
+        _line(console, f"oldest check: {oldest['cluster']}, {age}")
 
 
 def _causes_of_clusters(console: Console, answer: _Json) -> None:
@@ -155,9 +160,10 @@ def _cause(console: Console, cause: _Json, names: Sequence[str]) -> None:
     """Print what several clusters or pools share, their names, and what to do. The line of the cause wraps."""
     line = cell(f"{cause['severity']:{_SEVERITY_WIDTH}}", _SEVERITIES.get(cause["severity"], ""))
     line.append(f"  {printable(cause['message'])}", style="bold default")
-    console.print(line, soft_wrap=True)
+    print_line(console, line)
     _line(console, f"  {some_names(names)}", "dim")
-    _line(console, f"  What to do: {cause['todo']}: {cause['command']}")
+    _line(console, f"  What to do: {cause['todo']}:")
+    _line(console, f"    {cause['command']}")  # alone on its line, so that it is copied as a whole
 
 
 def _status(console: Console, answer: _Json) -> None:
@@ -191,8 +197,9 @@ def _remedies(console: Console, incidents: Iterable[_Json]) -> None:
         what = f"{counted(missing)} missing" if missing else KIND_NAMES.get(kind, kind).replace("-", " ")
         line = cell(f"{severity:{_SEVERITY_WIDTH}}", _SEVERITIES.get(severity, ""))
         line.append(printable(f"  {what}{f': {pools}' if pools else ''}"), style="not bold default")
-        console.print(line, soft_wrap=True)
-        _line(console, f"  What to do: {todo}: {alike[0]['command']} ({runbook})")
+        print_line(console, line)
+        _line(console, f"  What to do ({runbook}): {todo}:")
+        _line(console, f"    {alike[0]['command']}")
 
 
 def _history(console: Console, answers: Iterable[_Json]) -> None:
@@ -403,7 +410,7 @@ def _findings(console: Console, answer: _Json) -> None:
 
 def _line(console: Console, text: str, style: str = "") -> None:
     if text:
-        console.print(cell(text, style), soft_wrap=True)
+        print_line(console, cell(text, style))
 
 
 def _number(number: int | None) -> str:

@@ -34,10 +34,10 @@ _Dumper: Any = type(
 
 def objects_command(context: str | None, kubeconfig: str | None, namespaces: Sequence[str]) -> None:
     """Print the objects as one YAML list."""
-    from evenkeel_cli.live import opened  # takes half a second; a wrong option does not need it
+    from evenkeel_cli.live import named_context, opened  # takes half a second; a wrong option does not need it
 
     named = read_namespaces(namespaces)
-    found = list(_collect(*opened(kubeconfig, context), named))
+    found = list(_collect(*opened(kubeconfig, named_context(kubeconfig, context)), named))
     say_lines("apiVersion: v1\nkind: List\nitems:" + ("" if found else " []"))
     for item in found:
         say_lines(yaml.dump([item], Dumper=_Dumper, sort_keys=False, width=120))

@@ -68,7 +68,7 @@ def _action(panel: str, *examples: str) -> Callable[[_Command], _Command]:
 
 @_command(
     _TRY,
-    "evenkeel plan --context prod",
+    "evenkeel plan",
     "evenkeel plan --auto-scaling --region eu-central-1",
     "evenkeel plan -f objects.yaml --grow workers=6 -o json",
 )
@@ -92,7 +92,10 @@ def plan(  # noqa: PLR0913  one parameter per option
     output: options.OutputForm = Output.TABLE,
     kubeconfig: options.OwnKubeconfig = None,
     context: options.OwnContext = None,
-    stack: Annotated[str | None, typer.Option("--stack", help="Let this stack plan, for a registered cluster.")] = None,
+    stack: Annotated[
+        str | None,
+        typer.Option("--stack", help="Let this stack plan; default for a registered cluster: EVENKEEL_STACK."),
+    ] = None,
     auto_scaling: Annotated[
         bool,
         typer.Option("--auto-scaling", help="Read EC2 Auto Scaling groups, of EKS for example, from AWS itself."),
@@ -192,7 +195,11 @@ def forecast(  # noqa: PLR0913  one parameter per option
     role_arn: options.RoleArn = None,
     _region: options.Region = None,
     stack: Annotated[
-        str | None, typer.Option("--stack", help="Take the record and the state of --cluster from this stack.")
+        str | None,
+        typer.Option(
+            "--stack",
+            help="Take the record and the state from this stack; default for stored clusters: EVENKEEL_STACK.",
+        ),
     ] = None,
     cluster: Annotated[
         str | None, typer.Option("--cluster", help="With --stack: the cluster's id.", autocompletion=clusters)
@@ -589,14 +596,12 @@ def level(
     """Move nodes of a pool one by one, once, until its zones are level."""
 
 
-@_action(_SEE, "evenkeel history --cluster blue --since 2026-01-31T00:00:00Z")
+@_action(_SEE, "evenkeel history --cluster blue --since 12h")
 def history(
     stack: options.StackName,
     _region: options.Region = None,
     cluster: options.ClusterIdOrAll = "*",
-    since: Annotated[
-        str | None, typer.Option("--since", help="The start, in RFC 3339; default: seven days ago.")
-    ] = None,
+    since: options.Since = None,
     everything: options.AllClusters = False,
     selector: options.Selector = None,
     output: options.OutputForm = Output.TABLE,
@@ -609,9 +614,7 @@ def record(
     stack: options.StackName,
     cluster: options.ClusterId,
     _region: options.Region = None,
-    since: Annotated[
-        str | None, typer.Option("--since", help="A time, RFC 3339; default: everything stored, 30 days.")
-    ] = None,
+    since: options.Since = None,
     out: Annotated[str, typer.Option("--out", help="The file to write, JSON; - is standard output.")] = "-",
 ) -> None:
     """The decisions of a cluster, the oldest first, as JSON."""
@@ -630,7 +633,9 @@ def report(  # noqa: PLR0913  one parameter per option
     publish: Annotated[
         str | None, typer.Option("--publish", help="Store the page in a bucket: s3://BUCKET/KEY.")
     ] = None,
-    stack: Annotated[str | None, typer.Option("--stack", help="Show the status of this stack.")] = None,
+    stack: Annotated[
+        str | None, typer.Option("--stack", help="Show the status of this stack; default: EVENKEEL_STACK.")
+    ] = None,
     _region: options.Region = None,
     cluster: Annotated[
         str | None, typer.Option("--cluster", help="With --stack: one cluster; default: all clusters.")
@@ -658,7 +663,11 @@ def discover_eks(
     _region: options.Region = None,
     stack: Annotated[
         str | None,
-        typer.Option("--stack", help="Print, as comments, the commands that give this stack's roles access."),
+        typer.Option(
+            "--stack",
+            envvar="EVENKEEL_STACK",
+            help="Print, as comments, the commands that give this stack's roles access.",
+        ),
     ] = None,
     grant: Annotated[bool, typer.Option("--grant", help="With --stack: create these access entries now.")] = False,
     yes: options.Yes = False,

@@ -1,6 +1,6 @@
 """`evenkeel discover`: propose records for existing clusters, as a fleet file. It stores nothing.
 
-Every proposed record has dry run enabled.
+No proposed record has ``dry_run``, so that ``live`` decides. Until then, the stack's ``DryRun`` applies.
 """
 
 import re
@@ -154,9 +154,9 @@ def _zone_ids(aws: Any, region: str) -> Mapping[str, str]:
 def _record(
     name: str, flavour: str, access: Json | None, namespaces: Sequence[str] = (), discovery: str = "", **fields: Any
 ) -> Json:
-    """Return a record with dry run enabled and without empty fields."""
+    """Return a record without empty fields."""
     record: Json = {"access": access, "namespaces": [*namespaces], "discovery": [*filter(None, [discovery])]}
-    record |= {"dry_run": True, **fields}
+    record |= fields
     id = _NOT_OF_AN_ID.sub("-", name.lower())[:100].strip("-._")
     return {"id": id, "flavours": [flavour], **{field: value for field, value in record.items() if value}}
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from evenkeel.texts.english import duration
 from evenkeel_cli.answers import print_in_form
 from evenkeel_cli.stack_client import ask_or_fail
-from evenkeel_cli.terminal import NOT_READY, Output, cell, confirm, fail, say, table, terminal
+from evenkeel_cli.terminal import NOT_READY, Output, cell, confirm, fail, print_line, say, table, terminal
 
 _USUAL = "30m"
 _UNKNOWN = "-"
@@ -148,7 +148,7 @@ def print_report(console: Console, report: Mapping[str, Any]) -> None:
     if measured["waitingPods"] is None:
         notes.append("pods are not measured, because the cluster's record has no workload")
     for note in notes:
-        console.print(cell(note, "dim"), soft_wrap=True)
+        print_line(console, cell(note, "dim"))
 
 
 def _number(number: int | None) -> str:

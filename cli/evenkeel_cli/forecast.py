@@ -22,7 +22,7 @@ from evenkeel.texts.english import sentence
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.forecast_answers import Foreseen, fleet_json, forecast_json, print_fleet, print_forecast
-from evenkeel_cli.inputs import file_name, read_moment, read_text, read_yaml
+from evenkeel_cli.inputs import default_stack, file_name, read_moment, read_text, read_yaml
 from evenkeel_cli.objects import read_objects
 from evenkeel_cli.simulation.forecast import foresee
 from evenkeel_cli.simulation.loss import Loss, zones_of
@@ -60,6 +60,7 @@ class NothingLostError(CommandError):
 
 def forecast_command(inputs: Inputs, output: Output) -> None:
     """Print the forecast for the loss of a zone. Exit with 4 if pods get no place or nodes stay missing."""
+    inputs = _with_defaults(inputs)
     _check(inputs)
     if inputs.everything:
         _forecast_all(inputs, output)
@@ -74,6 +75,17 @@ def forecast_command(inputs: Inputs, output: Output) -> None:
         print_forecast(foreseen)
     if not foreseen.outcome.survives:
         raise typer.Exit(IN_TROUBLE)
+
+
+def _with_defaults(inputs: Inputs) -> Inputs:
+    """Return the options with the stack of the environment, or with the current context, if they name no source."""
+    if inputs.stack or inputs.file or inputs.kubeconfig or inputs.context or inputs.auto_scaling:
+        return inputs
+    if inputs.cluster is not None or inputs.everything:
+        return replace(inputs, stack=default_stack())
+    from evenkeel_cli.live import named_context
+
+    return replace(inputs, context=named_context(None, None))
 
 
 def record_of(stack: str, cluster: str | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from evenkeel.texts.english import counted, problem_text, rfc3339
 from evenkeel_cli.simulation.forecast import Outcome
 from evenkeel_cli.simulation.loss import EVICTED, PROVISIONED
 from evenkeel_cli.simulation.scenario import write_duration
-from evenkeel_cli.terminal import cell, table, terminal
+from evenkeel_cli.terminal import cell, print_line, table, terminal
 
 _MOST_ROWS = 15  # of a table; JSON has all
 _CANNOT_SURVIVE = {
@@ -166,7 +166,7 @@ def print_forecast(foreseen: Foreseen) -> None:
     """Print the forecast as text of at most 80 columns."""
     console, outcome = terminal(), foreseen.outcome
     for text in (*sayings(foreseen), *map(_cost_text, costs(foreseen)[:_MOST_ROWS])):
-        console.print(cell(text), soft_wrap=True)
+        print_line(console, cell(text))
     pods = table()
     pods.add_column("pods of", overflow="ellipsis", max_width=44)
     for heading in ("pods", "placed by", "no place"):
@@ -224,4 +224,4 @@ def print_fleet(found: Sequence[Foreseen], spared: Sequence[str]) -> None:
     if found:
         console.print(rows)
     if spared:
-        console.print(cell(f"{counted(len(spared), 'cluster')} with nothing in the zone"), soft_wrap=True)
+        print_line(console, cell(f"{counted(len(spared), 'cluster')} with nothing in the zone"))

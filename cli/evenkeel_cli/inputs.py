@@ -1,5 +1,6 @@
 """Read inputs of the command line: files, times and requests for nodes. Each fault is a line of a ConfigError."""
 
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,11 @@ from evenkeel.domain.model.values import BadValueError, quote, read_count
 from evenkeel.validation import ConfigError
 
 _NAMESPACE = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def default_stack() -> str | None:
+    """Return the stack of the environment, for commands that also work without a stack; None: it names none."""
+    return os.environ.get("EVENKEEL_STACK") or None
 
 
 def file_name(name: str) -> str:

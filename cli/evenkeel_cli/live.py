@@ -31,6 +31,7 @@ from evenkeel.domain.model.states import ClusterState
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.inputs import read_text, refuse_empty
+from evenkeel_cli.terminal import say
 
 _PATIENCE_SECONDS = 120.0
 # The lists in a kubeconfig, each with the name of the field in which an entry has its content.
@@ -84,7 +85,7 @@ def list_objects(
     The function uses the first version of the API group that serves the kind. The server lists its preferred version
     first.
     """
-    api, remaining = opened(kubeconfig, context)
+    api, remaining = opened(kubeconfig, named_context(kubeconfig, context))
     for version in api.served(group, remaining):
         if (received := api.list_all(f"/apis/{group}/{version}/{plural}", remaining, selector)) is not None:
             return received.objects()
@@ -194,8 +195,27 @@ def _client(kubeconfig: str | None, context: str | None, where: str) -> RESTClie
 
 def contexts(kubeconfig: str | None) -> list[str]:
     """Return the names of a kubeconfig's contexts. Raises ConfigError."""
+    return sorted(_contexts(kubeconfig)[0])
+
+
+def named_context(kubeconfig: str | None, context: str | None) -> str | None:
+    """Return the context to read. If neither it nor a kubeconfig is named, print and return the current context.
+
+    Raises ConfigError if there is no current context.
+    """
+    if kubeconfig is not None or context is not None:
+        return context
+    _, current = _contexts(None)
+    say(f"context {current}", err=True)
+    return current
+
+
+def _contexts(kubeconfig: str | None) -> tuple[list[str], str]:
+    """Return the names of a kubeconfig's contexts, and that of the current one. Raises ConfigError."""
     try:
-        listed, _ = list_kube_config_contexts(config_file=kubeconfig)  # type: ignore[no-untyped-call]
+        listed, current = list_kube_config_contexts(  # type: ignore[no-untyped-call]
+            config_file=kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION
+        )
     except (ConfigException, OSError) as error:
         raise ConfigError([f"{kubeconfig or 'kubeconfig'}: {' '.join(str(error).split())[:300]}"]) from None
-    return sorted(str(context["name"]) for context in listed)
+    return [str(each["name"]) for each in listed], str(current["name"])

@@ -1,6 +1,7 @@
 """Options that several commands share. The module does not import the product, so help and completion are fast."""
 
 import os
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -13,6 +14,19 @@ def _use_region(region: str | None) -> None:
     """Let the clients of AWS use this region. They read the variable, because each command creates its own clients."""
     if region is not None:
         os.environ["EVENKEEL_REGION"] = region
+
+
+def _moment(since: str | None) -> str | None:
+    """Return the start of a period: 30m becomes the time 30 minutes ago. The stack reads all other texts."""
+    if since is None or not since[-1:].isalpha() or since[-1:] in "Zz":
+        return since
+    from evenkeel.domain.model.fleet import read_length
+    from evenkeel.domain.model.values import BadValueError, quote
+
+    try:
+        return (datetime.now(UTC) - read_length(since)).isoformat(timespec="seconds")
+    except BadValueError as error:
+        raise typer.BadParameter(f"{quote(since)}: {error}; or a time in RFC 3339") from None
 
 
 _SEVERAL = "Clusters by labels: env=prod,tier!=test; instead of --cluster."
@@ -47,6 +61,14 @@ Reason = Annotated[str | None, typer.Option("--reason", help="The reason, stored
 Pool = Annotated[str | None, typer.Option("--pool", help="One pool, by name or id.", autocompletion=pools)]
 Group = Annotated[str | None, typer.Option("--group", help="One node group, by name or key.")]
 Until = Annotated[str | None, typer.Option("--until", help="The end, in RFC 3339.")]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        callback=_moment,
+        help="The start: 30m, 12h or 3d ago, or a time in RFC 3339; default: history 7d, record 30d.",
+    ),
+]
 Lasting = Annotated[str | None, typer.Option("--for", help="How long: 2h, 90m, 1d.")]
 Nodes = Annotated[int, typer.Option("--nodes", help="How many nodes.")]
 Only = Annotated[

@@ -22,7 +22,15 @@ from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.actions import plan_of_stack
 from evenkeel_cli.answers import group_names, print_plan
 from evenkeel_cli.cluster_file import ClusterFile
-from evenkeel_cli.inputs import file_name, read_growths, read_moment, read_namespaces, read_text, read_yaml
+from evenkeel_cli.inputs import (
+    default_stack,
+    file_name,
+    read_growths,
+    read_moment,
+    read_namespaces,
+    read_text,
+    read_yaml,
+)
 from evenkeel_cli.objects import objects_of, read_objects
 from evenkeel_cli.proposals import Target, heading, lines, propose_marks, propose_places
 from evenkeel_cli.state_file import StateFile
@@ -38,6 +46,7 @@ from evenkeel_cli.terminal import (
 )
 
 _NO_POOL = 4
+_OTHER_SOURCES = "--kubeconfig or --context to read a cluster, or --auto-scaling to read AWS"
 _NO_GROUP = (
     "looked for tags eks:…, kubernetes.io/cluster/…, k8s.io/cluster-autoscaler/… and evenkeel.dev/…: "
     "check --region and the credentials, or set tag evenkeel.dev/pool on the groups of a pool"
@@ -69,6 +78,9 @@ def plan_command(  # noqa: PLR0913  one parameter per option
         fail(["--role-arn goes with --auto-scaling: it says who reads the Auto Scaling groups"])
     if auto_scaling and any((stack, file, kubeconfig, context, namespace)):
         fail(["--auto-scaling reads AWS itself: leave out --stack, -f, --kubeconfig, --context and --namespace"])
+    others = (file, record, state, now, namespace, grow, shrink, kubeconfig, context, auto_scaling)
+    if stack is None and cluster is not None and not any(others):
+        stack = default_stack()
     if stack is not None:
         if cluster is None or any((file, record, state, now, namespace, grow, shrink, kubeconfig, context)):
             fail(["--stack plans for a registered cluster: give --cluster with its id, and no other input"])
@@ -88,11 +100,8 @@ def plan_command(  # noqa: PLR0913  one parameter per option
     moment = read_moment(now)
     requests = (*read_growths("--grow", grow, 1, moment), *read_growths("--shrink", shrink, -1, moment))
     known = replace(before.state(), scale_requests=requests)
-    aws: Any = None
-    if auto_scaling:
-        from evenkeel_cli.auto_scaling import own_session
-
-        aws = own_session(role_arn)
+    aws = _session(role_arn) if auto_scaling else None
+    context = context if file or auto_scaling else _context(kubeconfig, context)
     target = Target(kubeconfig=kubeconfig, context=context, region=aws.region_name if aws else None)
     texts = _texts(file, target)
     try:
@@ -174,11 +183,25 @@ def _print_and_exit(
         raise typer.Exit(code)
 
 
+def _session(role_arn: str | None) -> Any:
+    from evenkeel_cli.auto_scaling import own_session
+
+    return own_session(role_arn)
+
+
+def _context(kubeconfig: str | None, context: str | None) -> str | None:
+    from evenkeel_cli.live import named_context  # its imports take 0.3 s
+
+    try:
+        return named_context(kubeconfig, context)
+    except ConfigError as error:
+        raise ConfigError([f"{error}: give either -f with objects, or {_OTHER_SOURCES}"]) from None
+
+
 def _texts(files: Sequence[str], target: Target) -> list[tuple[str, str]]:
     """Return (name, text) pairs of the files. Raises ConfigError, also where both files and a cluster are given."""
-    if bool(files) == (target.is_live or target.region is not None):
-        others = "--kubeconfig or --context to read a cluster, or --auto-scaling to read AWS"
-        raise ConfigError([f"give either -f with objects, or {others}"])
+    if files and (target.is_live or target.region is not None):
+        raise ConfigError([f"give either -f with objects, or {_OTHER_SOURCES}"])
     return [(file_name(name), read_text(name)) for name in files]
 
 

@@ -51,8 +51,6 @@ _NAMES = ("topology.cluster.x-k8s.io/deployment-name", "eks:nodegroup-name", "al
 _SUFFIX = re.compile(r"-?[0-9]{26}$")  # of Terraform's name_prefix
 _REGION_LABEL = "topology.kubernetes.io/region"
 _LONGEST_VALUE = 63  # of a label
-# Groups that a label or a number does not bring into a pool.
-_HOPELESS = frozenset({Rule.SWITCHED_OFF, Rule.POOL_NAME_TAKEN})
 
 
 class ApiServer(StrEnum):
@@ -115,7 +113,7 @@ class Advice:
 
 def propose_marks(groups: Iterable[NodeGroup], planned: Plan, similarity: Similarity | None) -> Advice:
     """Return marks by which groups in no pool form whole pools, the largest first, and what other groups lack."""
-    hopeless = {(one.namespace, one.name) for one in planned.skipped if _innermost(one.reason) in _HOPELESS}
+    hopeless = {(one.namespace, one.name) for one in planned.skipped if _innermost(one.reason) is Rule.SWITCHED_OFF}
     pooled = {member.group.key for pool in planned.pools for member in pool.groups}
     zoneless = [one.group for one in planned.skipped if one.group is not None]  # MachinePools
     members = [group for group in (*groups, *zoneless) if (group.key.namespace, group.key.name) not in hopeless]

@@ -6,7 +6,7 @@ from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document, summary
 from evenkeel.adapters.page.view import Page
 from evenkeel.application.ports import PageStore
-from evenkeel_cli.inputs import file_name, read_text
+from evenkeel_cli.inputs import default_stack, file_name, read_text
 from evenkeel_cli.printed_pages import page_of_forecast, page_of_plan, page_of_simulation
 from evenkeel_cli.stack_client import ask_or_fail, session
 from evenkeel_cli.terminal import fail, say, write_text
@@ -26,6 +26,8 @@ def report_command(  # noqa: PLR0913  one parameter per option
     """Write one self-contained HTML file: incidents and what to do, pools, zones, decisions, and a timeline."""
     if out is None and publish is None:
         fail(["say where the page goes: --out FILE, --publish s3://BUCKET/KEY, or both"])
+    if stack is None and (plan, simulation, forecast) == (None, None, None):
+        stack = default_stack()
     if sum(source is not None for source in (stack, plan, simulation, forecast)) != 1:
         fail(["give one of --stack, --plan, --simulation and --forecast"])
     if cluster is not None and stack is None:

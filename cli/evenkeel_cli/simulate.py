@@ -26,7 +26,18 @@ from evenkeel_cli.simulation.history import is_history, scenario_of
 from evenkeel_cli.simulation.measures import measure, simulation_json
 from evenkeel_cli.simulation.plot import draw
 from evenkeel_cli.simulation.scenario import Scenario, read_scenario, write_duration
-from evenkeel_cli.terminal import Output, cell, fail, progress, say_document, say_json, say_lines, table, terminal
+from evenkeel_cli.terminal import (
+    Output,
+    cell,
+    fail,
+    print_line,
+    progress,
+    say_document,
+    say_json,
+    say_lines,
+    table,
+    terminal,
+)
 
 _PICTURES = (".png", ".svg")
 _HEADINGS = ("met in", "waiting", "over", "skew", "after", "moved", "failed", "hours", "patches")
@@ -112,7 +123,7 @@ def _run_all(scenario: Scenario, variants: Sequence[Variant]) -> Iterator[Record
 def print_measures(scenario: Scenario, records: Sequence[Record], console: Console | None = None) -> None:
     """Print one row per run, and a legend."""
     console = console or terminal()
-    console.print(cell(f"{scenario.name}, {write_duration(scenario.duration)}", "italic"), soft_wrap=True)
+    print_line(console, cell(f"{scenario.name}, {write_duration(scenario.duration)}", "italic"))
     runs = table()
     runs.add_column("strategy", overflow="ellipsis")  # the only column that may be cut
     headings = _HEADINGS_OF_PODS if scenario.pods else _HEADINGS
@@ -125,7 +136,7 @@ def print_measures(scenario: Scenario, records: Sequence[Record], console: Conso
     console.print(runs)
     optional = "; ".join(_LEGEND_WHERE_SHOWN[heading] for heading in shown if heading in _LEGEND_WHERE_SHOWN)
     for line in (*(_LEGEND_OF_PODS if scenario.pods else _LEGEND), *filter(None, [optional])):
-        console.print(line, style="dim", soft_wrap=True)
+        print_line(console, cell(line, "dim"))
 
 
 def _cells(record: Record) -> dict[str, Text]:

@@ -65,13 +65,18 @@ class _Console(Console):
         raise  # rich calls it while it handles the error
 
 
-def terminal(form: Output = Output.TABLE) -> Console:
-    """Return a console for standard output, 80 columns wide if the reported width is implausible.
+def terminal(form: Output = Output.TABLE, *, err: bool = False) -> Console:
+    """Return a console for standard output or, with ``err``, for standard error.
 
-    For the form ``wide``, no line is too long for it.
+    It is 80 columns wide if the reported width is implausible. For the form ``wide``, no line is too long for it.
     """
-    console = _Console(width=_UNLIMITED) if form is Output.WIDE else _Console()
-    return console if console.width >= _NARROWEST else _Console(width=_USUAL)
+    console = _Console(width=_UNLIMITED, stderr=err) if form is Output.WIDE else _Console(stderr=err)
+    return console if console.width >= _NARROWEST else _Console(width=_USUAL, stderr=err)
+
+
+def print_line(console: Console, text: Text) -> None:
+    """Print a line, which wraps at words on a terminal. In a pipe or file it stays one line."""
+    console.print(text, soft_wrap=not console.is_terminal)
 
 
 def cell(text: str, style: str = "") -> Text:
@@ -165,7 +170,7 @@ def progress(title: str, unit: str, total: int | None = None) -> Iterator[Callab
     Yields a function that takes the units that are done by now. ``total`` is None if it is not known.
     """
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if not console.is_interactive:  # also a terminal that cannot move its cursor
         yield lambda _done: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

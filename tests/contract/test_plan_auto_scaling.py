@@ -150,13 +150,13 @@ class TestDiscover:
         assert result.exit_code == 0, result.output
         return read_fleet(["found"], lambda _: read_document(result.stdout), lambda _, path: path)
 
-    def test_each_cluster_that_tags_name_becomes_a_record_in_dry_run(self, account: Account, aws: Aws) -> None:
+    def test_each_cluster_that_tags_name_becomes_a_record_without_dry_run(self, account: Account, aws: Aws) -> None:
         account.create_pool()
         account.create("green", A, tags={"eks:cluster-name": "green", "k8s.io/cluster-autoscaler/green": "owned"})
         account.create("web", A, tags={"team": "web"})
         result = aws.run("discover", "auto-scaling")
         access = {"kind": "auto-scaling", "region": "eu-central-1"}
-        usual = {"flavours": ["auto-scaling"], "access": access, "dry_run": True, "region": "eu-central-1"}
+        usual = {"flavours": ["auto-scaling"], "access": access, "region": "eu-central-1"}
         usual["account"] = "123456789012"
         found = self.records(result)
         assert found == {

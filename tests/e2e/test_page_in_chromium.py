@@ -225,6 +225,23 @@ def test_a_link_leads_to_the_card_of_its_cluster_and_opens_it(look: Open) -> Non
     assert seen.evaluate(f"document.querySelector('#cluster-{name} > details').open")
 
 
+def test_a_link_to_an_incident_opens_all_that_hides_it(look: Open) -> None:
+    seen = look(PAGES["live fleet"](), height=300)
+    seen.evaluate("document.querySelectorAll('details').forEach(one => { one.open = false; })")
+    incident = seen.evaluate("document.querySelector('h3[id]').id")
+    seen.evaluate(f"location.hash = '{incident}'")
+    seen.evaluate("new Promise(done => setTimeout(done))")
+    assert in_view(seen, f"[id='{incident}']")
+
+
+def test_a_link_to_an_incident_that_is_over_leads_to_the_card_of_its_cluster(look: Open) -> None:
+    seen = look(PAGES["live fleet"](), height=300)
+    name = seen.evaluate("document.querySelector('tbody a').textContent")
+    seen.evaluate(f"location.hash = 'cluster-{name}/missing/gone'")
+    seen.evaluate("new Promise(done => setTimeout(done))")
+    assert in_view(seen, f"#cluster-{name} h2")
+
+
 def quote(page: Page) -> list[str]:
     """The names of the clusters whose cards are not hidden."""
     script = "[...document.querySelectorAll('.cluster')].filter(one => one.checkVisibility()).map(one => one.ariaLabel)"

@@ -278,7 +278,7 @@ class TestSinglePools:
         for pool in ({}, {"pool": "workers"}):
             pools.ask("pause", **pool)
             answer = pools.ask("pause", **pool, **{"for": "2h"})
-            assert answer["message"].endswith("is paused until resumed already, and stays so: resume it first")
+            assert answer["message"].endswith("is paused until resumed already: resume it before you shorten its pause")
         assert pools.control == ControlRecord(paused=True, paused_pools={"workers": None})
         assert pools.ask("pause", None, all=True, list=True, **{"for": "2h"})["untouched"] == 1
         pools.ask("resume")
@@ -307,7 +307,7 @@ class TestResumeAfterRestore:
         if is_done:
             pools.settle()
         before = pools.control
-        assert pools.refused("resume", **pool).endswith("an administrator has it managed again with --restored")
+        assert pools.refused("resume", **pool).endswith("as an administrator, resume it with --restored")
         listed = pools.ask("resume", None, clusters=["demo"], list=True, **pool)["clusters"]
         assert [found["ok"] for found in listed] == [False]
         event = {"action": "resume", "cluster": "demo", "restored": True, **pool}

@@ -13,13 +13,18 @@ from hypothesis import strategies as st
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
+from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.texts.english import counted
+from evenkeel_cli import live
 from evenkeel_cli.main import app
 from tests import objects
 from tests.builders import json_values
 from tests.objects import ZONES, Object, machine
 
 NOW = "2026-01-15T12:00:00Z"
+KUBECONFIG = """
+{current-context: prod, contexts: [{name: prod, context: {cluster: c}}], clusters: [{name: c, cluster: {server: "https://c"}}]}
+"""
 MAXIMUM = ("metadata", "annotations", "evenkeel.dev/pool-max")
 MINIMUM = ("metadata", "annotations", "evenkeel.dev/pool-min")
 COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
@@ -496,9 +501,30 @@ class TestBadInput:
         assert "no object: write it with named fields" in line
         assert files.plan("-f", files.listed(*pool_of(1, 1, 1)), "--record", files.write("record.yaml", "# none yet\n"))
 
-    def test_exactly_one_of_files_and_a_cluster_is_required(self, files: Files) -> None:
-        for arguments in ((), ("-f", "x.json", "--context", "main")):
-            assert "give either -f with objects, or --kubeconfig or --context" in files.faults(*arguments)[0]
+    def test_files_and_a_cluster_exclude_each_other(self, files: Files) -> None:
+        (line,) = files.faults("-f", "x.json", "--context", "main")
+        assert "give either -f with objects, or --kubeconfig or --context" in line
+
+    def test_without_an_input_a_plan_reads_the_current_context_and_says_so_first(
+        self, files: Files, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(live, "KUBE_CONFIG_DEFAULT_LOCATION", files.write("kubeconfig", KUBECONFIG))
+        read = []
+
+        def observe(_policy: object, _state: object, kubeconfig: str | None, context: str | None) -> Any:
+            read.append((kubeconfig, context))
+            raise ClusterUnavailableError(f"{context}: no answer")
+
+        monkeypatch.setattr(live, "observe", observe)
+        assert files.run().stderr.splitlines() == ["context prod", "evenkeel: prod: no answer"]
+        assert read == [(None, "prod")]
+
+    def test_without_an_input_and_a_current_context_a_plan_says_what_to_name(
+        self, files: Files, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(live, "KUBE_CONFIG_DEFAULT_LOCATION", "/nowhere/kubeconfig")
+        (line,) = files.faults()
+        assert "give either -f with objects, or --kubeconfig or --context" in line
 
     @pytest.mark.parametrize(
         "now",

@@ -100,7 +100,6 @@ def test_bad_input_is_one_line_each(files: list[str], tmp_path: Path) -> None:
         ((*files, "--zone-id", "x"), "--zone-id is 'x': no such zone: choose one of euc1-az1, euc1-az2, euc1-az3"),
         (tuple(files), "name the zone that is lost, either by --zone or by --zone-id"),
         ((*files, "--zone", "a", "--zone-id", "x"), "name the zone that is lost, either by --zone or by --zone-id"),
-        (("--zone", "a"), "name what to read by one of -f FILE, --context NAME"),
         ((*files, "--zone", "a", "--auto-scaling"), "name what to read by one of -f FILE"),
         ((*files, "--zone", "a", "--all"), "--all reads each cluster itself: leave out -f, --context"),
         ((*files, "--zone", "a", "--stack", "s", "--all"), "--all reads each cluster itself: leave out -f"),

@@ -4,6 +4,7 @@ import json
 import shlex
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from types import SimpleNamespace
 from typing import Any
@@ -63,7 +64,7 @@ def test_each_field_of_an_action_is_an_option_with_the_same_help(name: str) -> N
         if alias in FILLED_IN:
             continue
         param = by_option[f"--{alias.replace('_', '-')}"]
-        if (name, alias) != ("record", "since"):
+        if alias != "since":  # the command line also reads 30m
             assert param.help == action.fields.model_fields[field].description
             assert param.required == action.fields.model_fields[field].is_required()
     assert ("selector" in options) == bool(action.touches or action.of_all)
@@ -165,6 +166,47 @@ def test_stack_and_region_are_variables_or_options(monkeypatch: pytest.MonkeyPat
     run("status")
     run("status --stack other --region eu-north-1")
     assert asked == [("mine", "eu-west-1"), ("other", "eu-north-1")]
+
+
+@pytest.mark.parametrize(
+    ("command", "action"),
+    [
+        ("plan --cluster blue", "plan"),
+        ("forecast --cluster blue --zone a", "export"),
+        ("forecast --all --zone a", "export"),
+        ("report --out x.html", "status"),
+    ],
+)
+def test_a_command_that_also_works_without_a_stack_takes_that_of_the_environment(
+    command: str, action: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def ask(stack: str, event: Any) -> dict[str, Any]:
+        asked.append((stack, event["action"]))
+        return {"ok": False, "message": "no"}
+
+    monkeypatch.setattr(stack_client, "ask", ask)
+    monkeypatch.setenv("EVENKEEL_STACK", "mine")
+    assert run(command).exit_code == 2
+    assert asked == [("mine", action)]
+
+
+@pytest.mark.parametrize("command", ["history --cluster blue", "record --cluster blue"])
+@pytest.mark.parametrize(("since", "minutes"), [("30m", 30), ("12h", 720), ("3d", 4320), ("1h30m", 90)])
+def test_the_start_of_a_period_may_be_a_length_of_time(
+    command: str, since: str, minutes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(stack_client, "ask", lambda _, event: asked.append(event) or {"ok": False, "message": "no"})
+    before = datetime.now(UTC).replace(microsecond=0)
+    run(f"{command} --stack s --since {since}")
+    run(f"{command} --stack s --since 2026-01-31T00:00:00Z")
+    start = datetime.fromisoformat(asked[0]["since"]) + timedelta(minutes=minutes)
+    assert before <= start <= datetime.now(UTC)
+    assert asked[1]["since"] == "2026-01-31T00:00:00Z"
+    (line,) = run(f"{command} --stack s --since soon-h").stderr.splitlines()
+    assert "'soon-h': no length of time: write 2h, 90m or 1d; or a time in RFC 3339" in line
 
 
 def test_a_restore_asks_and_refuses_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

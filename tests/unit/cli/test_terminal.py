@@ -22,7 +22,7 @@ from evenkeel.domain.model.values import printable
 from evenkeel.domain.plan import plan
 from evenkeel_cli.answers import print_answer, print_plan
 from evenkeel_cli.main import _print_failure
-from evenkeel_cli.terminal import CommandError, Output, say, say_json
+from evenkeel_cli.terminal import CommandError, Output, cell, print_line, say, say_json
 from tests.builders import NOW, group, key, numbers
 from tests.house import House
 
@@ -152,3 +152,28 @@ def test_commands_write_to_the_terminal_only_by_those_functions() -> None:
     for name, source in _sources():
         for call in re.findall(r"(?:typer|click)\.s?echo\(.*", source):
             assert call == "typer.echo(history)", f"{name}: {call}"  # JSON in ASCII, by json.dumps
+
+
+def test_lines_wrap_at_words_on_a_terminal_and_stay_whole_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    text = " ".join(f"word-{number}" for number in range(40))
+    for is_terminal in (True, False):
+        quote = StringIO()
+        print_line(Console(file=quote, width=80, force_terminal=is_terminal, no_color=True), cell(text))
+        lines = quote.getvalue().splitlines()
+        assert (len(lines) > 1) is is_terminal
+        assert [word for line in lines for word in line.split()] == text.split()
+        assert not is_terminal or max(map(len, lines)) <= 80
+
+
+def test_a_line_of_the_overview_is_cut_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = " ".join(f"word-{number}" for number in range(40))
+    counts = {"clusters": 1, "well": 0, "paused": 0, "unseen": 0, "incident": 1, "dryRun": 0}
+    cluster = {"cluster": "blue", "state": "incident", "severity": "critical", "message": message}
+    quote = StringIO()
+    answer = {"action": "status", "counts": counts, "clusters": [cluster], "others": {}}
+    print_answer(answer, Console(file=quote, width=80))
+    first = quote.getvalue().splitlines()[0].rstrip()
+    assert len(first) <= 80
+    assert first.endswith(" …")
+    assert set(first.split()[2:-1]) <= set(message.split())

@@ -80,14 +80,13 @@ def named(name: str, namespace: str, **fields: Any) -> dict[str, Any]:
 
 
 class TestEks:
-    def test_clusters_with_all_the_tags_become_records_in_dry_run(self, aws: Aws) -> None:
+    def test_clusters_with_all_the_tags_become_records_without_dry_run(self, aws: Aws) -> None:
         found = records(discover("eks", "--tag", "team=a", "--tag", "env=prod"))
         assert found == {
             "blue": {
                 "id": "blue",
                 "flavours": ["cluster-api"],
                 "access": {"kind": "eks", "name": "Blue", "region": "eu-central-1"},
-                "dry_run": True,
                 "region": "eu-central-1",
                 "zone_ids": {"euc1-az2": "eu-central-1a"},
                 "account": ACCOUNT,
@@ -151,7 +150,6 @@ class TestClusterApi:
             "access": {"kind": "kubeconfig", "secret": "evenkeel/management"},
             "namespaces": ["b"],
             "discovery": ["clusterapi:namespace=b,clusterName=two"],
-            "dry_run": True,
             "labels": {"env": "prod"},
         }
 
@@ -180,7 +178,6 @@ class TestGardener:
             "flavours": ["gardener"],
             "access": {"kind": "kubeconfig", "secret": "evenkeel/s2"},
             "namespaces": ["shoot--dev--blue"],
-            "dry_run": True,
             "region": "eu-central-1",
             "labels": {"env": "prod"},
         }

@@ -495,9 +495,7 @@ class TestUnregister:
         fleet.operate({"action": "unregister", **scope}, lambda: 60.0)
         ((_, _, seconds),) = fleet.queue.second_looks
         assert seconds > 60
-        assert (
-            "blue is not registered; the end of its incidents is reported" in fleet.ask("unregister", "blue")["message"]
-        )
+        assert "blue is not registered: Evenkeel closes its incidents now" in fleet.ask("unregister", "blue")["message"]
 
     def test_an_unreadable_record_needs_force_and_an_unknown_id_is_refused(self, fleet: Fleet) -> None:
         fleet.store.plant("bare", "{}")

@@ -18,6 +18,8 @@ from tests.alerts import FakeChannel, FakeMemory, FakePost, alert, detail_of
 from tests.fakes import FakeClock
 
 LATER = "2026-01-31T12:07:00Z"
+#: the place of the incident of `alert()` on a page that is published at https://page.example/
+INCIDENT = "https://page.example/#cluster-blue/missing/cluster-api%2Fprod%2Fworkers"
 
 
 def received(*alerts: Alert, receives: int = 1) -> list[Received]:
@@ -174,8 +176,9 @@ def test_pagerduty_gets_trigger_and_resolve_with_one_key() -> None:
     assert (url, body["routing_key"], body["event_action"]) == (fields["url"], "text-of-pd", "trigger")
     assert body["links"] == [
         {"href": "https://docs.example/runbooks#capacity", "text": "Runbook"},
-        {"href": "https://page.example/", "text": "All of the fleet"},
+        {"href": INCIDENT, "text": "Incident on the status page"},
     ]
+    assert body["client_url"] == INCIDENT
     keys = {body["dedup_key"]}
     for change, action in ((Change.CHANGED, "trigger"), (Change.CLOSED, "resolve")):
         _, body, _ = sent_by(PagerDuty, alert(change), **fields)
@@ -256,7 +259,8 @@ def test_an_error_text_makes_no_link_mention_or_second_line_in_a_chat() -> None:
     hostile = "no <!channel> & <https://evil.example|click>\n[here](https://evil.example) " + "x" * 10_000
     _, slack, _ = sent_by(Slack, alert(message=hostile), url_secret="s", page="https://page.example/?a=1&b=2")
     (link,) = [line for line in slack["text"].splitlines() if "<" in line]
-    assert link == "<https://page.example/?a=1&amp;b=2|All of the fleet>"
+    url = INCIDENT.replace("/#", "/?a=1&amp;b=2#")
+    assert link == f"<{url}|Incident on the status page>"
     _, teams, _ = sent_by(Teams, alert(message=hostile), url_secret="t")
     texts = [block["text"] for block in teams["attachments"][0]["content"]["body"]]
     assert not any(char in text for text in texts for char in "<>[]\n")
@@ -344,10 +348,15 @@ def test_names_and_errors_that_are_no_addresses_are_unchanged(text: str) -> None
 def test_the_page_and_the_runbook_stay_links() -> None:
     one = alert(runbook="https://docs.example/runbooks")
     _, slack, _ = sent_by(Slack, one, url_secret="s", page="https://page.example/")
-    assert "<https://page.example/|All of the fleet>" in slack["text"]
+    assert f"<{INCIDENT}|Incident on the status page>" in slack["text"]
     assert "Runbook: https://docs.example/runbooks" in slack["text"]
     _, pagerduty, _ = sent_by(PagerDuty, one, key_secret="k", url="https://x.example")
     assert pagerduty["payload"]["custom_details"]["runbook"] == one.runbook
+
+
+def test_without_a_page_no_channel_has_a_link_to_one() -> None:
+    for name in ("slack", "teams", "topic", "pagerduty", "opsgenie", "alertmanager"):
+        assert not [text for text in texts_told(name, [alert()]) if "tatus page" in text or "#cluster-" in text]
 
 
 @pytest.mark.parametrize("count", [1, 2, 20, 21, 500])
@@ -394,7 +403,9 @@ def test_chatbot_gets_its_custom_notification_and_one_thread_per_incident() -> N
     assert (opened["version"], opened["source"], opened["content"]["textType"]) == ("1.0", "custom", "client-markdown")
     assert opened["metadata"]["threadId"] == closed["metadata"]["threadId"] == alert().key
     assert "metadata" not in many
-    assert opened["content"]["nextSteps"] == ["All of the fleet: https://page.example/"]
+    assert opened["content"]["nextSteps"] == [f"Incident on the status page: {INCIDENT}"]
+    for message in (closed, many):
+        assert message["content"]["nextSteps"] == ["Status page: https://page.example/"]
 
 
 @pytest.mark.parametrize("text", ["", "two words", "with\nline", "umlaut-ü", "x" * 300])

@@ -698,6 +698,19 @@ class TestStatusOfAll:
         (found,) = house.ask("status", None)["clusters"]
         assert (found["message"], found["incidents"][0]["kind"]) == ("not checked for 12 min", "stopped")
 
+    def test_status_prints_which_cluster_was_checked_the_longest_time_ago(self) -> None:
+        house = House()
+        house.register_another("new", FakeCluster(zones((2, 2, 2), bounds=[(1, 9)] * 3)))
+        house.looks("demo")
+        house.clock.at += 2 * MINUTE
+        house.looks("new")
+        answer = house.ask("status", None)
+        assert answer["oldestCheck"]["cluster"] == "demo"
+        assert printed(answer)[-1] == "oldest check: demo, 3 minutes ago"
+        house.ask("pause")  # a paused cluster is not checked
+        assert house.ask("status", None)["oldestCheck"]["cluster"] == "new"
+        assert House().ask("status", None)["oldestCheck"] is None
+
     def test_a_cluster_that_only_runs_can_read_counts_as_checked(self) -> None:
         house = House()
         house.cluster.unreadable = TooLargeError("demo has more than 4 MiB")
@@ -739,7 +752,7 @@ class TestStatusOfAll:
         answer = self.fleet().ask("status", None)
         first, *lines = printed(answer)
         assert first == "outage: no zone is known to deliver for demo/workers"
-        assert [len(line) <= 80 for line in lines] == [True] * 5
+        assert [len(line) <= 80 for line in lines] == [True] * 6
         assert lines[0].startswith("demo ")
         assert "critical  workers: 3 of 9 nodes missing for 7 min:" in lines[0]
         assert "warning   unreachable for 7 min: demo does" in lines[1]
@@ -747,6 +760,7 @@ class TestStatusOfAll:
         assert "invalid record" in lines[2]
         assert lines[3] == "evenkeel explain prints each message and what to do"
         assert lines[4] == "2 others: 1 well, 1 paused"
+        assert lines[5].startswith("oldest check: ")
         assert "We currently do not have sufficient m5.large capacity" in printed(answer, 220)[1]
 
     def test_an_answer_that_is_too_large_still_names_every_cluster(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -773,7 +787,7 @@ class TestTheCommand:
         house = House()
         assert self.status(house, monkeypatch).exit_code == 4, "nobody has looked"
         house.looks()
-        assert self.status(house, monkeypatch).output == "1 cluster: 1 well\n"
+        assert self.status(house, monkeypatch).output == "1 cluster: 1 well\noldest check: demo, just now\n"
         assert self.status(house, monkeypatch).exit_code == 0
         house.cluster.unreadable = DARK
         assert self.status(house, monkeypatch, "--cluster", "demo").exit_code == 4
@@ -792,7 +806,10 @@ class TestTheCommand:
 
         monkeypatch.setattr(actions, "sleep", sleep)
         result = self.status(house, monkeypatch, "--watch")
-        assert result.output.splitlines() == ["1 cluster: 1 not checked yet", *["1 cluster: 1 well"] * 2]
+        assert result.output.splitlines() == [
+            "1 cluster: 1 not checked yet",
+            *["1 cluster: 1 well", "oldest check: demo, just now"] * 2,
+        ]
         assert result.exit_code == 0
 
     def test_status_of_one_cluster_shows_the_cloud_message(self, monkeypatch: pytest.MonkeyPatch) -> None:

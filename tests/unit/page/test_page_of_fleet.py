@@ -12,6 +12,7 @@ from rich.console import Console
 
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import Theme, document, fragment, summary
+from evenkeel.adapters.page_anchors import incident_anchor
 from evenkeel.application.rebalancing.decisions import plan_json
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.observations import Observation
@@ -276,6 +277,15 @@ def test_a_link_finds_its_card_for_any_cluster_name(name: str) -> None:
     (first, *_) = [value for _, attribute, value in seen.attributes if attribute == "href" and value.startswith("#")]
     assert first.removeprefix("#") in {value for _, attribute, value in seen.attributes if attribute == "id"}
     assert re.fullmatch(r"#cluster-[A-Za-z0-9_.~%-]+", first)
+
+
+def test_each_incident_of_the_page_has_the_anchor_that_its_notification_links_to() -> None:
+    ids = [value for _, attribute, value in Seen(page(FLEET)).attributes if attribute == "id"]
+    assert len(ids) == len({*ids})
+    named = [(of_cluster["cluster"], each) for of_cluster in FLEET["clusters"] for each in of_cluster["incidents"]]
+    assert named
+    anchors = {incident_anchor(cluster, each["kind"], each["pool"] or "") for cluster, each in named}
+    assert anchors <= {*ids}
 
 
 @given(st.data())

@@ -60,9 +60,9 @@ def test_every_pool_has_the_numbers_of_its_owners_and_no_change(name: str) -> No
 NUMBERS = {
     "gardener": {"main": (3, 9), "gpu": (0, 2)},
     "gardener-shoot": {"main": (3, 9), "gpu": (0, 2)},
-    "openshift": {"demo-x7k2p-worker-eu-central-1a": (3, 12)},
-    "hypershift": {"demo-eu-central-1a": (3, 9)},
-    "cluster-class": {"demo-md-a-x07tq": (3, 15)},
+    "openshift": {"demo-x7k2p-worker-eu-central": (3, 12)},
+    "hypershift": {"demo-eu-central": (3, 9)},
+    "cluster-class": {"demo-md": (3, 15)},
 }
 
 

@@ -19,6 +19,7 @@ from tests.parts import replace
 
 POOLS = ("workers", "other")
 NUMBERS = [{"name": name, "min": 1, "max": 8} for name in POOLS]
+PLANNED, STORED = "planned only: dry run", "dry run: stored, applies from going live"
 UNTIL = (NOW + 90 * MINUTE).isoformat()
 FENCE = {"zone": "a", "until": UNTIL}
 #: each action that a run of the worker carries out, with its fields
@@ -43,10 +44,10 @@ def house(cluster: bool, *, workers: bool | None = None, other: bool | None = No
 
 @pytest.mark.parametrize("action", ACTIONS)
 class TestOfOneCluster:
-    def test_in_dry_run_the_message_begins_with_planned_only(self, action: str) -> None:
+    def test_in_dry_run_the_message_begins_with_what_dry_run_leaves_out(self, action: str) -> None:
         found = house(True)
         answer = found.ask(action, **ACTIONS[action])
-        assert answer["message"].startswith("planned only: dry run: ")
+        assert answer["message"].startswith(f"{STORED if action == 'fence-zone' else PLANNED}: ")
         assert answer["dryRun"] is True
         assert answer["plannedOnly"] == (["other", "workers"] if action == "fence-zone" else ["workers"])
         found.settle()
@@ -56,16 +57,18 @@ class TestOfOneCluster:
 
     def test_on_a_live_cluster_it_is_not_planned_only(self, action: str) -> None:
         answer = house(False).ask(action, **ACTIONS[action])
-        assert "planned only" not in answer["message"]
+        assert "dry run" not in answer["message"]
         assert answer["dryRun"] is False
         assert "plannedOnly" not in answer
 
     def test_a_pool_in_dry_run_of_a_live_cluster_is_planned_only(self, action: str) -> None:
         answer = house(False, workers=True).ask(action, **ACTIONS[action])
-        assert "planned only: dry run" in answer["message"]
         assert answer["plannedOnly"] == ["workers"]
         assert answer["dryRun"] is (action != "fence-zone")
-        assert answer["message"].endswith("; planned only: dry run of pool workers") is (action == "fence-zone")
+        if action == "fence-zone":
+            assert answer["message"].endswith(f"; {STORED} of pool workers")
+        else:
+            assert answer["message"].startswith(f"{PLANNED}: ")
 
     def test_a_live_pool_of_a_cluster_in_dry_run_is_not_planned_only(self, action: str) -> None:
         answer = house(True, workers=False).ask(action, **ACTIONS[action])
@@ -120,16 +123,18 @@ LIFT = {"zone": "a", "for": "0m"}
 
 
 @pytest.mark.parametrize(
-    ("fields", "would", "does"),
-    [(FENCE, "would be fenced until ", "is fenced until"), (LIFT, "would no longer be fenced", "is no longer fenced")],
+    ("fields", "is_to", "does"),
+    [(FENCE, "is to be fenced until ", "is fenced until"), (LIFT, "is no longer to be fenced", "is no longer fenced")],
     ids=["fence", "lift"],
 )
-def test_a_fence_in_dry_run_is_planned_only(fields: dict[str, Any], would: str, does: str) -> None:
+def test_a_fence_in_dry_run_says_that_it_is_stored_and_applies_from_going_live(
+    fields: dict[str, Any], is_to: str, does: str
+) -> None:
     found = house(True)
     found.ask("fence-zone", **FENCE)
     found.clock.at += MINUTE
     answer = found.ask("fence-zone", **fields)
-    assert answer["message"].startswith(f"planned only: dry run: zone a of demo {would}")
+    assert answer["message"].startswith(f"{STORED}: zone a of demo {is_to}")
     assert does not in answer["message"]
     assert "no growth" not in answer["message"]
     assert (answer["dryRun"], answer["plannedOnly"]) == (True, ["other", "workers"])
@@ -148,7 +153,7 @@ def test_an_action_on_a_paused_cluster_says_that_nothing_happens_yet(action: str
     found = house(False)
     found.ask("pause")
     message = found.ask(action, **fields)["message"]
-    assert action != "fence-zone" or "would " in message
+    assert action != "fence-zone" or " to be fenced" in message
     assert message.endswith(". The cluster is paused: nothing happens before it is resumed")
 
 
@@ -204,7 +209,7 @@ class TestCommands:
     def test_clusters_in_dry_run_are_named_and_give_exit_code_5(self, fleet: House) -> None:
         output = self.run(*self.FENCE, "--all", "--yes", code=5)
         assert "zone a of demo is fenced until" in output
-        (planned,) = [line for line in output.splitlines() if line.startswith("planned only: dry run: ")]
+        (planned,) = [line for line in output.splitlines() if line.startswith(f"{STORED}: ")]
         assert planned.endswith(": blue, green")
         answers = json.loads(self.run(*self.FENCE, "--all", "--yes", "-o", "json", code=5))["clusters"]
         assert {one["cluster"]: one["dryRun"] for one in answers} == {"demo": False, "blue": True, "green": True}
@@ -241,7 +246,8 @@ def _with_pools(dry_run: bool | None, **own: bool) -> House:
 
 
 def test_a_list_of_clusters_to_fence_says_which_are_in_dry_run() -> None:
-    for dry, says in ((True, "; in dry run: nothing is written"), (False, "")):
+    held = "; in dry run: nothing is written; the fence is stored, and applies from going live"
+    for dry, says in ((True, held), (False, "")):
         (listed,) = _with_pools(dry).ask("fence-zone", None, all=True, list=True, **FENCE)["clusters"]
         assert (listed["message"], listed["alike"]) == (f"demo: zone a{says}", f"zone a{says}")
 
@@ -268,4 +274,7 @@ def test_every_answer_says_where_dry_run_keeps_it_from_writing(
 def test_a_cluster_that_goes_live_names_its_pools_in_dry_run() -> None:
     house = _with_pools(None, other=True)
     house.operate = replace(house.operate, dry_run=True)
-    assert "is live: it is checked now, and written; in dry run: pool other" in house.ask("live", force=True)["message"]
+    assert (
+        "is live: Evenkeel checks it now, and writes to it; in dry run: pool other"
+        in house.ask("live", force=True)["message"]
+    )

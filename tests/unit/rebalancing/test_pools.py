@@ -18,6 +18,7 @@ from evenkeel.domain.model.values import LARGEST_COUNT, Fault
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.gep24 import ADAPTIVE, BACKWARD_COMPATIBLE
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
+from evenkeel.domain.rebalancing.membership.pool_names import find_name
 from evenkeel.texts.english import sentence
 from tests.builders import (
     NOW,
@@ -117,19 +118,39 @@ def members(found: Plan) -> dict[str, list[str]]:
     return {str(pool.id): [plan.group.key.name for plan in pool.groups] for pool in found.pools}
 
 
-def test_similar_groups_are_a_pool_with_the_name_of_the_first() -> None:
+def test_similar_groups_are_a_pool_with_the_common_part_of_their_names() -> None:
     assert members(plan_of([alike("a"), alike("b")])) == {}
     for order in ("abc", "cba", "bca"):
         found = plan_of([alike(zone) for zone in order] + [alike("d", memory=32)], SIMILAR)
         assert members(found) == {
-            "cluster-api/default/loose-a": ["loose-a", "loose-b", "loose-c"],
+            "cluster-api/default/loose": ["loose-a", "loose-b", "loose-c"],
             "cluster-api/default/loose-d": ["loose-d"],
         }
         assert [(pool.min, pool.max) for pool in found.pools] == [(0, 12), (0, 4)]
 
 
-def test_a_rule_of_the_first_members_name_gives_the_pool_its_numbers() -> None:
-    policy = replace(SIMILAR, pools=(PoolRule(name="loose-a", min=2, max=9),))
+@pytest.mark.parametrize(
+    ("names", "taken", "name"),
+    [
+        (["workers-a", "workers-b"], (), "workers"),
+        (["workers-eu-central-1a", "workers-eu-central-1b"], (), "workers-eu-central"),
+        (["blue-1a-workers", "blue-1b-workers"], (), "blue-workers"),
+        (["workersa", "workersb"], (), "workers"),
+        (["only-a"], (), "only-a"),
+        (["north", "south"], (), "north"),
+        (["a.a", "a.a.a"], (), "a.a"),
+        (["workers-a", "workers-b"], ("workers",), "workers-a"),
+        (["workers-a", "workers-b"], ("workers", "workers-a", "workers-a-2"), "workers-a-3"),
+    ],
+)
+def test_the_name_of_a_discovered_pool_is_short_never_empty_and_free(
+    names: list[str], taken: tuple[str, ...], name: str
+) -> None:
+    assert find_name(names, taken) == name
+
+
+def test_a_rule_of_the_common_name_gives_the_pool_its_numbers() -> None:
+    policy = replace(SIMILAR, pools=(PoolRule(name="loose", min=2, max=9),))
     (pool,) = plan_of([alike("a"), alike("b")], policy).pools
     assert (pool.min, pool.max) == (2, 9)
     (pool,) = plan_of([alike("a"), alike("b", pool_max=7)], policy).pools
@@ -190,11 +211,19 @@ def test_an_unreadable_bound_makes_the_pool_of_similar_groups_invalid() -> None:
     assert problem(found) == "MD x: min is 'v': p"
 
 
-def test_similar_groups_cannot_take_the_name_of_another_pool() -> None:
-    found = plan_of([group("z", bounds=(0, 1), pool="loose-a"), alike("a"), alike("b")], SIMILAR)
-    assert members(found) == {"cluster-api/default/loose-a": ["loose-a-z"]}
-    assert [skipped.name for skipped in found.skipped] == ["loose-a", "loose-b"]
-    assert all("another pool already has the name loose-a" in sentence(skipped.reason) for skipped in found.skipped)
+def test_two_pools_never_have_one_name() -> None:
+    labelled = [group("z", bounds=(0, 1), pool=name) for name in ("loose", "loose-a")]
+    found = plan_of([*labelled, alike("a"), alike("b")], SIMILAR)
+    assert members(found) == {
+        "cluster-api/default/loose": ["loose-z"],
+        "cluster-api/default/loose-a": ["loose-a-z"],
+        "cluster-api/default/loose-a-2": ["loose-a", "loose-b"],
+    }
+    found = plan_of([alike("a"), alike("c"), alike("b", memory=32), alike("d", memory=32)], SIMILAR)
+    assert members(found) == {
+        "cluster-api/default/loose": ["loose-a", "loose-c"],
+        "cluster-api/default/loose-b": ["loose-b", "loose-d"],
+    }
 
 
 def test_with_a_list_of_labels_only_these_are_compared() -> None:
@@ -324,7 +353,7 @@ def test_a_small_existing_pool_has_static_shares(
 
 
 def test_a_pool_of_similar_groups_keeps_its_open_move_when_its_first_member_goes() -> None:
-    """It is called after its first member, and a MachineDeployment that is replaced gets another name."""
+    """A MachineDeployment that is replaced gets another name."""
     policy = replace(SIMILAR, on_failure=OnFailure.MOVE)
     a, b, c = (alike(zone, 2) for zone in "abc")
     before = plan_of([a, b, c], policy).pools[0]
@@ -336,6 +365,25 @@ def test_a_pool_of_similar_groups_keeps_its_open_move_when_its_first_member_goes
     (after,) = plan_of(renamed, policy, adopted=known).pools
     assert after.replicas.unplaced_before == 3
     assert sum(requested(after)) == 6 + 3
+
+
+def test_a_pool_that_was_named_after_its_first_member_keeps_that_name_and_its_state() -> None:
+    before = plan_of([alike("a"), alike("b")], SIMILAR).pools[0]
+    adopted = {str(each.group.key): Bounds(1, 3) for each in before.groups}
+    known = {before.id._replace(name="loose-a"): replace(before.next_state, adopted=adopted)}
+    (after,) = plan_of([alike("a"), alike("b"), alike("c")], SIMILAR, adopted=known).pools
+    assert (after.id.name, after.known_as) == ("loose-a", None)
+    assert {key: after.adopted[key] for key in adopted} == adopted
+
+
+def test_a_new_pool_never_takes_the_name_and_the_state_of_a_known_one() -> None:
+    known = {pool.id: pool.next_state for pool in plan_of([alike("b"), alike("c")], SIMILAR).pools}
+    larger = [alike("a", memory=32), alike("d", memory=32)]
+    found = plan_of([alike("b"), alike("c"), *larger], SIMILAR, adopted=known)
+    assert members(found) == {
+        "cluster-api/default/loose": ["loose-b", "loose-c"],
+        "cluster-api/default/loose-a": ["loose-a", "loose-d"],
+    }
 
 
 def test_a_relabelled_pool_keeps_its_state() -> None:

@@ -728,7 +728,7 @@ class TestOperate:
         assert house.queue.clusters == ["demo"]
         answer = house.ask("pause", until="2026-01-15T14:00:00+01:00")
         until = "2026-01-15T13:00:00Z"
-        assert answer["message"] == f"demo is paused until {until}: nothing is read from it or written to it"
+        assert answer["message"] == f"demo is paused until {until}: Evenkeel neither reads it nor writes to it"
         assert house.ask("status")["pausedUntil"] == until
 
     def test_a_pause_that_meets_another_write_is_a_conflict(self, house: House) -> None:

@@ -265,7 +265,7 @@ class TestReadiness:
         house.store.save_group("demo", key("a"), replace(GroupState(), **{field: "argocd"}), None)
         answer = house.ask("readiness")
         assert answer["putBack"] == {str(key("a")): "argocd"}
-        assert f"put back by others: {key('a')} by argocd" in answer["message"]
+        assert f"other controllers put back bounds or replicas: {key('a')} by argocd" in answer["message"]
 
     @pytest.mark.parametrize(("changes", "ready"), [(0, True), (2, True), (3, False), (8, False)])
     def test_bounds_that_others_keep_writing_are_a_conflict(self, changes: int, ready: bool) -> None:
@@ -338,7 +338,7 @@ class TestLive:
     @pytest.mark.parametrize(("action", "said"), [("live", True), ("dry-run", False)])
     def test_no_action_overrules_the_record(self, action: str, said: bool) -> None:
         house = House(stack_dry_run=not said, dry_run=said)
-        assert f"its record says dry_run: {str(said).lower()}" in house.refused(action)
+        assert f"dry_run in its record is {str(said).lower()} and overrides {action}" in house.refused(action)
         assert house.control.live is None
 
     def test_a_cluster_back_in_dry_run_is_not_written_any_more(self) -> None:
@@ -354,6 +354,25 @@ class TestLive:
         house.ask("dry-run")
         house.settle()
         assert house.patched() == set()
+
+    def test_going_live_lists_the_open_fences_of_one_cluster_and_of_many(self) -> None:
+        house = Dry()
+        until = rfc3339(house.clock.at + DAY)
+        house.ask("fence-zone", zone="a", until=until)
+        fences = [{"zone": "a", "until": until, "by": "operator"}]
+        (listed,) = house.ask("live", None, clusters=["demo"], list=True)["clusters"]
+        answer = house.ask("live")
+        for each in (listed, answer):
+            assert each["message"].endswith(f"; open fences: zone a until {until} by operator")
+            assert each["fences"] == fences
+
+    def test_going_live_lists_no_fence_that_has_ended(self) -> None:
+        house = Dry()
+        house.ask("fence-zone", zone="a", **{"for": "1h"})
+        house.clock.at += timedelta(hours=2)
+        answer = house.ask("live")
+        assert answer["fences"] == []
+        assert "fence" not in answer["message"]
 
     def test_a_repeated_action_is_done_once(self) -> None:
         house = Dry()

@@ -4,12 +4,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import quote as url_quote
 
 from evenkeel.adapters.alerts.https import HttpsPost
 from evenkeel.adapters.alerts.wording import LONGEST_LINE, LONGEST_TEXT, about, message, one_line, plain, subject
 from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
+from evenkeel.adapters.page_anchors import incident_anchor
 from evenkeel.application.errors import AccessError, AccessUnavailableError
 from evenkeel.application.incidents.alerting import Alert, ChannelError
 from evenkeel.domain.model.incidents import Severity
@@ -20,7 +21,6 @@ _LONGEST_HEADER = 4096
 _PAGERDUTY = {Severity.CRITICAL: "critical", Severity.WARNING: "error", Severity.INFO: "warning"}
 _PRIORITIES = {Severity.CRITICAL: "P1", Severity.WARNING: "P2", Severity.INFO: "P3"}
 _LONGEST_INCIDENT = timedelta(days=365)
-_PAGE = "All of the fleet"
 
 # Returns the text of a secret by its name. Raises AccessError.
 ReadSecret = Callable[[str], str]
@@ -76,7 +76,8 @@ class Slack(_Service):
 
     def _request(self, alerts: Sequence[Alert]) -> _Request:
         title, lines = message(alerts)
-        page = [f"<{_escaped(self.shared.page)}|{_PAGE}>"] if self.shared.page else []
+        link = _page(alerts, self.shared.page)
+        page = [f"<{_escaped(link.url)}|{link.title}>"] if link else []
         text = "\n".join([f"*{_escaped(title)}*", *map(_escaped, lines), *page])
         return _Request(url=_secret(self.shared, self.url_secret), body={"text": text})
 
@@ -148,8 +149,8 @@ class PagerDuty(_Service):
             event["client"] = "Evenkeel"
             if links := _links(alerts, self.shared.page):
                 event["links"] = [{"href": url, "text": text} for text, url in links]
-            if self.shared.page:
-                event["client_url"] = self.shared.page
+            if page := _page(alerts, self.shared.page):
+                event["client_url"] = page.url
         return _Request(url=self.url, body=event)
 
 
@@ -176,6 +177,7 @@ class Opsgenie(_Service):
             body = {"source": "evenkeel", "note": "It is over."}
             # Status 404 is accepted, because it means that no alert with this alias is open.
             return _Request(url=url, body=body, headers=headers, accepted=frozenset({404}))
+        page = _page(alerts, self.shared.page)
         return _Request(
             url=self.url,
             headers=headers,
@@ -186,7 +188,7 @@ class Opsgenie(_Service):
                 "priority": _PRIORITIES[alert.severity],
                 "entity": _name(alert.cluster),
                 "source": "evenkeel",
-                "details": {**_details(alert), **({"page": self.shared.page} if self.shared.page else {})},
+                "details": {**_details(alert), **({"page": page.url} if page else {})},
             },
         )
 
@@ -265,8 +267,8 @@ class ChatTopic:
             "source": "custom",
             "content": {"textType": "client-markdown", "title": title, "description": "\n".join(lines)},
         }
-        if self.page:
-            notification["content"]["nextSteps"] = [f"{_PAGE}: {self.page}"]
+        if page := _page(alerts, self.page):
+            notification["content"]["nextSteps"] = [f"{page.title}: {page.url}"]
         if len(alerts) == 1:  # so that later notifications of the incident appear in the same thread
             notification["metadata"] = {"threadId": alerts[0].dedup, "summary": title}
         try:
@@ -275,11 +277,27 @@ class ChatTopic:
             raise ChannelError(f"topic {self.topic}: {text_of(error)}") from None
 
 
-def _links(alerts: Sequence[Alert], page: str) -> list[tuple[str, str]]:
-    """Return the runbook of a single alert, and the published page."""
+class _Link(NamedTuple):
+    title: str
+    url: str
+
+
+def _links(alerts: Sequence[Alert], page: str) -> list[_Link]:
+    """Return the runbook of a single alert, and its place on the published page."""
     urls = [alert.runbook for alert in alerts if alert.runbook.startswith("https://")]
-    runbook = [("Runbook", url) for url in urls if len(alerts) == 1]
-    return runbook + ([(_PAGE, page)] if page else [])
+    runbook = [_Link("Runbook", url) for url in urls if len(alerts) == 1]
+    link = _page(alerts, page)
+    return [*runbook, link] if link else runbook
+
+
+def _page(alerts: Sequence[Alert], page: str) -> _Link | None:
+    """Return the link to a single open incident on the published page, or else to the page; None: there is no page."""
+    if not page:
+        return None
+    if len(alerts) > 1 or alerts[0].is_over:
+        return _Link("Status page", page)
+    anchor = incident_anchor(alerts[0].cluster, alerts[0].kind, alerts[0].pool)
+    return _Link("Incident on the status page", f"{page}#{anchor}")
 
 
 def _details(alert: Alert) -> dict[str, str]:

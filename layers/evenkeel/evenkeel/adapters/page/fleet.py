@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
-from urllib.parse import quote
 
 from evenkeel.adapters.page.view import Fleet, IncidentView, Page, Section
+from evenkeel.adapters.page_anchors import cluster_anchor, incident_anchor
 from evenkeel.application.actions.overview import CauseSummary
 from evenkeel.domain.incidents.causes import OWN_ACCOUNT
 from evenkeel.domain.model.groups import State
@@ -39,11 +39,6 @@ def headline(page: Page, fleet: Fleet) -> str:
     if fleet.dry_run:
         parts.append(f"{fleet.dry_run} in dry run")
     return "; ".join(parts)
-
-
-def _anchor(cluster: str) -> str:
-    """Return the HTML id of a cluster's card, which links refer to."""
-    return f"cluster-{quote(cluster, safe='')}"
 
 
 def _no_incident(page: Page) -> str:
@@ -163,7 +158,8 @@ def _severity(severity: str) -> str:
 
 # The functions that templates call, by their names in the templates.
 VIEWS: Mapping[str, Callable[..., Any]] = {
-    "anchor": _anchor,
+    "anchor": cluster_anchor,
+    "incident_anchor": incident_anchor,
     "no_incident": _no_incident,
     "incident_kinds": _incident_kinds,
     "kinds": _kinds,

@@ -32,6 +32,8 @@ from evenkeel.validation import ConfigError, Moment, read_model
 _LONGEST_NAME = 600
 _SECONDS_TO_ANSWER = 2
 PLANNED_ONLY = "planned only: dry run"
+# For an action whose request is stored, and takes effect as soon as the cluster or pool is live.
+_STORED_ONLY = "dry run: stored, applies from going live"
 
 Answer = dict[str, Any]
 """A JSON object. It has at least ``message``, which is one line for people."""
@@ -228,16 +230,17 @@ class Call:
             answer: The answer if everything is written.
             stored: The cluster.
             pools: The pools that the action is about. If there are none, the cluster's dry-run setting applies.
-            planned: The answer if nothing is written now; None: ``answer``.
+            planned: The answer if the effect is only stored now; None: nothing is stored, the answer is ``answer``.
         """
+        held = PLANNED_ONLY if planned is None else _STORED_ONLY
         is_paused = stored.control.is_paused(self.now)
         dry = self.dry_pools(stored, pools)
         is_dry = stored.control.writes_nothing(stored.record, self.ports.dry_run)
         everything = len(dry) == len(pools) if pools else is_dry
         names = sorted({pool.id.name for pool in dry})
         answer = planned if (everything or is_paused) and planned is not None else answer
-        before = f"{PLANNED_ONLY}: " if everything else ""
-        after = f"; {PLANNED_ONLY} of pool {', '.join(names)}" if dry and not everything else ""
+        before = f"{held}: " if everything else ""
+        after = f"; {held} of pool {', '.join(names)}" if dry and not everything else ""
         after += ". The cluster is paused: nothing happens before it is resumed" if is_paused else ""
         words: Answer = {name: f"{before}{answer[name]}{after}" for name in ("message", "alike") if name in answer}
         only = {"plannedOnly": names} if dry or everything else {}

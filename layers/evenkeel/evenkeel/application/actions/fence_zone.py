@@ -41,7 +41,9 @@ def _fence_zone_touches(call: Call, fields: FenceZoneFields) -> Answer | None:
     except BadRequestError:
         return None
     paused = "; paused: nothing happens before it is resumed" if stored.control.is_paused(call.now) else ""
-    text = f"zone {zone}{doubt}{call.in_dry_run(stored.record, stored.control)}{paused}{_silence(stored)}"
+    dry = call.in_dry_run(stored.record, stored.control)
+    dry += "; the fence is stored, and applies from going live" if dry else ""
+    text = f"zone {zone}{doubt}{dry}{paused}{_silence(stored)}"
     return {"message": f"{call.cluster}: {text}", "alike": text}
 
 
@@ -67,7 +69,7 @@ def _silence(stored: StoredCluster) -> str:
 
 
 def _fenced(call: Call, zone: str, end: str, doubt: str) -> tuple[Answer, Answer]:
-    """Return the answer for a fence that is written, and the answer for a fence that is only planned.
+    """Return the answer for a fence that is written, and the answer for a fence that is only stored.
 
     The field ``alike`` is the message without the cluster, so that equal answers of several clusters are shown once.
     """
@@ -80,14 +82,14 @@ def _fenced(call: Call, zone: str, end: str, doubt: str) -> tuple[Answer, Answer
         "alike": f"zone {zone} is fenced until {end}; {repeat}",
     }
     planned = {
-        "message": f"{subject} would be fenced until {end}; nothing is written. {lift}",
-        "alike": f"zone {zone} would be fenced until {end}; nothing is written; {repeat}",
+        "message": f"{subject} is to be fenced until {end}. {lift}",
+        "alike": f"zone {zone} is to be fenced until {end}; {repeat}",
     }
     return done, planned
 
 
 def _lifted(call: Call, zone: str, others: Sequence[str]) -> tuple[Answer, Answer]:
-    """Return the answer for a fence that is lifted now, and the answer if this is only planned.
+    """Return the answer for a fence that is lifted now, and the answer if this is only stored.
 
     ``others``: the sources that still report the zone as impaired.
     """
@@ -100,8 +102,8 @@ def _lifted(call: Call, zone: str, others: Sequence[str]) -> tuple[Answer, Answe
         "alike": f"zone {zone} is no longer fenced",
     }
     planned = {
-        "message": f"{subject} would no longer be fenced (that moment is over); nothing is written",
-        "alike": f"zone {zone} would no longer be fenced; nothing is written",
+        "message": f"{subject} is no longer to be fenced (that moment is over)",
+        "alike": f"zone {zone} is no longer to be fenced",
     }
     return done, planned
 

@@ -1,5 +1,6 @@
 """``readiness``, ``live`` and ``dry-run``: evaluate the dry run of a cluster, and enable or stop writes to it."""
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from evenkeel.application.rollout.readiness import KEPT, LiveRead, Readiness, re
 from evenkeel.application.rollout.summary import hindrance_text, readiness_text
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.rollout.readiness import NEEDED
+from evenkeel.state_records import zones_with_drill
 from evenkeel.texts.english import rfc3339, sentence
 
 _MOST_NAMED = 200  # the most skipped objects, and the most frozen groups, in an answer
@@ -97,9 +99,12 @@ class LiveFields(Fields):
     force: Flag = Field(default=False, description="Also for a cluster that is not ready.")
 
 
-def _live_touches(call: Call, fields: LiveFields) -> str | None:
+def _live_touches(call: Call, fields: LiveFields) -> Answer | None:
     stored = call.load()
-    return _result(call, stored, fields) if stored.control.is_dry(stored.record, call.ports.dry_run) else None
+    if not stored.control.is_dry(stored.record, call.ports.dry_run):
+        return None
+    fences = _open_fences(call, stored)
+    return {"message": f"{_result(call, stored, fields)}{_fences_text(fences)}", "fences": fences}
 
 
 @action(LiveFields, Right.ADMINISTER, touches=_live_touches, spares="live already")
@@ -111,15 +116,30 @@ def live(call: Call, fields: LiveFields) -> Answer:
     _result(call, stored, fields)
     control = call.change_control(stored, {"live": True})
     call.request_run("live")
-    dry = call.in_dry_run(stored.record, control)
-    return {"message": f"{call.cluster} is live: it is checked now, and written{dry}{call.still_held(control)}"}
+    fences = _open_fences(call, stored)
+    notes = f"{call.in_dry_run(stored.record, control)}{call.still_held(control)}{_fences_text(fences)}"
+    return {"message": f"{call.cluster} is live: Evenkeel checks it now, and writes to it{notes}", "fences": fences}
+
+
+def _open_fences(call: Call, stored: StoredCluster) -> list[dict[str, str]]:
+    """Return each stored fence that has not ended, with its zone, its end and its source."""
+    return [
+        {"zone": zone, "until": rfc3339(statement.until), "by": source}
+        for zone, record in sorted(zones_with_drill(stored.zones, stored.drill).items())
+        for source, statement in sorted(record.holding(call.now).items())
+    ]
+
+
+def _fences_text(fences: Sequence[Mapping[str, str]]) -> str:
+    named = ", ".join(f"zone {fence['zone']} until {fence['until']} by {fence['by']}" for fence in fences)
+    return f"; open fences: {named}" if named else ""
 
 
 def _result(call: Call, stored: StoredCluster, fields: LiveFields) -> str:
     """Return the result of the cluster's dry run as text. Raises BadRequestError if the cluster may not go live."""
     if stored.record.dry_run is not None:
         raise BadRequestError(
-            f"{call.cluster}: its record says dry_run: true, which goes before this: take that out of it first"
+            f"{call.cluster}: dry_run in its record is true and overrides live: remove dry_run from the record first"
         )
     result = readiness_of(call.ports.store, stored, NEEDED, call.now)
     words = readiness_text(result, stored, NEEDED, call.now)
@@ -139,7 +159,7 @@ def dry_run(call: Call, _fields: Fields) -> Answer:
     stored = call.load()
     if stored.record.dry_run is False:
         raise BadRequestError(
-            f"{call.cluster}: its record says dry_run: false, which goes before this: change it there, or pause it"
+            f"{call.cluster}: dry_run in its record is false and overrides dry-run: remove it there, or pause it"
         )
     if stored.control.live is False or stored.record.dry_run:
         return {"done": False, "message": f"{call.cluster} is in dry run already"}

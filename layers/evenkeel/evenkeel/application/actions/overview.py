@@ -69,11 +69,19 @@ class CauseSummary(Document):
     runbook: str
 
 
+class OldestCheck(Document):
+    """The last check of the cluster that was not checked for the longest time."""
+
+    cluster: str
+    at: Timestamp
+
+
 class Overview(Document):
     """The answer: causes that clusters share, unhealthy clusters, the worst first, and the names of all others."""
 
     now: Timestamp
     incident: bool
+    oldest_check: OldestCheck | None = None  # of the clusters that were checked and are not paused
     causes: list[CauseSummary]
     clusters: list[ClusterSummary]
     others: dict[str, list[str]]
@@ -181,6 +189,7 @@ def overview(call: Call, fields: Fields) -> Answer:
     by_state["incident"].sort(key=lambda stored: stored.sort_key(titles[stored.cluster]))
     document = Overview(
         now=call.now,
+        oldest_check=_oldest_check(by_state["incident"], by_state["well"]),
         causes=[cause_summary(cause, call) for cause in causes],
         incident=bool(by_state["incident"] or by_state["unseen"] or call.unknown()),
         clusters=[stored.summary(titles[stored.cluster]) for stored in (*by_state["incident"], *by_state["unseen"])],
@@ -190,6 +199,12 @@ def overview(call: Call, fields: Fields) -> Answer:
     )
     answer = document_json(document)
     return {**answer, "clusters": _fitting(answer["clusters"])}
+
+
+def _oldest_check(*groups: Iterable[_StoredCluster]) -> OldestCheck | None:
+    times = [(at, stored.cluster) for group in groups for stored in group if (at := stored.checked_at) is not None]
+    at, cluster = min(times, default=(None, ""))
+    return None if at is None else OldestCheck(cluster=cluster, at=at)
 
 
 def causes_of_cluster(call: Call, incidents: Iterable[Incident]) -> tuple[Cause, ...]:

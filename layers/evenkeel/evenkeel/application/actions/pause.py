@@ -67,11 +67,14 @@ def pause(call: Call, fields: PauseFields) -> Answer:
     """
     pool, end = fields.pool, fields.end(call.now)
     if end is not None and end <= call.now:
-        raise BadRequestError(f"until is '{rfc3339(end)}': that is over; name a moment to come, or leave it out")
+        raise BadRequestError(f"until is '{rfc3339(end)}': that is past: choose a time in the future, or leave it out")
     stored = _load(call, pool)
     control, subject = stored.control, _subject(call, pool)
     if longer := _longer_pause(control, pool, end, call.now):
-        return {"done": False, "message": f"{subject} is paused {longer} already, and stays so: resume it first"}
+        return {
+            "done": False,
+            "message": f"{subject} is paused {longer} already: resume it before you shorten its pause",
+        }
     if pool is None:
         closed: Iterable[str] = stored.state.closed_pools
         restored = control.restored and control.paused
@@ -81,7 +84,9 @@ def pause(call: Call, fields: PauseFields) -> Answer:
         call.change_control(stored, {"paused_pools": {**control.paused_pools, pool: end}})
     if closed or (pool is None and (stored.cluster_health.outbox or stored.unfinished)):
         call.request_run(PAUSED)
-    effect = "nothing is read from it or written to it" if pool is None else "it is read and counted, and left alone"
+    effect = (
+        "Evenkeel neither reads it nor writes to it" if pool is None else "Evenkeel reads it and writes nothing to it"
+    )
     opened = f", once cluster-autoscaler can order in pool {', '.join(sorted(closed))} again" if closed else ""
     ended = ", once the write that a killed run has begun is ended" if stored.unfinished and pool is None else ""
     return {"message": f"{subject} is paused {_length(end)}: {effect}{opened}{ended}"}
@@ -146,7 +151,7 @@ def _resumed(call: Call, before: ControlRecord, fields: ResumeFields) -> Mapping
         goes_on = pool in before.restoring_pools and pool in before.paused_pools
     if was_restored and not goes_on and not fields.restored:
         raise BadRequestError(
-            f"{_subject(call, pool)} was restored, or is being: an administrator has it managed again with --restored"
+            f"{_subject(call, pool)} is restored or being restored: as an administrator, resume it with --restored"
         )
     if pool is None:
         ended = {"restoring": False, "restored": False} if fields.restored else {}
@@ -186,7 +191,7 @@ def restore(call: Call, fields: RestoreFields) -> Answer:
     annotations = in_words("annotations", stored.record.flavours[0])
     return {
         "message": f"{call.cluster}: {scope} gets its bounds from before Evenkeel back and loses Evenkeel's "
-        f"{annotations}; then {end}. Ask for its status to see it done; asking twice does no harm"
+        f"{annotations}; then {end}. status shows when it is done"
         + (". The cluster is in dry run: a restore is written all the same" if is_dry else "")
         + (". The cluster is paused: that happens once it is resumed" if waits else "")
     }

@@ -65,7 +65,7 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
                 raise
             return {"done": False, "message": f"{call.cluster} is not registered any more"}
         call.request_run(UNREGISTERED)
-        return {"done": False, "message": f"{call.cluster} is not registered; the end of its incidents is reported"}
+        return {"done": False, "message": f"{call.cluster} is not registered: Evenkeel closes its incidents now"}
     except ConfigError as error:
         return _unregister_unread(call, fields, error)
     _refuse_changed(call, fields, stored.record)
@@ -115,7 +115,7 @@ def _unregister_unread(call: Call, fields: UnregisterFields, error: ConfigError)
         _request_run_afterwards(call)
         call.ports.store.remove_record(call.cluster, registered.versions)
     call.request_run(UNREGISTERED)
-    text = f"{call.cluster} is not registered any more; the state of its objects is unknown"
+    text = f"{call.cluster} is unregistered; the state of its objects is unknown"
     return {"message": text + left}
 
 

@@ -40,18 +40,19 @@ def hindrance_text(
         case Hindrance.PAUSED:
             return "it is paused: resume it first"
         case Hindrance.RESTORING:
-            return "it is being restored"
+            return "it is being restored: resume it with --restored first"
         case Hindrance.NO_POOLS:
-            return "it has no known pool: nothing would be written"
+            return "it has no pool: give its node groups one"
         case Hindrance.TOO_SHORT:
             return f"its dry run has lasted {dry_run.days:.1f} of {_days(needed / timedelta(days=1))}"
         case Hindrance.PUT_BACK:
-            return f"put back by others: {some_names(_held(dry_run.put_back))}: have them leave out bounds and replicas"
+            groups = some_names(_held(dry_run.put_back))
+            return f"other controllers put back bounds or replicas: {groups}: remove these fields there"
         case Hindrance.WRITTEN_BY_OTHERS:
             often = [f"{key} {times} times" for key, times in dry_run.rewritten.items() if times >= CONTEST_REVERTS]
             return f"other controllers have changed the bounds: {some_names(often)}"
         case Hindrance.RESTLESS:
-            return f"{dry_run.patches_per_day:.0f} patches a day would be written: its plan never settles"
+            return f"{dry_run.patches_per_day:.0f} patches a day would be written: find out why its plan keeps changing"
         case Hindrance.RIGHTS:
             return f"rights are missing: {some_names(readiness.asked.refused if readiness.asked else ())}"
 

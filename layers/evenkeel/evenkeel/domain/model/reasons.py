@@ -153,7 +153,6 @@ class Rule(StrEnum):
     TAKES_NO_PART = "takes-no-part", Topic.NOTE
     SWITCHED_OFF = "switched-off", Topic.NOTE
     NOT_SELECTED = "not-selected", Topic.NOTE
-    POOL_NAME_TAKEN = "pool-name-taken", Topic.NOTE
     TEMPLATE_UNREADABLE = "template-unreadable", Topic.NOTE
     NO_BOUNDS = "no-bounds", Topic.NOTE
     NO_CPU_AND_MEMORY = "no-cpu-and-memory", Topic.NOTE

@@ -17,9 +17,12 @@ const tick = () => {
 tick();
 setInterval(tick, 1000);
 const unfold = () => {
-  const card = document.getElementById(location.hash.slice(1));
+  const id = location.hash.slice(1);
+  const [card, incident] = [id.split("/")[0], id].map(each => document.getElementById(each));
   const fold = card && card.querySelector(":scope > details");
   if (fold) fold.open = true;
+  for (let one = incident; one; one = one.parentElement) if (one.matches("details")) one.open = true;
+  if (card) (incident || card).scrollIntoView();
 };
 unfold();
 addEventListener("hashchange", unfold);

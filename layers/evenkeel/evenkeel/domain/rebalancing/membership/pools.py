@@ -30,6 +30,7 @@ from evenkeel.domain.model.values import Fault
 from evenkeel.domain.rebalancing.dry_run import DRY_RUN, own_dry_run
 from evenkeel.domain.rebalancing.membership.fallbacks import with_first_pools
 from evenkeel.domain.rebalancing.membership.numbers import NumberSources, find_origin, with_shares
+from evenkeel.domain.rebalancing.membership.pool_names import find_name
 from evenkeel.domain.rebalancing.membership.similarity import find_sets
 
 
@@ -131,7 +132,8 @@ def _by_similarity(
 ) -> tuple[dict[PoolId, list[NodeGroup]], list[Skipped]]:
     """Return the pools of groups with similar nodes, and the groups in no pool.
 
-    A pool is named after its first member. It keeps that name while it has any of its former members.
+    A pool keeps its name while it has any of its former members. A new pool gets what the names of its groups have in
+    common (``find_name``).
     """
     places: dict[tuple[str, str, str], dict[GroupKey, NodeGroup]] = {}
     skipped = []
@@ -140,26 +142,26 @@ def _by_similarity(
             skipped.append(_in_none(group, reason))
         else:
             places.setdefault((group.key.flavour, group.key.namespace, group.identity.cluster), {})[group.key] = group
-    pools = {}
+    pools: dict[PoolId, list[NodeGroup]] = {}
     for place, candidates in places.items():
         templates = {key: group.template.node or NodeTemplate() for key, group in candidates.items()}
+        new_sets = []
         for keys in find_sets(templates, rule):
-            id = PoolId(*place, keys[0].name)
-            members = [candidates[key] for key in keys]
+            members = {str(key) for key in keys}
             former = [
-                (-len(state.members & {str(key) for key in keys}), other)
-                for other, state in states.items()
-                if (other.flavour, other.namespace, other.cluster) == place
-                and other not in taken_ids
-                and other not in pools
-                and not state.members.isdisjoint([str(key) for key in keys])
+                (-len(state.members & members), id)
+                for id, state in states.items()
+                if id[:-1] == place and id not in taken_ids and id not in pools and state.members & members
             ]
-            if id not in states and former:
-                id = min(former)[1]
-            if id in taken_ids:
-                skipped += [_in_none(group, Reason.of(Rule.POOL_NAME_TAKEN, name=id.name)) for group in members]
+            if former:
+                pools[min(former)[1]] = [candidates[key] for key in keys]
             else:
-                pools[id] = members
+                new_sets.append(keys)
+        for keys in new_sets:  # after all known pools have their names
+            names = [key.name for key in keys]
+            taken = {id.name for id in (*taken_ids, *pools) if id[:-1] == place}
+            taken |= {key.name for key in candidates.keys() - {*keys}}
+            pools[PoolId(*place, find_name(names, taken))] = [candidates[key] for key in keys]
     return pools, skipped
 
 
