@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: see bootstrap)
-
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.operate import answer_of_error
+from evenkeel.bootstrap import container, make_logger, remaining_of
 from evenkeel.validation import ConfigError
 
 logger = make_logger()

@@ -6,14 +6,12 @@ The function's IAM role does not allow writes of the stored state of clusters.
 from functools import partial
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of  # isort: skip  (first: see bootstrap)
-
 from aws_lambda_powertools.metrics import MetricUnit
 
-import evenkeel.application.rebalancing.check  # noqa: F401  imported at the function's start, not in its first call
 from evenkeel.adapters.aws.batches import SqsRecord, answer_batch, records_of
 from evenkeel.adapters.aws.metrics import write_metrics_of
 from evenkeel.adapters.aws.queues import Request, read_check
+from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of
 
 logger = make_logger()
 metrics = make_metrics()

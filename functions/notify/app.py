@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of  # isort: skip  (first: see bootstrap)
-
 from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws.batches import SqsRecord, records_of
 from evenkeel.adapters.aws.incident_events import read_alert
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.incidents.alerting import Received
+from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of
 
 logger = make_logger()
 metrics = make_metrics()

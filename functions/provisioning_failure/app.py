@@ -2,13 +2,11 @@
 
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of  # isort: skip  (first: see bootstrap)
-
 from aws_lambda_powertools.metrics import MetricUnit
 
-from evenkeel.adapters.aws import idempotency  # noqa: F401  imported at the function's start, not in its first call
 from evenkeel.adapters.aws.inbound import account_of, read_event
 from evenkeel.application.rebalancing.events import EventResult
+from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of
 
 logger = make_logger()
 metrics = make_metrics()

@@ -3,13 +3,11 @@
 from functools import partial
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of  # isort: skip  (first: see bootstrap)
-
 from aws_lambda_powertools.metrics import MetricUnit
 
-import evenkeel.application.rebalancing.rebalance  # noqa: F401  imported at the function's start, not in its first call
 from evenkeel.adapters.aws.batches import SqsRecord, answer_batch, records_of
 from evenkeel.adapters.aws.queues import read_request
+from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of
 
 logger = make_logger()
 metrics = make_metrics()

@@ -4,13 +4,11 @@ import json
 from datetime import datetime
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger, make_metrics  # isort: skip  (first: see bootstrap)
-
 from aws_lambda_powertools.metrics import MetricUnit
 
-import evenkeel.application.fleet.scan  # noqa: F401  imported at the function's start, not in its first call
 from evenkeel.adapters.aws.queues import read_scan
 from evenkeel.application.errors import BadRequestError
+from evenkeel.bootstrap import container, make_logger, make_metrics
 
 logger = make_logger()
 metrics = make_metrics()

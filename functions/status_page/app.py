@@ -2,11 +2,9 @@
 
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: see bootstrap)
-
-import evenkeel.application.operate  # noqa: F401  imported at the function's start, not in its first call
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document, summary
+from evenkeel.bootstrap import container, make_logger, remaining_of
 
 logger = make_logger()
 

@@ -6,12 +6,11 @@
 
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: see bootstrap)
-
 from evenkeel.adapters.page.render import incident
 from evenkeel.adapters.page.widget import DESCRIPTION, page_for, theme_of
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.operate import answer_of_error
+from evenkeel.bootstrap import container, make_logger, remaining_of
 from evenkeel.validation import ConfigError
 
 logger = make_logger()

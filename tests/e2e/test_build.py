@@ -240,7 +240,7 @@ def test_a_cold_rebalance_imports_nothing_that_a_look_does_not_use(twin: HostBui
         environment={"POWERTOOLS_METRICS_NAMESPACE": "Evenkeel", "POWERTOOLS_SERVICE_NAME": "evenkeel"},
     ) as runtime:
         loaded = set(runtime.invoke({}))
-    assert {"evenkeel.domain.plan", "boto3"} <= loaded
+    assert {"evenkeel.bootstrap", "boto3"} <= loaded
     unused = {
         "kubernetes.client.rest",  # until a cluster with such an API is opened
         "requests",

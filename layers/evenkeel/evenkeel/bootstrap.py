@@ -1,16 +1,10 @@
 """The one place that connects ports to adapters. No client is created before its first use.
 
-Lambda gives a function a whole processor at its start, but not later. So a function imports this module and its use
-case at its start. Other modules are imported where they are used: a stack with Auto Scaling groups alone loads no
-client of Kubernetes, and an action only its own modules.
+A use case is imported where it is made, so that each function loads only its own modules. A stack with Auto Scaling
+groups alone loads no client of Kubernetes.
 """
 
-# ruff: noqa: E402
 import gc
-
-# No collections run during the imports, because modules are never garbage. Collections take a tenth of a cold start.
-gc.disable()
-
 import json
 import logging
 import os
@@ -33,11 +27,9 @@ from evenkeel.adapters.thread_pool import all_at_once, run_in_threads
 from evenkeel.application.ports import RUNBOOKS, Clock, PageStore, Remaining
 from evenkeel.settings import Settings
 
-gc.freeze()
 # Checks and runs create no reference cycles, and their caches contain a million objects. With Python's default
 # thresholds, collections take a quarter of the time that a large cluster's check takes.
 gc.set_threshold(50_000, 10, 50)
-gc.enable()
 
 if TYPE_CHECKING:
     from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters
@@ -182,11 +174,8 @@ class Container:
 
     @cached_property
     def _kubernetes_clusters(self) -> "RecordedClusters":
-        gc.disable()  # as at the start
         from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 
-        gc.freeze()
-        gc.enable()
         return RecordedClusters(
             session=self._session,
             secret=Secrets(_WhenUsed(lambda: self._client("secretsmanager")), self.clock.now),
