@@ -49,7 +49,9 @@ def _counted_store() -> Iterator[tuple[DynamoStore, Counter[str]]]:
         access = {"aws_access_key_id": "bench", "aws_secret_access_key": "bench", "region_name": "eu-central-1"}
         session, config = botocore.session.get_session(), Config(max_pool_connections=50)
         client = session.create_client("dynamodb", endpoint_url=url, config=config, **access)
-        client.meta.events.register("before-call.dynamodb", lambda model, **_: requests.update([model.name]))
+        client.meta.events.register(
+            "before-send.dynamodb", lambda event_name, **_: requests.update([event_name.rpartition(".")[2]])
+        )
         yield DynamoStore(client, "bench"), requests
 
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
-import itertools
 import json
 import os
-import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -31,7 +29,6 @@ Invoke = Callable[[str, Any], Any]
 # The account of the functions and of their events.
 ACCOUNT = "123456789012"
 _SCHEDULED_TIME = "<aws.scheduler.scheduled-time>"
-_module_numbers = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -78,8 +75,6 @@ class InProcess(AbstractContextManager["InProcess"]):
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-        for module in self._modules.values():
-            sys.modules.pop(module.__name__, None)
         self._modules.clear()
 
     def __call__(self, logical_id: str, event: Any) -> Any:
@@ -92,16 +87,14 @@ class InProcess(AbstractContextManager["InProcess"]):
         return json.loads(json.dumps(answer))
 
     def _load(self, logical_id: str) -> ModuleType:
-        """Return the function's module under a unique name, because the module of each function is named `app`."""
+        """Return the function's module, which `import` cannot tell from others: each is named `app`."""
         if logical_id not in self._modules:
             function = self._deployment.function(logical_id)
             path = function.code / f"{function.handler.rsplit('.', 1)[0]}.py"
-            name = f"_sandbox_{logical_id}_{next(_module_numbers)}"
-            spec = importlib.util.spec_from_file_location(name, path)
+            spec = importlib.util.spec_from_file_location(logical_id, path)
             if spec is None or spec.loader is None or not path.exists():
                 raise FileNotFoundError(f"{logical_id}: {path}, which template.yaml names, does not exist")
             module = importlib.util.module_from_spec(spec)
-            sys.modules[name] = module
             spec.loader.exec_module(module)
             self._modules[logical_id] = module
         return self._modules[logical_id]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -48,20 +47,6 @@ class SimulatedClock:
         self._api.clock.run(timedelta(seconds=seconds))
 
 
-class _Digests:
-    """The answers that `digesting` makes of a client's, without botocore."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
-
-    def describe_auto_scaling_groups(self, **request: Any) -> Mapping[str, Any]:
-        answer = self._client.describe_auto_scaling_groups(**request)
-        return {**answer, "EvenkeelDigest": hashlib.sha256(repr(answer["AutoScalingGroups"]).encode()).hexdigest()}
-
-
 class InProcess:
     """Opens clusters on a simulated API in this process. `wrap` may replace each client."""
 
@@ -78,8 +63,7 @@ class InProcess:
     ) -> AutoScalingCluster:
         api = AutoScalingApi(
             record.id,
-            auto_scaling=lambda: self.wrap(_Digests(self.api)),
-            digests=lambda: _Digests(self.api),
+            auto_scaling=lambda: self.wrap(self.api),
             eks=lambda: self.wrap(self.eks),
             node_groups=self._node_groups,
             clock=self.clock,

@@ -60,14 +60,14 @@ class _Groups(AutoScalingApi):
     discovers = False  # True: the record has discovery
     others = 0  # the groups without a tag of a cluster
 
-    def groups(self, filters: Filters) -> tuple[list[Described], str]:
+    def groups(self, filters: Filters) -> list[Described]:
         """Return the groups."""
         if self.discovers:
             return super().groups(filters)
-        groups, digest = super().groups(())
+        groups = super().groups(())
         chosen = [group for group in groups if is_of_cluster(group)]
         self.others = len(groups) - len(chosen)
-        return chosen, digest
+        return chosen
 
 
 def own_session(role_arn: str | None) -> Any:
@@ -127,7 +127,6 @@ def observe(policy: ClusterFile, state: ClusterState, aws: Any) -> Observation:
     api = _Groups(
         f"Auto Scaling in {aws.region_name}",
         auto_scaling=lambda: groups,
-        digests=lambda: groups,
         eks=lambda: Reader(aws, "eks"),
         node_groups=LruCache(_MOST_NODE_GROUPS),
         clock=clock,

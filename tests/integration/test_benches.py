@@ -70,9 +70,9 @@ def test_a_check_in_each_of_many_accounts_is_a_call_a_minute_and_none_is_throttl
     assert found["quick auto-scaling 3 4 accounts"]["calls"] == [1, 1]
 
 
-def test_status_of_all_is_four_queries_and_folds_the_incident_that_clusters_share() -> None:
+def test_status_of_all_is_three_queries_and_folds_the_incident_that_clusters_share() -> None:
     (found,) = figures(stored.status_of_all(clusters=120, unreachable=40, rounds=1)).values()
-    assert found["requests"] == "4 Query"
+    assert found["requests"] == "3 Query"
     assert found["lines"] == 3 + 2 + 1 + 1, "40 unreachable, two with missing nodes, where to read on, all others"
     assert found["last line"] == "78 others: 78 well"
 

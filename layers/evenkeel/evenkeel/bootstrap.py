@@ -1,8 +1,7 @@
 """The one place that connects ports to adapters. A client is created with the first use case that needs it.
 
-Lambda gives a function a whole processor at its start, but not later. So a function imports this module and its use
-case at its start. Other modules are imported where they are used: a stack with Auto Scaling groups alone loads no
-client of Kubernetes, and an action only its own modules.
+A use case is imported where it is made, so that each function loads only its own modules. A stack with Auto Scaling
+groups alone loads no client of Kubernetes.
 """
 
 import gc

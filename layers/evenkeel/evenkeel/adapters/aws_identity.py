@@ -52,26 +52,23 @@ class AwsIdentity:
         self._tokens: Shared[str] = Shared(now)
         self._roles: Shared[Any] = Shared(now)
         # Each role gets new credentials every hour, and then needs new clients.
-        self._clients: LruCache[tuple[str, str | None, str | None, str], Any] = LruCache(most_clients)
+        self._clients: LruCache[tuple[str, str | None, str | None], Any] = LruCache(most_clients)
         self._adding = Lock()
 
-    def client(
-        self, service: str, region: str | None = None, role: Any = None, *, purpose: str = "", attempts: int = 2
-    ) -> Any:
+    def client(self, service: str, region: str | None = None, role: Any = None, *, attempts: int = 2) -> Any:
         """Return a cached client. Raises AccessError.
 
         Args:
             service: The service's name in boto3.
             region: The Region; None: the function's own.
             role: The credentials to sign with; None: the function's own.
-            purpose: Distinguishes clients whose events are handled differently.
             attempts: How often the client sends a request that is not answered or is throttled.
         """
         settings: dict[str, Any] = {"region_name": region}
         if role is not None:
             settings |= {"aws_access_key_id": role.access_key, "aws_secret_access_key": role.secret_key}
             settings |= {"aws_session_token": role.token}
-        key = (service, region, settings.get("aws_access_key_id"), purpose)
+        key = (service, region, settings.get("aws_access_key_id"))
         with self._adding:
             client = self._clients.get(key)
             if client is None:

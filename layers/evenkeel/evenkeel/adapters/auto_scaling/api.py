@@ -1,8 +1,6 @@
 """Calls EC2 Auto Scaling and EKS. Each error becomes one line: the call, its object, AWS's code, and what to do."""
 
-import hashlib
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
@@ -49,18 +47,15 @@ class AutoScalingApi:
         name: The cluster's id, for messages.
         auto_scaling: Returns boto3's client. It must not repeat calls itself, because a repeated termination would
             lower the desired capacity twice.
-        digests: Returns a client whose answers to DescribeAutoScalingGroups have only a digest of their groups
-            (``digesting``).
         eks: Returns boto3's client for EKS.
         node_groups: Keeps answers of EKS for the next checks.
     """
 
-    def __init__(  # noqa: PLR0913  each client and each limit is an argument
+    def __init__(
         self,
         name: str,
         *,
         auto_scaling: Callable[[], Any],
-        digests: Callable[[], Any],
         eks: Callable[[], Any],
         node_groups: NodeGroups,
         clock: Clock,
@@ -68,7 +63,6 @@ class AutoScalingApi:
     ) -> None:
         self.name = name
         self._auto_scaling = auto_scaling
-        self._digests = digests
         self._eks = eks
         self._node_groups = node_groups
         self._clock = clock
@@ -80,26 +74,15 @@ class AutoScalingApi:
 
     # Reads
 
-    def groups(self, filters: Filters) -> tuple[list[Described], str]:
-        """Return all groups that match, and their digest; the digest is empty where the client computes none."""
+    def groups(self, filters: Filters) -> list[Described]:
+        """Return all groups that match."""
         groups: list[Described] = []
-        digests: list[str] = []
-        for answer in self._pages(self._auto_scaling(), filters):
-            groups += answer["AutoScalingGroups"]
-            digests.append(str(answer.get(_DIGEST) or ""))
-        return groups, "" if "" in digests else _joined(digests)
-
-    def digest(self, filters: Filters) -> str:
-        """Return the digest of all groups that match, without reading the groups."""
-        return _joined(str(answer.get(_DIGEST)) for answer in self._pages(self._digests(), filters))
-
-    def _pages(self, client: Any, filters: Filters) -> Iterator[Mapping[str, Any]]:
         request: dict[str, Any] = {"Filters": [*filters], "MaxRecords": _PAGE}
         while True:
-            answer = self._read(client, "describe_auto_scaling_groups", "", **request)
-            yield answer
+            answer = self._read(self._auto_scaling(), "describe_auto_scaling_groups", "", **request)
+            groups += answer["AutoScalingGroups"]
             if not answer.get("NextToken"):
-                return
+                return groups
             request["NextToken"] = answer["NextToken"]
 
     def group(self, name: str) -> Described:
@@ -207,40 +190,3 @@ class AutoScalingApi:
 def _is_absent(code: str, message: str) -> bool:
     """Return True if the object of the call does not exist. EC2 Auto Scaling has no code for that."""
     return code == "ResourceNotFoundException" or (code == "ValidationError" and "not found" in message)
-
-
-# Digests
-
-_DIGEST = "EvenkeelDigest"
-_EVENT = "before-parse.auto-scaling.DescribeAutoScalingGroups"
-_CHANGING = re.compile(rb"<(RequestId|NextToken)>[^<]*</\1>")
-_NEXT = re.compile(rb"<NextToken>[^<]*</NextToken>")
-
-
-def digesting(client: Any, *, parses: bool) -> Any:
-    """Return the client, whose answers to DescribeAutoScalingGroups contain a digest of the groups.
-
-    To parse a hundred groups takes ten times as long as to compute their digest. Without ``parses``, an answer has only
-    the digest and the token of the next page.
-    """
-
-    def add_digest(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any) -> None:
-        if response_dict["status_code"] != 200:
-            return
-        body = response_dict["body"]
-        customized_response_dict[_DIGEST] = hashlib.sha256(_CHANGING.sub(b"", body)).hexdigest()
-        if not parses:
-            token = _NEXT.search(body)
-            result = b"<DescribeAutoScalingGroupsResult>%s</DescribeAutoScalingGroupsResult>" % (
-                token[0] if token else b""
-            )
-            response_dict["body"] = (
-                b"<DescribeAutoScalingGroupsResponse>%s</DescribeAutoScalingGroupsResponse>" % result
-            )
-
-    client.meta.events.register(_EVENT, add_digest, unique_id=f"evenkeel-{parses}")
-    return client
-
-
-def _joined(digests: Iterator[str] | list[str]) -> str:
-    return hashlib.sha256("".join(digests).encode()).hexdigest()[:32]

@@ -1,6 +1,8 @@
 """Implements the port to a cluster's machine objects for Auto Scaling groups."""
 # ruff: noqa: ARG002  (some arguments of the port have no meaning here)
 
+import hashlib
+import json
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
@@ -107,7 +109,7 @@ class AutoScalingCluster:
         self._consistent = consistent
         self._drainer = drainer
         self._members: dict[GroupKey, Member] = {}
-        self._digest = ""
+        self._described: Sequence[Described] = ()
         self._removals: dict[GroupKey, tuple[str, ...]] = {}  # the machines that the next patch of a group removes
 
     # Reads
@@ -116,8 +118,7 @@ class AutoScalingCluster:
         """Read every group. ``reads_machines``: groups whose launches are read even if none is missing."""
         self._writer = GroupWriter(self._api, self._refreshing, self._name)
         self._read_at = self._api.now()
-        described, self._digest = self._api.groups(tag_filters(self._policy))
-        self._described = {str(item["AutoScalingGroupName"]) for item in described}
+        described = self._described = self._api.groups(tag_filters(self._policy))
         if self._consistent:
             described = self._resumed(described)
         members, skipped = self._read(described, {key.name for key in reads_machines})
@@ -192,11 +193,11 @@ class AutoScalingCluster:
 
     def seen(self) -> Mapping[str, str]:
         """Return the digest of the groups."""
-        return {AUTO_SCALING: self._digest} if self._digest and not self._consistent else {}
+        return {} if self._consistent else {AUTO_SCALING: _digest(self._described)}
 
     def shows(self, seen: Mapping[str, str]) -> bool:
         """Return True if the groups still have this digest."""
-        return bool(seen) and {**seen} == {AUTO_SCALING: self._api.digest(tag_filters(self._policy))}
+        return bool(seen) and {**seen} == {AUTO_SCALING: _digest(self._api.groups(tag_filters(self._policy)))}
 
     def nodes(self) -> Mapping[str, MachineNode]:
         """Return the nodes by the provider id that the cloud provider gives them: ``aws:///<zone>/<instance>``."""
@@ -288,9 +289,9 @@ class AutoScalingCluster:
 
     def unfinished(self, begun: Collection[str]) -> Collection[str]:
         """Return the groups whose writes have begun and not ended. First end those of groups that were not read."""
-        unknown = set()
+        unknown, described = set(), {str(item["AutoScalingGroupName"]) for item in self._described}
         for key in map(GroupKey.read, begun):
-            if key.name not in self._described:  # it has lost the tags that select it
+            if key.name not in described:  # it has lost the tags that select it
                 try:
                     self._resumed([self._api.group(key.name)])
                 except ConflictError:
@@ -319,3 +320,7 @@ class AutoScalingCluster:
 
     def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
         """Do nothing: there is no API server for a Kubernetes Event."""
+
+
+def _digest(described: Sequence[Described]) -> str:
+    return hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()

@@ -3,10 +3,9 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from evenkeel.access_config import AutoScalingAccess
-from evenkeel.adapters.auto_scaling.api import AutoScalingApi, NodeGroups, digesting
+from evenkeel.adapters.auto_scaling.api import AutoScalingApi, NodeGroups
 from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster, Drainer
 from evenkeel.adapters.aws_identity import AwsIdentity
 from evenkeel.adapters.aws_session import AwsSession
@@ -73,14 +72,10 @@ class AutoScalingClusters:
         arn = access.role(writes=self._writes)
         role = None if arn is None else self._identity.role(arn, access.external_id)
 
-        def client(service: str, purpose: str = "", attempts: int = 2) -> Any:
-            return self._identity.client(service, access.region, role, purpose=purpose, attempts=attempts)
-
         api = AutoScalingApi(
             record.id,
-            auto_scaling=lambda: digesting(client("autoscaling", attempts=1), parses=True),
-            digests=lambda: digesting(client("autoscaling", "digests", attempts=1), parses=False),
-            eks=lambda: client("eks"),
+            auto_scaling=lambda: self._identity.client("autoscaling", access.region, role, attempts=1),
+            eks=lambda: self._identity.client("eks", access.region, role),
             node_groups=self._node_groups,
             clock=self._clock,
             remaining=remaining,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-import urllib3
+from kubernetes.client.configuration import Configuration
 from kubernetes.client.rest import RESTClientObject
 
 from evenkeel.adapters.connections import connections
@@ -34,22 +34,6 @@ class Connection:
     certificate: bytes | None = field(default=None, repr=False)  # PEM
     key: bytes | None = field(default=None, repr=False)
     tls_server_name: str | None = None
-
-
-@dataclass(frozen=True)
-class _Configuration:
-    """The part of the library's ``Configuration`` that requests need. The library's class imports multiprocessing."""
-
-    host: str
-
-    def get_api_key_with_prefix(self, _name: str) -> None:
-        """Return None: a token comes from a Credential."""
-
-
-class _Client(RESTClientObject):
-    def __init__(self, host: str, pool_manager: urllib3.PoolManager) -> None:
-        # The library's constructor would create a pool that connects to any address.
-        self.configuration, self.pool_manager = _Configuration(host), pool_manager
 
 
 def checked_server(value: object, where: str) -> str:
@@ -77,7 +61,10 @@ def api_client(connection: Connection, where: str, *, allow_loopback: bool = Fal
     context = redacting(lambda: tls_context(connection.ca), (ssl.SSLError, ValueError), problem)
     if connection.certificate is not None and connection.key is not None:
         _load_certificate(context, connection.certificate, connection.key, where)
-    return _Client(connection.server, connections(context, connection.tls_server_name, allow_loopback=allow_loopback))
+    client = RESTClientObject(Configuration(host=connection.server, proxy=""))  # "": no proxy of the environment
+    # The library's own pool would connect to any address.
+    client.pool_manager = connections(context, connection.tls_server_name, allow_loopback=allow_loopback)
+    return client
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes, where: str) -> None:
