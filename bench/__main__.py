@@ -82,7 +82,11 @@ def options_of(bench: Callable[..., rows.Rows], arguments: Sequence[str]) -> dic
 def main(arguments: Sequence[str]) -> None:
     """Run the named benches, print their tables and keep their figures."""
     if arguments == ["--list"]:
-        print("\n".join(f"{name}: {(bench.__doc__ or '').partition('.')[0]}" for name, bench in BENCHES.items()))
+        print(
+            "\n".join(
+                f"{name}: {(bench.__doc__ or '').partition('\n')[0].rstrip('.')}" for name, bench in BENCHES.items()
+            )
+        )
         return
     names = [argument for argument in arguments if argument in BENCHES] or list(BENCHES)
     options = [argument for argument in arguments if argument not in BENCHES]

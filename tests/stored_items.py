@@ -4,7 +4,7 @@
     open-move.json    a run was killed within a move while an incident was open
     open-step.json    a run was killed within a convergence step
 
-Renew them with each change of form until the first release. From then on they stay, and a new form gets a new folder.
+Renew them with each change of form until 0.2.0 is released. From then on they stay, and a new form gets a new folder.
 """
 
 import json

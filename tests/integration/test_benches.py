@@ -73,7 +73,8 @@ def test_a_check_in_each_of_many_accounts_is_a_call_a_minute_and_none_is_throttl
 def test_status_of_all_is_three_queries_and_folds_the_incident_that_clusters_share() -> None:
     (found,) = figures(stored.status_of_all(clusters=120, unreachable=40, rounds=1)).values()
     assert found["requests"] == "3 Query"
-    assert found["lines"] == 3 + 2 + 1 + 1, "40 unreachable, two with missing nodes, where to read on, all others"
+    parts = "40 unreachable and a command, two with missing nodes, where to read on, the oldest check, all others"
+    assert found["lines"] == 4 + 2 + 1 + 1 + 1, parts
     assert found["last line"] == "78 others: 78 well"
 
 
