@@ -82,11 +82,8 @@ def options_of(bench: Callable[..., rows.Rows], arguments: Sequence[str]) -> dic
 def main(arguments: Sequence[str]) -> None:
     """Run the named benches, print their tables and keep their figures."""
     if arguments == ["--list"]:
-        print(
-            "\n".join(
-                f"{name}: {(bench.__doc__ or '').partition('\n')[0].rstrip('.')}" for name, bench in BENCHES.items()
-            )
-        )
+        for name, bench in BENCHES.items():
+            print(f"{name}: {(bench.__doc__ or '').splitlines()[0].rstrip('.')}")
         return
     names = [argument for argument in arguments if argument in BENCHES] or list(BENCHES)
     options = [argument for argument in arguments if argument not in BENCHES]
