@@ -99,10 +99,3 @@ def test_its_writes_have_no_version_and_name_the_writer(scene: Scene) -> None:
     sent = as_sent(scene.cluster.store, SCALABLES, after)
     (entry,) = [item for item in sent["metadata"]["managedFields"] if item["manager"] == "cluster-autoscaler"]
     assert entry["fieldsV1"] == {"f:spec": {"f:replicas": {}}}
-
-
-def test_demand_below_zero_and_unknown_pools_are_refused(scene: Scene) -> None:
-    with pytest.raises(ValueError, match="negative"):
-        scene.demand(-1)
-    with pytest.raises(ValueError, match="pool 'nope': cluster cluster-api has p"):
-        scene.cluster.set_demand("nope", 1)

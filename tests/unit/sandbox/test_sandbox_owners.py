@@ -7,8 +7,8 @@ import pytest
 
 from sandbox.kube.controllers.cluster_autoscaler_operator import FINALIZER, MAX_SIZE, MIN_SIZE, OWNED_BY
 from sandbox.kube.controllers.node_pools import NODE_POOL, NODE_POOLS
-from sandbox.kube.controllers.objects import annotations_of, arguments_of, labels_of
-from sandbox.kube.controllers.shoots import OPERATION, SHOOTS
+from sandbox.kube.controllers.objects import annotations_of, arguments_of
+from sandbox.kube.controllers.shoots import SHOOTS
 from sandbox.kube.errors import ApiError
 from sandbox.kube.world import ECOSYSTEMS, ZONES, Cluster, Pool, World
 from tests.objects import as_sent, writers
@@ -44,9 +44,6 @@ class Scene:
     def writers(self, resource: str, item: Object, *path: str) -> set[str]:
         return writers(as_sent(self.store, resource, item), *path)
 
-    def fresh(self, resource: str, item: Object) -> Object:
-        return self.store.get(resource, item["metadata"].get("namespace", ""), item["metadata"]["name"])
-
     @property
     def requested(self) -> list[int]:
         return [view.requested for view in self.world.groups()]
@@ -77,31 +74,6 @@ class TestInstalledClusters:
         items = [item for resource in store.resources for item in store.list(resource.full_name)]
         words = {word.removeprefix("f:") for item in items for word in words_of_ours(item)}
         assert words <= {"sandbox.evenkeel.dev/machine"}
-
-    @pytest.mark.parametrize(("kind", "dead"), [(kind, dead) for kind in PLAIN for dead in (False, True)])
-    def test_the_autoscaler_levels_demand_over_the_zones_that_deliver(self, kind: str, dead: bool) -> None:
-        scene = Scene(kind, autoscaler=True)
-        (pool,) = scene.cluster.pools
-        assert [(view.zone, view.running) for view in scene.world.groups()] == [(zone, 1) for zone in ZONES]
-        assert scene.bounds == [(1, 4)] * 3
-        if dead:
-            scene.world.exhaust_zone(kind, ZONES[0])
-        scene.world.set_demand(kind, pool, 9)
-        scene.run(minutes=5)
-        running = [view.running for view in scene.world.groups()]
-        assert running[0] == 1 if dead else running == [3, 3, 3]
-
-    @pytest.mark.parametrize("kind", [kind for kind in PLAIN if kind != "gardener-plain"])
-    def test_a_quiet_cluster_is_never_written(self, kind: str) -> None:
-        scene = Scene(kind)
-        scene.run(minutes=1)
-        before = scene.store.page("nodes", "", version="v1").resource_version
-        scene.run(minutes=70)
-        assert scene.store.page("nodes", "", version="v1").resource_version == before
-
-    def test_an_unknown_kind_is_refused(self) -> None:
-        with pytest.raises(KeyError, match="gke"):
-            World(clusters=["gke"])
 
 
 MACHINE_DEPLOYMENTS = "machinedeployments.machine.sapcloud.io"
@@ -139,9 +111,6 @@ class Gardener(Scene):
     def edit_shoot(self, spec: Object) -> None:
         self.patch(SHOOTS, self.shoot, {"spec": spec})
 
-    def ask(self, resource: str, item: Object) -> None:
-        self.patch(resource, item, {"metadata": {"annotations": {OPERATION: "reconcile"}}})
-
     @property
     def flags(self) -> list[str]:
         """The --nodes flags of the autoscaler; none where it is not deployed."""
@@ -158,21 +127,6 @@ class TestGardener:
         assert scene.requested == [0, 2, 9]
         scene.run(minutes=10)
         assert scene.requested == [1, 2, 3]
-
-    def test_the_worker_is_reconciled_by_annotation_and_replaced_within_the_hour(self) -> None:
-        scene = Gardener()
-        scene.scale(0, 2, 9)
-        pools = [scene.worker["spec"]["pools"][0] | {"maximum": 15}]
-        scene.patch(WORKERS, scene.worker, {"spec": {"pools": pools}})
-        scene.run(minutes=5)
-        assert scene.requested == [0, 2, 9]
-        scene.ask(WORKERS, scene.worker)
-        scene.run(seconds=10)
-        assert scene.requested == [1, 2, 5]
-        assert OPERATION not in annotations_of(scene.worker)
-        assert scene.bounds == [(1, 3)] * 3, "the autoscaler's flags are gardenlet's"
-        scene.run(minutes=65)
-        assert scene.worker["spec"]["pools"][0]["maximum"] == 9
 
     def test_a_changed_shoot_is_carried_out_in_minutes(self) -> None:
         scene = Gardener(maximum=12, replicas=(4, 2, 1))
@@ -217,10 +171,6 @@ class HyperShift(Scene):
         (group,) = self.all(CAPI)
         return group
 
-    def edit(self, **spec: Any) -> None:
-        self.patch(NODE_POOLS, self.pool, {"spec": spec})
-        self.run(seconds=10)
-
     @property
     def copied(self) -> tuple[str, str, int]:
         notes = annotations_of(self.group)
@@ -238,15 +188,6 @@ class TestHyperShift:
         path = ("f:metadata", "f:annotations", f"f:{CAPI_MAX}")
         assert scene.writers(CAPI, scene.group, *path) == {"hypershift-operator-manager: Update"}
 
-    def test_replicas_in_place_of_autoscaling_are_held(self) -> None:
-        scene = HyperShift(replicas=4)
-        scene.edit(autoScaling=None, replicas=0)
-        assert scene.copied == ("0", "0", 0)
-        deployment = scene.store.get("deployments.apps", scene.cluster.namespace, "cluster-autoscaler")
-        assert arguments_of(deployment) is None, "no NodePool has autoScaling left"
-        scene.edit(replicas=None, autoScaling={"min": 1, "max": 6})
-        assert scene.copied == ("1", "6", 1)
-
     def test_the_zone_is_the_subnets_on_aws_and_named_elsewhere(self) -> None:
         aws, openstack = HyperShift(), HyperShift("hypershift-openstack")
         assert "failureDomain" not in aws.group["spec"]["template"]["spec"]
@@ -255,32 +196,6 @@ class TestHyperShift:
         for machine in aws.all("machines.cluster.x-k8s.io"):
             assert machine["spec"]["providerID"].startswith(f"aws:///{ZONES[0]}/")
             assert annotations_of(machine)[NODE_POOL] == f"clusters/{aws.pool['metadata']['name']}"
-
-    def test_the_deployment_names_its_pool_whose_status_counts_nodes(self) -> None:
-        scene = HyperShift(replicas=3)
-        assert scene.group["metadata"]["namespace"] == "clusters-demo"
-        assert scene.group["metadata"]["name"] == scene.pool["metadata"]["name"]
-        assert annotations_of(scene.group)[NODE_POOL] == f"clusters/{scene.pool['metadata']['name']}"
-        assert labels_of(scene.pool) == {"example.com/pool": "p"}
-        scene.run(seconds=20)
-        assert scene.pool["status"]["replicas"] == 3
-
-    @pytest.mark.parametrize(
-        ("kind", "spec", "says"),
-        [
-            ("hypershift", {"replicas": 2}, "Both replicas or autoScaling"),
-            ("hypershift", {"autoScaling": {"min": 3, "max": 2}}, "max must be equal or greater than min"),
-            ("hypershift", {"autoScaling": {"min": 0, "max": 0}}, "should be greater than or equal to 1"),
-            ("hypershift", {"autoScaling": {"min": -1, "max": 2}}, "should be greater than or equal to 0"),
-            ("hypershift", {"clusterName": "other"}, "ClusterName is immutable"),
-            ("hypershift", {"pausedUntil": "tomorrow"}, "PausedUntil must be a date"),
-            ("hypershift-openstack", {"autoScaling": {"min": 0, "max": 3}}, "Scale-from-zero"),
-        ],
-    )
-    def test_an_invalid_node_pool_is_refused(self, kind: str, spec: Object, says: str) -> None:
-        with pytest.raises(ApiError, match=says) as refused:
-            HyperShift(kind).edit(**spec)
-        assert refused.value.code == 422
 
 
 class Classy(Scene):
@@ -339,38 +254,9 @@ class TestClusterClass:
             scene.entry(replicas=3)
         assert refused.value.code == 422
 
-    def test_the_class_completes_the_topology(self, api: str) -> None:
-        scene = Classy(api=api)
-        (item,) = scene.all("clusterclasses.cluster.x-k8s.io")
-        (entry,) = item["spec"]["workers"]["machineDeployments"]
-        notes = {"annotations": {CAPI_MAX: "20", "from-class": "yes"}}
-        entry |= {"metadata": notes} if api == "v1beta2" else {"template": entry["template"] | {"metadata": notes}}
-        patch = {"spec": {"workers": {"machineDeployments": [entry]}}}
-        scene.patch("clusterclasses.cluster.x-k8s.io", item, patch)
-        scene.run(seconds=10)
-        assert annotations_of(scene.group) == {CAPI_MIN: "1", CAPI_MAX: "6", "from-class": "yes"}
-        scene.entry(metadata={"labels": {"example.com/pool": "p"}})
-        assert annotations_of(scene.group) == {CAPI_MAX: "20", "from-class": "yes"}
-
-    def test_topology_annotations_reach_machines_without_a_rollout(self, api: str) -> None:
-        scene = Classy(replicas=2, api=api)
-        before = {item["metadata"]["name"] for item in scene.all("machines.cluster.x-k8s.io")}
-        scene.entry(metadata={"annotations": {CAPI_MIN: "1", CAPI_MAX: "9"}, "labels": {"example.com/pool": "p"}})
-        scene.run(minutes=5)
-        machines = scene.all("machines.cluster.x-k8s.io")
-        assert {item["metadata"]["name"] for item in machines} == before
-        assert {annotations_of(item)[CAPI_MAX] for item in machines} == {"9"}
-
-    def test_a_paused_cluster_is_not_reconciled(self, api: str) -> None:
-        scene = Classy(api=api)
-        scene.patch("clusters.cluster.x-k8s.io", scene.cluster_object, {"spec": {"paused": True}})
-        scene.annotate(**{CAPI_MAX: "3"})
-        assert annotations_of(scene.group)[CAPI_MAX] == "3"
-
 
 SETS = "machinesets.machine.openshift.io"
 SCALERS = "machineautoscalers.autoscaling.openshift.io"
-AUTOSCALERS = "clusterautoscalers.autoscaling.openshift.io"
 
 
 class OpenShift(Scene):
@@ -388,12 +274,6 @@ class OpenShift(Scene):
     def delete_scaler(self, index: int = 0) -> None:
         self.store.delete(SCALERS, self.cluster.namespace, self.scaler(index)["metadata"]["name"])
         self.run(seconds=10)
-
-    def create_scaler(self, name: str, low: int, high: int, target: Object) -> None:
-        metadata = {"name": name, "namespace": self.cluster.namespace}
-        spec = {"minReplicas": low, "maxReplicas": high, "scaleTargetRef": target}
-        self.store.create(SCALERS, {"metadata": metadata, "spec": spec})
-        self.run(minutes=1)
 
     def copied(self, index: int = 0) -> dict[str, str]:
         notes = annotations_of(self.set(index))
@@ -425,23 +305,3 @@ class TestOpenShift:
         assert scene.copied()[MAX_SIZE] == "4"
         path = ("f:metadata", "f:annotations", f"f:{MAX_SIZE}")
         assert scene.writers(SETS, scene.set(), *path) == {"cluster-autoscaler-operator: Update"}
-
-    def test_the_cluster_autoscaler_follows_its_object(self) -> None:
-        scene = OpenShift(autoscaler=True)
-        autoscaler = scene.cluster.autoscaler
-        assert autoscaler is not None
-        scene.run(seconds=10)
-        before = autoscaler.model
-        assert autoscaler.in_force.balance
-        (item,) = scene.all(AUTOSCALERS)
-        spec = {"balanceSimilarNodeGroups": None, "resourceLimits": {"maxNodesTotal": 5}}
-        scene.patch(AUTOSCALERS, item, {"spec": spec})
-        scene.run(seconds=20)
-        assert autoscaler.model is not before
-        assert not autoscaler.in_force.balance
-        scene.world.set_demand("openshift-plain", "p", 8)
-        scene.run(minutes=10)
-        assert sum(scene.requested) == 5
-        scene.store.delete(AUTOSCALERS, "", item["metadata"]["name"])
-        scene.run(seconds=10)
-        assert scene.all("deployments.apps") == []
