@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = ("layers/evenkeel", "cli", "functions", "sandbox", "bench", "docs", "deploy")
@@ -115,35 +113,3 @@ def test_only_the_public_api_of_other_packages_is_used() -> None:
             file.read_text("utf-8"), name_of(file).partition(".")[0], partial(module_of, file)
         )
     ] == []
-
-
-def executed(code: str) -> SimpleNamespace:
-    module = SimpleNamespace(__name__="sandbox.example")
-    exec(code, vars(module))
-    return module
-
-
-@pytest.mark.parametrize(
-    ("code", "uses"),
-    [
-        ("import _signal", 1),
-        ("from typer import _completion_classes", 1),
-        ("from urllib3._version import version", 1),
-        ("from evenkeel.settings import _TEXTS", 1),
-        ("import os.path\nos.path.sep += 'x'", 1),
-        ("import json as j\ndel j.loads", 1),
-        ("from http.client import HTTPConnection as C\nC.debuglevel, x = 1, 2", 1),
-        ("import json\nsetattr(json, 'loads', print)", 1),
-        ("import json\nfrom unittest.mock import patch\nwith patch.object(json, 'loads'): pass", 1),
-        ("from unittest.mock import patch\nwith patch('json.loads'): pass", 1),
-        ("import argparse\nclass A(argparse.Action):\n    def _get_kwargs(self): pass", 1),
-        ("from argparse import Action\nclass A(Action):\n    _get_args = None", 1),
-        ("from sandbox.aws import _KEY", 0),
-        ("import os\nos.environ['A'] = 'b'", 0),
-        ("from evenkeel import bootstrap\nbootstrap.clock = None", 0),
-        ("import enum\nclass A(enum.Enum):\n    def _missing_(self): pass", 0),
-        ("class A:\n    def _a(self): pass\nclass B(A):\n    def _a(self): pass", 0),
-    ],
-)
-def test_each_use_of_what_is_private_is_found_and_nothing_else(code: str, uses: int) -> None:
-    assert len(uses_of_private_names(code, "sandbox", lambda: executed(code))) == uses

@@ -11,7 +11,7 @@ from sandbox.auto_scaling.api import AutoScaling
 from sandbox.auto_scaling.node_groups import NodeGroups
 from sandbox.kube.cloud import Cloud, subnet_in
 
-A, B, C = ZONES = [f"eu-central-1{letter}" for letter in "abc"]
+A, *_ = ZONES = [f"eu-central-1{letter}" for letter in "abc"]
 MINUTE = timedelta(minutes=1)
 ICE = "We currently do not have sufficient m5.xlarge capacity in the Availability Zone you requested (eu-central-1a)."
 

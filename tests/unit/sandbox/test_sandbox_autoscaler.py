@@ -11,7 +11,7 @@ from sandbox.kube.world import Pool, World
 from tests.objects import as_sent
 
 FLAVOUR, POOL = "cluster-api", "p"
-A, B, C = "eu-central-1a", "eu-central-1b", "eu-central-1c"
+A = "eu-central-1a"
 PREFIX = FLAVOURS[FLAVOUR].prefix
 MIN, MAX = (f"{PREFIX}/cluster-api-autoscaler-node-group-{end}-size" for end in ("min", "max"))
 SCALABLES = FLAVOURS[FLAVOUR].scalables
