@@ -247,13 +247,6 @@ class TestBoth:
 class TestSimulated:
     """What moto does not have, or has wrong."""
 
-    def test_instances_are_left_out_on_request(self, simulated: Aws, name: str) -> None:
-        simulated.create(name, 1, 1, 1)
-        answer = simulated.auto_scaling.describe_auto_scaling_groups(
-            AutoScalingGroupNames=[name], IncludeInstances=False
-        )
-        assert answer["AutoScalingGroups"][0].get("Instances", []) == []
-
     def test_errors_have_the_codes_and_texts_of_aws(self, simulated: Aws, name: str) -> None:
         client = simulated.auto_scaling
         simulated.create(name, 1, 2, 1)

@@ -6,12 +6,10 @@ attribute, and an overridden underscore method.
 
 import ast
 import importlib
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = ("layers/evenkeel", "cli", "functions", "sandbox", "bench", "docs", "deploy")
@@ -90,26 +88,20 @@ def underscore_names(node: ast.ClassDef) -> set[str]:
     return {name for name in names if is_private(name)}
 
 
-def overridden_methods(tree: ast.Module, module: Callable[[], Any]) -> Iterator[str]:
-    """Private names of classes of other packages that a subclass defines anew. ``module`` imports the tree's module."""
+def overridden_methods(tree: ast.Module, file: Path) -> Iterator[str]:
+    """Private names of classes of other packages that a subclass defines anew."""
     for node in tree.body:
         names = underscore_names(node) if isinstance(node, ast.ClassDef) and node.bases else set()
-        bases = getattr(module(), node.name).__mro__[1:] if names else ()
+        bases = getattr(module_of(file), node.name).__mro__[1:] if names else ()
         theirs = {name for base in bases if not is_ours(base.__module__) for name in vars(base)}
         for name in sorted(names & theirs):
             yield f"line {node.lineno}: {node.name} overrides {name} of another package"
 
 
-def uses_of_private_names(code: str, package: str, module: Callable[[], Any]) -> list[str]:
-    tree = ast.parse(code)
-    return [*private_imports(tree, package), *replaced_attributes(tree), *overridden_methods(tree, module)]
+def uses_of_private_names(file: Path) -> list[str]:
+    tree, package = ast.parse(file.read_text("utf-8")), name_of(file).partition(".")[0]
+    return [*private_imports(tree, package), *replaced_attributes(tree), *overridden_methods(tree, file)]
 
 
 def test_only_the_public_api_of_other_packages_is_used() -> None:
-    assert [
-        f"{file.relative_to(ROOT)}: {use}"
-        for file in FILES
-        for use in uses_of_private_names(
-            file.read_text("utf-8"), name_of(file).partition(".")[0], partial(module_of, file)
-        )
-    ] == []
+    assert [f"{file.relative_to(ROOT)}: {use}" for file in FILES for use in uses_of_private_names(file)] == []

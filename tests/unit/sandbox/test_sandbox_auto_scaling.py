@@ -19,20 +19,21 @@ ICE = "We currently do not have sufficient m5.xlarge capacity in the Availabilit
 class Play:
     """One account, with a method for each step of a test."""
 
-    def __init__(self, cloud: Cloud | None = None) -> None:
-        self.cloud = cloud or Cloud(zones=ZONES)
+    def __init__(self) -> None:
+        self.cloud = Cloud(zones=ZONES)
         self.api = AutoScaling(self.cloud)
         self.events: list[dict[str, Any]] = []
         self.api.log.listeners.append(self.events.append)
 
-    def create(self, minimum: int, maximum: int, desired: int, *zones: str, **more: Any) -> None:
+    def create(self, minimum: int, maximum: int, desired: int, **more: Any) -> None:
         self.api.create_auto_scaling_group(
             AutoScalingGroupName="g",
             MinSize=minimum,
             MaxSize=maximum,
             DesiredCapacity=desired,
-            AvailabilityZones=[*zones] or [A],
-            **({"LaunchTemplate": {"LaunchTemplateName": "web", "Version": "1"}} | more),
+            AvailabilityZones=[A],
+            LaunchTemplate={"LaunchTemplateName": "web", "Version": "1"},
+            **more,
         )
         self.run()
 
@@ -72,22 +73,6 @@ def play() -> Play:
 
 
 class TestLaunches:
-    def test_an_instance_is_pending_until_it_runs(self, play: Play) -> None:
-        play.create(0, 5, 0)
-        play.desire(1)
-        assert play.states() == ["Pending"]
-        assert play.activities()[0]["StatusCode"] == "InProgress"
-        play.run()
-        assert play.states() == ["InService"]
-        (launched,) = play.activities()
-        assert (launched["StatusCode"], launched["Progress"]) == ("Successful", 100)
-        assert launched["Cause"] == (
-            "At 2026-01-01T00:01:00Z a user request explicitly set group desired capacity changing the desired "
-            "capacity from 0 to 1.  At 2026-01-01T00:01:00Z an instance was started in response to a difference "
-            "between desired and actual capacity, increasing the capacity from 0 to 1."
-        )
-        assert play.sent() == ["EC2 Instance Launch Successful"]
-
     def test_a_refused_launch_is_an_activity_and_an_event_and_is_retried_ever_later(self, play: Play) -> None:
         play.create(0, 5, 1)
         play.cloud.exhaust_zone(A)
@@ -133,9 +118,6 @@ class TestBounds:
     @pytest.mark.parametrize(
         ("running", "desired", "write", "after"),
         [
-            (2, 2, {"MinSize": 3}, 3),
-            (2, 2, {"MaxSize": 1}, 1),
-            (2, 2, {"MinSize": 0, "MaxSize": 9}, 2),
             (2, 2, {"MinSize": 1, "MaxSize": 5, "DesiredCapacity": 4}, 4),
             (2, 5, {"MaxSize": 3}, 3),
             (2, 5, {"MinSize": 3}, 3),  # "size" as the number of instances: a new minimum lowers the desired capacity
@@ -227,16 +209,3 @@ class TestNodeGroups:
         assert [one.state for one in group.instances.values()] == ["Terminating:Wait", "InService"]
         play.run()
         assert [one.state for one in group.instances.values()] == ["InService"]
-
-    def test_a_version_update_raises_and_lowers_the_group(self, play: Play, eks: NodeGroups) -> None:
-        group, old = self._group(eks), set(self._group(eks).instances)
-        update = eks.update_nodegroup_version(**self.IDS, version="1.35")["update"]
-        most = []
-        for _ in range(20):
-            play.run(timedelta(seconds=30))
-            most.append((group.desired, group.maximum))
-        assert max(most) == (4, 7)
-        assert (group.minimum, group.desired, group.maximum) == (1, 2, 5)
-        assert not old & set(group.instances)
-        status = eks.describe_update(name="c", nodegroupName="n", updateId=update["id"])["update"]["status"]
-        assert status == "Successful"

@@ -18,12 +18,10 @@ SCALABLES = FLAVOURS[FLAVOUR].scalables
 
 
 class Scene:
-    def __init__(
-        self, *, flavour: str = FLAVOUR, replicas: tuple[int, int, int] = (1, 1, 1), maximum: int = 12
-    ) -> None:
-        pool = Pool(name=POOL, minimum=0, maximum=maximum, replicas=replicas)
-        self.world = World(clusters=[flavour], pools={flavour: [pool]})
-        self.cluster = self.world.clusters[flavour]
+    def __init__(self) -> None:
+        pool = Pool(name=POOL, minimum=0, maximum=12, replicas=(1, 1, 1))
+        self.world = World(clusters=[FLAVOUR], pools={FLAVOUR: [pool]})
+        self.cluster = self.world.clusters[FLAVOUR]
         autoscaler = self.cluster.autoscaler
         assert autoscaler is not None
         self.autoscaler: ClusterAutoscaler = autoscaler

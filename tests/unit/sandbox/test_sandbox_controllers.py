@@ -21,7 +21,6 @@ ZONE = "eu-central-1a"
 PRESERVE, PRIORITY = "node.machine.sapcloud.io/preserve", "machinepriority.machine.sapcloud.io"
 FIRST = {PRIORITY: "1"}
 CAPI_MARK = {"cluster.x-k8s.io/delete-machine": ""}
-EVERY_FLAVOUR = pytest.mark.parametrize("flavour", ["gardener", "cluster-api", "openshift"])
 
 
 def machine(name: str, *, age: int = 60, notes: dict[str, str] | None = None, gone: bool = False, **status: Any) -> Any:
@@ -191,23 +190,6 @@ class TestDeletionOrder:
         ]
         order = names(openshift_deletion_order(machines, "Random", START, seed=1))
         assert (order[0], set(order[1:3]), order[3]) == ("going", {"failed", "marked"}, "without-node")
-
-    @EVERY_FLAVOUR
-    def test_a_shrinking_group_loses_the_marked_machine_although_it_has_a_node(self, flavour: str) -> None:
-        scene = Scene(flavour, replicas=3)
-        victim = scene.machines()[1]
-        scene.annotate(victim, scene.flavour.mark(START))
-        scene.scale(2, seconds=20)
-        assert len(scene.machines()) == 2
-        assert not scene.has(victim)
-
-    @EVERY_FLAVOUR
-    def test_without_a_mark_the_stuck_machine_goes_before_the_running_one(self, flavour: str) -> None:
-        scene = exhausted(flavour, replicas=2)
-        scene.scale(4, seconds=30)
-        running = set(names(scene.machines())) - set(names(scene.stuck()))
-        scene.scale(2, seconds=20)
-        assert set(names(scene.machines())) == running
 
 
 class TestProvisioning:

@@ -10,7 +10,7 @@ from sandbox.kube.controllers.node_pools import NODE_POOL, NODE_POOLS
 from sandbox.kube.controllers.objects import annotations_of, arguments_of
 from sandbox.kube.controllers.shoots import SHOOTS
 from sandbox.kube.errors import ApiError
-from sandbox.kube.world import ECOSYSTEMS, ZONES, Cluster, Pool, World
+from sandbox.kube.world import ZONES, Cluster, Pool, World
 from tests.objects import as_sent, writers
 
 CAPI_MIN, CAPI_MAX = (f"cluster.x-k8s.io/cluster-api-autoscaler-node-group-{end}-size" for end in ("min", "max"))
@@ -19,12 +19,10 @@ A_LOOP = timedelta(seconds=10)
 
 
 class Scene:
-    """One cluster of a kind, without an autoscaler unless it is asked for, and handles on its objects."""
+    """One cluster of a kind, without an autoscaler, and handles on its objects."""
 
-    def __init__(self, kind: str, *pools: Pool, autoscaler: bool = False, **more: Any) -> None:
-        given = {kind: list(pools)} if pools else None
-        settings = {} if autoscaler else {"settings": None}
-        self.world = World(clusters=[kind], pools=given, **settings, **more)
+    def __init__(self, kind: str, pool: Pool, **more: Any) -> None:
+        self.world = World(clusters=[kind], pools={kind: [pool]}, settings=None, **more)
         self.cluster: Cluster = self.world.clusters[kind]
         self.store = self.cluster.store
 
@@ -36,10 +34,10 @@ class Scene:
     def all(self, resource: str) -> list[Object]:
         return self.store.list(resource)
 
-    def patch(self, resource: str, item: Object, patch: Object, manager: str = "somebody", **more: Any) -> Object:
+    def patch(self, resource: str, item: Object, patch: Object) -> Object:
         metadata = item["metadata"]
         where = (metadata.get("namespace", ""), metadata["name"])
-        return self.store.patch(resource, *where, patch, manager=manager, **more)
+        return self.store.patch(resource, *where, patch, manager="somebody")
 
     def writers(self, resource: str, item: Object, *path: str) -> set[str]:
         return writers(as_sent(self.store, resource, item), *path)
@@ -48,42 +46,14 @@ class Scene:
     def requested(self) -> list[int]:
         return [view.requested for view in self.world.groups()]
 
-    @property
-    def bounds(self) -> list[tuple[int | None, int | None]]:
-        return [(view.minimum, view.maximum) for view in self.world.groups()]
-
-
-def words_of_ours(value: Any) -> list[str]:
-    """Every key or text in an object that names Evenkeel."""
-    if isinstance(value, dict):
-        return [str(key) for key in value if "evenkeel" in str(key)] + [
-            word for item in value.values() for word in words_of_ours(item)
-        ]
-    if isinstance(value, list):
-        return [word for item in value for word in words_of_ours(item)]
-    return [value] if isinstance(value, str) and "evenkeel" in value else []
-
-
-PLAIN = [name for name in ECOSYSTEMS if name not in ("gardener", "cluster-api", "openshift", "self-managed")]
-
-
-class TestInstalledClusters:
-    @pytest.mark.parametrize("kind", PLAIN)
-    def test_no_object_names_evenkeel_but_the_sandboxs_mark_of_nodes(self, kind: str) -> None:
-        store = Scene(kind).store
-        items = [item for resource in store.resources for item in store.list(resource.full_name)]
-        words = {word.removeprefix("f:") for item in items for word in words_of_ours(item)}
-        assert words <= {"sandbox.evenkeel.dev/machine"}
-
 
 MACHINE_DEPLOYMENTS = "machinedeployments.machine.sapcloud.io"
 WORKERS = "workers.extensions.gardener.cloud"
 
 
 class Gardener(Scene):
-    def __init__(self, minimum: int = 3, maximum: int = 9, **more: Any) -> None:
-        replicas = more.pop("replicas", (1, 1, 1))
-        super().__init__("gardener-plain", Pool(name="p", minimum=minimum, maximum=maximum, replicas=replicas), **more)
+    def __init__(self, maximum: int = 9, replicas: tuple[int, int, int] = (1, 1, 1)) -> None:
+        super().__init__("gardener-plain", Pool(name="p", minimum=3, maximum=maximum, replicas=replicas))
 
     @property
     def shoot(self) -> Object:
@@ -142,7 +112,7 @@ class TestGardener:
         assert cluster["spec"]["shoot"]["spec"]["provider"]["workers"][0]["maximum"] == 7
 
     def test_a_dead_zone_puts_the_shoot_in_error(self) -> None:
-        scene = Gardener(minimum=3, replicas=(1, 1, 1))
+        scene = Gardener()
         scene.world.exhaust_zone("gardener-plain", ZONES[0])
         scene.scale(2, 1, 1)
         scene.run(minutes=70)
@@ -260,23 +230,19 @@ SCALERS = "machineautoscalers.autoscaling.openshift.io"
 
 
 class OpenShift(Scene):
-    def __init__(self, **more: Any) -> None:
+    def __init__(self) -> None:
         pool = Pool(name="p", minimum=2, maximum=8, replicas=(1, 1), zones=ZONES[:2])
-        super().__init__("openshift-plain", pool, **more)
+        super().__init__("openshift-plain", pool)
         self.run(seconds=10)
 
-    def set(self, index: int = 0) -> Object:
-        return self.all(SETS)[index]
+    def set(self) -> Object:
+        return self.all(SETS)[0]
 
-    def scaler(self, index: int = 0) -> Object:
-        return self.all(SCALERS)[index]
+    def scaler(self) -> Object:
+        return self.all(SCALERS)[0]
 
-    def delete_scaler(self, index: int = 0) -> None:
-        self.store.delete(SCALERS, self.cluster.namespace, self.scaler(index)["metadata"]["name"])
-        self.run(seconds=10)
-
-    def copied(self, index: int = 0) -> dict[str, str]:
-        notes = annotations_of(self.set(index))
+    def copied(self) -> dict[str, str]:
+        notes = annotations_of(self.set())
         return {key: notes[key] for key in (MIN_SIZE, MAX_SIZE, OWNED_BY) if key in notes}
 
 
@@ -284,7 +250,8 @@ class TestOpenShift:
     def test_a_deleted_machine_autoscaler_removes_its_bounds(self) -> None:
         scene = OpenShift()
         assert scene.scaler()["metadata"]["finalizers"] == [FINALIZER]
-        scene.delete_scaler()
+        scene.store.delete(SCALERS, scene.cluster.namespace, scene.scaler()["metadata"]["name"])
+        scene.run(seconds=10)
         assert len(scene.all(SCALERS)) == 1
         assert scene.copied() == {}
         assert annotations_of(scene.set())["machine.openshift.io/vCPU"] == "4"

@@ -1,6 +1,5 @@
 """A workload cluster of the sandbox places, starts and evicts pods, and drains machines."""
 
-from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -22,10 +21,10 @@ class Scene:
         self.cluster.workloads = Workloads(self.cluster.store, control_plane=self.cluster.namespace)
         self.store, self.flavour = self.cluster.store, FLAVOURS[flavour]
 
-    def deploy(self, name: str, replicas: int, *, cpu: str = "1", **spec: Any) -> None:
+    def deploy(self, name: str, replicas: int) -> None:
         labels = {"app": name}
-        containers = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]
-        template = {"metadata": {"labels": labels}, "spec": {"containers": containers, **spec}}
+        containers = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]
+        template = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
         body = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
         self.store.create("deployments.apps", {"metadata": {"name": name}, "spec": body})
 
@@ -49,20 +48,13 @@ class Scene:
     def pods(self, app: str = "web") -> list[Any]:
         return self.store.list("pods", labels=f"app={app}")
 
-    def zones(self, app: str = "web") -> Counter[str]:
-        zones = {
-            item["metadata"]["name"]: item["metadata"]["labels"]["topology.kubernetes.io/zone"]
-            for item in self.store.list("nodes")
-        }
-        return Counter(zones[pod["spec"]["nodeName"]] for pod in self.pods(app) if pod["status"]["phase"] == "Running")
-
-    def order_away(self, zone: str = ZONES[0]) -> Any:
+    def order_away(self) -> Any:
         for machine in self.store.list(self.flavour.machines):
-            if self.cluster.controllers.zone_of(machine["spec"]) == zone:
+            if self.cluster.controllers.zone_of(machine["spec"]) == ZONES[0]:
                 metadata = machine["metadata"]
                 self.store.delete(self.flavour.machines, metadata["namespace"], metadata["name"])
                 return machine
-        raise AssertionError(zone)
+        raise AssertionError(ZONES[0])
 
     def has(self, machine: Any) -> bool:
         return machine["metadata"]["name"] in {
