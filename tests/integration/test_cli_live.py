@@ -71,6 +71,15 @@ def test_clusters_of_a_management_cluster_are_found_by_label_and_nothing_is_writ
     assert run(tmp_path, cluster.api, "--selector", "env=nowhere", command=discover).exit_code == 2
 
 
+def test_a_context_is_chosen_by_its_name(world: World, tmp_path: Path) -> None:
+    api = world.clusters["cluster-api"].api
+    assert run(tmp_path, api, "--context", "sandbox").exit_code == 0
+    unknown = run(tmp_path, api, "--context", "elsewhere")
+    assert unknown.exit_code == 2
+    assert "elsewhere" in unknown.stderr
+    assert unknown.stderr.count("\n") == 1
+
+
 def test_a_kubeconfig_with_a_duplicate_key_is_read_as_kubectl_reads_it(world: World, tmp_path: Path) -> None:
     path, config = tmp_path / "twice", json.dumps(world.clusters["cluster-api"].api.kubeconfig("evenkeel"))
     path.write_text('{"current-context": "elsewhere", "preferences": {}, ' + config[1:], encoding="utf-8")

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from sandbox.kube.controllers.cluster_autoscaler_operator import FINALIZER, MAX_SIZE, MIN_SIZE, OWNED_BY
-from sandbox.kube.controllers.node_pools import NODE_POOL, NODE_POOLS
 from sandbox.kube.controllers.objects import annotations_of, arguments_of
 from sandbox.kube.controllers.shoots import SHOOTS
 from sandbox.kube.errors import ApiError
@@ -127,14 +126,8 @@ CAPI = "machinedeployments.cluster.x-k8s.io"
 
 
 class HyperShift(Scene):
-    def __init__(self, kind: str = "hypershift", *, minimum: int = 1, maximum: int = 6, replicas: int = 2) -> None:
-        pool = Pool(name="p", minimum=minimum, maximum=maximum, replicas=(replicas,), zones=ZONES[:1])
-        super().__init__(kind, pool)
-
-    @property
-    def pool(self) -> Object:
-        (pool,) = self.all(NODE_POOLS)
-        return pool
+    def __init__(self) -> None:
+        super().__init__("hypershift", Pool(name="p", minimum=1, maximum=6, replicas=(2,), zones=ZONES[:1]))
 
     @property
     def group(self) -> Object:
@@ -158,19 +151,10 @@ class TestHyperShift:
         path = ("f:metadata", "f:annotations", f"f:{CAPI_MAX}")
         assert scene.writers(CAPI, scene.group, *path) == {"hypershift-operator-manager: Update"}
 
-    def test_the_zone_is_the_subnets_on_aws_and_named_elsewhere(self) -> None:
-        aws, openstack = HyperShift(), HyperShift("hypershift-openstack")
-        assert "failureDomain" not in aws.group["spec"]["template"]["spec"]
-        assert openstack.group["spec"]["template"]["spec"]["failureDomain"] == ZONES[0]
-        assert aws.pool["spec"]["platform"]["aws"]["subnet"]["id"].startswith("subnet-")
-        for machine in aws.all("machines.cluster.x-k8s.io"):
-            assert machine["spec"]["providerID"].startswith(f"aws:///{ZONES[0]}/")
-            assert annotations_of(machine)[NODE_POOL] == f"clusters/{aws.pool['metadata']['name']}"
-
 
 class Classy(Scene):
-    def __init__(self, *, replicas: int = 2, api: str = "v1beta2") -> None:
-        pool = Pool(name="p", minimum=1, maximum=6, replicas=(replicas,), zones=ZONES[:1])
+    def __init__(self, api: str) -> None:
+        pool = Pool(name="p", minimum=1, maximum=6, replicas=(2,), zones=ZONES[:1])
         versions = ("v1beta1", "v1beta2") if api == "v1beta2" else ("v1beta1",)
         super().__init__("cluster-class", pool, cluster_api_versions=versions)
 
@@ -200,7 +184,7 @@ class Classy(Scene):
 @pytest.mark.parametrize("api", ["v1beta1", "v1beta2"])
 class TestClusterClass:
     def test_only_keys_of_the_topology_are_reset(self, api: str) -> None:
-        scene = Classy(api=api)
+        scene = Classy(api)
         path = ("f:metadata", "f:annotations", f"f:{CAPI_MAX}")
         assert scene.writers(CAPI, scene.group, *path) == {"capi-topology: Apply"}
         scene.annotate(**{CAPI_MAX: "3", "somebody.example/note": "stays"})
@@ -209,7 +193,7 @@ class TestClusterClass:
 
     @pytest.mark.parametrize("named", [None, 3])
     def test_replicas_are_reset_only_where_the_topology_names_them(self, api: str, named: int | None) -> None:
-        scene = Classy(replicas=2, api=api)
+        scene = Classy(api)
         if named:
             scene.entry(metadata={"labels": {"example.com/pool": "p"}}, replicas=named)
         scene.store.scale(CAPI, "demo", scene.group["metadata"]["name"], 5)
@@ -219,7 +203,7 @@ class TestClusterClass:
         assert any("capi-topology" in writer for writer in writers) == bool(named)
 
     def test_replicas_and_bounds_together_are_rejected(self, api: str) -> None:
-        scene = Classy(api=api)
+        scene = Classy(api)
         with pytest.raises(ApiError, match="autoscaler annotations") as refused:
             scene.entry(replicas=3)
         assert refused.value.code == 422
