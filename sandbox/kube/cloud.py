@@ -50,8 +50,6 @@ class Cloud:
     machine_type: str = "m5.xlarge"
     vcpus: int = 4
     limits: dict[str, int | None] = field(default_factory=dict)
-    #: further limits, by zone and machine type
-    type_limits: dict[tuple[str, str], int] = field(default_factory=dict)
     #: machines of the whole region that the account's vCPU quota allows
     quota: int | None = None
 
@@ -115,7 +113,7 @@ class Cloud:
                 "to. Please visit http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit.",
                 400,
             )
-        if self._is_full(zone, machine_type):
+        if self._is_full(zone):
             others = ", ".join(other for other in self.zones if other != zone)
             raise self._error(
                 "InsufficientInstanceCapacity",
@@ -136,14 +134,9 @@ class Cloud:
         """Stop a machine; an unknown machine is no error."""
         self._instances.pop(instance_id, None)
 
-    def _is_full(self, zone: str, machine_type: str) -> bool:
-        limit, type_limit = self.limits[zone], self.type_limits.get((zone, machine_type))
-        if limit is None and type_limit is None:
-            return False
-        types = [instance.machine_type for instance in self._instances.values() if instance.zone == zone]
-        return (limit is not None and len(types) >= limit) or (
-            type_limit is not None and types.count(machine_type) >= type_limit
-        )
+    def _is_full(self, zone: str) -> bool:
+        limit = self.limits[zone]
+        return limit is not None and sum(one.zone == zone for one in self._instances.values()) >= limit
 
     def _check(self, zone: str) -> None:
         if zone not in self.limits:

@@ -247,18 +247,6 @@ class TestBoth:
 class TestSimulated:
     """What moto does not have, or has wrong."""
 
-    def test_a_group_name_is_unique(self, simulated: Aws, name: str) -> None:
-        simulated.create(name, 0, 1, 0)
-        with pytest.raises(simulated.auto_scaling.exceptions.AlreadyExistsFault):
-            simulated.create(name, 0, 1, 0)
-
-    def test_instances_are_left_out_on_request(self, simulated: Aws, name: str) -> None:
-        simulated.create(name, 1, 1, 1)
-        answer = simulated.auto_scaling.describe_auto_scaling_groups(
-            AutoScalingGroupNames=[name], IncludeInstances=False
-        )
-        assert answer["AutoScalingGroups"][0].get("Instances", []) == []
-
     def test_errors_have_the_codes_and_texts_of_aws(self, simulated: Aws, name: str) -> None:
         client = simulated.auto_scaling
         simulated.create(name, 1, 2, 1)
@@ -373,20 +361,3 @@ class TestSimulated:
                 except ClientError as error:
                     codes.append(error.response["Error"]["Code"])
         assert codes == ["", "", "Throttling", "Throttling", ""]
-
-    def test_what_is_not_simulated_is_an_error(self, simulated: Aws) -> None:
-        assert _error(simulated.auto_scaling.describe_account_limits)[0] == "InvalidAction"
-
-    def test_a_refusal_by_the_test_reaches_the_client(self, simulated: Aws, name: str) -> None:
-        assert simulated.simulated
-
-        def refuse(operation: str, _request: dict[str, Any]) -> None:
-            if operation == "CreateOrUpdateTags":
-                raise AwsError("AccessDenied", "not authorized", 403)
-
-        before, simulated.simulated.before = simulated.simulated.before, refuse
-        try:
-            denied = _error(simulated.auto_scaling.create_or_update_tags, Tags=_tags(name, a="1"))
-        finally:
-            simulated.simulated.before = before
-        assert denied == ("AccessDenied", "not authorized")

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from kubernetes import client
-from kubernetes.client.exceptions import ApiException
 from kubernetes.config import new_client_from_config_dict
 from urllib3.exceptions import HTTPError
 
@@ -49,25 +48,3 @@ class TestFaults:
         with pytest.raises((HTTPError, ConnectionError)):
             patch(custom, 7)
         assert replicas(api) == left
-
-    def test_a_delay_outlasts_a_short_timeout(self, api: KubernetesAPI, custom: Any) -> None:
-        api.faults.add(method="GET", delay=0.3)
-        with pytest.raises(HTTPError):
-            custom.list_namespaced_custom_object(*WHERE, _request_timeout=0.05)
-
-
-class TestRequests:
-    def test_every_request_is_kept_with_user_body_and_status(self, api: KubernetesAPI, custom: Any) -> None:
-        patch(custom, 7)
-        custom.list_namespaced_custom_object(*WHERE, limit=2)
-        with pytest.raises(ApiException):
-            custom.get_namespaced_custom_object(*WHERE, "absent")
-        first, second, third = api.requests
-        assert (first.method, first.status, first.user, first.manager) == ("PATCH", 200, "evenkeel", "evenkeel")
-        assert first.body == {"spec": {"replicas": 7}}
-        assert (second.path.rsplit("/", 1)[1], second.query) == ("machinesets", {"limit": "2"})
-        assert third.status == 404
-        assert api.requests.count(method="GET") == 2
-        assert api.requests.count(method="PATCH", path_contains="ms-0", status=200) == 1
-        api.requests.clear()
-        assert len(api.requests) == 0

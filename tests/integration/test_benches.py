@@ -6,15 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bench import auto_scaling, oracle, pages, rows, stack, stored, workload_view
 from bench.__main__ import BENCHES, main, options_of
-from bench.planning import Bucket, one_by_one
 from evenkeel.adapters.page.render import document
 from evenkeel.adapters.page.view import Page
-from evenkeel.domain.model.water_fill import water_fill
 from sandbox.template import ROOT
 
 DOCS = [ROOT / "README.md", ROOT / "layers" / "dependencies" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -152,16 +148,6 @@ def test_a_comparison_names_the_path_of_each_difference() -> None:
         ("/c", True, 1),
         ("/gone", None, "(missing)"),
     ]
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=12),
-    st.integers(0, 60),
-)
-def test_the_loop_that_splitting_is_compared_with_splits_alike(groups: list[tuple[int, int]], nodes: int) -> None:
-    buckets = [Bucket(level=level, room=room, tie=i * 7 % 13) for i, (level, room) in enumerate(groups)]
-    levels, room, _, ties = zip(*buckets, strict=True)
-    assert one_by_one(buckets, nodes) == water_fill(nodes, levels, room, ties.__getitem__)
 
 
 def test_the_bill_of_the_docs_is_what_is_calculated(capsys: pytest.CaptureFixture[str]) -> None:

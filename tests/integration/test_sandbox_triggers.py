@@ -1,90 +1,11 @@
-"""The sandbox plays Lambda's part; these tests hold it to Lambda's rules, with small functions of their own."""
+"""The endpoints of the sandbox, and the template as it is made on them."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.template import Template
-from sandbox.triggers import InProcess
-from tests.integration.staging import Stage
-
-TEMPLATE = """
-Parameters:
-  Colour: {Type: String, Default: blue}
-Conditions:
-  IsBlue: !Equals [!Ref Colour, blue]
-Globals:
-  Function:
-    Handler: app.handler
-    Timeout: 3
-    MemorySize: 128
-    Environment:
-      Variables:
-        INBOX: !Ref Inbox
-        COLOUR: !If [IsBlue, !Sub '${Colour} in ${AWS::Region}', other]
-Resources:
-  Worker:
-    Type: AWS::Serverless::Function
-    Properties:
-      CodeUri: worker
-      EventInvokeConfig:
-        MaximumRetryAttempts: 1
-        DestinationConfig: {OnFailure: {Type: SQS, Destination: !GetAtt Dead.Arn}}
-      Events:
-        Message:
-          Type: SQS
-          Properties: {Queue: !GetAtt Inbox.Arn, BatchSize: 10, FunctionResponseTypes: [ReportBatchItemFailures]}
-        Tick:
-          Type: ScheduleV2
-          Properties: {ScheduleExpression: rate(1 minute), Input: '{"at": "<aws.scheduler.scheduled-time>"}'}
-        Rule: {Type: EventBridgeRule, Properties: {EventBusName: !Ref Bus, Pattern: {source: [toy]}}}
-  Inbox:
-    Type: AWS::SQS::Queue
-    Properties: {RedrivePolicy: {deadLetterTargetArn: !GetAtt Dead.Arn, maxReceiveCount: 2}}
-  Dead: {Type: AWS::SQS::Queue}
-  Bus: {Type: AWS::Events::EventBus, Properties: {Name: !Ref AWS::StackName}}
-"""
-
-# Remembers what it got, refuses bodies that say so, and fails where asked to.
-WORKER = """
-import json, os
-seen = []
-def handler(event, context):
-    seen.append((event, dict(os.environ), context.get_remaining_time_in_millis()))
-    if event.get("detail", {}).get("fail"):
-        raise RuntimeError("as asked")
-    print("a line of the handler")
-    failed = [r["messageId"] for r in event.get("Records", []) if r["body"] == "refuse"]
-    return {"batchItemFailures": [{"itemIdentifier": i} for i in failed]}
-"""
-
-
-class Toy(Stage):
-    def __init__(self, deployment: Deployment, functions: InProcess) -> None:
-        super().__init__(deployment, functions)
-        self.functions = functions
-
-    def seen(self) -> list[Any]:
-        seen: list[Any] = self.functions._load("Worker").seen
-        return seen
-
-    def bodies(self) -> list[str]:
-        return sorted(record["body"] for event, _, _ in self.seen() for record in event.get("Records", []))
-
-    def dead(self) -> list[str]:
-        return [message["Body"] for message in self.take("Dead")]
-
-
-@pytest.fixture
-def toy(aws: AwsEndpoints, tmp_path: Path) -> Iterator[Toy]:
-    (tmp_path / "worker").mkdir()
-    (tmp_path / "worker" / "app.py").write_text(WORKER)
-    (tmp_path / "template.yaml").write_text(TEMPLATE)
-    with aws.deploy(tmp_path / "template.yaml") as deployment, InProcess(deployment) as functions:
-        yield Toy(deployment, functions)
 
 
 def test_an_emulator_elsewhere_needs_consent(monkeypatch: pytest.MonkeyPatch) -> None:

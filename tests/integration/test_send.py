@@ -108,10 +108,6 @@ def test_an_action_is_sent_as_it_is(shell: Shell) -> None:
     assert shell.endpoint.invoked == [EVENTS["operator-pause"]]
 
 
-def _change(name: str, **fields: Any) -> dict[str, Any]:
-    return {**EVENTS[name], **fields}
-
-
 @pytest.mark.parametrize(
     ("name", "event", "fault"),
     [

@@ -690,9 +690,6 @@ def test_a_decision_about_1000_groups_is_cut_and_not_refused(registered: ActionS
     assert found["truncated"] == 1000 - len(found["pool"]["groups"]) > 0
 
 
-LONG_AGO = NOW - timedelta(days=2000)
-
-
 class TestTheTableItself:
     """What only the real adapter can be asked."""
 

@@ -65,9 +65,6 @@ KEYS = {"pk", "sk", "due"}
 FILLED: dict[str, dict[str, Any]] = {}
 
 
-OF_ONE = ("readiness", "export", "drill")
-
-
 class House:
     """Two clusters that have every kind of item, and all who read."""
 

@@ -34,7 +34,7 @@ from tests.objects import CAPACITY, INFRASTRUCTURE, ZONES, Object, machine
 from tests.parts import replace
 
 GIB = 2**30
-CLUSTER_API, GARDENER, OPENSHIFT = FLAVOURS["cluster-api"], FLAVOURS["gardener"], FLAVOURS["openshift"]
+CLUSTER_API = FLAVOURS["cluster-api"]
 
 
 def found(flavour: str, item: Object) -> GroupObjects:

@@ -38,7 +38,7 @@ from evenkeel.domain.rebalancing.bounds.strategies import read_strategy
 from evenkeel.domain.rebalancing.membership.discovery import Discovery
 from evenkeel.record import Registration
 from evenkeel.texts.incidents import runbook
-from evenkeel.validation import ConfigError, read_model
+from evenkeel.validation import read_model
 from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL, NOT_READY
 from sandbox.admission import policies
 from tests.builders import (
@@ -330,44 +330,6 @@ def test_bad_annotations_lead_to_the_printed_line(row: list[str]) -> None:
     pool = pool_plan([one.group for one in read_groups(listing)[0]])
     assert not pool.mode.valid
     assert problems_of(pool.report.problems)[0].endswith(line)
-
-
-BAD_RECORDS = [
-    [
-        "flavours",
-        '["gardner"]',
-        "flavours.0 is 'gardner': Input should be 'gardener', 'cluster-api', 'openshift' or 'auto-scaling'",
-    ],
-    ["scan_interval", "90", "scan_interval is '90': an interval of a minute or more must be whole minutes"],
-    [
-        "on_failure",
-        '"evict"',
-        "on_failure is 'evict': no such treatment of failures: choose one of release, move, hold",
-    ],
-    ["scan_intervall", "60", "scan_intervall is not a field of this record: remove it or correct its name"],
-    ["discovery", '["gce:x"]', "discovery.0 is 'gce:x': a discovery string starts with clusterapi:, mcm: or asg:"],
-    ["pools", '[{"name": "w", "min": 5, "max": 3}]', "min 5 is larger than max 3"],
-    [
-        "access",
-        '{"kind": "aws-odic"}',
-        "access.kind is 'aws-odic': it is one of eks, aws-oidc, service-account, kubeconfig, auto-scaling; "
-        "did you mean aws-oidc?",
-    ],
-    [
-        "access",
-        '{"kind": "aws-oidc", "endpoint": "http://api", "ca_data": ""}',
-        "access.endpoint: must be https:// with a host, and no user, query or fragment",
-    ],
-]
-
-
-@pytest.mark.parametrize("row", BAD_RECORDS, ids=lambda row: row[0])
-def test_bad_records_lead_to_one_line(row: list[str]) -> None:
-    field, value, line = row
-    given = {"id": "blue", "flavours": ["gardener"], "access": {"kind": "kubeconfig", "secret": "evenkeel/blue"}}
-    with pytest.raises(ConfigError) as caught:
-        read_model(Registration, {**given, field: json.loads(value)}, "record of cluster blue")
-    assert line in caught.value.faults[0]
 
 
 def test_the_failure_classes_shown_are_those_of_the_code() -> None:

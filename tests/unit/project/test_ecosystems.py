@@ -37,7 +37,6 @@ _SIZE = "cluster-api-autoscaler-node-group-{}-size"
 _SHOOT = "Shoot spec.provider.workers[]"
 _TOPOLOGY = "Cluster spec.topology.workers.machineDeployments[].metadata.annotations[cluster.x-k8s.io/{}]"
 _OPERATOR = "cluster-autoscaler-operator"
-INSTALLED = pytest.mark.parametrize("kind", ["gardener-plain", "hypershift", "openshift-plain", "cluster-class"])
 
 
 def plan_of_files(estate: Estate, folder: Path, *arguments: str, **dump: Any) -> Json:
@@ -101,33 +100,6 @@ class TestNumbers:
         assert (pool["min"], pool["max"]) == (low, 12)
         assert {origin["source"] for origin in pool["numbersFrom"].values()} == {"adoption"}
         assert len(pool["numbersFrom"]["max"]["groups"]) == len(ZONES)
-
-    @pytest.mark.parametrize("limit", [5, 30])
-    def test_no_pool_of_openshift_exceeds_max_nodes_total(self, limit: int, tmp_path: Path) -> None:
-        estate = Estate("openshift-plain")
-        (autoscaler,) = estate.all("clusterautoscalers.autoscaling.openshift.io")
-        patch = {"spec": {"resourceLimits": {"maxNodesTotal": limit}}}
-        estate.patch("clusterautoscalers.autoscaling.openshift.io", autoscaler, patch)
-        (pool,) = planned(estate, tmp_path)["pools"]
-        assert pool["max"] == min(12, limit)
-        cut = "spec.resourceLimits.maxNodesTotal of ClusterAutoscaler default" in pool["numbersFrom"]["max"]["says"]
-        assert cut == (limit < 12)
-
-
-@INSTALLED
-def test_a_freshly_installed_cluster_has_a_full_valid_plan_without_a_record(kind: str, tmp_path: Path) -> None:
-    estate = Estate(kind)
-    plan = plan_of_files(estate, tmp_path)
-    (pool,) = plan["pools"]
-    assert (pool["valid"], pool["min"], pool["max"]) == (True, 3, 12)
-    assert [group["state"] for group in pool["groups"]] == ["healthy"] * len(ZONES)
-    assert sorted(group["zone"] for group in pool["groups"]) == list(ZONES)
-    for origin in pool["numbersFrom"].values():
-        assert origin["source"] == "owner"
-        assert all(owner["kind"] in origin["says"] and owner["name"] in origin["says"] for owner in origin["owners"])
-    scalables = {view.name for view in estate.cluster.groups()}
-    assert scalables == {group["name"] for group in pool["groups"]}
-    assert scalables.isdisjoint(skipped["name"] for skipped in plan["skipped"])
 
 
 def test_groups_of_unknown_capacity_are_reported_and_need_a_label(tmp_path: Path) -> None:

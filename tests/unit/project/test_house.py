@@ -52,15 +52,6 @@ def test_a_tag_builds_the_release_and_publishes_only_what_its_checksums_hold() -
     assert workflow["permissions"] == {"contents": "write"}
 
 
-@pytest.mark.parametrize("name", ["bug", "request"])
-def test_an_issue_form_has_fields_with_a_name_each(name: str) -> None:
-    form = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml").read_text(encoding="utf-8"))
-    assert {"name", "description", "body"} <= set(form)
-    fields = [field for field in form["body"] if field["type"] != "markdown"]
-    assert all(field["attributes"]["label"] for field in fields)
-    assert len({field["id"] for field in fields}) == len(fields)
-
-
 def test_contributing_names_commands_and_files_that_exist() -> None:
     code = re.findall(r"`([^`\n]+)`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
     assert {text.removeprefix("make ") for text in code if text.startswith("make ")} <= TARGETS

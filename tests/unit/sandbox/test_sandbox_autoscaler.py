@@ -11,19 +11,17 @@ from sandbox.kube.world import Pool, World
 from tests.objects import as_sent
 
 FLAVOUR, POOL = "cluster-api", "p"
-A, B, C = "eu-central-1a", "eu-central-1b", "eu-central-1c"
+A = "eu-central-1a"
 PREFIX = FLAVOURS[FLAVOUR].prefix
 MIN, MAX = (f"{PREFIX}/cluster-api-autoscaler-node-group-{end}-size" for end in ("min", "max"))
 SCALABLES = FLAVOURS[FLAVOUR].scalables
 
 
 class Scene:
-    def __init__(
-        self, *, flavour: str = FLAVOUR, replicas: tuple[int, int, int] = (1, 1, 1), maximum: int = 12
-    ) -> None:
-        pool = Pool(name=POOL, minimum=0, maximum=maximum, replicas=replicas)
-        self.world = World(clusters=[flavour], pools={flavour: [pool]})
-        self.cluster = self.world.clusters[flavour]
+    def __init__(self) -> None:
+        pool = Pool(name=POOL, minimum=0, maximum=12, replicas=(1, 1, 1))
+        self.world = World(clusters=[FLAVOUR], pools={FLAVOUR: [pool]})
+        self.cluster = self.world.clusters[FLAVOUR]
         autoscaler = self.cluster.autoscaler
         assert autoscaler is not None
         self.autoscaler: ClusterAutoscaler = autoscaler
@@ -99,10 +97,3 @@ def test_its_writes_have_no_version_and_name_the_writer(scene: Scene) -> None:
     sent = as_sent(scene.cluster.store, SCALABLES, after)
     (entry,) = [item for item in sent["metadata"]["managedFields"] if item["manager"] == "cluster-autoscaler"]
     assert entry["fieldsV1"] == {"f:spec": {"f:replicas": {}}}
-
-
-def test_demand_below_zero_and_unknown_pools_are_refused(scene: Scene) -> None:
-    with pytest.raises(ValueError, match="negative"):
-        scene.demand(-1)
-    with pytest.raises(ValueError, match="pool 'nope': cluster cluster-api has p"):
-        scene.cluster.set_demand("nope", 1)

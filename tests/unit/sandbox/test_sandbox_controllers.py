@@ -21,7 +21,6 @@ ZONE = "eu-central-1a"
 PRESERVE, PRIORITY = "node.machine.sapcloud.io/preserve", "machinepriority.machine.sapcloud.io"
 FIRST = {PRIORITY: "1"}
 CAPI_MARK = {"cluster.x-k8s.io/delete-machine": ""}
-EVERY_FLAVOUR = pytest.mark.parametrize("flavour", ["gardener", "cluster-api", "openshift"])
 
 
 def machine(name: str, *, age: int = 60, notes: dict[str, str] | None = None, gone: bool = False, **status: Any) -> Any:
@@ -192,61 +191,8 @@ class TestDeletionOrder:
         order = names(openshift_deletion_order(machines, "Random", START, seed=1))
         assert (order[0], set(order[1:3]), order[3]) == ("going", {"failed", "marked"}, "without-node")
 
-    @EVERY_FLAVOUR
-    def test_a_shrinking_group_loses_the_marked_machine_although_it_has_a_node(self, flavour: str) -> None:
-        scene = Scene(flavour, replicas=3)
-        victim = scene.machines()[1]
-        scene.annotate(victim, scene.flavour.mark(START))
-        scene.scale(2, seconds=20)
-        assert len(scene.machines()) == 2
-        assert not scene.has(victim)
-
-    @EVERY_FLAVOUR
-    def test_without_a_mark_the_stuck_machine_goes_before_the_running_one(self, flavour: str) -> None:
-        scene = exhausted(flavour, replicas=2)
-        scene.scale(4, seconds=30)
-        running = set(names(scene.machines())) - set(names(scene.stuck()))
-        scene.scale(2, seconds=20)
-        assert set(names(scene.machines())) == running
-
 
 class TestProvisioning:
-    @EVERY_FLAVOUR
-    def test_a_machine_becomes_a_node_after_the_delay_and_not_before(self, flavour: str) -> None:
-        scene = Scene(flavour, replicas=1, timing=Timing(provision=timedelta(seconds=45)))
-        scene.scale(2, seconds=40)
-        assert (len(scene.machines()), len(scene.stuck())) == (2, 1)
-        scene.run(seconds=30)
-        assert scene.stuck() == []
-        zones = {node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in scene.store.list("nodes")}
-        assert (len(scene.store.list("nodes")), zones) == (2, {ZONE})
-
-    @EVERY_FLAVOUR
-    def test_a_deleted_machine_takes_node_and_instance_with_it(self, flavour: str) -> None:
-        scene = Scene(flavour, replicas=3)
-        scene.scale(0, seconds=20)
-        assert scene.machines() == []
-        assert scene.store.list("nodes") == []
-        assert scene.cluster.cloud.used() == {ZONE: 0}
-        assert scene.store.list("awsmachines.infrastructure.cluster.x-k8s.io") == []
-
-    @EVERY_FLAVOUR
-    def test_a_zone_that_has_capacity_again_delivers_the_missing_machines(self, flavour: str) -> None:
-        scene = exhausted(flavour)
-        scene.run(minutes=2)
-        assert len(scene.stuck()) == 1
-        scene.cluster.cloud.restore_zone(ZONE)
-        scene.run(minutes=12)
-        assert scene.stuck() == []
-
-    @EVERY_FLAVOUR
-    def test_a_quiet_cluster_is_never_written(self, flavour: str) -> None:
-        scene = Scene(flavour)
-        scene.run(minutes=1)
-        before = scene.store.page("nodes", "", version="v1").resource_version
-        scene.run(minutes=10)
-        assert scene.store.page("nodes", "", version="v1").resource_version == before
-
     @pytest.mark.parametrize(("flavour", "machines"), [("gardener", 3), ("openshift", 3), ("cluster-api", 2)])
     def test_only_cluster_api_waits_for_a_deleted_machine_to_end(self, flavour: str, machines: int) -> None:
         scene = Scene(flavour, replicas=2, timing=Timing(deletion=timedelta(minutes=5)))
@@ -293,16 +239,6 @@ class TestRollout:
         assert seen[-1] == (3, 3)
         assert not before & set(names(scene.machines()))
 
-    def test_sets_carry_rising_revisions_and_old_ones_end_empty(self) -> None:
-        scene = Scene("cluster-api", replicas=1)
-        for label in ("one", "two"):
-            scene.patch_group({"spec": {"template": {"metadata": {"labels": {"new": label}}}}})
-            scene.run(minutes=5)
-        sets = scene.store.list("machinesets.cluster.x-k8s.io")
-        revision = "machinedeployment.clusters.x-k8s.io/revision"
-        replicas = [(item["metadata"]["annotations"][revision], item["spec"]["replicas"]) for item in sets]
-        assert sorted(replicas) == [("1", 0), ("2", 0), ("3", 1)]
-
 
 REFUSAL: dict[str, Any] = {"code": "UnauthorizedOperation", "message": "You are not authorized.", "status": 403}
 
@@ -343,14 +279,6 @@ class TestFailures:
         assert not scene.has(machine)
         assert len(scene.machines()) == 2
 
-    def test_gardener_deletes_a_machine_that_is_no_longer_to_be_preserved(self) -> None:
-        scene, machine = lame()
-        scene.annotate(machine, {PRESERVE: "now"})
-        scene.run(minutes=30)
-        scene.annotate(machine, {PRESERVE: "false"})
-        scene.run(minutes=3)
-        assert not scene.has(machine)
-
     def test_gardener_auto_preserves_up_to_the_deployments_limit(self) -> None:
         scene, machine = lame()
         scene.patch_group({"spec": {"autoPreserveFailedMachineMax": 1}})
@@ -366,13 +294,6 @@ class TestFailures:
         scene.run(minutes=3)
         assert not scene.has(machine)
         assert "preservedFailedReplicas" not in scene.group["status"]
-
-    def test_when_replicas_fall_a_healthy_node_goes_before_a_preserved_machine(self) -> None:
-        scene, machine = lame()
-        scene.annotate(machine, {PRESERVE: "now", **FIRST})
-        scene.run(minutes=30)
-        scene.scale(1, minutes=1)
-        assert names(scene.machines()) == names([machine])
 
     @pytest.mark.parametrize(
         ("refusal", "code", "text"),
@@ -454,13 +375,6 @@ class TestFailures:
         scene.run(minutes=10)
         assert names(scene.stuck()) == names([stuck])
 
-    @EVERY_FLAVOUR
-    def test_a_node_that_never_joins_leaves_the_machine_without_one(self, flavour: str) -> None:
-        scene, _ = lame(flavour)
-        scene.run(minutes=14)
-        (stuck,) = scene.stuck()
-        assert stuck["spec"]["providerID"].startswith(f"aws:///{ZONE}/i-")
-
 
 class PoolScene(Scene):
     def __init__(self, *zones: str, replicas: int = 2) -> None:
@@ -489,12 +403,6 @@ OTHER = "eu-central-1b"
 
 
 class TestMachinePools:
-    def test_instances_become_members_and_nodes_without_machines(self) -> None:
-        scene = PoolScene(ZONE, replicas=2)
-        assert len(scene.pool["spec"]["providerIDList"]) == 2
-        assert {reference["name"] for reference in scene.pool["status"]["nodeRefs"]} == scene.nodes()
-        assert scene.machines() == []
-
     def test_a_refused_instance_is_reported_by_no_object(self) -> None:
         scene = PoolScene(ZONE, replicas=1)
         scene.cluster.cloud.exhaust_zone(ZONE)
