@@ -21,6 +21,7 @@ from rich.console import Console
 from bench.fleet import stand_in_for_aws
 from bench.rows import Rows, timed
 from evenkeel.adapters.aws.store import DynamoStore
+from evenkeel.adapters.codec import pack
 from evenkeel.adapters.thread_pool import run_in_threads
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.operate import Operate
@@ -67,6 +68,7 @@ def _operate(store: DynamoStore, ports: Any = None) -> Operate:
         queue=ports,
         clock=SystemClock(),
         random_bytes=os.urandom,
+        pack=pack,
         dry_run=False,
         together=run_in_threads,
     )

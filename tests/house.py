@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from evenkeel.adapters.codec import pack
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.operate import Operate, answer_of_error
 from evenkeel.application.ports import sequentially
@@ -69,7 +70,7 @@ class House:
         ports = {**heard, "clusters": self.clusters, "dry_run": stack_dry_run}
         ports["random_bytes"] = lambda size: next(chance).to_bytes(size)
         self.rebalance = Rebalance(**ports, bus=self.bus)
-        self.operate = Operate(**ports)
+        self.operate = Operate(**ports, pack=pack)
         del ports["random_bytes"]
         self.look = CheckClusters(**ports, together=sequentially)
         self.record_failure = RecordFailure(**heard)

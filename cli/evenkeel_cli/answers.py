@@ -18,7 +18,7 @@ from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import ago, counted, rfc3339, without_request_ids
 from evenkeel.texts.incidents import KIND_NAMES, outage_text
 from evenkeel.texts.pool_numbers import MOST_NAMED, some_names
-from evenkeel_cli.terminal import Output, cell, print_line, say, say_document, shortened, table, terminal
+from evenkeel_cli.terminal import Output, cell, print_line, print_table, say, say_document, shortened, table, terminal
 
 _Json = Mapping[str, Any]
 _SHORTEST = 20  # no name is cut to fewer characters
@@ -333,7 +333,7 @@ def _one_line_each(console: Console, pools: Iterable[_Json], incidents: Iterable
         if more := of_states[_MOST_ROWS:]:
             nodes = Text(_running(more, sum(map(lacking, more))))
             rows.add_row(Text(f"{len(more)} more"), nodes, Text(), Text(), cell(states, "yellow"))
-    console.print(rows)
+    print_table(console, rows)
 
 
 def _states(pool: _Json) -> str:
@@ -372,7 +372,7 @@ def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Seque
             *(texts[number] for texts in columns.values()),
             *(_change(group[name]["from"], group[name]["to"]) for name in ("requested", "min", "max")),
         )
-    console.print(rows)
+    print_table(console, rows)
 
 
 def _numbers(console: Console, pool: _Json) -> None:

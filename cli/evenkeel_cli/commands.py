@@ -183,7 +183,7 @@ def forecast(  # noqa: PLR0913  one parameter per option
     kubeconfig: options.OwnKubeconfig = None,
     context: Annotated[
         str | None,
-        typer.Option("--context", help="Read the cluster itself, with this context; with --stack: default: its id."),
+        typer.Option("--context", help="Read the cluster with this context; with --stack, instead of by the stack."),
     ] = None,
     workload_context: Annotated[
         str | None,
@@ -198,7 +198,7 @@ def forecast(  # noqa: PLR0913  one parameter per option
         str | None,
         typer.Option(
             "--stack",
-            help="Take the record and the state from this stack; default for stored clusters: EVENKEEL_STACK.",
+            help="Forecast clusters of this stack, which reads them; default for stored clusters: EVENKEEL_STACK.",
         ),
     ] = None,
     cluster: Annotated[
@@ -513,7 +513,7 @@ def fence_zone(  # noqa: PLR0913  one parameter per option
 
 @_command(
     _OPERATE,
-    "evenkeel drill --cluster blue --zone eu-central-1a --for 30m --reason 'quarterly rehearsal' --context blue",
+    "evenkeel drill --cluster blue --zone eu-central-1a --for 30m --reason 'quarterly rehearsal'",
     "evenkeel drill --cluster blue",
     "evenkeel drill --cluster blue --abort",
 )

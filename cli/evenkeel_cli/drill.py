@@ -10,7 +10,7 @@ from rich.console import Console
 from evenkeel.texts.english import duration
 from evenkeel_cli.answers import print_in_form
 from evenkeel_cli.stack_client import ask_or_fail
-from evenkeel_cli.terminal import NOT_READY, Output, cell, confirm, fail, print_line, say, table, terminal
+from evenkeel_cli.terminal import NOT_READY, CommandError, Output, cell, confirm, fail, print_line, say, table, terminal
 
 _USUAL = "30m"
 _UNKNOWN = "-"
@@ -59,22 +59,23 @@ def drill_command(  # noqa: PLR0913  one parameter per option
 def _forecast(
     stack: str, cluster: str, zone: str, kubeconfig: str | None, context: str | None, output: Output
 ) -> dict[str, Any] | None:
-    """Show the forecast for the loss of the zone, and return its numbers; None: the caller names no cluster to read."""
+    """Show the forecast for the loss of the zone, and return its numbers; None: the stack cannot read the cluster."""
     # Here, because the other forms of the command need neither the simulation nor a Kubernetes client.
     from evenkeel_cli.forecast import Inputs, NothingLostError, forecast_of_record, record_of
     from evenkeel_cli.forecast_answers import forecast_json, print_forecast
 
     record = record_of(stack, cluster)
-    reads_aws = record["access"]["kind"] == "auto-scaling"
-    if kubeconfig is None and context is None and not reads_aws:
-        say("no forecast: name the cluster by --context or --kubeconfig to get one", err=True)
-        return None
     inputs = Inputs(zone=zone, kubeconfig=kubeconfig, context=context, stack=stack, cluster=cluster)
     try:
         foreseen = forecast_of_record(inputs, record)
-    except NothingLostError:
-        fail([f"--context: that cluster has nothing in zone {zone}: name the context of {cluster}"])
-    if not foreseen.outcome.has_pods and not reads_aws:
+    except CommandError as error:
+        if inputs.asks_stack:
+            say(f"no forecast: {'; '.join(error.faults)}", err=True)
+            return None
+        if isinstance(error, NothingLostError):
+            fail([f"--context: that cluster has nothing in zone {zone}: name the context of {cluster}"])
+        raise
+    if not inputs.asks_stack and not foreseen.outcome.has_pods and record["access"]["kind"] != "auto-scaling":
         fail([f"pods and nodes cannot be read{f': {foreseen.unread}' if foreseen.unread else ''}: leave --context out"])
     if not output.is_piped:
         print_forecast(foreseen)

@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from evenkeel.adapters.codec import unpack
 from evenkeel.adapters.kubernetes.objects import ZONE_ID_LABEL
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.domain.model.choices import SurviveZones
@@ -52,6 +53,12 @@ class Inputs:
     stack: str | None = None
     cluster: str | None = None
     everything: bool = False
+
+    @property
+    def asks_stack(self) -> bool:
+        """Return True if the stack reads the cluster. An option of the caller's own access replaces the stack's."""
+        own = (self.kubeconfig, self.context, self.workload_context, self.role_arn)
+        return self.stack is not None and not any(own)
 
 
 class NothingLostError(CommandError):
@@ -147,19 +154,27 @@ def _records(stack: str, cluster: str | None) -> tuple[list[dict[str, Any]], dic
 
 
 def forecast_of_record(inputs: Inputs, record: dict[str, Any]) -> Foreseen:
-    """Return the forecast of a registered cluster. The caller's kubeconfig reads it, so that no answer is too large."""
+    """Return the forecast of a registered cluster."""
     assert inputs.stack is not None
     id = record["id"]
     policy = read_model(ClusterFile, record, f"record of {id}")
     answer = ask_or_fail("status", inputs.stack, id)
     known = StateFile.of_status(answer, f"status of {id}").state()
-    if AUTO_SCALING in policy.flavours:
-        return _foreseen(replace(inputs, auto_scaling=True), policy, known, id)
-    return _foreseen(replace(inputs, context=inputs.context or id), policy, known, id)
+    if inputs.asks_stack:
+        inputs = replace(inputs, cluster=id)
+    elif AUTO_SCALING in policy.flavours:
+        inputs = replace(inputs, auto_scaling=True)
+    else:
+        inputs = replace(inputs, context=inputs.context or id)
+    return _foreseen(inputs, policy, known, id)
 
 
 def _observe(inputs: Inputs, policy: ClusterFile, known: ClusterState, moment: datetime) -> Observation:
     """Return an observation, with pods and nodes if they can be read."""
+    if inputs.asks_stack:
+        assert inputs.stack is not None
+        answer = ask_or_fail("plan", inputs.stack, inputs.cluster, {"observation": True})
+        return unpack(Observation, answer["observation"], f"observation of {inputs.cluster}")
     if inputs.auto_scaling:
         from evenkeel_cli import auto_scaling
 

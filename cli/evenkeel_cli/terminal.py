@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
+from rich.measure import measure_renderables
 from rich.table import Table
 from rich.text import Text
 
@@ -87,6 +88,24 @@ def cell(text: str, style: str = "") -> Text:
 def table() -> Table:
     """Return an empty table without a frame, which would take space from names and is noise in a pipe."""
     return Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+
+
+def print_table(console: Console, rows: Table) -> None:
+    """Print a table. If it is too wide, columns wrap at words. A word is cut only if this is not enough.
+
+    rich alone makes the widest column narrower, even if this cuts its words and another column has spaces.
+    """
+    columns = rows.columns
+    sizes = [measure_renderables(console, console.options, [column.header, *column.cells]) for column in columns]
+    space = console.width - len(columns)  # without the padding
+    if sum(size.minimum for size in sizes) <= space:
+        widths = [size.maximum for size in sizes]
+        while sum(widths) > space:
+            may_wrap = [number for number, size in enumerate(sizes) if widths[number] > size.minimum]
+            widths[max(may_wrap, key=widths.__getitem__)] -= 1
+        for column, width in zip(columns, widths, strict=True):
+            column.width = width
+    console.print(rows)
 
 
 def shortened(names: Sequence[str], width: int) -> list[str]:

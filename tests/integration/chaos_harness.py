@@ -20,7 +20,7 @@ from evenkeel.adapters.aws.batches import Inbox
 from evenkeel.adapters.aws.inbound import read_event
 from evenkeel.adapters.aws.queues import TRIES
 from evenkeel.adapters.aws.records import CHECK_TIMES, HEALTH, TIMER, UNREACHABLE
-from evenkeel.adapters.codec import dump_plain
+from evenkeel.adapters.codec import dump_plain, pack
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.own_annotations import ADOPTED, DECISION, MOVE
@@ -646,7 +646,7 @@ class ChaosHarness:
                 request_scale=RequestScale(**ports),
                 idempotent=lambda key, remaining, work: work(),
             ),
-            operate=Operate(**ports, **chance, clusters=clusters, dry_run=False),
+            operate=Operate(**ports, **chance, clusters=clusters, pack=pack, dry_run=False),
             inbox=Inbox(queue=queue),
             rebalance_inbox=Inbox(queue=queue, tries=TRIES),
         )

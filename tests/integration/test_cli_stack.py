@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from evenkeel.adapters.codec import unpack
 from evenkeel.bootstrap import SystemClock, use_clock
+from evenkeel.domain.model.observations import Observation
 from evenkeel_cli.main import app
+from evenkeel_cli.stack_client import ask
 from sandbox.aws import AwsEndpoints
 from sandbox.kube.world import World
 from sandbox.stack import CALLER, StackEndpoint
@@ -80,7 +83,7 @@ class Laptop(Shell):
         self.world = world
         self.clock = clock
         self.triggers = triggers
-        self.cluster = world.clusters["cluster-api"]
+        (self.cluster,) = world.clusters.values()
         self.api = self.cluster.api
         self.record = folder / "record.yaml"
         self.record.write_text(json.dumps({"flavours": ["cluster-api"], "access": access}))
@@ -109,14 +112,14 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 def staged(aws: AwsEndpoints, tmp_path: Path) -> Iterator[Callable[..., Laptop]]:
     with ExitStack() as stack:
 
-        def made(dry_run: bool = True) -> Laptop:
+        def made(dry_run: bool = True, kind: str = "cluster-api") -> Laptop:
             clock = MovableClock()
-            world = World(clusters=("cluster-api",), pools=UNEVEN, clock=clock.now, settings=None)
+            world = World(clusters=(kind,), pools=UNEVEN, clock=clock.now, settings=None)
             stack.enter_context(world)
             deployment = stack.enter_context(aws.deploy(parameters={"DryRun": str(dry_run).lower()}))
             functions = stack.enter_context(InProcess(deployment, log=io.StringIO()))
             use_clock(clock)
-            access = put_kubeconfig(deployment, "blue", world.clusters["cluster-api"])
+            access = put_kubeconfig(deployment, "blue", world.clusters[kind])
             endpoint = stack.enter_context(StackEndpoint(STACK, functions))
             return Laptop(world, Triggers(deployment, functions), endpoint, access, tmp_path, clock)
 
@@ -219,6 +222,37 @@ def test_validate_shows_a_diff_and_has_it_written_with_the_objects_own_version(l
     cluster.store.patch(RESOURCE, groups[0].namespace, groups[0].name, many, manager="test")
     for action in ("validate", "plan"):
         assert "evenkeel.dev/pool-max is 'many'" in laptop.ask(action, code=3)
+
+
+def test_a_stack_forecasts_without_a_kubeconfig_what_a_context_forecasts(
+    staged: Callable[..., Laptop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laptop = staged(kind="self-managed")
+    container: dict[str, Any] = {"name": "web", "image": "web", "resources": {"requests": {"cpu": "1200m"}}}
+    container["env"] = [{"name": "PASSWORD", "value": "s3cret"}]
+    metadata = {"labels": {"app": "web"}, "annotations": {"own": "s3cret"}}
+    template = {"metadata": metadata, "spec": {"containers": [container]}}
+    spec = {"replicas": 6, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    laptop.cluster.store.create("deployments.apps", {"metadata": {"name": "web"}, "spec": spec}, manager="test")
+    laptop.world.step()
+    laptop.register()
+    question = ("--zone", "eu-central-1a", "--now", laptop.clock.now().isoformat())
+    kubeconfig = laptop.folder / "kubeconfig"
+    kubeconfig.write_text(json.dumps(laptop.api.kubeconfig("evenkeel")))
+    context = json.loads(kubeconfig.read_text())["current-context"]
+    by_context = laptop.json("forecast", *question, "--kubeconfig", str(kubeconfig), "--context", context)
+    asked = len(laptop.endpoint.called)
+    by_stack = laptop.json("forecast", *question)
+    assert [event["action"] for event in laptop.endpoint.invoked[asked:]] == ["export", "status", "plan"]
+    assert {*laptop.endpoint.called[asked:]} == {"WidgetFunction"}
+    assert (by_stack["podsKnown"], len(by_stack["pods"])) == (True, 1)
+    assert by_stack == by_context
+    for name, value in laptop.endpoint.environment().items():
+        monkeypatch.setenv(name, value)
+    packed = ask(STACK, {"action": "plan", "cluster": "blue", "observation": True})["observation"]
+    read = unpack(Observation, packed, "observation")
+    assert "web-" in repr(read)
+    assert "s3cret" not in repr(read)
 
 
 #: what each function is asked for

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from evenkeel.adapters.codec import pack
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import sequentially
@@ -60,7 +61,7 @@ class DrillScene(Scene):
         }
 
     def ask(self, life: Life, event: dict[str, Any]) -> None:
-        Operate(**self._ports(life), random_bytes=self.chance.randbytes, dry_run=False)(event, plenty)
+        Operate(**self._ports(life), random_bytes=self.chance.randbytes, pack=pack, dry_run=False)(event, plenty)
 
     def check(self, life: Life) -> None:
         CheckClusters(**self._ports(life), dry_run=False, together=sequentially)(("demo",), plenty)

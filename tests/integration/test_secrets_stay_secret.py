@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from evenkeel.adapters.aws.token_store import SealedTokens
 from evenkeel.adapters.aws_session import AwsSession
+from evenkeel.adapters.codec import pack
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.access.kubeconfig import read_kubeconfig
 from evenkeel.adapters.page.render import Theme
@@ -102,7 +103,7 @@ def output_of(clusters: RecordedClusters, given: ClusterRecord) -> str:
     store.save_record(given, ControlRecord(), None)
     clock = SystemClock()
     operate = Operate(
-        store=store, clusters=clusters, queue=FakeQueue(), clock=clock, dry_run=True, random_bytes=os.urandom
+        store=store, clusters=clusters, queue=FakeQueue(), clock=clock, dry_run=True, random_bytes=os.urandom, pack=pack
     )
     with CapturedLogs() as logs:
         try:

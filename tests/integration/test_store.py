@@ -13,6 +13,7 @@ import pytest
 
 from bench.fleet import stand_in_for_aws
 from evenkeel.adapters.aws.store import DynamoStore
+from evenkeel.adapters.codec import pack
 from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError, UnknownClusterError
 from evenkeel.application.operate import Operate
@@ -174,7 +175,7 @@ def registered(store: ActionStore) -> ActionStore:
 
 def operate_on(kept: Kept) -> Operate:
     ports: dict[str, Any] = {"store": kept.store, "queue": FakeQueue(), "clock": kept.clock}
-    return Operate(**ports, clusters=FakeClusters({}), random_bytes=os.urandom, dry_run=False)
+    return Operate(**ports, clusters=FakeClusters({}), random_bytes=os.urandom, pack=pack, dry_run=False)
 
 
 def said(until: datetime, at: datetime = NOW) -> ZoneRecord:

@@ -293,6 +293,7 @@ class Container:
     def operate(self) -> "Operate":
         """Return the use case of functions/admin, operator, widget and status_page."""
         from evenkeel.adapters.aws.zone_names import ZoneNames
+        from evenkeel.adapters.codec import pack
         from evenkeel.application.operate import Operate
 
         return Operate(
@@ -301,6 +302,7 @@ class Container:
             queue=self._queue,
             clock=self.clock,
             random_bytes=os.urandom,
+            pack=pack,
             dry_run=self.settings.dry_run,
             zone_names=ZoneNames(lambda region: self._client("ec2", region)),
             stack=self.settings.stack,

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenkeel.adapters.codec import pack
 from evenkeel.application.operate import Operate
 from evenkeel.domain.model.workload import ZONE
 from evenkeel.state_records import ScaleRequestRecord, ZoneRecord, ZoneStatement
@@ -42,6 +43,7 @@ class Queue(Steps):
             queue=self.queue,
             clock=self.clock,
             random_bytes=bytes,
+            pack=pack,
             dry_run=False,
         )
         return str(operate({"cluster": "demo", "action": action, "by": "test", **fields}, plenty)["message"])

@@ -11,27 +11,39 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from evenkeel.adapters.codec import unpack
 from evenkeel.adapters.page.render import Theme
 from evenkeel.adapters.page.widget import page_for
 from evenkeel.application.actions.call import Right
 from evenkeel.application.actions.table import ACTIONS, right_needed
-from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, RejectedError, StateUnavailableError
+from evenkeel.application.errors import (
+    AccessError,
+    BadRequestError,
+    ClusterUnavailableError,
+    RejectedError,
+    StateUnavailableError,
+)
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId, PublishedBounds
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.ulids import time_of, ulid
+from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.rebalancing.bounds.gep24 import LAX_GREEDY
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.record import BackoffEntry, ControlRecord, FixEntry
 from evenkeel.state_records import ZoneRecord, ZoneStatement
+from evenkeel.texts.english import sentence
+from evenkeel.validation import ConfigError
 from evenkeel_cli import stack_client
 from evenkeel_cli.answers import print_answer, print_plan
 from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, group, key, stated, zones
-from tests.fakes import FakeCluster, plenty, record, register_again
+from tests.fakes import FakeCluster, FakeWorkload, plenty, record, register_again
 from tests.house import NUMBERS, RECORD, House, replaced_first
 from tests.parts import replace
+from tests.workloads import node, pod, template
 
 LOW = {"pool_min": 0, "pool_max": 2}
 SOON = "2026-01-15T12:02:30Z"
@@ -707,8 +719,40 @@ class TestRecord:
         assert len(house.ask("record", since="2026-01-15T12:01:00Z")["decisions"]) == 2
 
 
+class TestObservation:
+    def test_the_answer_is_what_was_read_and_a_record_without_workload_reads_pods_too(self, house: House) -> None:
+        expendable = pod("web-0", node="n", priority=-10, labels={"app": "web"}, scale_up_delay=MINUTE)
+        found = Workload(nodes=(node("n", "a", group=key("a")),), pods=(expendable,), namespaces={"default": {}})
+        house.clusters.workloads["demo"] = FakeWorkload(found)
+        house.cluster.change(key("b"), frozen_because=stated("rolling out"), node=template(cpu="4", memory="16Gi"))
+        answer = house.ask("plan", observation=True)
+        assert set(answer) == {"ok", "action", "cluster", "observation", "message"}
+        read = unpack(Observation, answer["observation"], "observation")
+        assert read == replace(house.cluster.observe(), workload=found)
+
+    def test_pods_that_cannot_be_read_are_named(self, house: House) -> None:
+        house.clusters.workloads["demo"] = AccessError("it may not list pods")
+        read = unpack(Observation, house.ask("plan", observation=True)["observation"], "observation")
+        assert read.workload is None
+        assert read.workload_unread is not None
+        assert "it may not list pods" in sentence(read.workload_unread)
+
+    def test_a_cluster_that_is_too_large_for_an_answer_is_one_line(self, house: House) -> None:
+        house.operate = replace(house.operate, pack=lambda _: "x" * 5_000_001)
+        assert house.refused("plan", observation=True) == (
+            "cluster demo: its observation has 5000001 characters, and an answer has at most 5000000: "
+            "read the cluster with a context of your kubeconfig (--context)"
+        )
+
+    @pytest.mark.parametrize("text", ["A", "AAAA", "eJw="])
+    def test_a_text_that_is_no_observation_is_one_line(self, text: str) -> None:
+        with pytest.raises(ConfigError, match=r"^observation of demo: not compressed JSON \(.*\): ask again$"):
+            unpack(Observation, text, "observation of demo")
+
+
 READING: tuple[tuple[str, dict[str, Any]], ...] = (
     ("plan", {}),
+    ("plan", {"observation": True}),
     ("status", {}),
     ("explain", {"pool": "workers"}),
     ("validate", {"fix": True}),
@@ -810,7 +854,7 @@ class TestCommands:
         assert isinstance(commands, TyperGroup)
         options = {parameter.name for parameter in commands.commands[name].params}
         paged = {"after", "records", "before"}  # the command asks for page after page, and part after part, by itself
-        paged |= {"forecast"}  # the command makes it
+        paged |= {"forecast", "observation"}  # `drill` makes the first, and `forecast` asks for the second
         assert set(ACTIONS[name].fields.model_fields) - paged <= options
 
     def test_an_option_that_is_not_given_is_left_to_the_function(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
 from evenkeel.adapters.aws.store import SHARDS, DynamoStore
 from evenkeel.adapters.aws.token_store import SealedTokens
+from evenkeel.adapters.codec import pack
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
 from evenkeel.application.errors import AccessError, EvenkeelError, StateUnavailableError
@@ -85,6 +86,7 @@ class House:
             queue=FakeQueue(),
             clock=self.clock,
             random_bytes=bytes,
+            pack=pack,
             dry_run=False,
         )
 

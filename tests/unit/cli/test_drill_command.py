@@ -11,14 +11,18 @@ from typer.testing import CliRunner, Result
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.operate import answer_of_error
 from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.workload import Workload
 from evenkeel_cli import live, stack_client, terminal
 from evenkeel_cli.drill import numbers_of
 from evenkeel_cli.inputs import read_text
 from evenkeel_cli.main import app
 from evenkeel_cli.objects import read_objects
-from tests.fakes import NOW, plenty
+from tests.builders import key
+from tests.fakes import NOW, FakeWorkload, plenty
 from tests.house import House
+from tests.parts import replace
 from tests.unit.cli.test_forecast_command import files  # noqa: F401
+from tests.workloads import node, pod
 
 BEGIN = "--zone a --for 20m --reason rehearsal"
 
@@ -92,9 +96,20 @@ def test_the_forecast_is_shown_and_stored_next_to_the_measured_effect(stack: Sta
     assert document["drill"]["state"] == "open"
 
 
-def test_without_a_context_there_is_no_forecast(stack: Stack) -> None:
+def test_without_a_context_the_stack_reads_the_cluster(stack: Stack) -> None:
+    nodes = [node(f"{zone}-{number}", zone, group=key(zone)) for zone in "abc" for number in range(2)]
+    running = [pod(f"web-{each.name}", node=each.name) for each in nodes]
+    found = Workload(nodes=tuple(nodes), pods=tuple(running))
+    stack.house.clusters.workloads["demo"] = FakeWorkload(found)
     ended = type_(f"{BEGIN} --yes")
-    assert ended.stderr == "no forecast: name the cluster by --context or --kubeconfig to get one\n"
+    assert (ended.stdout.splitlines()[0][:24], ended.stderr) == ("zone a is lost, 2 nodes:", "")
+    assert (stack.drill.forecast.lost_nodes, stack.drill.forecast.pods) == (2, 2)
+
+
+def test_a_cluster_that_the_stack_cannot_return_is_drilled_without_a_forecast(stack: Stack) -> None:
+    stack.house.operate = replace(stack.house.operate, pack=lambda _: "x" * 5_000_001)
+    ended = type_(f"{BEGIN} --yes")
+    assert ended.stderr.startswith("no forecast: cluster demo: its observation has 5000001 characters, ")
     assert stack.drill.forecast is None
     assert "until requested = running" in type_("").stdout
 
@@ -148,8 +163,6 @@ def test_the_context_of_another_cluster(stack: Stack, monkeypatch: pytest.Monkey
         observation, see = observe(*given)
         nodes = [node for node in observation.workload.nodes if node.labels["topology.kubernetes.io/zone"] != "a"]
         groups = [group for group in observation.groups if group.identity.zone != "a"]
-        from dataclasses import replace
-
         workload = replace(observation.workload, nodes=tuple(nodes))
         return replace(observation, groups=tuple(groups), workload=workload), see
 

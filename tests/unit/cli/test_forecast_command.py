@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from evenkeel.adapters.codec import pack
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.domain.model.groups import Bounds
+from evenkeel.domain.model.workload import ZONE
+from evenkeel.validation import read_model
 from evenkeel_cli import forecast as command
 from evenkeel_cli import live
+from evenkeel_cli.cluster_file import ClusterFile
 from evenkeel_cli.main import app
 from evenkeel_cli.objects import read_objects
 from evenkeel_cli.simulation.loss import PROVISIONED
@@ -217,7 +221,7 @@ def kubeconfig(tmp_path: Path) -> str:
     return str(file)
 
 
-def test_a_stack_gives_record_and_failures_and_the_kubeconfig_reads_the_cluster(
+def test_an_option_of_the_kubeconfig_reads_a_cluster_of_a_stack_with_its_record_and_failures(
     files: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     until, key = "2026-01-02T01:00:00Z", "cluster-api/demo/workers-b"
@@ -248,6 +252,43 @@ def test_a_stack_gives_record_and_failures_and_the_kubeconfig_reads_the_cluster(
     assert {str(group): state.failure.failures for group, state in read["state"].groups.items()} == {key: 2}
     assert [*read["state"].zones] == ["c"]
     assert document["nodes"][0]["running"] == {"a": 0, "b": 1, "c": 1}
+
+
+def test_a_stack_reads_its_clusters_and_a_zone_without_nodes_is_refused(
+    files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "x"}, "autoscaler": "none"}
+    record |= {"demand": "full", "on_failure": "move", "pools": [{"name": "workers", "max": 9}]}
+    policy = read_model(ClusterFile, record, "record")
+    seen = read_objects([("objects", Path(files[1]).read_text(encoding="utf-8"))], policy, MOMENT)
+    kept = [replace(group, requested=0) if group.identity.zone == "c" else group for group in seen.groups]
+    assert seen.workload is not None
+    nodes = tuple(node for node in seen.workload.nodes if node.labels[ZONE] != "c")
+    empty = replace(seen, groups=tuple(kept), workload=replace(seen.workload, nodes=nodes))
+    found = {"blue": seen, "red": empty}
+
+    def ask(action: str, _stack: str, cluster: str, fields: Any = None) -> Any:
+        if action == "status":
+            return {"groups": {}, "zones": {}}
+        assert (action, fields) == ("plan", {"observation": True})
+        return {"observation": pack(found[cluster])}
+
+    def read(_action: str, _stack: str, cluster: str) -> Any:
+        records = [{"id": id, **record} for id in found if cluster in (id, "*")]
+        return [{"records": records, "unread": {}}]
+
+    monkeypatch.setattr(command, "pages", read)
+    monkeypatch.setattr(command, "ask_or_fail", ask)
+    options = ("--stack", "evenkeel", "--now", "2026-01-02T00:00:00Z")
+
+    result = forecast(*options, "--all", "--zone", "c")
+    document = json.loads(forecast(*options, "--cluster", "blue", "--zone", "c", "-o", "json").stdout)
+    of_files = json.loads(forecast(*files, "--zone", "c", "-o", "json").stdout)
+
+    assert [line.split()[0] for line in result.stdout.splitlines()[1:]] == ["blue", "1"]
+    assert document == of_files
+    (line,) = forecast(*options, "--cluster", "red", "--zone", "c", code=2).stderr.splitlines()
+    assert line == "evenkeel: zone c holds no node and no replica: nothing would be lost"
 
 
 def test_all_contexts_are_one_table_with_the_worst_cluster_first(

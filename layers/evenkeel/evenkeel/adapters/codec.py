@@ -1,7 +1,9 @@
-"""Converts stored items and state files, which are the domain's dataclasses and the records, to and from JSON."""
+"""Converts stored items, state files and observations, which are dataclasses and records, to and from JSON."""
 
+import base64
 import json
 import logging
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
@@ -73,14 +75,34 @@ def read_as(kind: type[_Kind], data: object, where: str, *, strict: bool = False
 
 def dump_stored(value: object) -> str:
     """Return the JSON text of a value, without the fields that have their default values."""
-    form = _form(value)
-    return _adapter(type(form)).dump_json(form, by_alias=True, exclude_defaults=True).decode()
+    return _dump(value).decode()
 
 
 def dump_plain(value: object) -> Any:
     """Return the content of ``dump_stored`` as plain dictionaries, lists, texts and numbers."""
     form = _form(value)
     return _adapter(type(form)).dump_python(form, mode="json", by_alias=True, exclude_defaults=True)
+
+
+def pack(value: object) -> str:
+    """Return the text of ``dump_stored``, compressed, for an answer of limited size."""
+    return base64.b64encode(zlib.compress(_dump(value))).decode()
+
+
+def unpack(kind: type[_Kind], text: str, where: str) -> _Kind:
+    """Return the value of a text of ``pack``. Numbers and times may be any, because a cluster has them.
+
+    Raises ConfigError as ``read_stored`` does.
+    """
+    try:
+        content = zlib.decompress(base64.b64decode(text))
+    except (ValueError, zlib.error) as error:
+        raise ConfigError([f"{where}: not compressed JSON ({error}): ask again"]) from None
+    adapter = _adapter(kind)
+    value: _Kind = validated(
+        lambda: adapter.validate_json(content, strict=True, extra="ignore"), where, adapter.json_schema
+    )
+    return value
 
 
 def keep_unknown(kind: type, text: str, before: str) -> str:
@@ -113,6 +135,11 @@ def _with_unknown(data: Any, old: Any, known: Any) -> Any:
 
 # An adapter is built when its kind is first read or written, because a starting function needs only a few adapters.
 _adapter: Callable[[type], TypeAdapter[Any]] = cache(TypeAdapter)
+
+
+def _dump(value: object) -> bytes:
+    form = _form(value)
+    return _adapter(type(form)).dump_json(form, by_alias=True, exclude_defaults=True)
 
 
 def _form(value: object) -> object:

@@ -48,6 +48,7 @@ class ActionPorts:
     queue: Queue
     clock: Clock
     random_bytes: Callable[[int], bytes]
+    pack: Callable[[object], str]  # returns a dataclass of the domain as compressed text
     dry_run: bool  # the stack's setting, for clusters whose record has no setting
     # Returns, for a region: zone id -> zone name in the stack's AWS account.
     zone_names: Callable[[str], Mapping[str, str]] = lambda _region: {}
