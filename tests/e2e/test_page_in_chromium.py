@@ -178,7 +178,7 @@ def test_the_first_screen_names_the_cause_since_when_and_what_to_do(look: Open, 
     cause = told_fleet(40)["causes"][0]
     title = seen.evaluate("document.querySelector('.cause h2').textContent")
     assert title.split() == f"critical {cause['title']}: 3 clusters".split()
-    for part in ("h2", "time", "code", "a"):
+    for part in ("h2", "time", "code"):
         assert in_view(seen, f".cause {part}")
     assert seen.evaluate("document.querySelector('.cause code').textContent") == cause["command"]
     assert not seen.evaluate("document.querySelector('.cause tbody').checkVisibility()"), "its rows are folded"
@@ -192,7 +192,7 @@ def test_the_first_screen_of_one_cluster_names_the_cause_since_when_and_what_to_
     seen = look(PAGES[page](), width=width, height=800)
     title = seen.evaluate("document.querySelector('.cause h2').textContent")
     assert title.split() == ["critical", "zone", "a:", "66", "pools"]
-    for part in ("h2", "time", "code", "a"):
+    for part in ("h2", "time", "code"):
         assert in_view(seen, f".cause {part}")
     assert seen.evaluate("document.querySelector('.cause code').textContent") == (
         "evenkeel fence-zone --stack NAME --zone a --cluster demo --for 2h"
@@ -253,7 +253,7 @@ def test_search_and_filter_work_by_keyboard_and_screen_reader(look: Open) -> Non
     seen = look(PAGES["fleet"]())
     everything = quote(seen)
     assert everything == [cluster["cluster"] for cluster in fleet["clusters"]]
-    for _ in range(2 * len(fleet["causes"]) + 1):  # past the runbook and the folded rows of each cause
+    for _ in range(len(fleet["causes"]) + 1):  # past the folded rows of each cause
         seen.press(*TAB)
     assert seen.evaluate("document.activeElement.id") == "find"
     seen.write("eu-central-1B")

@@ -51,6 +51,7 @@ def numbers_of(pool: PoolPlan, plan: GroupPlan | None) -> set[int]:
     known: set[int | None] = {pool.min, pool.max, pool.headroom, requested}
     known |= {requested - pool.max} if pool.max is not None else set()
     known |= {sum(max(0, one.bounds.max - one.requested) for one in pool.groups if one.bounds)}
+    known |= {one.requested for one in pool.groups}  # of the zones, where the pool is uneven
     adopted = [pool.adopted.get(str(one.group.key)) for one in pool.groups]
     if plan is None:  # where nobody owns the numbers, the members' own stand behind them
         known |= {number for bounds in adopted if bounds for number in (bounds.min, bounds.max)}
