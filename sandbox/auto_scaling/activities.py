@@ -10,10 +10,27 @@ from typing import Any
 
 from sandbox.auto_scaling.calls import AwsError, Json
 from sandbox.auto_scaling.clock import VirtualClock
-from sandbox.kube.cloud import LaunchError, subnet_in
+from sandbox.kube.cloud import Cloud, LaunchError, subnet_in
 
 KEPT = timedelta(weeks=6)
 _MESSAGE_LENGTH = 255
+
+
+#: reasons of EC2 other than capacity: code, message (with the placeholders type and zone) and HTTP status
+REFUSALS = {
+    "type": ("Unsupported", "Your requested instance type ({type}) is not supported in your requested "
+             "Availability Zone ({zone}).", 400),
+    "quota": ("InstanceLimitExceeded", "20 instance(s) are already running.", 400),
+    "configuration": ("Unsupported", "The requested configuration is currently not supported.", 400),
+    "key": ("Client.InternalError", "Client.InternalError: Client error on launch.", 400),
+    "security group": ("InvalidGroup.NotFound", "The security group 'sg-0a1b2c3d' does not exist.", 400),
+}  # fmt: skip
+
+
+def refuse(stock: Cloud, zone: str, kind: str) -> None:
+    """Refuse every launch in a zone for a reason of REFUSALS, until `stock.accept`."""
+    code, message, status = REFUSALS[kind]
+    stock.refuse(zone, code=code, message=message.format(type=stock.machine_type, zone=zone), status=status)
 
 
 def stamp(moment: datetime) -> str:

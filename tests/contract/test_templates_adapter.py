@@ -146,7 +146,7 @@ class TestSimilarity:
             assert outcome.plan is not None
             assert [pool.id.name for pool in outcome.plan.pools] == [
                 "demo-big-eu-central-1a",
-                "demo-workers-eu-central-1a",
+                "demo-workers-eu-central",
             ]
             assert [len(pool.groups) for pool in outcome.plan.pools] == [1, 3]
             assert outcome.plan.skipped == ()

@@ -764,7 +764,7 @@ class TestOperate:
             ({"action": "scale-up", "cluster": "demo", "nodes": 2, "pool": "workrs"}, "did you mean workers?"),
             ({"action": "scale-up", "cluster": "demo", "nodes": 2, "group": "workrs-a"}, "did you mean workers-a?"),
             ({"action": "pause", "cluster": "demo", "until": "2026-01-15T13:00:00"}, "with a time zone"),
-            ({"action": "pause", "cluster": "demo", "until": "2020-01-01T00:00:00Z"}, "that is over"),
+            ({"action": "pause", "cluster": "demo", "until": "2020-01-01T00:00:00Z"}, "that is past"),
             ({"action": "register", "cluster": "demo"}, "record is missing"),
             ({"action": "register", "cluster": "demo", "record": "text"}, "record is missing"),
             ({"action": "register", "cluster": "demo", "record": {}}, "flavours is missing"),
