@@ -71,7 +71,7 @@ def test_status_of_all_is_three_queries_and_folds_the_incident_that_clusters_sha
     assert found["requests"] == "3 Query"
     parts = "40 unreachable and a command, two with missing nodes, where to read on, the oldest check, all others"
     assert found["lines"] == 4 + 2 + 1 + 1 + 1, parts
-    assert found["last line"] == "78 others: 78 well"
+    assert found["last line"] == "oldest check: cluster-00040, just now"
 
 
 def test_readiness_of_all_is_two_queries_for_each_cluster_and_one_for_all() -> None:
