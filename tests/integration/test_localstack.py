@@ -23,12 +23,19 @@ pytestmark = [
 ]
 
 
+def _with_interrupts() -> None:
+    """If the tests run in the background, their processes ignore interrupts, and the stack would never end."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def stack() -> Iterator[None]:
     """`make localstack`, as in the first terminal."""
     VARIABLES.unlink(missing_ok=True)
     command = ["make", "localstack"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=_with_interrupts
+    ) as process:
         assert process.stdout is not None
         try:
             lines = list(takewhile(lambda line: "runs on LocalStack" not in line, process.stdout))
