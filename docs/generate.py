@@ -1,4 +1,4 @@
-"""Write the command line, the record and the schemas in docs/reference from the code: ``python docs/generate.py``."""
+"""Write the reference and the schemas from the code, and the page of the runbooks: ``python docs/generate.py``."""
 
 import ast
 import json
@@ -10,11 +10,16 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from fractions import Fraction
 from functools import cache
+from html import escape
 from inspect import Parameter, getsource, signature
+from itertools import pairwise
+from os.path import relpath
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from pydantic import BaseModel, TypeAdapter
 from typer import Typer
 from typer.models import ArgumentInfo
@@ -37,6 +42,8 @@ from evenkeel_cli.main import app
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
 COST = "../operate/cost.md"  # of which only the table of survival is written
+RUNBOOKS = "../operate/runbooks.md"
+PAGE_OF_RUNBOOKS = "../../layers/evenkeel/evenkeel/adapters/page/templates/runbooks.html"
 _SHARED_BY = 2  # an option that so many commands have alike is in the list of shared options
 
 _CLI = """# Command line
@@ -105,6 +112,7 @@ def pages() -> dict[str, str]:
         "cli.md": _cli(),
         "record.md": _record(),
         COST: _cost(),
+        PAGE_OF_RUNBOOKS: _runbooks(),
         **{f"schemas/{name}.schema.json": json.dumps(schema, indent=1) + "\n" for name, schema in schemas.items()},
     }
 
@@ -118,6 +126,47 @@ def main() -> None:
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["--"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |").replace("| -- ", "|--") for line in lines)
+
+
+# --- The runbooks on the status page
+
+
+def _runbooks() -> str:
+    """Return the runbooks as HTML below the page's own heading. A link to another page of docs/ becomes its path."""
+    markdown = MarkdownIt().enable("table")
+    source = (REFERENCE / RUNBOOKS).read_text(encoding="utf-8").removeprefix("# Runbooks\n")
+    tokens, heading = list[Token](), ""
+    for before, token in pairwise([Token("", "", 0), *markdown.parse(source), Token("", "", 0)]):
+        if before.type == "heading_open":
+            heading = token.content
+            before.attrSet("id", _anchor(heading).removeprefix("#"))
+        if token.type.startswith("heading"):
+            token.tag = f"h{int(token.tag[1]) + 1}"
+        if token.type == "th_open":
+            token.attrSet("scope", "col")
+        if token.children:
+            token.children = list(_without_files(token.children))
+        if token.type == "table_open":
+            region = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(heading)}">'
+            tokens.append(Token("html_block", "", 0, content=f"{region}\n"))
+        tokens += [token] if token.type else []
+        if token.type == "table_close":
+            tokens.append(Token("html_block", "", 0, content="</div>\n"))
+    return str(markdown.renderer.render(tokens, markdown.options, {}))
+
+
+def _without_files(inline: Sequence[Token]) -> Iterator[Token]:
+    """Yield the parts of a text. The file of a link follows the link's text."""
+    file = ""
+    for token in inline:
+        place = str(token.attrGet("href") or "")
+        if place and not place.startswith(("#", "https:")):
+            file = relpath(REFERENCE / RUNBOOKS / ".." / place, REFERENCE.parents[1])
+        elif token.type == "link_close" and file:
+            yield Token("text", "", 0, content=f" ({file})")
+            file = ""
+        else:
+            yield token
 
 
 # --- The cost of survival

@@ -5,6 +5,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from typing import Any
@@ -83,6 +84,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "quota": lambda: status(told_quota()),
     "fleet": lambda: status(told_fleet(40)),
     "live fleet": lambda: status({"clusters": [told_quota(), {**told_status(), "cluster": "green"}]}),
+    "published fleet": lambda: document(
+        replace(page_of_status(told_fleet(40), "answer of stack evenkeel", NOW), has_runbooks=True)
+    ),
     "no fleet": lambda: status(told_fleet(0)),
     "outage": lambda: status(told_pools(100).ask("status")),
     "fenced outage": lambda: status(told_pools(100, fenced=True).ask("status")),

@@ -9,16 +9,25 @@ import pytest
 from botocore.exceptions import ClientError
 from typer.testing import CliRunner, Result
 
+from evenkeel.adapters.alerts.channels import PagerDuty
+from evenkeel.adapters.aws.incident_events import read_alert
 from evenkeel.application.errors import AccessError
+from evenkeel.application.incidents.notify import incident_json
 from evenkeel.bootstrap import SystemClock, use_clock
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.incidents import Incident, IncidentKind
 from evenkeel_cli.main import app
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.triggers import InProcess, Triggers
+from tests.alerts import alert, detail_of
+from tests.builders import NOW
 from tests.fakes import FakeClock
 from tests.integration.staging import EVENTS
+from tests.pages import Seen
+from tests.unit.incidents.test_alerting import sent_by
 from tests.unit.page.test_page import told_plan
 
-BUCKET = "pages-of-a-test"
+BUCKET, PAGE_URL = "pages-of-a-test", "https://fleet.example/"
 TICK = EVENTS["status-page-schedule"]
 
 
@@ -36,7 +45,7 @@ def bucket(aws: AwsEndpoints) -> Iterator[None]:
 
 @pytest.fixture
 def deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
-    with aws.deploy(parameters={"DryRun": "false", "PageBucket": BUCKET}) as made:
+    with aws.deploy(parameters={"DryRun": "false", "PageBucket": BUCKET, "PageUrl": PAGE_URL}) as made:
         yield made
 
 
@@ -72,6 +81,26 @@ def test_each_minute_the_page_of_all_clusters_is_put_at_its_place(
         assert html.startswith("<!DOCTYPE html>"), minute
         assert 'aria-label="blue"' in html
         assert f"{clock.at:%H:%M:%S} UTC" in html
+
+
+def test_the_link_in_an_alert_opens_the_runbook_at_the_end_of_the_page(
+    aws: AwsEndpoints, deployment: Deployment, functions: InProcess
+) -> None:
+    functions("StatusPageFunction", TICK)
+    ((_, found),) = stored(aws).items()
+    page = Seen(found["Body"].read().decode())
+    sections = {value for tag, name, value in page.attributes if (tag, name) == ("h3", "id")}
+    (runbooks,) = {
+        deployment.environment(function)["EVENKEEL_RUNBOOK_URL"] for function in ("CheckFunction", "RebalanceFunction")
+    }
+    incidents = [Incident(kind=kind, since=NOW) for kind in IncidentKind]
+    incidents += [Incident(kind=IncidentKind.MISSING, since=NOW, failure_class=each) for each in FailureClass]
+    incidents += [Incident(kind=IncidentKind.MISSING, since=NOW, is_rollout=True)]
+    for incident in incidents:
+        opened = {**detail_of(alert()), **incident_json(incident, "blue", NOW, "evenkeel", runbooks)}
+        _, body, _ = sent_by(PagerDuty, read_alert(json.dumps(opened)), key_secret="pd", url="https://events.example/")
+        (address,) = [link["href"] for link in body["links"] if link["text"] == "Runbook"]
+        assert address.removeprefix(f"{PAGE_URL}#") in sections, address
 
 
 def test_a_page_that_cannot_be_put_is_an_error(functions: InProcess, aws: AwsEndpoints) -> None:

@@ -404,6 +404,9 @@ def test_explain_of_a_pool_leaves_out_incidents_of_other_pools() -> None:
 def test_status_page_and_explain_name_the_runbooks_and_link_only_to_a_url() -> None:
     html = document(page_of_status(FLEET, "x", NOW))
     assert f'<p class="soft">Runbook: {RUNBOOKS}#unreachable</p>' in html
+    published = document(replace(page_of_status(FLEET, "x", NOW), has_runbooks=True))
+    assert '<a href="#unreachable">Runbook</a>' in published
+    assert '<h3 id="unreachable">' in published
     assert RUNBOOKS in json.dumps(fleet_house(40).ask("explain", None))
     house = fleet_house(40)
     house.operate = replace(house.operate, runbooks="https://wiki.example/evenkeel")

@@ -110,11 +110,17 @@ def _environment() -> Environment:
         "duration": duration,
         "summary": summary,
         "measures": _measures,
+        "runbooks": _runbooks,
         "chart": chart,
         **fleet.VIEWS,
         **pools.VIEWS,
     }
     return environment
+
+
+def _runbooks() -> Markup:
+    """Return the text of docs/operate/runbooks.md, which docs/generate.py writes as HTML."""
+    return Markup(_file("runbooks.html"))
 
 
 def _source_of(name: str) -> str:

@@ -213,3 +213,4 @@ class Page:
     at: datetime
     sections: tuple[Section, ...]  # of a fleet, the worst cluster is first
     fleet: Fleet | None = None  # None: the page is not about all clusters of a stack
+    has_runbooks: bool = False  # True: the page as one file ends with the runbooks, to which its incidents link
