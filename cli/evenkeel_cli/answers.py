@@ -18,10 +18,9 @@ from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import ago, counted, rfc3339, without_request_ids
 from evenkeel.texts.incidents import KIND_NAMES, outage_text
 from evenkeel.texts.pool_numbers import MOST_NAMED, some_names
-from evenkeel_cli.terminal import Output, cell, print_line, print_table, say, say_document, shortened, table, terminal
+from evenkeel_cli.terminal import Output, cell, print_line, print_table, say, say_document, table, terminal
 
 _Json = Mapping[str, Any]
-_SHORTEST = 20  # no name is cut to fewer characters
 _STYLES = {State.HEALTHY: "green", State.FENCED: "red", State.PROBING: "yellow", State.FROZEN: "blue"}
 _NUMBERS = ("running", "requested", "min", "max")
 _SEVERITIES: Mapping[str, str] = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
@@ -122,18 +121,18 @@ def _overview(console: Console, answer: _Json) -> None:
     failing = [cluster for cluster in incidents if not cluster.get("folded")]
     width = max((len(printable(cluster["cluster"])) for cluster in failing), default=0)
     width = min(width, console.width // 3)
-    names = shortened([printable(cluster["cluster"]) for cluster in failing], width)
     is_cut = False
-    for cluster, name in zip(failing, names, strict=True):
+    for cluster in failing:
+        name = printable(cluster["cluster"])
         line = cell(name.ljust(width), "bold")
         severity = printable(cluster.get("severity", ""))
         line.append(f"  {severity:{_SEVERITY_WIDTH}}", style=_SEVERITIES.get(severity, ""))
         line.append(f"  {printable(cluster['message'])}", style="not bold default")
-        is_cut |= line.cell_len > console.width
-        if line.cell_len > console.width:
-            line.truncate(line.plain.rfind(" ", 0, console.width - 1))
+        if len(name) < console.width < line.cell_len:
+            is_cut = True
+            line.truncate(line.plain.rfind(" ", len(name), console.width - 1))
             line.append(" …")
-        console.print(line, no_wrap=True)
+        print_line(console, line)
     if is_cut:
         _line(console, "evenkeel explain prints each message and what to do", "dim")
     counts, rest = answer["counts"], answer["counts"]["clusters"] - len(incidents)
@@ -363,7 +362,7 @@ def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Seque
     rows = table()
     for heading in ("zone", "node group", "state", *columns, "requested", "min", "max"):
         rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
-    names = shortened([*group_names([pool])], max(console.width // 3, _SHORTEST))
+    names = [*group_names([pool])]
     for number, group in enumerate(pool["groups"]):
         rows.add_row(
             cell(group["zone"] or "?"),

@@ -10,11 +10,22 @@ from rich.console import Console
 from evenkeel.texts.english import duration
 from evenkeel_cli.answers import print_in_form
 from evenkeel_cli.stack_client import ask_or_fail
-from evenkeel_cli.terminal import NOT_READY, CommandError, Output, cell, confirm, fail, print_line, say, table, terminal
+from evenkeel_cli.terminal import (
+    NOT_READY,
+    CommandError,
+    Output,
+    cell,
+    confirm,
+    fail,
+    print_line,
+    print_table,
+    say,
+    table,
+    terminal,
+)
 
 _USUAL = "30m"
 _UNKNOWN = "-"
-_WIDEST = 26  # columns of a value, so that the table fits into 80
 
 
 def drill_command(  # noqa: PLR0913  one parameter per option
@@ -139,12 +150,12 @@ def print_report(console: Console, report: Mapping[str, Any]) -> None:
         ("incidents caused", _UNKNOWN, _names(measured["incidents"])),
     ]
     numbers = table()
-    numbers.add_column("", overflow="ellipsis", max_width=40)
+    numbers.add_column("", overflow="fold")
     for heading in ("forecast", "measured"):
-        numbers.add_column(heading, justify="right", overflow="fold", max_width=_WIDEST)
+        numbers.add_column(heading, justify="right", overflow="fold")
     for row in rows:
         numbers.add_row(*map(cell, row))
-    console.print(numbers)
+    print_table(console, numbers)
     notes = ["forecast: the zone is lost; measured: the zone is fenced, and its nodes stay"]
     if measured["waitingPods"] is None:
         notes.append("pods are not measured, because the cluster's record has no workload")

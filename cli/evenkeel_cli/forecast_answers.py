@@ -10,7 +10,7 @@ from evenkeel.texts.english import counted, problem_text, rfc3339
 from evenkeel_cli.simulation.forecast import Outcome
 from evenkeel_cli.simulation.loss import EVICTED, PROVISIONED
 from evenkeel_cli.simulation.scenario import write_duration
-from evenkeel_cli.terminal import cell, print_line, table, terminal
+from evenkeel_cli.terminal import cell, print_line, print_table, table, terminal
 
 _MOST_ROWS = 15  # of a table; JSON has all
 _CANNOT_SURVIVE = {
@@ -163,29 +163,29 @@ def _cost_text(cost: Cost) -> str:
 
 
 def print_forecast(foreseen: Foreseen) -> None:
-    """Print the forecast as text of at most 80 columns."""
+    """Print the forecast as text."""
     console, outcome = terminal(), foreseen.outcome
     for text in (*sayings(foreseen), *map(_cost_text, costs(foreseen)[:_MOST_ROWS])):
         print_line(console, cell(text))
     pods = table()
-    pods.add_column("pods of", overflow="ellipsis", max_width=44)
+    pods.add_column("pods of", overflow="fold")
     for heading in ("pods", "placed by", "no place"):
-        pods.add_column(heading, justify="right", no_wrap=True)
+        pods.add_column(heading, justify="right", overflow="fold")
     for waits in outcome.waits[:_MOST_ROWS]:
         pods.add_row(cell(waits.name), str(waits.pods), _duration(waits.longest), str(waits.never))
     if outcome.waits:
-        console.print(pods)
+        print_table(console, pods)
     changes = table()
     zones = sorted({group.zone for group in outcome.snapshots[-1].groups})[:4]
     waiting = ["waiting"] if outcome.has_pods else []
     for heading in ("at", *zones, *waiting):
-        changes.add_column(heading, justify="right", overflow="ellipsis", max_width=16)
+        changes.add_column(heading, justify="right", overflow="fold")
     for change in _timeline(outcome)[:_MOST_ROWS]:
         cells = [f"{change['running'][zone]} of {change['requested'][zone]}" for zone in zones]
         changes.add_row(write_duration(change["at"]), *cells, *([str(change["waiting"])] if waiting else []))
-    console.print(changes)
+    print_table(console, changes)
     notes = ["at: time since the loss", "zones: running of requested nodes", *(["waiting: pods"] if waiting else [])]
-    console.print(cell("; ".join(notes)))
+    print_line(console, cell("; ".join(notes)))
 
 
 def _duration(seconds: int | None) -> str:
@@ -207,9 +207,9 @@ def fleet_json(found: Sequence[Foreseen], spared: Sequence[str], unread: Mapping
 def print_fleet(found: Sequence[Foreseen], spared: Sequence[str]) -> None:
     """Print one line per cluster."""
     console, rows = terminal(), table()
-    rows.add_column("cluster", overflow="ellipsis", max_width=28)
+    rows.add_column("cluster", overflow="fold")
     for heading in ("zone", "nodes", "pods", "placed by", "no place", "bound", "survives"):
-        rows.add_column(heading, justify="right", overflow="ellipsis", max_width=16)
+        rows.add_column(heading, justify="right", overflow="fold")
     for foreseen in found:
         outcome = foreseen.outcome
         longest = max((waits.longest for waits in outcome.waits if waits.longest is not None), default=None)
@@ -222,6 +222,6 @@ def print_fleet(found: Sequence[Foreseen], spared: Sequence[str]) -> None:
             "yes" if outcome.survives else "no",
         )
     if found:
-        console.print(rows)
+        print_table(console, rows)
     if spared:
         print_line(console, cell(f"{counted(len(spared), 'cluster')} with nothing in the zone"))

@@ -31,6 +31,7 @@ from evenkeel_cli.terminal import (
     cell,
     fail,
     print_line,
+    print_table,
     progress,
     say_document,
     say_json,
@@ -125,15 +126,15 @@ def print_measures(scenario: Scenario, records: Sequence[Record], console: Conso
     console = console or terminal()
     print_line(console, cell(f"{scenario.name}, {write_duration(scenario.duration)}", "italic"))
     runs = table()
-    runs.add_column("strategy", overflow="ellipsis")  # the only column that may be cut
+    runs.add_column("strategy", overflow="fold")
     headings = _HEADINGS_OF_PODS if scenario.pods else _HEADINGS
     rows = [_cells(record) for record in records]
     shown = [heading for heading in headings if any(cells[heading].plain != _NOTHING for cells in rows)]
     for heading in shown:
-        runs.add_column(heading, justify="right", no_wrap=True)
+        runs.add_column(heading, justify="right", overflow="fold")
     for record, cells in zip(records, rows, strict=True):
         runs.add_row(cell(record.variant.name), *(cells[heading] for heading in shown))
-    console.print(runs)
+    print_table(console, runs)
     optional = "; ".join(_LEGEND_WHERE_SHOWN[heading] for heading in shown if heading in _LEGEND_WHERE_SHOWN)
     for line in (*(_LEGEND_OF_PODS if scenario.pods else _LEGEND), *filter(None, [optional])):
         print_line(console, cell(line, "dim"))

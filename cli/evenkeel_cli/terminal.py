@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from itertools import takewhile
 from threading import Timer
 from typing import Any, NoReturn
 
@@ -106,25 +105,6 @@ def print_table(console: Console, rows: Table) -> None:
         for column, width in zip(columns, widths, strict=True):
             column.width = width
     console.print(rows)
-
-
-def shortened(names: Sequence[str], width: int) -> list[str]:
-    """Return the names in this width. A common beginning is cut, and the parts that differ stay."""
-    if max(map(len, names), default=0) <= width:
-        return [*names]
-    # The common beginning of the first and the last name in order is that of all names.
-    pairs = zip(min(names), max(names), strict=False)
-    common = "".join(first for first, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-    # The last common word stays if there is space for it.
-    starts = [max(part.rfind(mark) for mark in "-./_") + 1 for part in (common[:-1], common)]
-    if len({*names}) == 1:
-        starts = [0]
-    longest = max(map(len, names))
-    start = next((at for at in starts if at and longest - at < width), starts[-1])
-    cut = [f"…{name[start:]}" if start else name for name in names]
-    # A name that is still too long loses its middle: names of node groups differ at their end, by the zone.
-    half = (width - 1) // 2
-    return [name if len(name) <= width else f"{name[: width - 1 - half]}…{name[-half:]}" for name in cut]
 
 
 def say(text: str, *, err: bool = False) -> None:

@@ -22,7 +22,7 @@ from evenkeel_cli import completion, stack_client
 from evenkeel_cli.commands import PANELS, discover
 from evenkeel_cli.main import app
 from evenkeel_cli.simulation.engine import ALONE, LOOSE, SERVERLESS, STATIC
-from evenkeel_cli.terminal import progress, shortened
+from evenkeel_cli.terminal import progress
 from tests.unit.cli.test_asking import _LEAVES
 
 COMMANDS = {
@@ -239,19 +239,6 @@ def test_the_strategies_are_those_of_the_simulation() -> None:
     known = {strategy.name for strategy in STRATEGIES}
     assert {*completion.strategies("")} == {"own", "all", *known, STATIC, LOOSE, ALONE, SERVERLESS}
     assert completion.strategies("Ba") == ["Backward-Compatible", "Balanced"]
-
-
-@pytest.mark.parametrize(
-    ("names", "width", "expected"),
-    [
-        (["prod-eu-1", "prod-eu-2"], 9, ["prod-eu-1", "prod-eu-2"]),
-        (["shoot--prod-workers-a", "shoot--prod-workers-b"], 10, ["…workers-a", "…workers-b"]),
-        (["prod-blue-workers", "prod-green"], 13, ["…blue-workers", "…green"]),
-        (["alone-with-a-very-long-name"], 10, ["alone…name"]),
-    ],
-)
-def test_a_long_name_keeps_what_differs(names: list[str], width: int, expected: list[str]) -> None:
-    assert shortened(names, width) == expected
 
 
 @pytest.mark.parametrize(
