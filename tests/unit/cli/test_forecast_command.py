@@ -92,6 +92,17 @@ def test_the_text_fits_80_columns(files: list[str]) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_a_long_name_wraps_and_is_not_cut(files: list[str]) -> None:
+    objects = Path(files[1])
+    objects.write_text(objects.read_text(encoding="utf-8").replace('"web', f'"web-{"x" * 90}'), encoding="utf-8")
+
+    text = forecast(*files, "--zone", "a").stdout
+
+    assert text.count("x") >= 90
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_bad_input_is_one_line_each(files: list[str], tmp_path: Path) -> None:
     empty = tmp_path / "empty.json"
     empty.write_text(json.dumps(objects.cluster_api("c", 0)), encoding="utf-8")
