@@ -16,8 +16,6 @@ from evenkeel_cli.terminal import Output
 _TRY, _SEE, _OPERATE = "Try without a stack", "Observe", "Operate"
 _CLUSTERS, _LIVE = "Register clusters", "Go live and leave"
 PANELS = (_TRY, _SEE, _OPERATE, _CLUSTERS, _LIVE)
-# The commands that former releases had, with what to do instead.
-REMOVED_COMMANDS = {"rollout": "rollout is gone: label the clusters and repeat evenkeel live -l LABEL=VALUE"}
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 

@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from evenkeel import __version__
-from evenkeel_cli.commands import PANELS, REMOVED_COMMANDS, app
+from evenkeel_cli.commands import PANELS, app
 from evenkeel_cli.terminal import (
     BAD_INPUT,
     CANNOT_READ,
@@ -67,12 +67,6 @@ class _Commands(TyperGroup):
         """Return the program and the command that is called, for errors of typer that name no command."""
         command = [word for word in words[:1] if word in self.commands]
         return " ".join([settings.get("prog_name") or "evenkeel", *command])
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command; None: there is no such command. Raises CommandError for a removed command."""
-        if cmd_name in REMOVED_COMMANDS and not ctx.resilient_parsing:
-            raise CommandError([REMOVED_COMMANDS[cmd_name]], BAD_INPUT)
-        return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 (typer's signature)
         """Write the commands in panels, without the boxes that typer draws around them."""

@@ -119,11 +119,6 @@ class TestReading:
         queue(client).request("demo", "scan", "1")
         assert read_request(client.sent[0]["MessageBody"]) == Request(cluster="demo", reason="scan")
 
-    def test_a_message_of_a_removed_kind_says_what_to_do_instead(self) -> None:
-        says = "message: rollout is gone: label the clusters and repeat evenkeel live -l LABEL=VALUE"
-        with pytest.raises(BadRequestError, match=f"^{says}$"):
-            read_request('{"rollout": "01"}')
-
     @pytest.mark.parametrize("body", ['{"cluster": "7"}', '{"cluster": ["a"], "reason": "x"}', '{"reason": "x"}', None])
     def test_another_message_of_the_checks_is_refused(self, body: object) -> None:
         with pytest.raises(BadRequestError, match="message: "):

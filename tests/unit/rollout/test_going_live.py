@@ -451,11 +451,6 @@ class TestCommands:
         (*_, entry) = fleet.house.ask("history", "c000")["actions"]
         assert (entry["cause"], entry["reason"]) == ("dry-run", "ticket 8")
 
-    @pytest.mark.parametrize("words", [(), ("--abort",), ("--nope", "x")])
-    def test_the_removed_command_rollout_says_what_to_do_instead(self, words: tuple[str, ...]) -> None:
-        line = "evenkeel: rollout is gone: label the clusters and repeat evenkeel live -l LABEL=VALUE\n"
-        assert self.run("rollout", *words, code=2) == line
-
     @pytest.mark.parametrize("words", [[], ["--all", "--cluster", "c000"], ["--all", "--selector", "a=b"]])
     def test_the_scope_of_live_must_be_given_once(self, fleet: Fleet, words: list[str]) -> None:
         self.run("live", *words, "--yes", code=2)

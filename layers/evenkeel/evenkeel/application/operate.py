@@ -9,7 +9,7 @@ from typing import Any
 
 from evenkeel.application.actions.call import Action, Answer, Call, Fields, Right, read_selector
 from evenkeel.application.actions.ports import ActionPorts
-from evenkeel.application.actions.table import ACTIONS, REMOVED_ACTIONS, right_needed
+from evenkeel.application.actions.table import ACTIONS, right_needed
 from evenkeel.application.errors import (
     BadRequestError,
     EvenkeelError,
@@ -196,8 +196,6 @@ def _action_of(event: Mapping[str, Any]) -> Action:
     name = event.get("action")
     if isinstance(name, str) and name in ACTIONS:
         return ACTIONS[name]
-    if isinstance(name, str) and name in REMOVED_ACTIONS:
-        raise BadRequestError(REMOVED_ACTIONS[name])
     guess = near(name, ACTIONS) if isinstance(name, str) and len(name) <= _LONGEST_ID else ""
     raise BadRequestError(f"action is {quote(name)}{guess}: choose one of {', '.join(sorted(ACTIONS))}")
 

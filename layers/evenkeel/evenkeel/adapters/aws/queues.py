@@ -104,8 +104,6 @@ def read_check(body: object) -> CheckRequest | Request:
 
 def read_request(body: object) -> Request:
     """Return a message of the rebalance queue. Raises BadRequestError."""
-    if isinstance(body, str) and '"rollout"' in body and '"cluster"' not in body:  # a former build has sent it
-        raise BadRequestError("message: rollout is gone: label the clusters and repeat evenkeel live -l LABEL=VALUE")
     return read_message(Request, body)
 
 

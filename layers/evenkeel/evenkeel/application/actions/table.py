@@ -25,8 +25,6 @@ _ROWS = (
     (("history", "record"), "history"),
 )
 _MODULES = {name: module for names, module in _ROWS for name in names}
-# The actions that former releases had, with what to do instead.
-REMOVED_ACTIONS = {"rollout": "rollout is gone: label the clusters and repeat evenkeel live -l LABEL=VALUE"}
 
 
 class _Actions(Mapping[str, Action]):
