@@ -47,6 +47,7 @@ class StackEndpoint(AbstractContextManager["StackEndpoint"]):
         self._invoke = invoke
         self._functions = set((deployment.template if deployment else Template()).functions())
         self._bus = deployment.bus if deployment else f"{name}-bus"
+        self._deployment = deployment
         self._refusals: dict[str, RefusalError] = {}
         self._server = LoopbackServer(self._respond)
 
@@ -77,7 +78,10 @@ class StackEndpoint(AbstractContextManager["StackEndpoint"]):
 
     def _respond(self, request: HttpRequest) -> Response:
         if request.target.startswith("/2015-03-31/functions/"):
-            return self._lambda(unquote(request.target.split("/")[3]), request.body)
+            function = unquote(request.target.split("/")[3])
+            if request.target.endswith("/configuration") and self._deployment:
+                return _json({"Environment": {"Variables": self._deployment.environment(self._logical(function))}})
+            return self._lambda(function, request.body)
         form = {key: values[0] for key, values in parse_qs(request.body.decode()).items()}
         try:
             if form.get("Action") == "GetCallerIdentity":
@@ -101,9 +105,13 @@ class StackEndpoint(AbstractContextManager["StackEndpoint"]):
             raise RefusalError(400, "InvalidAction", f"no action {action}")
         if stack != self._name:
             raise RefusalError(400, "ValidationError", f"Stack '{stack}' does not exist")
-        if resource not in {*self._functions, "EventBus"}:
+        template = self._deployment.template if self._deployment else Template()
+        queues, roles = template.of_type("AWS::SQS::Queue"), template.of_type("AWS::IAM::Role")
+        if resource not in {*self._functions, *queues, *roles, "EventBus"}:
             raise RefusalError(400, "ValidationError", f"Resource {resource} does not exist for stack {stack}")
         name = self._bus if resource == "EventBus" else f"{stack}-{resource}-1"
+        if self._deployment and resource in queues:
+            name = self._deployment.physical(resource)
         detail = {
             "StackName": stack,
             "StackId": f"arn:aws:cloudformation:eu-central-1:{ACCOUNT}:stack/{stack}/1",
@@ -115,8 +123,11 @@ class StackEndpoint(AbstractContextManager["StackEndpoint"]):
         }
         return {"DescribeStackResourceResponse": {"DescribeStackResourceResult": {"StackResourceDetail": detail}}}
 
+    def _logical(self, function: str) -> str:
+        return function.removeprefix(f"{self._name}-").removesuffix("-1")
+
     def _lambda(self, function: str, body: bytes) -> Response:
-        logical = function.removeprefix(f"{self._name}-").removesuffix("-1")
+        logical = self._logical(function)
         try:
             self._check("lambda")
             if logical not in self._functions:

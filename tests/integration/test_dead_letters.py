@@ -11,9 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import boto3
-import botocore.session
 import pytest
-from botocore import xform_name
 from botocore.exceptions import EndpointConnectionError
 
 from evenkeel.adapters.aws.queues import TRIES
@@ -24,7 +22,8 @@ from sandbox.template import ROOT
 from sandbox.triggers import InProcess
 from tests.integration import staging
 from tests.integration.staging import EVENTS
-from tests.unit.project.test_docs import block, blocks
+from tests.stand_ins import called
+from tests.unit.project.test_docs import block
 
 PAGE = ROOT / "docs" / "operate/runbooks.md"
 PROGRAM = block("operate/runbooks.md", "python", "again")
@@ -171,32 +170,15 @@ def test_poison_is_read_with_its_reason_by_the_command_of_the_page(stage: Stage)
         MessageDeduplicationId="1",
     )
     stage.triggers.drain()
-    operation, given = called(block("operate/runbooks.md", "sh", "read"))
+    _, *command = shlex.split(block("operate/runbooks.md", "sh", "read"))
+    operation, given, _ = called(command[0], command[1], command[2:])
     given["QueueUrl"] = stage.deployment.physical("DeadLetters")
     (message,) = getattr(stage.sqs, operation)(**given)["Messages"]
     assert message["Body"] == '{"cluster": "blue"}'
     assert "reason is missing" in message["MessageAttributes"]["reason"]["StringValue"]
 
 
-def test_commands_and_queues_of_the_page_exist(stage: Stage) -> None:
-    quote = blocks(PAGE, "sh")
-    assert {title for title, _ in quote} == {"queue", "read", "move"}
-    for _, text in quote:
-        called(text)
+def test_the_queues_of_the_page_exist(stage: Stage) -> None:
     table = PAGE.read_text(encoding="utf-8").partition("## What lands where")[2].partition("##")[0]
     queues = {name for name in stage.deployment.template.of_type("AWS::SQS::Queue") if "Dead" in name}
     assert set(re.findall(r"`(\w*DeadLetters)`", table)) == queues
-
-
-def called(command: str) -> tuple[str, dict[str, Any]]:
-    """A command of the AWS CLI as the operation and parameters that botocore knows."""
-    _, service, operation, *words = shlex.split(command)
-    model = botocore.session.Session().get_service_model(service)
-    found = next(name for name in model.operation_names if xform_name(name, "-") == operation)
-    members = model.operation_model(found).input_shape.members
-    given: dict[str, Any] = {}
-    for option, value in zip(words[::2], words[1::2], strict=True):
-        name = next(name for name in members if f"--{xform_name(name, '-')}" == option)
-        kind = members[name].type_name
-        given[name] = int(value) if kind == "integer" else [value] if kind == "list" else value
-    return xform_name(found), given

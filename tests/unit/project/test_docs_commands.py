@@ -1,4 +1,7 @@
-"""Every command that the docs show is run and prints what is shown; other files test the pages in ELSEWHERE."""
+"""Every command that the docs show with its output prints that; other files test the pages in ELSEWHERE.
+
+tests/integration/test_docs_scripts.py runs the scripts, and the commands in sentences.
+"""
 
 import re
 import shlex
@@ -37,14 +40,11 @@ MADE_BY = {"plan.json": "plan -f objects.yaml -o json", "sim.json": "simulate sc
 
 
 def commands(page: Path) -> list[list[tuple[str, str]]]:
-    """Of each block, the command lines with what they print; nothing, where the page shows nothing."""
+    """Of each block, the command lines with what they print."""
     found = []
     for _, text in blocks(page, "console"):
         parted = [quote.partition("\n") for quote in re.split(r"^\$ ", text, flags=re.M)[1:]]
         found.append([(command, printed.rstrip("\n")) for command, _, printed in parted])
-    for _, text in blocks(page, "sh"):
-        lines = [line.partition(" #")[0] for line in text.splitlines()]
-        found.append([(line, "") for line in lines if re.search(r"evenkeel [a-z]", line)])
     return [block for block in found if block]
 
 
@@ -180,8 +180,8 @@ def files_of(page: Path) -> dict[str, str]:
     return {title: text for title, text in titled if "." in title}
 
 
-@pytest.mark.parametrize("page", SHOWN, ids=by_name)
-def test_every_command_shown_prints_what_is_shown(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def write_files(page: Path, folder: Path) -> None:
+    """Write the files that a page shows or takes for granted."""
     start = [ROOT / "docs" / "start" / name for name in ("first-plan.md", "first-cluster.md")]
     for name, text in {k: v for of in (*start, page) for k, v in files_of(of).items()}.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -190,6 +190,11 @@ def test_every_command_shown_prints_what_is_shown(page: Path, folder: Path, monk
     for name, made_by in MADE_BY.items():
         if name in page.read_text(encoding="utf-8"):
             (folder / name).write_text(CliRunner().invoke(cli.app, made_by.split()).stdout)
+
+
+@pytest.mark.parametrize("page", SHOWN, ids=by_name)
+def test_every_command_shown_prints_what_is_shown(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_files(page, folder)
     for block in SHOWN[page]:
         stack = STACKS.get(page.name, Stack)()
         monkeypatch.setattr(stack_client, "ask", stack.ask)
