@@ -1,7 +1,7 @@
 """Stand-ins for the AWS CLI, the SAM CLI and kubectl: `python -m tests.stand_ins PROGRAM WORDS…`.
 
 Each performs the API calls of the command that it gets, with the endpoints of the environment. An option that the API
-does not have is an error, as for the real program.
+does not have is an error, as for the real program. Each function imports what it needs, because a script starts many.
 """
 
 import json
@@ -15,13 +15,7 @@ from typing import Any
 
 import boto3
 import botocore.session
-import jmespath
-import yaml
 from botocore import xform_name
-from kubernetes.config import new_client_from_config
-from kubernetes.dynamic import DynamicClient
-
-from sandbox.aws import AwsEndpoints
 
 # The sandbox's cluster that has objects of these API groups; the first that a command names counts.
 ECOSYSTEMS = {
@@ -81,6 +75,8 @@ def _value(shape: Any, text: str) -> Any:
 
 
 def aws(service: str, operation: str, *words: str) -> None:
+    import jmespath
+
     method, given, output = called(service, operation, words)
     answer = getattr(boto3.client(service), method)(**given)
     if "file" in output:
@@ -92,6 +88,8 @@ def aws(service: str, operation: str, *words: str) -> None:
 
 def sam(command: str, *words: str) -> None:
     if command == "deploy":
+        from sandbox.aws import AwsEndpoints
+
         given = words[words.index("--parameter-overrides") + 1 :] if words else ("AlarmTopicArn=nobody",)
         for name in [name for name in os.environ if name.startswith("AWS_ENDPOINT_URL_")]:
             del os.environ[name]  # of the stack that runs; this one is new
@@ -107,6 +105,8 @@ def sam(command: str, *words: str) -> None:
 
 
 def kubectl(command: str, *words: str) -> None:
+    import yaml
+
     if command == "api-resources":
         group = _after("--api-group", words)
         served = {resource.name for resource in _cluster("cluster-api").resources.search(group=group)}
@@ -130,7 +130,11 @@ def _after(option: str, words: Sequence[str]) -> str:
     return words[words.index(option) + 1]
 
 
-def _cluster(name: str) -> DynamicClient:
+def _cluster(name: str) -> Any:
+    """Return the client of a cluster of the sandbox."""
+    from kubernetes.config import new_client_from_config
+    from kubernetes.dynamic import DynamicClient
+
     return DynamicClient(new_client_from_config(f"{name}.kubeconfig"))
 
 

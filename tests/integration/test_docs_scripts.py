@@ -23,7 +23,7 @@ from sandbox.aws import AwsEndpoints
 from sandbox.kube.world import World
 from sandbox.local_stack import EVENKEEL, LocalStack
 from sandbox.template import ROOT
-from tests.stand_ins import called
+from tests.stand_ins import ECOSYSTEMS, called
 from tests.unit.project.test_docs import PAGES, blocks, by_name
 
 PROGRAMS = re.compile(r"^\s*(?:\$ )?(?:[\w.]*/)*(make|evenkeel|aws|sam|kubectl|ssh-keygen|sha256sum|sed|echo) ", re.M)
@@ -101,7 +101,7 @@ def register_blue(stack: LocalStack) -> None:
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
     seed = {"kind": "Seed", "apiVersion": "core.gardener.cloud/v1beta1", "metadata": {"name": "s1"}, "spec": {}}
-    with World(settings=None) as started:
+    with World(clusters=set(ECOSYSTEMS.values()), settings=None) as started:
         store = started.clusters["cluster-api"].store
         store.create("seeds.core.gardener.cloud", seed, manager="gardener")
         store.create("namespaces", NAMESPACE, manager="kubectl")
@@ -223,3 +223,9 @@ def test_each_command_that_is_not_run_is_in_the_docs_and_tested_elsewhere() -> N
         if reason(command).startswith("aws "):
             _, service, operation, *words = shlex.split(command)
             called(service, operation, words)
+
+
+def test_each_target_of_make_that_the_docs_name_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    for page in PAGES:
+        assert set(re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.M)) <= targets, page.name
