@@ -217,5 +217,5 @@ def _contexts(kubeconfig: str | None) -> tuple[list[str], str]:
             config_file=kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION
         )
     except (ConfigException, OSError) as error:
-        raise ConfigError([f"{kubeconfig or 'kubeconfig'}: {' '.join(str(error).split())[:300]}"]) from None
+        raise ConfigError([f"{kubeconfig or 'kubeconfig'}: {' '.join(str(error).split())[:300].rstrip('.')}"]) from None
     return [str(each["name"]) for each in listed], str(current["name"])

@@ -27,7 +27,7 @@ from tests.stand_ins import ECOSYSTEMS, called
 from tests.unit.project.test_docs import PAGES, blocks, by_name
 
 PROGRAMS = re.compile(r"^\s*(?:\$ )?(?:[\w.]*/)*(make|evenkeel|aws|sam|kubectl|ssh-keygen|sha256sum|sed|echo) ", re.M)
-# What does not run here: the beginning of the command, the reason, and the file whose tests run or read it.
+# What does not run here: the beginning of the command, the reason, and the file whose tests are about the same.
 NOT_RUN = {
     "make setup": ("each target runs it first, also `make test`", "Makefile"),
     "make test": ("it runs this test", "Makefile"),
@@ -37,13 +37,13 @@ NOT_RUN = {
     "aws eks create-access-entry": ("moto has no access entries", "tests/unit/fleet/test_discovering.py"),
     "aws sqs start-message-move-task": ("moto does not have it", "tests/integration/test_dead_letters.py"),
     "kubectl apply": ("the sandbox has no roles and policies", "tests/unit/project/test_deploy_folders.py"),
-    "kubectl create token": ("the sandbox issues no tokens", "tests/integration/test_service_account.py"),
-    "kubectl get secret": ("the sandbox issues no tokens", "tests/integration/test_secrets_stay_secret.py"),
+    "kubectl create token": ("the sandbox issues no tokens", "tests/contract/test_service_account_tokens.py"),
+    "kubectl get secret": ("the sandbox issues no tokens", "tests/contract/test_service_account_tokens.py"),
     "kubectl krew": ("it needs a release and krew", "tests/e2e/test_package.py"),
     "kubectl evenkeel": ("it needs the plug-in of a release", "tests/e2e/test_package.py"),
-    "echo": ("it needs a signed release", "tests/unit/project/test_release.py"),
-    "ssh-keygen": ("it needs a signed release", "tests/unit/project/test_release.py"),
-    "sha256sum": ("it needs a signed release", "tests/unit/project/test_release.py"),
+    "echo": ("it needs a signed release", "tests/e2e/test_package.py"),
+    "ssh-keygen": ("it needs a signed release", "tests/e2e/test_package.py"),
+    "sha256sum": ("it needs a signed release", "tests/e2e/test_package.py"),
 }
 
 
