@@ -62,7 +62,8 @@ ACTS = (
         0,
         f"Two equal clusters: a pool of {POOL.minimum} to {POOL.maximum} nodes over three zones, one pod per node, "
         f"and a cluster-autoscaler. Its owner allows {SHARE} nodes per zone, so that the pool never exceeds "
-        f"{POOL.maximum}. {LEGEND}",
+        f"{POOL.maximum}. With {POOL.maximum} per zone, cluster-autoscaler alone would grow in the other zones, too, "
+        f"but nothing would hold the maximum: README.md has the times of both. {LEGEND}",
     ),
     Act(
         1,
