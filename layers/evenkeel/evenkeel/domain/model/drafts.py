@@ -10,7 +10,7 @@ from evenkeel.domain.model.convergence import Choices, ConvergenceState, Converg
 from evenkeel.domain.model.demand import DemandFacts, KeptNodes
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import Bounds, PoolId, State
-from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.moves import RequestedNodes, ScaleRequest
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.pools import Pool, tie_of
@@ -246,6 +246,7 @@ class RequestDraft:
     pods_unread: bool = False  # True: the check tried to read pods, but could not
     unmet: int = 0  # nodes that cannot be added, or cannot be removed
     later: int = 0  # nodes that later runs add
+    requested_nodes: tuple[RequestedNodes, ...] = ()  # the nodes of earlier requests that do not run yet
 
 
 @dataclass(slots=True)
@@ -343,6 +344,8 @@ class DemandDraft:
 
     facts: DemandFacts | None = None  # None: the plan asked for no advice, or pods were not read
     asks_idle: bool = False  # True: the plan depends on unneeded nodes, but the check did not look for them
+    # True: Evenkeel orders nodes for the pods that this check has read.
+    orders_for_pods: bool = False
 
 
 @dataclass(slots=True)

@@ -34,6 +34,7 @@ class PoolInput(NamedTuple):
 
     request: ScaleRequest | None = None
     demand: DemandFacts | None = None
+    orders_for_pods: bool = False  # True: Evenkeel orders nodes for the pods that this check has read
     choices: Choices = NO_CHOICES
     waited_for: Mapping[str, int] | None = None
     survival: SurvivalFacts | None = None

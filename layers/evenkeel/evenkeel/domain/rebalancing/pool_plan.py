@@ -114,7 +114,7 @@ class PoolPlanner:
             check_at=[now + SECOND_CHECK] if others_changed else [],
             bounds=BoundsDraft(grower=grower),
             request=RequestDraft(current=None if opens else given.request),
-            demand=DemandDraft(facts=given.demand),
+            demand=DemandDraft(facts=given.demand, orders_for_pods=given.orders_for_pods),
             convergence=ConvergenceDraft(
                 choices=given.choices,
                 state=pool.state.convergence,
@@ -208,6 +208,7 @@ def _next_state(draft: PoolDraft) -> PoolState:
         "held_nodes": state.held_nodes if draft.convergence.held == state.held_nodes else draft.convergence.held,
         "release": draft.release.stored,
         "orders": state.orders if draft.demand.facts is None else draft.demand.facts.orders,
+        "requested_nodes": draft.request.requested_nodes,
         "survival": None if draft.survival is None or draft.survival.facts is None else draft.survival.facts.held,
     }
     if after.items() <= before.items():

@@ -17,6 +17,7 @@ from evenkeel.domain.model.plans import Removal
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.water_fill import water_fill
 from evenkeel.domain.rebalancing.replicas.deletion import remove
+from evenkeel.domain.rebalancing.replicas.requested_nodes import remember_requested
 
 
 def begin_request(pool: PoolDraft) -> None:
@@ -82,6 +83,8 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
     levels = [draft.requested for draft in pool.groups]
     shares = water_fill(allowed, levels, rooms, lambda i: pool.groups[i].tie)
     unmet = request.nodes
+    added = {draft.key: more for draft, more in zip(pool.groups, shares, strict=True) if more}
+    remember_requested(pool, request, added)
     for draft, more, obstacle in zip(pool.groups, shares, obstacles, strict=True):
         if more:
             draft.requested += more
