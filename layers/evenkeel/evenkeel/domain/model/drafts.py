@@ -274,6 +274,8 @@ class ReleaseDraft:
     asks_waiting: bool = False  # True: the plan depends on ``waited_for``, which is None
     closed: bool = False  # True: no autoscaler may order in the pool, because Evenkeel orders the released nodes
     fallback_takes: bool = False  # True: a fallback of the pool can get nodes for the pods that wait
+    # Key of a fallback's group -> its requested replicas. Nodes that a fallback gains replace released ones.
+    fallback_requested: Mapping[str, int] = field(default_factory=dict)
     orders_at: datetime | None = None  # when Evenkeel orders the released nodes; None: already ordered, or not known
     # Key of a group -> number of nodes that an autoscaler may still order there.
     open_for: Mapping[str, int] = field(default_factory=dict)

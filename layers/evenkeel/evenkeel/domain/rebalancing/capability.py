@@ -18,7 +18,7 @@ from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.survival import SurvivalFacts
 
 Step = Callable[[PoolDraft], None]
-NO_HELD_NODES: Mapping[str, int] = {}
+NO_NODES: Mapping[str, int] = {}
 
 
 class Point(Enum):
@@ -40,7 +40,8 @@ class PoolInput(NamedTuple):
     survival: SurvivalFacts | None = None
     fallbacks: tuple[Fallback, ...] = ()
     fallback_takes: bool = False
-    held: Mapping[str, int] = NO_HELD_NODES
+    fallback_requested: Mapping[str, int] = NO_NODES
+    held: Mapping[str, int] = NO_NODES
     taken_by: tuple[PoolId, ConvergeStep] | None = None
 
 

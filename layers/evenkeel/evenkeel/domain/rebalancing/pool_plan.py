@@ -122,7 +122,11 @@ class PoolPlanner:
                 held=given.held,
                 taken_by=given.taken_by,
             ),
-            release=ReleaseDraft(waited_for=given.waited_for, fallback_takes=given.fallback_takes),
+            release=ReleaseDraft(
+                waited_for=given.waited_for,
+                fallback_takes=given.fallback_takes,
+                fallback_requested=given.fallback_requested,
+            ),
             survival=SurvivalDraft(facts=given.survival) if _has_to_survive(pool) else None,
             replicas=ReplicasDraft(unplaced=pool.unplaced if opens else 0),
         )
