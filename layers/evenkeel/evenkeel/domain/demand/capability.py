@@ -145,8 +145,8 @@ def _answer(check: Check, planned: Planned, inputs: Inputs) -> Inputs:
     """Return the inputs with the number of released nodes that pending pods need, for pools that depend on it."""
     if check.observation.workload is None or not any(pool.plan.release.asks_waiting for pool in planned.values()):
         return {}
-    waited_for = nodes_for_released(check.observation, offers_of(check, planned.values()), check.now)
-    return {id: inputs[id]._replace(waited_for=nodes) for id, nodes in waited_for.items()}
+    waited_for, unmet = nodes_for_released(check.observation, offers_of(check, planned.values()), check.now)
+    return {id: inputs[id]._replace(waited_for=nodes, pods_unmet=unmet) for id, nodes in waited_for.items()}
 
 
 def _with_demand(check: Check, advised: Advised | None, plan: Plan) -> Plan:

@@ -89,8 +89,8 @@ def _removal_request(pool: PoolId, removals: Sequence[Removal], now: datetime) -
 
 def nodes_for_released(
     observation: Observation, pools: Sequence[tuple[PoolPlan, PoolOffer]], now: datetime
-) -> dict[PoolId, dict[str, int]]:
-    """Return how many of the released nodes the pending pods need, by pool and group.
+) -> tuple[dict[PoolId, dict[str, int]], bool]:
+    """Return how many of the released nodes the pending pods need, by pool and group, and if other pods wait.
 
     A pool is left out if its number is unknown, because pods were not read or some pods cannot be placed. Only healthy
     groups get nodes, at most as many as were released and not ordered again. Pods are first placed on existing and
@@ -99,14 +99,15 @@ def nodes_for_released(
     offers = [_released_only(plan, offer) for plan, offer in pools]
     advised = advise(observation, offers, DemandStage.OFF, ScaleDownState(), now)
     if advised.cluster.unread is not None or advised.cluster.check_again is not None:
-        return {}
+        return {}, False
     asked = {plan.id: advised.pools[plan.id].asked for plan, _ in pools if plan.release.asks_waiting}
     is_decided = not any(pod.reason.rule in _UNDECIDED for pod in advised.cluster.not_counted)
-    return {
+    waited_for = {
         id: {str(group): nodes for group, nodes in pool.nodes.items()}
         for id, pool in asked.items()
         if pool.nodes or (is_decided and not _has_unknown_nodes(pool))
     }
+    return waited_for, bool(advised.cluster.unmet)
 
 
 def _has_unknown_nodes(pool: PoolDemand) -> bool:

@@ -271,6 +271,7 @@ class ReleaseDraft:
     not_reordered: int = 0  # replicas of the stored release that no group has gained since
     # Key of a group -> number of nodes that pending pods need there. None: pods were not read.
     waited_for: Mapping[str, int] | None = None
+    pods_unmet: bool = False  # True: pods wait that fit no node of ``waited_for``; False if that is None
     asks_waiting: bool = False  # True: the plan depends on ``waited_for``, which is None
     closed: bool = False  # True: no autoscaler may order in the pool, because Evenkeel orders the released nodes
     fallback_takes: bool = False  # True: a fallback of the pool can get nodes for the pods that wait

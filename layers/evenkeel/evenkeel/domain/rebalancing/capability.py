@@ -37,6 +37,7 @@ class PoolInput(NamedTuple):
     orders_for_pods: bool = False  # True: Evenkeel orders nodes for the pods that this check has read
     choices: Choices = NO_CHOICES
     waited_for: Mapping[str, int] | None = None
+    pods_unmet: bool = False
     survival: SurvivalFacts | None = None
     fallbacks: tuple[Fallback, ...] = ()
     fallback_takes: bool = False

@@ -124,6 +124,7 @@ class PoolPlanner:
             ),
             release=ReleaseDraft(
                 waited_for=given.waited_for,
+                pods_unmet=given.pods_unmet,
                 fallback_takes=given.fallback_takes,
                 fallback_requested=given.fallback_requested,
             ),

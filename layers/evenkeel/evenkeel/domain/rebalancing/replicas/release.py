@@ -100,9 +100,9 @@ def order_released(pool: PoolDraft) -> None:
     elif pool.release.waited_for is None:
         pool.release.asks_waiting = True
     elif not any(pool.release.waited_for.values()):
-        if any(draft.takes_nodes for draft in pool.groups):
+        if not pool.release.pods_unmet or any(draft.takes_nodes for draft in pool.groups):
             _without_pods(pool, release)
-        else:  # no group can get a node, so ``waited_for`` may omit pods that wait
+        else:  # the pods wait until a group can get a node
             pool.release.stored = replace(release, idle_since=None)
             pool.check_at.append(pool.now + _CHECK_APART)
     elif pool.request.current is None or pool.request.current.is_of_plan:
