@@ -111,6 +111,8 @@ def _caps(pool: PoolDraft) -> list[int | None]:
     replicas, so that no node is ordered twice. The lowered max does not limit requests. The strategy's max is used
     instead.
     """
+    if _may_place_anywhere(pool):
+        return [None] * len(pool.groups)
     published = [None if draft.group.bounds is None else draft.group.bounds.max for draft in pool.groups]
     closed = pool.pool.state.closed_at is not None
     ours = [closed or draft.group.is_ordered_by_us(pool.now, draft.provision_timeout) for draft in pool.groups]
@@ -118,6 +120,13 @@ def _caps(pool: PoolDraft) -> list[int | None]:
         return published
     sizes = pool.pool.settings.strategy.size(pool)
     return [size.max if own else cap for own, size, cap in zip(ours, sizes, published, strict=True)]
+
+
+def _may_place_anywhere(pool: PoolDraft) -> bool:
+    """Return True for the last nodes under PoolMaximum where no autoscaler reads in which zone they are offered."""
+    if pool.pool.settings.autoscaler or not pool.pool.settings.strategy.reserves:
+        return False
+    return pool.free_on_request < sum(draft.state is State.HEALTHY for draft in pool.groups)
 
 
 def _obstacle(draft: Draft, request: ScaleRequest) -> Reason | None:
