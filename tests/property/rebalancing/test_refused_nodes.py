@@ -4,8 +4,11 @@ from datetime import timedelta
 
 import pytest
 
+from evenkeel_cli.simulation.engine import Run, variants_of
+from evenkeel_cli.simulation.measures import measure
+from evenkeel_cli.simulation.scenario import read_scenario
 from tests.refusals import Night, Refusals, bound, play_request
-from tests.vain_orders import HOUR, MINUTE
+from tests.vain_orders import HOUR, MINUTE, App
 
 
 @pytest.mark.parametrize("demand", ["scale-up", "full"])
@@ -43,3 +46,48 @@ def test_refused_nodes_of_a_request_come_where_the_request_allows_them(seed: int
     assert more in {bound_pods, 0 if "workers-a" in only else bound_pods}  # the pod may run on a requested node
     others = {zone: nodes for zone, nodes in world.running().items() if f"workers-{zone}" not in only}
     assert others == {zone: 1 + (bound_pods if zone == "a" else 0) for zone in others}
+
+
+# All zones refuse machines for half a minute, and one of them goes on. The other two get a node each.
+AFTER_A_HICCUP = {
+    "name": "hiccup",
+    "duration": "30m",
+    "seed": 1,
+    "zones": [
+        {"name": "a", "provision": "30s", "capacity": [{"at": "0s"}, {"at": "10m", "nodes": 3}]},
+        *(
+            {
+                "name": name,
+                "provision": "30s",
+                "capacity": [{"at": "0s"}, {"at": "10m", "nodes": 3}, {"at": "10m30s"}],
+                "failure": {"retry": "30s"},
+            }
+            for name in "bc"
+        ),
+    ],
+    "pools": [{"name": "workers", "min": 0, "max": 12, "start": 9}],
+    "demand": [{"nodes": [{"at": "0s", "nodes": 9}, {"at": "10m", "nodes": 12}]}],
+}
+
+
+@pytest.mark.parametrize("variant", ["own", "no-autoscaler"])
+def test_a_zone_whose_node_came_after_a_hiccup_of_all_zones_takes_nodes(variant: str) -> None:
+    scenario = read_scenario(AFTER_A_HICCUP, "hiccup.yaml")
+    (found,) = variants_of(scenario, variant)
+    seconds = measure(Run(scenario, found)()).worst_seconds
+    assert seconds is not None
+    assert seconds < 180  # of the simulation; once 975 s next to an autoscaler, and never without one
+
+
+@pytest.mark.parametrize("demand", ["off", "scale-up"])
+def test_after_a_hiccup_of_all_zones_no_node_waits_for_the_one_that_goes_on(demand: str) -> None:
+    pods = 3 if demand == "scale-up" else 0
+    world = Refusals([App(name="web", pods=pods)], maximum=6, demand=demand)
+    if demand == "off":
+        world.request("more", 3)
+    world.refusing = {"a", "b", "c"}
+    world.live(2 * MINUTE)
+    world.refusing = {"a"}
+    world.live(15 * MINUTE)
+    assert sum(world.running().values()) == 6
+    assert world.running()["a"] == 1

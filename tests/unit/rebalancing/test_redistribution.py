@@ -11,6 +11,7 @@ from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, MachineFailure, NodeGroup, State
 from evenkeel.domain.model.moves import RequestedNodes
+from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE
@@ -361,3 +362,27 @@ class TestWhereEvenkeelOrdersForPods:
     def test_nodes_of_a_request_that_run_are_of_the_request_no_more(self) -> None:
         pool = self.draft(at=NOW, nodes={str(THREE[0].key): 9, str(THREE[1].key): 1})
         assert sum(pool.request.requested_nodes[0].nodes.values()) == 3
+
+
+class TestAGroupWhoseNodeCameAfterItsFailure:
+    """It is probing, and takes one node at a time."""
+
+    @staticmethod
+    def planned(on_failure: OnFailure, *, proven: bool = True, running: int = 3) -> PoolPlan:
+        failed = NOW - MINUTE
+        state = replace(in_backoff(), ended=(NOW,) if proven else (), reports=(failed,))
+        states = {key("a"): in_backoff(), key("b"): state, key("c"): in_backoff()}
+        groups = zones((5, 3, 3), running=(2, running, 3))
+        return pool_plan(groups, numbers(0, 12, on_failure=on_failure), states=states)
+
+    def test_it_takes_one_stuck_replica(self) -> None:
+        assert requested(self.planned(OnFailure.MOVE)) == (4, 4, 3)
+
+    def test_an_autoscaler_may_order_one_released_replica_there(self) -> None:
+        pool = self.planned(OnFailure.RELEASE)
+        assert requested(pool) == (4, 3, 3)
+        assert maxima(pool)[1] == 4
+
+    @pytest.mark.parametrize("fields", [{"proven": False}, {"running": 2}])
+    def test_without_such_a_node_or_with_a_machine_on_its_way_it_takes_none(self, fields: dict[str, Any]) -> None:
+        assert requested(self.planned(OnFailure.MOVE, **fields)) == (5, 3, 3)

@@ -16,7 +16,7 @@ from datetime import datetime
 from evenkeel.domain.demand.advice import Advised, advise
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import PoolDemand, PoolOffer, Removal, ScaleDownState
-from evenkeel.domain.model.groups import GroupKey, MachineRef, NodeGroup, PoolId, State
+from evenkeel.domain.model.groups import GroupKey, MachineRef, NodeGroup, PoolId
 from evenkeel.domain.model.moves import FOR_PODS, UNNEEDED_NODES, ScaleRequest
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import PoolPlan
@@ -92,9 +92,9 @@ def nodes_for_released(
 ) -> tuple[dict[PoolId, dict[str, int]], bool]:
     """Return how many of the released nodes the pending pods need, by pool and group, and if other pods wait.
 
-    A pool is left out if its number is unknown, because pods were not read or some pods cannot be placed. Only healthy
-    groups get nodes, at most as many as were released and not ordered again. Pods are first placed on existing and
-    upcoming nodes of any pool.
+    A pool is left out if its number is unknown, because pods were not read or some pods cannot be placed. Only groups
+    that take nodes get them, at most as many as were released and not ordered again. Pods are first placed on
+    existing and upcoming nodes of any pool.
     """
     offers = [_released_only(plan, offer) for plan, offer in pools]
     advised = advise(observation, offers, DemandStage.OFF, ScaleDownState(), now)
@@ -119,16 +119,14 @@ def _released_only(plan: PoolPlan, offer: PoolOffer) -> PoolOffer:
     release = plan.next_state.release
     # Once Evenkeel has ordered all released nodes again, the autoscaler orders any further nodes that pods need.
     ordered = release if release is not None and release.ordered and not plan.release.not_reordered else None
-    able = {
-        group.group.key
-        for group in plan.groups
-        if group.state is State.HEALTHY and (ordered is None or not _seems_broken(group.group, ordered))
-    }
+    broken = {group.group.key for group in plan.groups if ordered is not None and _seems_broken(group.group, ordered)}
     room = offer.room if ordered else min(offer.room, plan.release.not_reordered)
     return replace(
         offer,
         room=room if plan.release.asks_waiting else 0,
-        groups=tuple(group if group.group in able else replace(group, room=0) for group in offer.groups),
+        groups=tuple(
+            replace(group, room=0 if group.group in broken else min(group.room, group.takes)) for group in offer.groups
+        ),
     )
 
 

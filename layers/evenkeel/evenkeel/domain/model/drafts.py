@@ -53,6 +53,8 @@ class HealthDraft:
     stuck_kept: int = 0  # stuck replicas of a fenced group that this plan neither releases nor moves
     is_drilled: bool = False  # True: a drill fences the zone
     doubted_since: datetime | None = None  # when a probing group last failed
+    # True: a machine that was launched after the last failure of a probing group has become a node.
+    is_proven: bool = False
     probes_slowly: bool = True  # True: a probing group adds one machine; False: as many as a healthy group
 
 
@@ -117,6 +119,17 @@ class Draft(GroupPlan):
     def takes_nodes(self) -> bool:
         """Return True if the group is healthy and may get more replicas."""
         return self.state is State.HEALTHY and self.room > 0
+
+    @property
+    def takes(self) -> int:
+        """Return how many nodes the group takes from groups that fail.
+
+        A probing group whose node came after its failure takes one at a time. Otherwise it could stay in doubt for
+        hours, because nothing else orders a node there.
+        """
+        if self.state is State.PROBING:
+            return min(self.room, self.probe) if self.health.is_proven else 0
+        return self.room if self.state is State.HEALTHY else 0
 
     @property
     def room_for_pods(self) -> int:

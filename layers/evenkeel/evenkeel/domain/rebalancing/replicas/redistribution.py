@@ -28,18 +28,20 @@ def redistribute(pool: PoolDraft) -> None:
     unplaced = pool.pool.unplaced
     if not unplaced and not any([draft.state is State.FENCED and draft.stuck for draft in pool.groups]):
         return
-    takers = [draft for draft in pool.groups if draft.takes_nodes]
-    # If only a fallback can take the nodes, they are ordered there for the pods that wait.
-    by_fallback = pool.release.fallback_takes and not takers
+    takers = [draft for draft in pool.groups if draft.takes]
+    is_doubtful = not any([taker.state is State.HEALTHY for taker in takers])
+    # If no healthy group of the pool can take the nodes, a fallback gets them for the pods that wait.
+    by_fallback = pool.release.fallback_takes and is_doubtful
     moving = _moves(pool) and not by_fallback
     # Unplaced replicas of an interrupted move are placed first, except replicas above PoolMaximum, which are no longer
     # wanted. The room that frozen groups reserve is not subtracted here. Otherwise the move would lose replicas.
     pool_max = pool.pool.max
     unplaced = min(unplaced, max(0, pool_max - pool.requested))
-    placed = min(unplaced, sum(draft.room for draft in takers))
+    placed = min(unplaced, sum(draft.takes for draft in takers))
     _raise(takers, placed)
     pool.replicas.unplaced = unplaced - placed
-    released = _give_up(pool, takers, has_takers=bool(takers) or by_fallback, moving=moving)
+    is_limited = not by_fallback and (moving or is_doubtful)
+    released = _give_up(pool, takers, is_limited=is_limited, moving=moving)
     if pool.pool.settings.on_failure is OnFailure.RELEASE:
         remember_release(pool, released)
     if moving:
@@ -56,13 +58,13 @@ def _moves(pool: PoolDraft) -> bool:
 
 
 def _raise(takers: Sequence[Draft], nodes: int) -> None:
-    for draft, more in raise_together(takers, nodes):
+    for draft, more in raise_together(takers, nodes, [taker.takes for taker in takers]):
         draft.journal_delta += more
         draft.add_reason(Rule.TAKES_ON, count=more)
 
 
-def _give_up(pool: PoolDraft, takers: Sequence[Draft], *, has_takers: bool, moving: bool) -> int:
-    """Lower fenced groups by their stuck replicas. If they move, the room of the takers limits their number.
+def _give_up(pool: PoolDraft, takers: Sequence[Draft], *, is_limited: bool, moving: bool) -> int:
+    """Lower fenced groups by their stuck replicas; if ``is_limited``, by at most as many as the takers take.
 
     Nodes of a person's request move first. Return the number of the others.
     """
@@ -70,14 +72,14 @@ def _give_up(pool: PoolDraft, takers: Sequence[Draft], *, has_takers: bool, movi
     for draft in pool.groups:
         if draft.state is not State.FENCED or not draft.stuck or _all_stay(pool, draft):
             continue
-        room = sum(taker.room for taker in takers) - (released if moving else 0)
-        if not has_takers or (moving and room <= 0):
+        room = sum(taker.takes for taker in takers) - (released if is_limited else 0)
+        if is_limited and room <= 0:
             draft.health.stuck_kept = draft.stuck
             draft.add_reason(Rule.STUCK_WITHOUT_TAKER, count=draft.stuck)
             continue
         lowest = _lowest(pool, draft)
         moved, kept = place_requested(pool, draft, draft.requested - lowest, takers, room)
-        if moving:
+        if is_limited:
             kept += max(0, draft.requested - lowest - kept - (room - moved))
         if kept:
             draft.health.stuck_kept += kept

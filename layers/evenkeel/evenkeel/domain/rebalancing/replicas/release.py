@@ -100,7 +100,7 @@ def order_released(pool: PoolDraft) -> None:
     elif pool.release.waited_for is None:
         pool.release.asks_waiting = True
     elif not any(pool.release.waited_for.values()):
-        if not pool.release.pods_unmet or any(draft.takes_nodes for draft in pool.groups):
+        if not pool.release.pods_unmet or any(draft.takes for draft in pool.groups):
             _without_pods(pool, release)
         else:  # the pods wait until a group can get a node
             pool.release.stored = replace(release, idle_since=None)

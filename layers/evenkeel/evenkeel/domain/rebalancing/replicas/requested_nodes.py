@@ -54,7 +54,8 @@ def place_requested(pool: PoolDraft, draft: Draft, refused: int, takers: Sequenc
     for one in pool.request.requested_nodes:
         own = min(one.nodes.get(draft.key, 0), refused - moved - stays)
         allowed = [taker for taker in takers if one.fits(taker.group) and taker.group.template.closed_because is None]
-        raised = raise_together(allowed, max(0, min(own - above, room - moved)))
+        limits = [taker.takes for taker in allowed]
+        raised = raise_together(allowed, max(0, min(own - above, room - moved)), limits)
         nodes = dict(one.nodes)
         for taker, more in raised:
             taker.journal_delta += more
