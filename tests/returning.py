@@ -122,6 +122,9 @@ class World:
         steps = self.steps
         self.limits = {first: limit for first, limit in self.limits.items() if first in steps}
         fallbacks = [step.order.fallback for step in steps.values() if step.order.fallback]
+        incidents = self.table.cluster_health(self.table.record.id)[0].incidents
+        if "bound" not in {pods.name for pods in self.scenario.pods}:
+            self.wrong["an incident of nodes that a fallback took"] += any(one.not_reordered for one in incidents)
         self.wrong["two steps on one fallback"] += len(fallbacks) > len(set(fallbacks))
         self.held_at_most = max(self.held_at_most, sum(self.held.values()))
         for pool in self.scenario.pools if self.ports.life.at is None else ():

@@ -13,6 +13,7 @@ from evenkeel.domain.model.past_orders import ORDERS_KEPT, PastOrder, wait_after
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import PoolState
+from evenkeel.domain.model.workload import Node
 from tests.builders import NOW
 from tests.crashing import How, Life
 from tests.vain_orders import (
@@ -70,7 +71,7 @@ def test_a_fixed_pod_gets_its_node_and_ends_the_incident(name: str) -> None:
     while world.waiting() == before and world.now() - fixed < 2 * HOUR:
         world.live(MINUTE)
     assert world.now() - fixed <= (20 if case.is_soon else 75) * MINUTE
-    world.live(15 * MINUTE)
+    world.live((15 if case.is_visible else 25) * MINUTE)
     assert world.waiting() == 0
     assert world.incident() is None
 
@@ -221,3 +222,34 @@ def test_an_order_is_remembered_for_longer_than_its_wait() -> None:
     assert wait_after(10_000) == HOUR < ORDERS_KEPT
     never = replace(ORDER, why=Reason(Rule.NODE_NOT_READY))
     assert (ORDER.counted, never.counted) == (2, 0)
+
+
+class Dying(VainWorld):
+    """A world whose new nodes are Ready for six minutes. Five minutes later, their pods are made anew."""
+
+    def nodes(self) -> list[Node]:
+        found = super().nodes()
+        for i, node in enumerate(found):
+            dies = self.joined.get(node.name, self.clock.now()) + 6 * MINUTE
+            if dies <= self.clock.now():
+                found[i] = replace(node, ready=False, not_ready_since=dies)
+        return found
+
+    def schedule(self) -> None:
+        for node in self.nodes():
+            if not node.ready and node.not_ready_since is not None:
+                gone = self.clock.now() - node.not_ready_since >= 5 * MINUTE
+                self.pods = {name: pod for name, pod in self.pods.items() if not gone or pod.node != node.name}
+        super().schedule()
+
+
+@pytest.mark.parametrize("demand", ["scale-up", "full"])
+def test_nodes_that_die_after_minutes_are_one_incident(demand: str) -> None:
+    world = Dying([App(name="web", pods=3)], demand=demand)
+    opened = set()
+    while world.now() < 3 * HOUR:
+        world.live(MINUTE)
+        if (incident := world.incident()) is not None:
+            opened.add(incident.since)
+    assert len(opened) == 1
+    assert world.incident() is not None

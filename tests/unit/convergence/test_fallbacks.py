@@ -1,16 +1,19 @@
 """Fallback pools: the setting and its faults, the nodes that a fallback holds, and what it takes over."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import pytest
 
+from evenkeel.domain.incidents.health import evaluate
 from evenkeel.domain.model.choices import Level, SurviveZones
 from evenkeel.domain.model.convergence import ConvergenceState, Deleting, Order
 from evenkeel.domain.model.groups import Bounds, MachineRef, NodeGroup, PoolId
+from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
-from evenkeel.domain.model.states import ClusterState, MemberSnapshot, PoolState
+from evenkeel.domain.model.states import ClusterState, MemberSnapshot, PoolState, Release
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.texts.english import sentences
@@ -167,6 +170,43 @@ def test_stuck_replicas_are_released_if_a_fallback_takes_their_pods(spare: str |
     groups[0] = group("a", 4, running=2, pool="first", bounds=(0, 9), pool_max=9, pool_min=0)
     found = named(planned(groups, fenced=[("first", "a"), ("first", "b")]), "first")
     assert [each.requested for each in found.groups] == [2 if released else 4, 2]
+
+
+@pytest.mark.parametrize(("taken", "left"), [(0, 2), (1, 1), (2, 0), (5, 0)])
+def test_nodes_that_a_fallback_gains_replace_released_replicas(taken: int, left: int) -> None:
+    def world(first: int, running: int, spare: int) -> Plan:
+        groups = pools("first", "spare", spare="first")
+        groups[0] = group("a", first, running=running, pool="first", bounds=(0, 9), pool_max=9, pool_min=0)
+        groups[2] = group("a", spare, pool="spare", bounds=(0, 9), pool_max=9, pool_min=0)
+        return plan(Observation(groups=tuple(groups)), state, make(Policy, strategy=BALANCED), at)
+
+    at = NOW
+    health = {key(zone, pool="first"): in_backoff() for zone in "ab"}
+    state = ClusterState(groups=health)
+    found = named(world(4, 2, 2), "first")
+    release = found.release.planned
+    assert release is not None
+    assert release.replicas == 2
+    at = NOW + 2 * MINUTE
+    state = ClusterState(groups=health, pools={found.id: replace(found.next_state, release=release)})
+    later = world(2, 2, 2 + taken)
+    assert named(later, "first").release.not_reordered == left
+    incidents = evaluate(ClusterHealth(), later, health, timedelta(0)).incidents
+    assert sum(incident.not_reordered for incident in incidents) == left
+    state = replace(state, pools={**state.pools, **later.pool_states})
+    returned = 2 + min(taken, 2)
+    assert named(world(returned, returned, 2), "first").release.not_reordered == left
+
+
+def test_a_fallback_that_a_person_adds_after_the_release_replaces_nothing() -> None:
+    health = {key("a", pool="first"): in_backoff()}
+    first = group("a", 2, pool="first", bounds=(0, 9), pool_max=9, pool_min=0)
+    release = Release(at=NOW - MINUTE, replicas=2, requested={str(first.key): 2})
+    id = PoolId("cluster-api", "default", "", "first")
+    state = ClusterState(groups=health, pools={id: PoolState(release=release)})
+    groups = (first, *pools("spare", spare="first"))
+    found = plan(Observation(groups=groups), state, make(Policy, strategy=BALANCED), NOW)
+    assert named(found, "first").release.not_reordered == 2
 
 
 def test_a_node_removed_in_another_zone_is_no_held_one() -> None:

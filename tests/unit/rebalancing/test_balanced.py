@@ -168,6 +168,12 @@ class TestTheLastNodes:
         assert turns == [65, 130, 260, 520, 1040, 2080, *[3600] * 4]
         assert sorted(where[:3]) == sorted(where[3:6]) == [0, 1, 2]
 
+    def test_without_an_autoscaler_an_unused_offer_stays(self) -> None:
+        pool = Played(zones((4, 4, 3)), replace(numbers(0, 12), autoscaler=False))
+        offered = maxima(pool.look())
+        assert [maxima(pool.look(seconds)) for seconds in (65, 130, 3600)] == [offered] * 3
+        assert pool.next_check() is None
+
     def test_any_change_starts_it_again(self) -> None:
         pool = Played(zones((4, 4, 2)), numbers(0, 12))
         pool.look()
@@ -189,7 +195,7 @@ ROLLING = group("a", 2, bounds=(0, 6), frozen_because=stated("rolling out"))
         pytest.param(zones((0, 0, 0)), numbers(0, 12), {}, (4, 4, 4), id="the same for every zone"),
         pytest.param(zones((5, 4, 4)), numbers(0, 12), {}, (5, 4, 4), id="over-committed"),
         pytest.param(zones((2, 3, 3)), numbers(0, 12), {"probing": "a"}, (3, 4, 5), id="one for a probing zone"),
-        pytest.param(zones((4, 4, 3)), numbers(0, 12), {"probing": "a"}, (5, 4, 3), id="the last one too"),
+        pytest.param(zones((4, 4, 3)), numbers(0, 12), {"probing": "a"}, (4, 4, 4), id="the last for a healthy one"),
         pytest.param(
             zones((0, 0, 0), fencing_enabled=False), numbers(0, 12), {"fenced": "a"}, (4, 4, 4), id="own fence"
         ),

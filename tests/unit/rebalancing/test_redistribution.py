@@ -7,15 +7,23 @@ from typing import Any
 import pytest
 
 from evenkeel.domain.model.choices import OnFailure
+from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, MachineFailure, NodeGroup, State
+from evenkeel.domain.model.moves import RequestedNodes
+from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
+from evenkeel.domain.rebalancing.replicas.redistribution import redistribute
+from evenkeel.domain.rebalancing.replicas.requested_nodes import recall_requested
 from tests.builders import (
+    MINUTE,
     NOW,
     Played,
     after_backoff,
+    drafted,
     in_backoff,
     key,
     machines,
@@ -300,3 +308,81 @@ class TestBesideAnAutoscaler:
 
     def test_without_one_the_minimum_is_raised_at_once(self) -> None:
         assert requested(self.pool(replace(numbers(6, 12), autoscaler=False)).look(60)) == (0, 3, 3)
+
+
+class TestWhereEvenkeelOrdersForPods:
+    """Without an autoscaler, on_failure is move."""
+
+    @staticmethod
+    def draft(*, pods_read: bool = True, **request: Any) -> PoolDraft:
+        state = ClusterState(groups={THREE[0].key: in_backoff()})
+        policy = replace(numbers(0, 20, on_failure=OnFailure.MOVE), autoscaler=False)
+        pool = drafted(THREE, policy, state)
+        pool.demand.orders_for_pods = pods_read
+        if request:
+            pool.pool = replace(pool.pool, state=PoolState(requested_nodes=(RequestedNodes(**request),)))
+            recall_requested(pool)
+        redistribute(pool)
+        return pool
+
+    @staticmethod
+    def numbers(pool: PoolDraft) -> tuple[list[int], list[int], list[int]]:
+        groups = pool.groups
+        return (
+            [one.requested for one in groups],
+            [one.journal_delta for one in groups],
+            [one.health.stuck_kept for one in groups],
+        )
+
+    def test_a_refused_replica_is_released_where_pods_are_read(self) -> None:
+        assert self.numbers(self.draft()) == ([2, 3, 3], [0, 0, 0], [0, 0, 0])
+
+    def test_a_refused_replica_moves_where_pods_are_not_read(self) -> None:
+        requested, moved, _ = self.numbers(self.draft(pods_read=False))
+        assert (requested[0], sum(requested), moved[0], sum(moved)) == (2, 11, -3, 0)
+
+    @pytest.mark.parametrize("pods_read", [True, False])
+    def test_refused_nodes_of_a_request_move_to_the_zones_that_it_allows(self, *, pods_read: bool) -> None:
+        nodes = {str(THREE[0].key): 2}
+        pool = self.draft(pods_read=pods_read, at=NOW - 59 * MINUTE, only=(THREE[1].key.name,), nodes=nodes)
+        requested, moved, _ = self.numbers(pool)
+        assert requested[0] == 2
+        assert (requested[1] >= 5, sum(requested)) == (True, 10 if pods_read else 11)
+        assert sum(moved) == 0
+        assert pool.request.requested_nodes[0].nodes == {str(THREE[1].key): 2}
+
+    def test_refused_nodes_of_a_request_stay_if_no_zone_can_take_them(self) -> None:
+        pool = self.draft(at=NOW, only=(THREE[0].key.name,), nodes={str(THREE[0].key): 2})
+        assert self.numbers(pool) == ([4, 3, 3], [0, 0, 0], [2, 0, 0])
+
+    def test_a_request_takes_its_refused_nodes_back_for_an_hour(self) -> None:
+        pool = self.draft(at=NOW - 61 * MINUTE, nodes={str(THREE[0].key): 2})
+        assert self.numbers(pool) == ([2, 3, 3], [0, 0, 0], [0, 0, 0])
+
+    def test_nodes_of_a_request_that_run_are_of_the_request_no_more(self) -> None:
+        pool = self.draft(at=NOW, nodes={str(THREE[0].key): 9, str(THREE[1].key): 1})
+        assert sum(pool.request.requested_nodes[0].nodes.values()) == 3
+
+
+class TestAGroupWhoseNodeCameAfterItsFailure:
+    """It is probing, and takes one node at a time."""
+
+    @staticmethod
+    def planned(on_failure: OnFailure, *, proven: bool = True, running: int = 3) -> PoolPlan:
+        failed = NOW - MINUTE
+        state = replace(in_backoff(), ended=(NOW,) if proven else (), reports=(failed,))
+        states = {key("a"): in_backoff(), key("b"): state, key("c"): in_backoff()}
+        groups = zones((5, 3, 3), running=(2, running, 3))
+        return pool_plan(groups, numbers(0, 12, on_failure=on_failure), states=states)
+
+    def test_it_takes_one_stuck_replica(self) -> None:
+        assert requested(self.planned(OnFailure.MOVE)) == (4, 4, 3)
+
+    def test_an_autoscaler_may_order_one_released_replica_there(self) -> None:
+        pool = self.planned(OnFailure.RELEASE)
+        assert requested(pool) == (4, 3, 3)
+        assert maxima(pool)[1] == 4
+
+    @pytest.mark.parametrize("fields", [{"proven": False}, {"running": 2}])
+    def test_without_such_a_node_or_with_a_machine_on_its_way_it_takes_none(self, fields: dict[str, Any]) -> None:
+        assert requested(self.planned(OnFailure.MOVE, **fields)) == (5, 3, 3)

@@ -103,6 +103,14 @@ class TestWhoMayGrow:
         assert sum(maxima(pool)) == 10
         assert pool.request.missing == 3
 
+    @pytest.mark.parametrize(("autoscaler", "expected"), [(True, (4, 4, 3)), (False, (5, 4, 3))])
+    def test_the_last_nodes_go_to_any_zone_where_no_autoscaler_reads_bounds(
+        self, autoscaler: bool, expected: tuple[int, ...]
+    ) -> None:
+        policy = replace(numbers(0, 12), autoscaler=autoscaler)
+        groups = zones((4, 4, 3), bounds=((0, 4), (0, 4), (0, 4)))
+        assert requested(grown(groups, ask(1, f"{POOL}-a"), policy=policy)) == expected
+
     def test_a_max_lowered_by_our_own_order_is_no_limit(self) -> None:
         ordered = group("a", 1, running=0, bounds=(0, 1), move=BEGUN)
         assert requested(grown([ordered, group("b", 3, bounds=(0, 9))], ask(2))) == (3, 3)

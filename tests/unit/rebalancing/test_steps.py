@@ -25,6 +25,7 @@ BEFORE = [
     "set_survival_minima",
     "update_step",
     "recall_release",
+    "recall_requested",
     "redistribute",
     "order_released",
     "take_back_overshoot",

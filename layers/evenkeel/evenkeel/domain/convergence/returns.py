@@ -51,6 +51,9 @@ def with_fallbacks(check: Check, pools: Sequence[AnyPool], inputs: Inputs) -> In
         if taker is not None:
             changed[taker] = changed[taker]._replace(fallbacks=(*changed[taker].fallbacks, fallback))
         for first, _ in first_pools:
+            requested = {draft.key: draft.group.requested for draft in fallback.groups}
+            requested = {**changed[first.id].fallback_requested, **requested}
+            changed[first.id] = changed[first.id]._replace(fallback_requested=requested)
             if _takes_nodes(fallback, check) and _is_like(pool, first, check):
                 changed[first.id] = changed[first.id]._replace(fallback_takes=True)
     return changed

@@ -104,11 +104,17 @@ def expects_advice(observation: Observation, pools: Iterable[PoolId], stage: Dem
     are too young.
     """
     workload = observation.workload
-    if workload is None or unread(observation, pools) is not None or _is_beside_another(workload, stage, now):
+    if workload is None or not pods_decide(observation, pools, stage, now):
         return False
     pending = [pod for pod in workload.pods if not pod.node and pod.unscheduled is not None]
     old_enough = old_enough_at(pending, DemandPolicy(), now)
     return old_enough is None or old_enough <= now
+
+
+def pods_decide(observation: Observation, pools: Iterable[PoolId], stage: DemandStage, now: datetime) -> bool:
+    """Return True if the check has read pods, can assign them to pools, and found no autoscaler at work."""
+    workload = observation.workload
+    return workload is not None and unread(observation, pools) is None and not _is_beside_another(workload, stage, now)
 
 
 def _is_beside_another(workload: Workload, stage: DemandStage, now: datetime) -> bool | None:

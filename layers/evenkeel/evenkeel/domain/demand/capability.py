@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from evenkeel.domain.demand.advice import Advised, advise, expects_advice
+from evenkeel.domain.demand.advice import Advised, advise, expects_advice, pods_decide
 from evenkeel.domain.demand.drainability import kept_nodes
 from evenkeel.domain.demand.offers import offer_of, untouched
 from evenkeel.domain.demand.orders import (
@@ -75,9 +75,13 @@ def _assume(check: Check, pools: Sequence[AnyPool], inputs: Inputs) -> Inputs:
     if policy.demand is DemandStage.OFF or workload is None:
         return {}
     advised = [pool for pool in pools if not is_restored(pool.id, policy)]
-    if not expects_advice(check.observation, [pool.id for pool in advised], policy.demand, check.now):
-        return {}
+    ids = [pool.id for pool in advised]
     assumed = {}
+    if policy.demand.orders and pods_decide(check.observation, ids, policy.demand, check.now):
+        inputs = {id: given._replace(orders_for_pods=True) for id, given in inputs.items()}
+        assumed = {id: inputs[id] for id in ids}
+    if not expects_advice(check.observation, ids, policy.demand, check.now):
+        return assumed
     for pool in advised:
         if inputs[pool.id].request is None and not (pool.settings.strategy.publishes_minima and _is_levelled(pool)):
             is_judged = policy.demand.judges_nodes and workload.whole and any([group.running for group in pool.groups])
@@ -141,8 +145,8 @@ def _answer(check: Check, planned: Planned, inputs: Inputs) -> Inputs:
     """Return the inputs with the number of released nodes that pending pods need, for pools that depend on it."""
     if check.observation.workload is None or not any(pool.plan.release.asks_waiting for pool in planned.values()):
         return {}
-    waited_for = nodes_for_released(check.observation, offers_of(check, planned.values()), check.now)
-    return {id: inputs[id]._replace(waited_for=nodes) for id, nodes in waited_for.items()}
+    waited_for, unmet = nodes_for_released(check.observation, offers_of(check, planned.values()), check.now)
+    return {id: inputs[id]._replace(waited_for=nodes, pods_unmet=unmet) for id, nodes in waited_for.items()}
 
 
 def _with_demand(check: Check, advised: Advised | None, plan: Plan) -> Plan:

@@ -56,6 +56,7 @@ def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> 
         coming=_coming(draft),
         ordered=max(0, draft.requested - group.requested),
         room=min(room, limit),
+        takes=draft.takes,
         before=group.requested,
         min=pool.kept_of(draft),
         held_nodes=0 if facts is None or facts.held is None else facts.held.nodes.get(draft.key, 0),

@@ -16,7 +16,7 @@ from datetime import datetime
 from evenkeel.domain.demand.advice import Advised, advise
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import PoolDemand, PoolOffer, Removal, ScaleDownState
-from evenkeel.domain.model.groups import GroupKey, MachineRef, NodeGroup, PoolId, State
+from evenkeel.domain.model.groups import GroupKey, MachineRef, NodeGroup, PoolId
 from evenkeel.domain.model.moves import FOR_PODS, UNNEEDED_NODES, ScaleRequest
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import PoolPlan
@@ -89,24 +89,25 @@ def _removal_request(pool: PoolId, removals: Sequence[Removal], now: datetime) -
 
 def nodes_for_released(
     observation: Observation, pools: Sequence[tuple[PoolPlan, PoolOffer]], now: datetime
-) -> dict[PoolId, dict[str, int]]:
-    """Return how many of the released nodes the pending pods need, by pool and group.
+) -> tuple[dict[PoolId, dict[str, int]], bool]:
+    """Return how many of the released nodes the pending pods need, by pool and group, and if other pods wait.
 
-    A pool is left out if its number is unknown, because pods were not read or some pods cannot be placed. Only healthy
-    groups get nodes, at most as many as were released and not ordered again. Pods are first placed on existing and
-    upcoming nodes of any pool.
+    A pool is left out if its number is unknown, because pods were not read or some pods cannot be placed. Only groups
+    that take nodes get them, at most as many as were released and not ordered again. Pods are first placed on
+    existing and upcoming nodes of any pool.
     """
     offers = [_released_only(plan, offer) for plan, offer in pools]
     advised = advise(observation, offers, DemandStage.OFF, ScaleDownState(), now)
     if advised.cluster.unread is not None or advised.cluster.check_again is not None:
-        return {}
+        return {}, False
     asked = {plan.id: advised.pools[plan.id].asked for plan, _ in pools if plan.release.asks_waiting}
     is_decided = not any(pod.reason.rule in _UNDECIDED for pod in advised.cluster.not_counted)
-    return {
+    waited_for = {
         id: {str(group): nodes for group, nodes in pool.nodes.items()}
         for id, pool in asked.items()
         if pool.nodes or (is_decided and not _has_unknown_nodes(pool))
     }
+    return waited_for, bool(advised.cluster.unmet)
 
 
 def _has_unknown_nodes(pool: PoolDemand) -> bool:
@@ -118,16 +119,14 @@ def _released_only(plan: PoolPlan, offer: PoolOffer) -> PoolOffer:
     release = plan.next_state.release
     # Once Evenkeel has ordered all released nodes again, the autoscaler orders any further nodes that pods need.
     ordered = release if release is not None and release.ordered and not plan.release.not_reordered else None
-    able = {
-        group.group.key
-        for group in plan.groups
-        if group.state is State.HEALTHY and (ordered is None or not _seems_broken(group.group, ordered))
-    }
+    broken = {group.group.key for group in plan.groups if ordered is not None and _seems_broken(group.group, ordered)}
     room = offer.room if ordered else min(offer.room, plan.release.not_reordered)
     return replace(
         offer,
         room=room if plan.release.asks_waiting else 0,
-        groups=tuple(group if group.group in able else replace(group, room=0) for group in offer.groups),
+        groups=tuple(
+            replace(group, room=0 if group.group in broken else min(group.room, group.takes)) for group in offer.groups
+        ),
     )
 
 

@@ -13,7 +13,8 @@
     contested          at once                              zones, who writes             the group is not contested
     over-committed     after the delay                      the problem                   requested <= PoolMaximum
     drain-hangs        at once                              zones, nodes                  no drain hangs
-    ineffective-order  at once                              zones, rules that fail        no such order or pods remain
+    ineffective-order  at once                              zones, rules that fail        no such order or pods remain;
+                                                                                        20 min if nodes were not Ready
     step-hangs         at once                              zones                         the step of converge continues
 
 The delay is the record's ``trouble_after``. ``_POOL_KINDS`` lists the kinds of incident of a pool. Evenkeel notifies
@@ -41,12 +42,15 @@ from evenkeel.domain.model.past_orders import BlockedPods, IneffectiveOrder
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.problems import Problem, ProblemKind
-from evenkeel.domain.model.reasons import ROLLOUTS, Fact, Rule
+from evenkeel.domain.model.reasons import ROLLOUTS, Fact, Reason, Rule
 from evenkeel.domain.model.states import GroupState
 
 # Evenkeel retries a refused write every five minutes, so there are three retries in this time. If none of these retries
 # is refused, the write has succeeded or is no longer planned, and the incident closes.
 REFUSED_COUNTS = timedelta(minutes=15)
+# A new node that is Ready does not close the incident of nodes that were not, until this time has passed without such
+# a node. Otherwise nodes that die after some minutes would open and close the incident with each order.
+UNREADY_COUNTS = timedelta(minutes=20)
 # Checks count as stopped only after at least this time without a check, because a single lost check is no incident.
 _STOPPED_AFTER = timedelta(minutes=5)
 # A tolerance, because checks start some seconds early or late.
@@ -434,7 +438,7 @@ class _PoolCheck:
         blocked = [each for each in asked.blocked if not ordered_for.intersection(each.pods)]
         blocked = blocked[: _MOST_PROBLEMS - len(orders)]
         if not orders and not blocked:
-            return None
+            return self._unready_lately()
 
         def pods_of(case: IneffectiveOrder | BlockedPods) -> dict[str, Fact]:
             return {"pods": case.pods[:_MOST_PODS], "count": len(case.pods), "why": case.why}
@@ -446,6 +450,15 @@ class _PoolCheck:
             problems.append(Problem.of(ProblemKind.BLOCKED_BY_DAEMON_SETS, **facts))
         groups = {key for order in orders for key in order.groups} | {key for each in blocked for key in each.groups}
         return replace(self.incident(IncidentKind.INEFFECTIVE_ORDER, self.now, groups), problems=tuple(problems))
+
+    def _unready_lately(self) -> Incident | None:
+        """Return the open incident for a while after the last node that was not Ready: new nodes may die, too."""
+        before = self.before(IncidentKind.INEFFECTIVE_ORDER)
+        reasons = [] if before is None else [problem.facts.get("why") for problem in before.problems]
+        if before is None or Reason.of(Rule.NODE_NOT_READY) not in reasons:
+            return None
+        calm = before.calm_since or self.now
+        return replace(before, calm_since=calm) if self.now - calm < UNREADY_COUNTS else None
 
     def find_step_hangs(self) -> Incident | None:
         report = self.pool.convergence.report

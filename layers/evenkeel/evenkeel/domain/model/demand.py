@@ -67,6 +67,7 @@ class GroupOffer:
     coming: int = 0  # the requested nodes that have no Node object yet and may still register
     ordered: int = 0  # the part of ``coming`` that this plan adds
     room: int = 0  # how many more nodes the group may get
+    takes: int = 0  # how many of them may replace released nodes (``Draft.takes``)
     min: int = 0
     held_nodes: int = 0  # empty nodes that are not removed for now, because the pool lately needed them to survive
     template: NodeTemplate | None = None

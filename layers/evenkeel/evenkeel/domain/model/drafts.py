@@ -10,7 +10,7 @@ from evenkeel.domain.model.convergence import Choices, ConvergenceState, Converg
 from evenkeel.domain.model.demand import DemandFacts, KeptNodes
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import Bounds, PoolId, State
-from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.moves import RequestedNodes, ScaleRequest
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.pools import Pool, tie_of
@@ -53,6 +53,8 @@ class HealthDraft:
     stuck_kept: int = 0  # stuck replicas of a fenced group that this plan neither releases nor moves
     is_drilled: bool = False  # True: a drill fences the zone
     doubted_since: datetime | None = None  # when a probing group last failed
+    # True: a machine that was launched after the last failure of a probing group has become a node.
+    is_proven: bool = False
     probes_slowly: bool = True  # True: a probing group adds one machine; False: as many as a healthy group
 
 
@@ -117,6 +119,17 @@ class Draft(GroupPlan):
     def takes_nodes(self) -> bool:
         """Return True if the group is healthy and may get more replicas."""
         return self.state is State.HEALTHY and self.room > 0
+
+    @property
+    def takes(self) -> int:
+        """Return how many nodes the group takes from groups that fail.
+
+        A probing group whose node came after its failure takes one at a time. Otherwise it could stay in doubt for
+        hours, because nothing else orders a node there.
+        """
+        if self.state is State.PROBING:
+            return min(self.room, self.probe) if self.health.is_proven else 0
+        return self.room if self.state is State.HEALTHY else 0
 
     @property
     def room_for_pods(self) -> int:
@@ -246,6 +259,7 @@ class RequestDraft:
     pods_unread: bool = False  # True: the check tried to read pods, but could not
     unmet: int = 0  # nodes that cannot be added, or cannot be removed
     later: int = 0  # nodes that later runs add
+    requested_nodes: tuple[RequestedNodes, ...] = ()  # the nodes of earlier requests that do not run yet
 
 
 @dataclass(slots=True)
@@ -270,9 +284,12 @@ class ReleaseDraft:
     not_reordered: int = 0  # replicas of the stored release that no group has gained since
     # Key of a group -> number of nodes that pending pods need there. None: pods were not read.
     waited_for: Mapping[str, int] | None = None
+    pods_unmet: bool = False  # True: pods wait that fit no node of ``waited_for``; False if that is None
     asks_waiting: bool = False  # True: the plan depends on ``waited_for``, which is None
     closed: bool = False  # True: no autoscaler may order in the pool, because Evenkeel orders the released nodes
     fallback_takes: bool = False  # True: a fallback of the pool can get nodes for the pods that wait
+    # Key of a fallback's group -> its requested replicas. Nodes that a fallback gains replace released ones.
+    fallback_requested: Mapping[str, int] = field(default_factory=dict)
     orders_at: datetime | None = None  # when Evenkeel orders the released nodes; None: already ordered, or not known
     # Key of a group -> number of nodes that an autoscaler may still order there.
     open_for: Mapping[str, int] = field(default_factory=dict)
@@ -343,6 +360,8 @@ class DemandDraft:
 
     facts: DemandFacts | None = None  # None: the plan asked for no advice, or pods were not read
     asks_idle: bool = False  # True: the plan depends on unneeded nodes, but the check did not look for them
+    # True: Evenkeel orders nodes for the pods that this check has read.
+    orders_for_pods: bool = False
 
 
 @dataclass(slots=True)

@@ -91,7 +91,8 @@ class Incident:
     in_dry_run: bool = False  # True: Evenkeel writes nothing to the pool
     is_rollout: bool = False  # True: Evenkeel does not release the missing replicas, because of a rolling update
     fenced_until: datetime | None = None  # the end of the fences of all its zones; None: not all are impaired
-    calm_since: datetime | None = None  # since when no node is missing, while the incident is still open
+    # Since when the incident has no cause, while it is still open: no node is missing, or each new node is Ready.
+    calm_since: datetime | None = None
     failure_class: FailureClass | None = field(default=None, metadata={"alias": "class"})  # None: unknown
     message: str = ""  # the message of the cloud or API server, or the name of a contesting controller
     problems: tuple[Problem, ...] = ()  # the problems of an invalid or over-committed pool

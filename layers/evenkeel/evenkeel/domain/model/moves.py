@@ -43,6 +43,19 @@ class Move:
         return -lost if id == self.id else 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class RequestedNodes:
+    """Nodes that a request has added, and that do not run yet."""
+
+    at: datetime  # ``ScaleRequest.at``
+    only: tuple[str, ...] = ()  # keys or names of the groups that the request allows; empty: all groups
+    nodes: Mapping[str, int] = field(default_factory=dict)  # group's key -> number of nodes
+
+    def fits(self, group: NodeGroup) -> bool:
+        """Return True if the request allows the group."""
+        return not self.only or not group.key.names.isdisjoint(self.only)
+
+
 # How long a request is valid. A requester that still needs the nodes after this time must request them again.
 SCALE_REQUEST_KEPT = timedelta(hours=1)
 

@@ -8,7 +8,7 @@ from evenkeel.domain.model.convergence import ConvergenceState
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.flavours import AUTO_SCALING, PLACEHOLDER
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, NodeGroup, PoolId
-from evenkeel.domain.model.moves import Move, ScaleRequest
+from evenkeel.domain.model.moves import Move, RequestedNodes, ScaleRequest
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.survival import HeldNodes
@@ -233,6 +233,7 @@ class PoolState:
     survival: HeldNodes | None = None  # None: the pool keeps no node only to survive the loss of a zone
     # Key of a group -> the nodes that it holds for the pools of which its pool is a fallback; no key: none.
     held_nodes: Mapping[str, int] = field(default_factory=dict)
+    requested_nodes: tuple[RequestedNodes, ...] = ()  # by request: the nodes that do not run yet
 
     @property
     def members(self) -> frozenset[str]:

@@ -18,7 +18,7 @@ from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.survival import SurvivalFacts
 
 Step = Callable[[PoolDraft], None]
-NO_HELD_NODES: Mapping[str, int] = {}
+NO_NODES: Mapping[str, int] = {}
 
 
 class Point(Enum):
@@ -34,12 +34,15 @@ class PoolInput(NamedTuple):
 
     request: ScaleRequest | None = None
     demand: DemandFacts | None = None
+    orders_for_pods: bool = False  # True: Evenkeel orders nodes for the pods that this check has read
     choices: Choices = NO_CHOICES
     waited_for: Mapping[str, int] | None = None
+    pods_unmet: bool = False
     survival: SurvivalFacts | None = None
     fallbacks: tuple[Fallback, ...] = ()
     fallback_takes: bool = False
-    held: Mapping[str, int] = NO_HELD_NODES
+    fallback_requested: Mapping[str, int] = NO_NODES
+    held: Mapping[str, int] = NO_NODES
     taken_by: tuple[PoolId, ConvergeStep] | None = None
 
 

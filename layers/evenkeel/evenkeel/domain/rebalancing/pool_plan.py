@@ -114,7 +114,7 @@ class PoolPlanner:
             check_at=[now + SECOND_CHECK] if others_changed else [],
             bounds=BoundsDraft(grower=grower),
             request=RequestDraft(current=None if opens else given.request),
-            demand=DemandDraft(facts=given.demand),
+            demand=DemandDraft(facts=given.demand, orders_for_pods=given.orders_for_pods),
             convergence=ConvergenceDraft(
                 choices=given.choices,
                 state=pool.state.convergence,
@@ -122,7 +122,12 @@ class PoolPlanner:
                 held=given.held,
                 taken_by=given.taken_by,
             ),
-            release=ReleaseDraft(waited_for=given.waited_for, fallback_takes=given.fallback_takes),
+            release=ReleaseDraft(
+                waited_for=given.waited_for,
+                pods_unmet=given.pods_unmet,
+                fallback_takes=given.fallback_takes,
+                fallback_requested=given.fallback_requested,
+            ),
             survival=SurvivalDraft(facts=given.survival) if _has_to_survive(pool) else None,
             replicas=ReplicasDraft(unplaced=pool.unplaced if opens else 0),
         )
@@ -208,6 +213,7 @@ def _next_state(draft: PoolDraft) -> PoolState:
         "held_nodes": state.held_nodes if draft.convergence.held == state.held_nodes else draft.convergence.held,
         "release": draft.release.stored,
         "orders": state.orders if draft.demand.facts is None else draft.demand.facts.orders,
+        "requested_nodes": draft.request.requested_nodes,
         "survival": None if draft.survival is None or draft.survival.facts is None else draft.survival.facts.held,
     }
     if after.items() <= before.items():

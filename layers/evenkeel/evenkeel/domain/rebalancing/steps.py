@@ -21,6 +21,7 @@ from evenkeel.domain.rebalancing.replicas.raising import (
 )
 from evenkeel.domain.rebalancing.replicas.redistribution import redistribute, take_back_overshoot
 from evenkeel.domain.rebalancing.replicas.release import order_released, recall_release, remember_rest
+from evenkeel.domain.rebalancing.replicas.requested_nodes import recall_requested
 from evenkeel.domain.rebalancing.replicas.requests import begin_request, carry_out_request
 
 _AS_IT_SHOULD_BE = Reason.of(Rule.AS_IT_SHOULD_BE)
@@ -41,6 +42,7 @@ def steps_of(strategy: Strategy, capabilities: Sequence[Capability]) -> tuple[St
     return (
         *_steps_at(Point.START, capabilities),
         recall_release,
+        recall_requested,
         redistribute,
         order_released,
         take_back_overshoot,
@@ -61,7 +63,7 @@ def steps_of(strategy: Strategy, capabilities: Sequence[Capability]) -> tuple[St
 def opening_steps(capabilities: Sequence[Capability]) -> tuple[Step, ...]:
     """Return the steps that open a paused or dry-run pool. They only change bounds, so that autoscalers can order."""
     bounds = _steps_at(Point.BOUNDS, capabilities)
-    return (recall_release, size, *bounds, publish, note, report, remember)
+    return (recall_release, recall_requested, size, *bounds, publish, note, report, remember)
 
 
 def _steps_at(point: Point, capabilities: Sequence[Capability]) -> list[Step]:

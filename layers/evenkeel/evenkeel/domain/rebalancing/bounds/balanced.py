@@ -89,8 +89,9 @@ def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication) -> tuple["_D
         # An unused loan ends. Without a loan, the unchanged pool keeps its deal.
         deal.level_out(last.grower, 0)
         return deal, deal.published(pool.now, last.grower) if last.lent else last
-    if pool.awaited is not None:
-        deal.level_out(last.grower, last.turn)  # no pod waits for the last nodes, so they do not rotate
+    if pool.awaited is not None or not pool.pool.settings.autoscaler:
+        # No pod waits for the last nodes, or no autoscaler reads the offer, so they do not rotate.
+        deal.level_out(last.grower, last.turn)
         return deal, last
     # The group with the last nodes has not ordered them, so the next group gets them.
     deal.level_out(last.grower, last.turn + 1)
@@ -270,7 +271,7 @@ class _Deal:
     def _last_nodes(self, grower: str, turn: int) -> None:
         healthy, probing = set(self._healthy), set(self._probing)
         order = sorted([*self._healthy, *self._probing], key=_by_size)
-        order.sort(key=lambda share: (share.draft.key != grower, share not in probing))
+        order.sort(key=lambda share: (share.draft.key != grower, share in probing))
         start = turn % len(order)
         order = order[start:] + order[:start]
         if order[0].draft.key == grower and order[0] in healthy:

@@ -158,6 +158,7 @@ def _explain_state(draft: Draft, health: _Health, now: datetime) -> None:
     else:
         is_early = failure.backoff_until is not None and now <= failure.backoff_until
         draft.health.doubted_since, draft.health.probes_slowly = failure.last_failure, health.starts_slowly
+        draft.health.is_proven = health.state.fence_ended
         rule = Rule.PROBING_AFTER_ARRIVAL if is_early else Rule.PROBING_AFTER_BACKOFF
         draft.add_reason(rule, **_facts(failure))
 

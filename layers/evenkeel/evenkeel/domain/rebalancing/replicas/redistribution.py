@@ -3,6 +3,7 @@
 Cluster Autoscaler keeps requesting machines in a dead zone until its timeout, and never lowers replicas to a maximum.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from evenkeel.domain.model.choices import OnFailure
@@ -12,6 +13,7 @@ from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rebalancing.replicas.raising import raise_together
 from evenkeel.domain.rebalancing.replicas.release import remember_release
+from evenkeel.domain.rebalancing.replicas.requested_nodes import is_of_request, place_requested
 
 
 def redistribute(pool: PoolDraft) -> None:
@@ -26,45 +28,63 @@ def redistribute(pool: PoolDraft) -> None:
     unplaced = pool.pool.unplaced
     if not unplaced and not any([draft.state is State.FENCED and draft.stuck for draft in pool.groups]):
         return
-    takers = [draft for draft in pool.groups if draft.takes_nodes]
-    room = sum(draft.room for draft in takers)
-    # If only a fallback can take the nodes, they are ordered there for the pods that wait.
-    by_fallback = pool.release.fallback_takes and not takers
-    moving = pool.pool.settings.on_failure is OnFailure.MOVE and not by_fallback
+    takers = [draft for draft in pool.groups if draft.takes]
+    is_doubtful = not any([taker.state is State.HEALTHY for taker in takers])
+    # If no healthy group of the pool can take the nodes, a fallback gets them for the pods that wait.
+    by_fallback = pool.release.fallback_takes and is_doubtful
+    moving = _moves(pool) and not by_fallback
     # Unplaced replicas of an interrupted move are placed first, except replicas above PoolMaximum, which are no longer
     # wanted. The room that frozen groups reserve is not subtracted here. Otherwise the move would lose replicas.
     pool_max = pool.pool.max
-    requested = pool.requested
-    unplaced = min(unplaced, max(0, pool_max - requested))
-    placed = min(unplaced, room)
-    released = _give_up(pool, room - placed if moving else None, has_takers=bool(takers) or by_fallback, moving=moving)
+    unplaced = min(unplaced, max(0, pool_max - pool.requested))
+    placed = min(unplaced, sum(draft.takes for draft in takers))
+    _raise(takers, placed)
+    pool.replicas.unplaced = unplaced - placed
+    is_limited = not by_fallback and (moving or is_doubtful)
+    released = _give_up(pool, takers, is_limited=is_limited, moving=moving)
     if pool.pool.settings.on_failure is OnFailure.RELEASE:
         remember_release(pool, released)
     if moving:
-        placed += min(released, max(0, pool_max - (requested - released) - placed))
-    for draft, more in raise_together(takers, placed):
-        draft.journal_delta = more
+        _raise(takers, min(released, max(0, pool_max - pool.requested)))
+
+
+def _moves(pool: PoolDraft) -> bool:
+    """Return True if Evenkeel orders stuck replicas in other zones, for whatever they were ordered.
+
+    If Evenkeel orders nodes for pods and has read the pods, it releases the replicas: each may have been ordered for a
+    pod that only its zone can take. The next check orders the nodes that other zones can use.
+    """
+    return pool.pool.settings.on_failure is OnFailure.MOVE and not pool.demand.orders_for_pods
+
+
+def _raise(takers: Sequence[Draft], nodes: int) -> None:
+    for draft, more in raise_together(takers, nodes, [taker.takes for taker in takers]):
+        draft.journal_delta += more
         draft.add_reason(Rule.TAKES_ON, count=more)
-    pool.replicas.unplaced = max(0, unplaced - placed)
 
 
-def _give_up(pool: PoolDraft, room: int | None, *, has_takers: bool, moving: bool) -> int:
-    """Lower fenced groups by their stuck replicas, in total by at most ``room`` (None: no limit). Return the total."""
+def _give_up(pool: PoolDraft, takers: Sequence[Draft], *, is_limited: bool, moving: bool) -> int:
+    """Lower fenced groups by their stuck replicas; if ``is_limited``, by at most as many as the takers take.
+
+    Nodes of a person's request move first. Return the number of the others.
+    """
     released = 0
     for draft in pool.groups:
         if draft.state is not State.FENCED or not draft.stuck or _all_stay(pool, draft):
             continue
-        if not has_takers or (room is not None and released >= room):
+        room = sum(taker.takes for taker in takers) - (released if is_limited else 0)
+        if is_limited and room <= 0:
             draft.health.stuck_kept = draft.stuck
             draft.add_reason(Rule.STUCK_WITHOUT_TAKER, count=draft.stuck)
             continue
         lowest = _lowest(pool, draft)
-        if room is not None and draft.requested - lowest > room - released:
-            kept = draft.requested - lowest - (room - released)
+        moved, kept = place_requested(pool, draft, draft.requested - lowest, takers, room)
+        if is_limited:
+            kept += max(0, draft.requested - lowest - kept - (room - moved))
+        if kept:
             draft.health.stuck_kept += kept
-            lowest += kept
             draft.add_reason(Rule.STUCK_WITHOUT_TAKER, count=kept)
-        released += _lower(draft, lowest, moving=moving)
+        released += _lower(draft, lowest + kept, moved, moving=moving)
     return released
 
 
@@ -77,7 +97,7 @@ def _all_stay(pool: PoolDraft, draft: Draft) -> bool:
     elif (until := _autoscaler_gives_up_until(pool, draft)) is not None:
         pool.check_at.append(until)
         draft.add_reason(Rule.STUCK_FOR_AUTOSCALER, count=draft.stuck, until=until)
-    elif pool.pool.settings.on_failure is OnFailure.MOVE and pool.pool.scale_request is not None:
+    elif pool.pool.scale_request is not None and (_moves(pool) or is_of_request(pool, draft)):
         draft.add_reason(Rule.STUCK_BEHIND_REQUEST, count=draft.stuck)
     else:
         return False
@@ -128,15 +148,17 @@ def _lowest(pool: PoolDraft, draft: Draft) -> int:
     return lowest
 
 
-def _lower(draft: Draft, lowest: int, *, moving: bool) -> int:
-    less = draft.requested - lowest
-    if less <= 0:
-        return 0
-    rule = Rule.MOVED if moving else Rule.RELEASED
-    draft.add_reason(rule, count=less, running=draft.group.running, coming=draft.machines.coming)
+def _lower(draft: Draft, lowest: int, moved: int, *, moving: bool) -> int:
+    """Lower a group, from which nodes of a request have moved already. Return by how many other replicas."""
+    less = max(0, draft.requested - lowest)
     if moving:
-        draft.journal_delta = -less
-    draft.requested = lowest
+        draft.journal_delta -= less
+    draft.requested -= less
+    facts = {"running": draft.group.running, "coming": draft.machines.coming}
+    if moved or (moving and less):
+        draft.add_reason(Rule.MOVED, count=moved + (less if moving else 0), **facts)
+    if less and not moving:
+        draft.add_reason(Rule.RELEASED, count=less, **facts)
     return less
 
 

@@ -48,7 +48,9 @@ def recall_release(pool: PoolDraft) -> None:
     if not pool.pool.settings.autoscaler or pool.pool.settings.on_failure is not OnFailure.RELEASE:
         return
     if not release.ordered or release.has_rest or _was_interrupted(pool):
-        pool.release.not_reordered = release.not_reordered({draft.key: draft.group.requested for draft in pool.groups})
+        pool.release.not_reordered = _not_reordered(
+            pool, release, {draft.key: draft.group.requested for draft in pool.groups}
+        )
     if pool.release.not_reordered or (release.ordered and _awaits_our_machines(pool)):
         pool.release.stored = release
 
@@ -74,6 +76,7 @@ def remember_release(pool: PoolDraft, replicas: int) -> None:
     if not replicas or not pool.pool.settings.autoscaler:
         return
     requested = {draft.key: min(draft.requested, draft.group.requested) for draft in pool.groups}
+    requested = {**pool.release.fallback_requested, **requested}
     pool.release.planned = Release(at=pool.now, replicas=pool.release.not_reordered + replicas, requested=requested)
     pool.release.stored, pool.release.not_reordered = None, 0
 
@@ -97,9 +100,9 @@ def order_released(pool: PoolDraft) -> None:
     elif pool.release.waited_for is None:
         pool.release.asks_waiting = True
     elif not any(pool.release.waited_for.values()):
-        if any(draft.takes_nodes for draft in pool.groups):
+        if not pool.release.pods_unmet or any(draft.takes for draft in pool.groups):
             _without_pods(pool, release)
-        else:  # no group can get a node, so ``waited_for`` may omit pods that wait
+        else:  # the pods wait until a group can get a node
             pool.release.stored = replace(release, idle_since=None)
             pool.check_at.append(pool.now + _CHECK_APART)
     elif pool.request.current is None or pool.request.current.is_of_plan:
@@ -162,7 +165,15 @@ def not_reordered(pool: PoolDraft) -> tuple[int, datetime | None]:
     release = pool.release.stored
     if release is None or not pool.release.not_reordered:
         return 0, None
-    return release.not_reordered({draft.key: draft.requested for draft in pool.groups}), _orders_at(pool, release)
+    requested = {draft.key: draft.requested for draft in pool.groups}
+    return _not_reordered(pool, release, requested), _orders_at(pool, release)
+
+
+def _not_reordered(pool: PoolDraft, release: Release, requested: Mapping[str, int]) -> int:
+    """Return how many released replicas neither the pool nor its fallbacks have requested again."""
+    fallbacks = pool.release.fallback_requested
+    known = {key: nodes for key, nodes in fallbacks.items() if key in release.requested}
+    return release.not_reordered({**known, **requested})
 
 
 def _order(pool: PoolDraft, waited_for: Mapping[str, int], at: datetime) -> None:

@@ -17,6 +17,7 @@ from evenkeel.domain.model.plans import Removal
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.water_fill import water_fill
 from evenkeel.domain.rebalancing.replicas.deletion import remove
+from evenkeel.domain.rebalancing.replicas.requested_nodes import remember_requested
 
 
 def begin_request(pool: PoolDraft) -> None:
@@ -82,6 +83,8 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
     levels = [draft.requested for draft in pool.groups]
     shares = water_fill(allowed, levels, rooms, lambda i: pool.groups[i].tie)
     unmet = request.nodes
+    added = {draft.key: more for draft, more in zip(pool.groups, shares, strict=True) if more}
+    remember_requested(pool, request, added)
     for draft, more, obstacle in zip(pool.groups, shares, obstacles, strict=True):
         if more:
             draft.requested += more
@@ -108,6 +111,8 @@ def _caps(pool: PoolDraft) -> list[int | None]:
     replicas, so that no node is ordered twice. The lowered max does not limit requests. The strategy's max is used
     instead.
     """
+    if _may_place_anywhere(pool):
+        return [None] * len(pool.groups)
     published = [None if draft.group.bounds is None else draft.group.bounds.max for draft in pool.groups]
     closed = pool.pool.state.closed_at is not None
     ours = [closed or draft.group.is_ordered_by_us(pool.now, draft.provision_timeout) for draft in pool.groups]
@@ -115,6 +120,13 @@ def _caps(pool: PoolDraft) -> list[int | None]:
         return published
     sizes = pool.pool.settings.strategy.size(pool)
     return [size.max if own else cap for own, size, cap in zip(ours, sizes, published, strict=True)]
+
+
+def _may_place_anywhere(pool: PoolDraft) -> bool:
+    """Return True for the last nodes under PoolMaximum where no autoscaler reads in which zone they are offered."""
+    if pool.pool.settings.autoscaler or not pool.pool.settings.strategy.reserves:
+        return False
+    return pool.free_on_request < sum(draft.state is State.HEALTHY for draft in pool.groups)
 
 
 def _obstacle(draft: Draft, request: ScaleRequest) -> Reason | None:
