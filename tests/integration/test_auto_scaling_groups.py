@@ -152,14 +152,14 @@ def test_a_worker_that_dies_at_any_call_of_the_first_write_keeps_the_adopted_bou
 
 def test_a_frozen_group_is_counted_and_not_written() -> None:
     stage, names = outage()
-    stage.api.suspend_processes(AutoScalingGroupName=names[1], ScalingProcesses=["Launch"])
+    stage.api.suspend_processes(AutoScalingGroupName=names[1], ScalingProcesses=["Terminate"])
     before = stage.api.describe_auto_scaling_groups(AutoScalingGroupNames=[names[1]])
     for _ in range(4):
         stage.run()
     assert stage.api.describe_auto_scaling_groups(AutoScalingGroupNames=[names[1]]) == before
     reason = stage.observe()[names[1]].frozen_because
     assert reason is not None
-    assert reason.facts["processes"] == ("Launch",)
+    assert reason.facts["process"] == "Terminate"
 
 
 def house(stage: Stage) -> House:

@@ -3,6 +3,7 @@
 Cluster Autoscaler keeps requesting machines in a dead zone until its timeout, and never lowers replicas to a maximum.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from evenkeel.domain.model.choices import OnFailure
@@ -12,6 +13,7 @@ from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rebalancing.replicas.raising import raise_together
 from evenkeel.domain.rebalancing.replicas.release import remember_release
+from evenkeel.domain.rebalancing.replicas.thaw import added_by_thaws
 
 
 def redistribute(pool: PoolDraft) -> None:
@@ -34,7 +36,7 @@ def redistribute(pool: PoolDraft) -> None:
     # Unplaced replicas of an interrupted move are placed first, except replicas above PoolMaximum, which are no longer
     # wanted. The room that frozen groups reserve is not subtracted here. Otherwise the move would lose replicas.
     pool_max = pool.pool.max
-    requested = pool.requested
+    requested = pool.target
     unplaced = min(unplaced, max(0, pool_max - requested))
     placed = min(unplaced, room)
     released = _give_up(pool, room - placed if moving else None, has_takers=bool(takers) or by_fallback, moving=moving)
@@ -143,10 +145,11 @@ def _lower(draft: Draft, lowest: int, *, moving: bool) -> int:
 def take_back_overshoot(pool: PoolDraft) -> None:
     """Cancel replicas above PoolMaximum that have no running machine, the newest first.
 
-    Only scale-down removes running nodes. Held replicas of fenced groups remain.
+    Only scale-down removes running nodes. Held replicas of fenced groups remain. What a thaw has added is cancelled
+    first, and other groups lose nothing for it.
     """
     pool_max = pool.surged_max
-    surplus = pool.requested - pool_max
+    surplus = pool.target - pool_max
     if surplus <= 0:
         return
     before = [draft.requested for draft in pool.groups]
@@ -166,8 +169,23 @@ def take_back_overshoot(pool: PoolDraft) -> None:
         # A replica without a Machine object counts as newer than all machines.
         newest = [float("inf")] * max(0, unmade) + ages
         waiting += [(age, draft.tie, i) for age in newest[:spare]]
-    for _, _, i in sorted(waiting, reverse=True)[:surplus]:
-        pool.groups[i].requested -= 1
+    for draft in _losers(pool, [pool.groups[i] for _, _, i in sorted(waiting, reverse=True)], surplus):
+        draft.requested -= 1
     for draft, requested in zip(pool.groups, before, strict=True):
         if draft.requested < requested:
             draft.add_reason(Rule.TAKEN_BACK, count=requested - draft.requested, maximum=pool_max)
+
+
+def _losers(pool: PoolDraft, newest: Sequence[Draft], surplus: int) -> list[Draft]:
+    """Return the group of each replica to cancel: what thaws have added, and then the newest of the other surplus."""
+    added = added_by_thaws(pool)
+    left = dict(added)
+    thawed: list[Draft] = []
+    others: list[Draft] = []
+    for draft in newest:
+        if left.get(draft.key, 0) > 0:
+            left[draft.key] -= 1
+            thawed.append(draft)
+        else:
+            others.append(draft)
+    return [*thawed[:surplus], *others[: max(0, surplus - sum(added.values()))]]
