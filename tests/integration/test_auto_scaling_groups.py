@@ -162,6 +162,20 @@ def test_a_frozen_group_is_counted_and_not_written() -> None:
     assert reason.facts["process"] == "Terminate"
 
 
+def test_a_group_whose_launches_are_suspended_is_fenced_and_released_and_the_others_get_its_room() -> None:
+    stage = Stage(dry_run=False)
+    names = stage.pool()
+    stage.settle()
+    stage.api.suspend_processes(AutoScalingGroupName=names[0], ScalingProcesses=["Launch"])
+    stage.api.set_desired_capacity(AutoScalingGroupName=names[0], DesiredCapacity=3)
+    stage.settle()
+    assert [stage.numbers(name)[1:] for name in names] == [(2, 2, 2), (2, 2, 5), (2, 2, 5)]
+    assert stage.group(names[0]).suspended.keys() == {"Launch"}
+    stage.api.resume_processes(AutoScalingGroupName=names[0], ScalingProcesses=["Launch"])
+    stage.settle()
+    assert [stage.numbers(name)[3] for name in names] == [4, 4, 4]
+
+
 def house(stage: Stage) -> House:
     """The functions of a stack beside the stage's groups."""
     return House(store=stage.store, clock=stage.clock, clusters=stage.clusters)  # type: ignore[arg-type]
