@@ -201,6 +201,9 @@ def drawn_with_thaws(seed: int) -> Case:
         balancing=chance.random() < 0.5,
         scan=chance.choice([60, 300]),
         delay=chance.randint(0, 2),
+        timers=chance.random() < 0.9,
+        deaths=chance.choice([0, 0, 0, 0.2]),
+        floor=chance.choice([0, 0, 1]),
     )
     spans: dict[str, list[Span]] = {"paused": [], "suspended": [], "frozen": []}
     for zone in chance.sample(range(zones), chance.randint(1, 2)):

@@ -106,9 +106,14 @@ class Group:
         return self.paused or self.suspended
 
     @property
+    def rests(self) -> bool:
+        """Whether Evenkeel may not write the group, and nothing can add to it."""
+        return self.paused or (self.frozen and self.suspended)
+
+    @property
     def target(self) -> int:
         """The replicas that can be had now."""
-        return min(self.requested, len(self.machines)) if self.paused else self.requested
+        return min(self.requested, len(self.machines)) if self.rests else self.requested
 
     @property
     def room(self) -> int:
@@ -283,7 +288,7 @@ class Simulation:
     def _note_excess(self) -> None:
         counted = sum(group.target for group in self.groups)
         most = max(self.case.maximum, self._first_target) + self.result.thaw_adds
-        if counted > most and self._thaws and not self.result.passed:
+        if counted > most and self._thaws and self._published and not self.result.passed:
             self.result.passed = f"{self.now} s: {counted} of {self.case.maximum}, {self.result.thaw_adds} more said"
 
     def _grow(self, group: Group, nodes: int, *, ordered: bool = False) -> None:
@@ -507,13 +512,13 @@ class Simulation:
         kept, targets = 0, 0
         for group, planned in zip(self.groups, pool.groups, strict=True):
             top = planned.bounds.max if planned.bounds else 0
-            target = group.target if group.paused else planned.requested
+            target = group.target if group.rests else planned.requested
             targets += target
-            kept += 0 if group.paused or not group.frozen else max(0, top - target)
+            kept += 0 if group.rests or not group.frozen else max(0, top - target)
             if planned.requested < planned.group.requested and group.index not in self._thaws:
                 self.result.lost.append(f"{self.now} s: {group.zone}")
         written = sum(
-            group.target if group.paused else max(planned.requested, planned.bounds.max if planned.bounds else 0)
+            group.target if group.rests else max(planned.requested, planned.bounds.max if planned.bounds else 0)
             for group, planned in zip(self.groups, pool.groups, strict=True)
         )
         if written > max(self.case.maximum, targets + kept) + self.case.floor * self.case.zones:

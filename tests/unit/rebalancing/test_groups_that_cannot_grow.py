@@ -113,6 +113,14 @@ class TestLaunchesStopped:
         assert (requested(found), maxima(found)) == ((4, 3, 3), (4, 7, 7))
         assert notes(found) == []
 
+    def test_fence_the_group_also_without_fences(self) -> None:
+        found = pool_plan(pool(fencing_enabled=False, **SUSPENDED), numbers(6, 18))
+        assert maxima(found) == (4, 7, 7)
+
+    def test_keep_each_instance(self) -> None:
+        found = pool_plan(pool(**SUSPENDED), numbers(6, 18))
+        assert found.groups[0].drain_blocked_by == stated("Launch suspended")
+
     def test_end_with_their_cause(self) -> None:
         play = played(requested=6, **SUSPENDED)
         play.look()

@@ -139,8 +139,11 @@ class Draft(GroupPlan):
 
     @property
     def is_unfenced(self) -> bool:
-        """Return True for a fenced or probing group that is sized as if healthy."""
-        if not self.group.annotations.fencing_enabled:
+        """Return True for a fenced or probing group that is sized as if healthy.
+
+        The fence of a group whose launches are stopped always holds, because an autoscaler does not see this cause.
+        """
+        if not self.group.annotations.fencing_enabled and self.group.status.launches_stopped is None:
             return self.state in (State.FENCED, State.PROBING)
         return not self.health.probes_slowly and self.state is State.PROBING
 
@@ -210,6 +213,8 @@ class Draft(GroupPlan):
             return Reason.of(Rule.IN_STATE, state=self.state.value)
         if not self.replicas_are_ours:
             return Reason.of(Rule.REPLICAS_OF_OTHERS)
+        if group.status.launches_stopped is not None:
+            return group.status.launches_stopped
         if group.status.launched is not None:
             if group.key.flavour == AUTO_SCALING:
                 return Reason.of(Rule.NOTHING_DRAINS)

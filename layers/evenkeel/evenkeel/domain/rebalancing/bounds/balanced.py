@@ -296,7 +296,8 @@ class _Deal:
             if share.state is not State.HEALTHY:
                 group = share.draft.group
                 if share.state is State.FROZEN:
-                    low, room = (0 if group.bounds is None else min(group.bounds.min, share.target)), 0
+                    low, room = (0 if group.bounds is None else group.bounds.min), 0
+                    low = low if share.draft.may_grow else min(low, share.target)
                 elif share.state is State.FENCED:
                     room = min(group.running, share.target)
             minima.append(low)
