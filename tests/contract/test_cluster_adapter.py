@@ -1020,8 +1020,8 @@ def _frozen() -> dict[str, tuple[str, list[Object]]]:
     moved = with_(openshift, "spec", authoritativeAPI="ClusterAPI")
     halted = {**gardener, "status": {"conditions": [{"type": "Frozen", "status": "True"}]}}
     return {
-        "the object is paused": ("cluster-api", [with_(capi, "spec", paused=True)]),
-        "the object is paused by annotation": (
+        "rollouts of the object are paused": ("cluster-api", [with_(capi, "spec", paused=True)]),
+        "the object is paused": (
             "cluster-api",
             [with_(capi, "metadata", annotations={"cluster.x-k8s.io/paused": ""})],
         ),

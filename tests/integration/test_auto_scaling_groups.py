@@ -152,14 +152,28 @@ def test_a_worker_that_dies_at_any_call_of_the_first_write_keeps_the_adopted_bou
 
 def test_a_frozen_group_is_counted_and_not_written() -> None:
     stage, names = outage()
-    stage.api.suspend_processes(AutoScalingGroupName=names[1], ScalingProcesses=["Launch"])
+    stage.api.suspend_processes(AutoScalingGroupName=names[1], ScalingProcesses=["Terminate"])
     before = stage.api.describe_auto_scaling_groups(AutoScalingGroupNames=[names[1]])
     for _ in range(4):
         stage.run()
     assert stage.api.describe_auto_scaling_groups(AutoScalingGroupNames=[names[1]]) == before
     reason = stage.observe()[names[1]].frozen_because
     assert reason is not None
-    assert reason.facts["processes"] == ("Launch",)
+    assert reason.facts["process"] == "Terminate"
+
+
+def test_a_group_whose_launches_are_suspended_is_fenced_and_released_and_the_others_get_its_room() -> None:
+    stage = Stage(dry_run=False)
+    names = stage.pool()
+    stage.settle()
+    stage.api.suspend_processes(AutoScalingGroupName=names[0], ScalingProcesses=["Launch"])
+    stage.api.set_desired_capacity(AutoScalingGroupName=names[0], DesiredCapacity=3)
+    stage.settle()
+    assert [stage.numbers(name)[1:] for name in names] == [(2, 2, 2), (2, 2, 5), (2, 2, 5)]
+    assert stage.group(names[0]).suspended.keys() == {"Launch"}
+    stage.api.resume_processes(AutoScalingGroupName=names[0], ScalingProcesses=["Launch"])
+    stage.settle()
+    assert [stage.numbers(name)[3] for name in names] == [4, 4, 4]
 
 
 def house(stage: Stage) -> House:

@@ -52,8 +52,12 @@ class Case:
     zone_max: tuple[int | None, ...] = ()
     floor: int = 0  # least max that the owner of the bounds accepts
     frozen: tuple[Span, ...] = ()  # Evenkeel may not write the group
+    paused: tuple[Span, ...] = ()  # nor do its own controllers act
+    suspended: tuple[Span, ...] = ()  # the cloud launches nothing in the group
+    skips_paused: bool = True  # the autoscaler leaves paused groups out (from release 1.36 on)
     refusing: tuple[Span, ...] = ()  # the zone gives no new machines
     events: bool = False  # refused launches are told by events as well
+    made: int = 0  # a machine is made so long after its replica is requested
     boot: int = 60
     loop: int = 10  # the autoscaler's
     autoscaler_loop: float = 10  # what the record says of it
@@ -82,8 +86,10 @@ class Case:
     @property
     def settles(self) -> int:
         """When the last thing happens that nobody in the simulation decides about."""
-        spans = [at for span in (*self.frozen, *self.refusing) for at in (span.start, span.end or 0)]
-        return max([0, *spans, *(demand.at for demand in self.demand)])
+        spans = (*self.frozen, *self.refusing, *self.paused, *self.suspended)
+        return max(
+            [0, *(at for span in spans for at in (span.start, span.end or 0)), *(step.at for step in self.demand)]
+        )
 
 
 def caps(case: Case) -> list[float]:
@@ -170,6 +176,50 @@ def drawn(seed: int, strategy: Strategy = BALANCED) -> Case:
     if chance.random() < 0.35:
         case = replace(case, refusing=_refusals(case, chance))
     return _with_demand(_with_nodes(case, chance), chance)
+
+
+def drawn_with_thaws(seed: int) -> Case:
+    """A pool that fills up while one or two groups cannot grow, again and again; some thaw into a rollout."""
+    chance = random.Random(f"thaws/{seed}")
+    zones = chance.randint(2, 4)
+    maximum = chance.randint(zones, 8 * zones)
+    nodes = tuple(chance.randint(0, maximum // zones) for _ in range(zones))
+    first = Demand(at=0, free=sum(nodes), bound=(0,) * zones)
+    case = Case(
+        seed=seed,
+        zones=zones,
+        maximum=maximum,
+        minimum=chance.choice([0, 0, chance.randint(0, maximum // 2)]),
+        nodes=nodes,
+        room=tuple(chance.randint(0, maximum) for _ in range(zones)),
+        demand=(first,),
+        skips_paused=chance.random() < 0.3,
+        made=chance.choice([0, 3, 20]),
+        boot=chance.choice([8, 60, 240]),
+        loop=chance.choice([10, 30, 60]),
+        expander=chance.choice(["random", "priority"]),
+        balancing=chance.random() < 0.5,
+        scan=chance.choice([60, 300]),
+        delay=chance.randint(0, 2),
+        timers=chance.random() < 0.9,
+        deaths=chance.choice([0, 0, 0, 0.2]),
+        floor=chance.choice([0, 0, 1]),
+    )
+    spans: dict[str, list[Span]] = {"paused": [], "suspended": [], "frozen": []}
+    for zone in chance.sample(range(zones), chance.randint(1, 2)):
+        start = chance.choice([0, chance.randint(1, 900)])
+        for _ in range(chance.randint(1, 4)):
+            end = start + chance.choice([chance.randint(1, 90), chance.randint(30, 900)])
+            spans[chance.choice(["paused", "paused", "suspended"])].append(Span(zone=zone, start=start, end=end))
+            start = end + chance.choice([0, chance.randint(1, 60), chance.randint(1, 900)])
+            if chance.random() < 0.25:
+                spans["frozen"].append(Span(zone=zone, start=end, end=end + chance.randint(5, 900)))
+                start = max(start, end + 905)
+    free, steps = first.free, [first]
+    for at in sorted(chance.sample(range(1, 1200), chance.randint(1, 6))):
+        free = chance.choice([maximum, chance.randint(0, maximum), min(maximum, free + chance.randint(0, 3))])
+        steps.append(Demand(at=at, free=free, bound=first.bound))
+    return replace(case, demand=tuple(steps), **{name: tuple(found) for name, found in spans.items()})
 
 
 def _with_a_frozen_group(case: Case, chance: random.Random) -> Case:

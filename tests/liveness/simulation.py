@@ -22,8 +22,9 @@ from evenkeel.domain.fleet.check_times import Timer, next_timer
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, MachineFailure, NodeGroup, PublishedBounds
 from evenkeel.domain.model.observations import Observation
-from evenkeel.domain.model.plans import GroupPlan
+from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.annotations import read_published, write_published
@@ -36,6 +37,7 @@ from tests.builders import numbers, stated
 from tests.liveness.cases import ZONES, Case, Demand, first_max
 from tests.parts import make, replace
 
+_PAUSED, _ROLLING = Reason.of(Rule.OBJECT_PAUSED), stated("a rolling update is under way")
 START = datetime(2026, 1, 15, tzinfo=UTC)
 HORIZON = 12 * 3600  # patience after the last thing that happens by itself: the last nodes of a pool wander slowly
 PATIENCE = 900  # the autoscaler's, with an order
@@ -84,6 +86,8 @@ class Group:
     machines: list[SimulatedMachine]
     running: int
     frozen: bool = False
+    paused: bool = False
+    suspended: bool = False
     version: int = 0
     published: PublishedBounds | None = None
     seen: NodeGroup | None = None  # as the last look found it; None: changed since
@@ -97,6 +101,21 @@ class Group:
         return group_key(self.zone)
 
     @property
+    def stands(self) -> bool:
+        """Whether no machine is made here for replicas that have none."""
+        return self.paused or self.suspended
+
+    @property
+    def rests(self) -> bool:
+        """Whether Evenkeel may not write the group, and nothing can add to it."""
+        return self.paused or (self.frozen and self.suspended)
+
+    @property
+    def target(self) -> int:
+        """The replicas that can be had now."""
+        return min(self.requested, len(self.machines)) if self.rests else self.requested
+
+    @property
     def room(self) -> int:
         return max(0, self.bounds.max - self.requested)
 
@@ -104,8 +123,14 @@ class Group:
         """Nodes that the autoscaler counts on: those that run, and what it has ordered and still waits for."""
         if self.running == self.requested:
             return self.running
-        return self.running + sum(
-            machine.ordered and not machine.running and now - machine.created < PATIENCE for machine in self.machines
+        unmade = 0 if self.stands else max(0, self.requested - len(self.machines))
+        return (
+            self.running
+            + unmade
+            + sum(
+                machine.ordered and not machine.running and now - machine.created < PATIENCE
+                for machine in self.machines
+            )
         )
 
     def changed(self) -> None:
@@ -120,6 +145,8 @@ class Result:
     last_order: int | None = None  # when enough was requested for all pods, for the first time
     passed: str = ""  # the first moment at which the autoscaler passed PoolMaximum
     unsafe: list[str] = field(default_factory=list)  # published bounds that must not be
+    lost: list[str] = field(default_factory=list)  # replicas taken from groups that have never thawed
+    thaw_adds: int = 0  # the most nodes by which a plan has said that thaws may pass PoolMaximum
     removed: int = 0  # running nodes that one of our writes took away
     running: tuple[int, ...] = ()
     looks: int = 0
@@ -158,6 +185,8 @@ class Simulation:
         self.demand = next(
             (step for step in case.demand if step.at == 0), Demand(at=0, free=0, bound=(0,) * case.zones)
         )
+        self._thaws = {span.zone for span in (*case.paused, *case.suspended)}
+        self._first_target = sum(group.target for group in self.groups)
         self._order = self.chance.sample(range(case.zones), case.zones)  # of the priority expander
         self._phase = self.chance.randrange(case.loop)
         self._loop_at: int | None = None
@@ -183,6 +212,8 @@ class Simulation:
             machines=machines,
             running=nodes,
             frozen=any(span.holds(index, 0) for span in self.case.frozen),
+            paused=any(span.holds(index, 0) for span in self.case.paused),
+            suspended=any(span.holds(index, 0) for span in self.case.suspended),
         )
 
     def _at(self, when: int, what: Callable[[], None]) -> None:
@@ -194,10 +225,11 @@ class Simulation:
         for step in case.demand:
             if step.at:
                 self._at(step.at, partial(self._demand, step))
-        for span in case.frozen:
-            self._at(span.start, partial(self._freeze, self.groups[span.zone], True))
-            if span.end is not None:
-                self._at(span.end, partial(self._freeze, self.groups[span.zone], False))
+        for mark in ("frozen", "paused", "suspended"):
+            for span in getattr(case, mark):
+                self._at(span.start, partial(self._freeze, self.groups[span.zone], mark, True))
+                if span.end is not None:
+                    self._at(span.end, partial(self._freeze, self.groups[span.zone], mark, False))
         if case.strategy is not None:
             self._at(0, partial(self._look, "first look"))
             self._at(self.chance.randrange(case.scan), self._scan)
@@ -237,18 +269,34 @@ class Simulation:
         enough = all(have >= pods for have, pods in zip(nodes, wanted.bound, strict=True))
         return enough and sum(nodes) >= wanted.pods
 
-    def _freeze(self, group: Group, frozen: bool) -> None:
-        group.frozen = frozen
+    def _freeze(self, group: Group, mark: str, holds: bool) -> None:
+        setattr(group, mark, holds)
         group.changed()
-        self._note(f"{group.zone} {'frozen' if frozen else 'thawed'}")
+        self._note(f"{group.zone} {mark}" if holds else f"{group.zone} no longer {mark}")
+        self._make(group)
 
-    def _grow(self, group: Group, nodes: int, *, ordered: bool = False) -> None:
-        for _ in range(nodes):
+    def _make(self, group: Group, *, ordered: bool = False) -> None:
+        """Make the machines that the group's replicas lack, unless nothing is made there now."""
+        for _ in range(0 if group.stands else group.requested - len(group.machines)):
             name = f"{group.zone}-{next(self._numbers)}"
             machine = SimulatedMachine(name=name, created=self.now, launched=self.now, ordered=ordered)
             group.machines.append(machine)
+            group.changed()
             self._launch(group, machine)
+        self._note_excess()
+
+    def _note_excess(self) -> None:
+        counted = sum(group.target for group in self.groups)
+        most = max(self.case.maximum, self._first_target) + self.result.thaw_adds
+        if counted > most and self._thaws and self._published and not self.result.passed:
+            self.result.passed = f"{self.now} s: {counted} of {self.case.maximum}, {self.result.thaw_adds} more said"
+
+    def _grow(self, group: Group, nodes: int, *, ordered: bool = False) -> None:
         group.requested += nodes
+        if self.case.made:
+            self._at(self.now + self.case.made, partial(self._make, group, ordered=ordered))
+        else:
+            self._make(group, ordered=ordered)
         group.changed()
         if self.result.last_order is None and sum(g.requested for g in self.groups) >= self.case.wanted.pods:
             self.result.last_order = self.now
@@ -285,8 +333,8 @@ class Simulation:
     def _shrink(self, group: Group, nodes: int) -> int:
         """Machines go: failed first, then the newest without a node. Returns how many running ones had to."""
         goes = sorted(group.machines, key=lambda machine: (machine.running, machine.failed is None, -machine.created))
-        running = 0
-        for machine in goes[:nodes]:
+        running, unmade = 0, group.requested - len(group.machines)
+        for machine in goes[: max(0, nodes - unmade)]:
             machine.gone = True
             running += machine.running
         group.machines = [machine for machine in group.machines if not machine.gone]
@@ -323,7 +371,8 @@ class Simulation:
 
     def _scale_up(self) -> bool:
         bound, free = self._waiting()
-        options = [group for group in self.groups if group.room and (bound[group.index] or free)]
+        seen = [group for group in self.groups if not (group.paused and self.case.skips_paused)]
+        options = [group for group in seen if group.room and (bound[group.index] or free)]
         if not options:
             return False
         if self.case.expander == "priority":
@@ -351,7 +400,7 @@ class Simulation:
         self._grow(group, nodes, ordered=True)
         self._at(self.now + PATIENCE, self._touch)
         self._note(f"autoscaler: {nodes} in {group.zone}")
-        if before <= self.case.maximum < before + nodes and not self.result.passed:
+        if before <= self.case.maximum < before + nodes and not self.result.passed and not self._thaws:
             self.result.passed = f"{self.now} s: {before + nodes} of {self.case.maximum}"
 
     def _scale_down(self) -> None:
@@ -374,7 +423,8 @@ class Simulation:
         spare = [max(0, group.running - pods) for group, pods in zip(self.groups, self.demand.bound, strict=True)]
         if sum(spare) <= self.demand.free:
             return []
-        return [group for group in self.groups if spare[group.index] and group.requested > group.bounds.min]
+        able = [group for group in self.groups if not group.paused]
+        return [group for group in able if spare[group.index] and group.requested > group.bounds.min]
 
     def _remove_node(self, group: Group) -> None:
         machine = next(machine for machine in group.machines if machine.running)
@@ -427,7 +477,8 @@ class Simulation:
                 weight=case.weights[index] if case.weights else 1,
                 zone_max=case.zone_max[index] if case.zone_max else None,
                 least_max=case.floor,
-                frozen_because=stated("a rolling update is under way") if group.frozen else None,
+                frozen_because=_PAUSED if group.paused else _ROLLING if group.frozen else None,
+                launches_stopped=stated("Launch is suspended") if group.suspended else None,
             )
         return group.seen
 
@@ -442,6 +493,8 @@ class Simulation:
             self.state, groups={**self.state.groups, **made.states}, pools={**self.state.pools, **made.pool_states}
         )
         self._look_at = made.check_at
+        if self._thaws:
+            self._check_plan(made.pools[0])
         of_key = {group.key: group for group in self.groups}
         for planned in in_safe_order(made.changes):
             self._writes.append(_Write(planned=planned, version=of_key[planned.group.key].version))
@@ -451,6 +504,25 @@ class Simulation:
             return
         self._note(f"{why}: writes {' '.join(str(write.planned.group.identity.zone) for write in self._writes)}")
         self._write_next()
+
+    def _check_plan(self, pool: PoolPlan) -> None:
+        """What is written within PoolMaximum, what a thaw can add is said, and only who has thawed loses replicas."""
+        said = [note.facts["nodes"] for note in pool.report.notes if note.rule is Rule.THAW_ADDS]
+        self.result.thaw_adds = max(self.result.thaw_adds, *map(int, map(str, said)), 0)
+        kept, targets = 0, 0
+        for group, planned in zip(self.groups, pool.groups, strict=True):
+            top = planned.bounds.max if planned.bounds else 0
+            target = group.target if group.rests else planned.requested
+            targets += target
+            kept += 0 if group.rests or not group.frozen else max(0, top - target)
+            if planned.requested < planned.group.requested and group.index not in self._thaws:
+                self.result.lost.append(f"{self.now} s: {group.zone}")
+        written = sum(
+            group.target if group.rests else max(planned.requested, planned.bounds.max if planned.bounds else 0)
+            for group, planned in zip(self.groups, pool.groups, strict=True)
+        )
+        if written > max(self.case.maximum, targets + kept) + self.case.floor * self.case.zones:
+            self.result.unsafe.append(f"{self.now} s: maxima of {written}, PoolMaximum is {self.case.maximum}")
 
     def _write_next(self) -> None:
         self._at(self.now + self.chance.randint(0, self.case.delay), self._write)
@@ -506,7 +578,7 @@ class Simulation:
         if not 0 <= bounds.min <= bounds.max or bounds.max < group.requested:
             self.result.unsafe.append(f"{self.now} s: {group.zone} requests {group.requested} within {bounds}")
         most = sum(g.bounds.max for g in self.groups)
-        if self._published and requested <= self.case.maximum < most:
+        if self._published and requested <= self.case.maximum < most and not self._thaws:
             self.result.unsafe.append(f"{self.now} s: maxima of {most}, PoolMaximum is {self.case.maximum}")
 
 

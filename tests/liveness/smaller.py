@@ -10,7 +10,7 @@ _PLAIN = Case(maximum=1)
 
 
 def _smaller(case: Case) -> Iterator[Case]:
-    for name in ("refusing", "frozen"):
+    for name in ("refusing", "frozen", "paused", "suspended"):
         spans = getattr(case, name)
         yield from (replace(case, **{name: spans[:i] + spans[i + 1 :]}) for i in range(len(spans)))
     for name in (

@@ -15,6 +15,7 @@ from evenkeel.domain.model.groups import Bounds, Machine, NodeGroup, State
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
@@ -82,7 +83,8 @@ backoffs = one_of(
     [in_slow_start(nodes, running_seen=seen) for nodes in (1, 2, 5) for seen in range(10)],
 )
 flags = one_of(product([True, True, True, True, False], [False, True], [False, True]))
-extras = one_of(product([None, None, None, None, stated("rolling out")], [1, 1, 1, 2, 3, 7], [0, 0, 0, 1]))
+stays = [None, None, None, None, stated("rolling out"), Reason.of(Rule.OBJECT_PAUSED)]
+extras = one_of(product(stays, [1, 1, 1, 2, 3, 7], [0, 0, 0, 1], [None, None, None, stated("Launch is suspended")]))
 ages = st.integers(0, 30)
 
 
@@ -109,14 +111,14 @@ def _machines(running: int, minutes: Iterable[int]) -> tuple[Machine, ...]:
 @cache
 @st.composite
 def groups(draw: st.DrawFn, zone: str, pool: str | None = "workers", *, plain: bool = False) -> NodeGroup:
-    """A node group; a plain one has no caps, floors, limits or weights and is not frozen."""
+    """A node group; a plain one has no caps, floors, limits or weights, is not frozen and its launches not stopped."""
     requested = draw(counts)
     running = draw(running_of(requested))
     found, offer, listed = draw(maybe_bounds), draw(offers), draw(listed_of(max(0, requested - running)))
     fence, two_objects, untouched = draw(flags)
     if found is not None and offer is not None and untouched:
         offer = replace(offer, bounds=found)  # what we published and nobody has touched
-    frozen_because, weight, floor_max = (None, 1, 0) if plain else draw(extras)
+    frozen_because, weight, floor_max, launches_stopped = (None, 1, 0, None) if plain else draw(extras)
     return group(
         zone,
         requested,
@@ -128,6 +130,7 @@ def groups(draw: st.DrawFn, zone: str, pool: str | None = "workers", *, plain: b
         fencing_enabled=fence,
         two_objects=two_objects,
         frozen_because=frozen_because,
+        launches_stopped=launches_stopped,
         weight=weight,
         zone_max=None if plain else draw(maybe_counts),
         zone_min=None if plain else draw(maybe_counts),

@@ -4,7 +4,7 @@ import pytest
 
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE, LAX_GREEDY
-from tests.liveness.cases import Case, Demand, Span, drawn
+from tests.liveness.cases import Case, Demand, Span, drawn, drawn_with_thaws
 from tests.liveness.simulation import Result, simulate
 from tests.liveness.smaller import smallest
 
@@ -23,6 +23,8 @@ def _fault(result: Result) -> str:
         return f"published at {result.unsafe[0]}"
     if result.removed:
         return f"{result.removed} running nodes were removed"
+    if result.lost:
+        return f"replicas were taken at {result.lost[0]}"
     return "" if result.met else "demand is never met"
 
 
@@ -31,6 +33,14 @@ def test_demand_is_met_and_the_maximum_is_not_passed(first: int) -> None:
     for seed in range(first, first + IN_EACH):
         if fault := _fault(simulate(drawn(seed))):
             case = smallest(drawn(seed), lambda case: bool(_fault(simulate(case))))
+            pytest.fail(_story(simulate(case), f"seed {seed}, made smaller: {_fault(simulate(case)) or fault}"))
+
+
+@pytest.mark.parametrize("first", range(0, WORLDS, IN_EACH))
+def test_thaws_at_any_moment_add_what_was_said_and_cost_other_groups_nothing(first: int) -> None:
+    for seed in range(first, first + IN_EACH):
+        if fault := _fault(simulate(drawn_with_thaws(seed))):
+            case = smallest(drawn_with_thaws(seed), lambda case: bool(_fault(simulate(case))))
             pytest.fail(_story(simulate(case), f"seed {seed}, made smaller: {_fault(simulate(case)) or fault}"))
 
 

@@ -114,13 +114,19 @@ def test_replicas_stay_within_the_range_of_their_owner(world: World) -> None:
 
 @given(pools(strategies=(BALANCED,)) | pools(strategies=(BALANCED,), plain=True))
 def test_balanced_maxima_add_up_to_the_pool_maximum(world: World) -> None:
-    """Or to what is fixed, where that is more: targets, room of frozen groups, and the one node of OpenShift's max."""
+    """Or to what is fixed, where that is more: targets, room of frozen groups, and the one node of OpenShift's max.
+
+    Of a group that may not grow, only the replicas count that it can have.
+    """
     found = world.pool()
-    targets = sum(planned.requested for planned in found.groups)
-    frozen = [planned for planned in found.groups if planned.state is State.FROZEN]
+    targets = sum(planned.target for planned in found.groups)
+    frozen = [planned for planned in found.groups if planned.state is State.FROZEN and planned.may_grow]
     kept = sum(max(0, one.group.bounds.max - one.requested) for one in frozen if one.group.bounds is not None)
     insisted = sum(max(0, planned.group.owner.least_max - planned.requested) for planned, _ in _written(found))
-    total = sum(max(planned.requested, planned.bounds.max if planned.bounds else 0) for planned in found.groups)
+    total = sum(
+        max(planned.requested, planned.bounds.max if planned.bounds else 0) if planned.may_grow else planned.target
+        for planned in found.groups
+    )
     assert total <= max(found.max, targets + kept + insisted)
     uncapped = [
         planned

@@ -116,10 +116,11 @@ def test_growth_adds_each_node_to_the_smallest_group(world: World, wanted: int) 
         for planned in pool.groups
         if planned.state is not State.FROZEN and takers.get(name := planned.group.key.name, 0) <= before[name]
     )
+    absent = sum(planned.requested - planned.target for planned in pool.groups)
     kept = _kept(pool) + insisted if pool.strategy is BALANCED else 0
     for _ in range(wanted):
         open_ones = [name for name, most in takers.items() if sizes[name] < most]
-        if not open_ones or sum(sizes.values()) >= pool.max - kept:
+        if not open_ones or sum(sizes.values()) - absent >= pool.max - kept:
             break
         sizes[min(open_ones, key=sizes.__getitem__)] += 1
     # Which of two equals gets the odd node is the tie's business.
@@ -127,7 +128,7 @@ def test_growth_adds_each_node_to_the_smallest_group(world: World, wanted: int) 
 
 
 def _kept(pool: PoolPlan) -> int:
-    frozen = [planned.group for planned in pool.groups if planned.state is State.FROZEN]
+    frozen = [planned.group for planned in pool.groups if planned.state is State.FROZEN and planned.may_grow]
     return sum(max(0, member.bounds.max - member.requested) for member in frozen if member.bounds is not None)
 
 
@@ -141,7 +142,10 @@ def test_growth_keeps_balanced_maxima_within_pool_maximum(world: World, wanted: 
         return
     written = [planned for planned in pool.groups if planned.state is not State.FROZEN]
     insisted = sum(max(0, planned.group.owner.least_max - planned.requested) for planned in written)
-    total = sum(max(planned.requested, planned.bounds.max if planned.bounds else 0) for planned in pool.groups)
+    total = sum(
+        max(planned.requested, planned.bounds.max if planned.bounds else 0) if planned.may_grow else planned.target
+        for planned in pool.groups
+    )
     assert total <= pool.max + insisted
 
 

@@ -27,6 +27,7 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId, PublishedBounds
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.ulids import time_of, ulid
 from evenkeel.domain.model.workload import Workload
@@ -119,6 +120,13 @@ class TestStatus:
         assert held[1][0].startswith("fenced until ")
         assert held[2] == ["no cpu"]
         assert house.ask("status")["pools"][0]["groups"][1]["requested"]["to"] == 1
+
+    def test_status_and_plan_say_what_a_thaw_can_add(self) -> None:
+        paused = group("a", 2, bounds=(1, 9), frozen_because=Reason.of(Rule.OBJECT_PAUSED))
+        house = House([paused, group("b", 3, bounds=(1, 9)), group("c", 3, bounds=(1, 9))])
+        says = "workers-a cannot grow now: once that ends, the pool may pass PoolMaximum 12 by 7 nodes"
+        assert house.ask("status")["pools"][0]["notes"][0].startswith(says)
+        assert house.ask("plan")["plan"]["pools"][0]["notes"][0].startswith(says)
 
     def test_status_of_an_unreadable_cluster_shows_the_stored_state(self, house: House) -> None:
         house.fail("a")

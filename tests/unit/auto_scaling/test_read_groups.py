@@ -8,7 +8,7 @@ import pytest
 from evenkeel.adapters.auto_scaling.read import read_groups, read_move
 from evenkeel.domain.model.failures import FailureClass, class_of
 from evenkeel.domain.model.groups import Bounds, NodeGroup
-from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import Taint
 from evenkeel.record import ClusterPolicy
 from evenkeel.texts.english import sentence
@@ -264,14 +264,9 @@ class TestFrozen:
             ({"Status": "Delete in progress"}, Rule.OBJECT_BEING_DELETED, "is being deleted"),
             ({"Operator": {"Principal": "x.amazonaws.com"}}, Rule.MANAGED_BY_OPERATOR, "only x.amazonaws.com"),
             (
-                {"SuspendedProcesses": [{"ProcessName": "Launch", "SuspensionReason": "Administrative suspension"}]},
-                Rule.PROCESSES_SUSPENDED,
-                f"resume-processes --auto-scaling-group-name {NAME} --scaling-processes Launch",
-            ),
-            (
                 {"SuspendedProcesses": [{"ProcessName": "Terminate"}, {"ProcessName": "Launch"}]},
-                Rule.PROCESSES_SUSPENDED,
-                "--scaling-processes Launch Terminate",
+                Rule.PROCESS_SUSPENDED,
+                f"resume-processes --auto-scaling-group-name {NAME} --scaling-processes Terminate",
             ),
         ],
     )
@@ -293,6 +288,17 @@ class TestFrozen:
     def test_by_its_managed_node_group(self, status: str, frozen: bool) -> None:
         reason = read(described(), [], node_group(status)).frozen_because
         assert (reason is not None) == frozen
+
+    def test_as_one_in_deletion_once_eks_deletes_its_node_group(self) -> None:
+        reason = read(described(), [], node_group("DELETING")).frozen_because
+        assert reason == Reason.of(Rule.OBJECT_BEING_DELETED)
+
+    def test_not_by_a_suspended_launch_which_stops_its_growth(self) -> None:
+        suspended = {"ProcessName": "Launch", "SuspensionReason": "Administrative suspension"}
+        group = read(described(SuspendedProcesses=[suspended]))
+        assert group.frozen_because is None
+        assert group.status.launches_stopped is not None
+        assert "Launch suspended (Administrative suspension)" in sentence(group.status.launches_stopped)
 
     @pytest.mark.parametrize("process", ["AZRebalance", "HealthCheck", "AlarmNotification"])
     def test_not_by_another_process(self, process: str) -> None:

@@ -60,8 +60,7 @@ _CLUSTER = "kubernetes.io/cluster/"
 _EKS_CLUSTER, _EKS_NODE_GROUP = "eks:cluster-name", "eks:nodegroup-name"
 # DEGRADED is missing: EKS sets it for refused launches, which are the failures that Evenkeel exists for.
 BUSY_STATUSES = frozenset({"CREATING", "UPDATING", "DELETING", "CREATE_FAILED", "DELETE_FAILED"})
-# Without these processes, AWS does not run the desired capacity.
-_NEEDED_PROCESSES = ("Launch", "Terminate")
+_LAUNCH_PROCESS, _TERMINATE_PROCESS = "Launch", "Terminate"
 _LAUNCH = "Launching a new EC2 instance"
 _UNFINISHED = frozenset(
     {
@@ -288,7 +287,10 @@ class _GroupReader:
             machines=None if is_at_rest and not with_machines else machines,
             bounds=bounds,
             frozen_because=self._frozen(refresh),
-            status=GroupStatus(launched=None if is_drained else len(instances_of(item))),
+            status=GroupStatus(
+                launched=None if is_drained else len(instances_of(item)),
+                launches_stopped=self._suspension(_LAUNCH_PROCESS),
+            ),
             ours=ours,
             managers=_MANAGERS,
             owner=Ownership(bounds_field=f"MaxSize of Auto Scaling group {self._name}", min_within_running=True),
@@ -342,7 +344,8 @@ class _GroupReader:
 
     def _frozen(self, refresh: str | None) -> Reason | None:
         item, node_group = self._item, self._node_group or {}
-        if item.get("Status"):
+        status = str(node_group.get("status"))
+        if item.get("Status") or status == "DELETING":
             return Reason.of(Rule.OBJECT_BEING_DELETED)
         if operator := (item.get("Operator") or {}).get("Principal"):
             return Reason.of(Rule.MANAGED_BY_OPERATOR, operator=str(operator))
@@ -351,22 +354,20 @@ class _GroupReader:
         if self._other_writer:
             stack, _, cluster = self._other_writer.partition("/")
             return Reason.of(Rule.WRITTEN_BY_OTHER_CLUSTER, stack=stack, cluster=cluster)
-        if (status := str(node_group.get("status"))) in BUSY_STATUSES:
+        if status in BUSY_STATUSES:
             return Reason.of(Rule.NODE_GROUP_BUSY, name=str(node_group.get("nodegroupName")), status=status)
         if lacks_room(self._tags):
             count = sum(not key.startswith("aws:") for key in self._tags)
             return Reason.of(Rule.NO_ROOM_FOR_TAGS, count=count, needed=len(OWN_TAGS), limit=TAG_LIMIT)
-        suspended = _suspended(item)
-        processes = tuple(process for process in _NEEDED_PROCESSES if process in suspended)
-        if not processes or (processes == ("Terminate",) and self._is_being_written()):
+        return None if self._is_being_written() else self._suspension(_TERMINATE_PROCESS)
+
+    def _suspension(self, process: str) -> Reason | None:
+        """Return the reason that names the suspended process; None: it is not suspended."""
+        suspended = _suspended(self._item)
+        if process not in suspended:
             return None
-        return Reason.of(
-            Rule.PROCESSES_SUSPENDED,
-            processes=processes,
-            because=suspended[processes[0]] or "no reason given",
-            name=shlex.quote(self._name),
-            resume=" ".join(processes),
-        )
+        because, name = suspended[process] or "no reason given", shlex.quote(self._name)
+        return Reason.of(Rule.PROCESS_SUSPENDED, process=process, because=because, name=name)
 
     def _is_being_written(self) -> bool:
         """Return True if Evenkeel has suspended Terminate for a write, which the next run ends."""

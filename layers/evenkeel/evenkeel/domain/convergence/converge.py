@@ -156,7 +156,7 @@ def continue_step(pool: PoolDraft, step: Ordered | Cancelling) -> None:
         is_kept = is_late and isinstance(step, Ordered) and destination.state is not State.FROZEN
         reason = Reason.of(Rule.STEP_AWAITS_NODE, zone=destination.group.identity.zone, until=deadline)
         pool.convergence.report = _kept(report, destination, deadline) if is_kept else replace(report, why=reason)
-    elif pool.requested - 1 < pool.pool.min:
+    elif pool.target - 1 < pool.pool.min:
         # PoolMinimum was raised, so the pool needs the new node.
         pool.convergence.state = replace(pool.convergence.state, step=None)
     else:

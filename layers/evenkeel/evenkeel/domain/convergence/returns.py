@@ -133,7 +133,7 @@ def _is_short(first_pools: Sequence[tuple[Pool, Sequence[Draft]]], zone: str | N
     """
     fails = []
     for pool, drafts in first_pools:
-        is_full = sum(draft.group.requested for draft in drafts) >= pool.max
+        is_full = sum(draft.target for draft in drafts) >= pool.max
         in_zone = [draft for draft in drafts if draft.group.identity.zone == zone] or drafts
         is_failing = all(draft.state in _FAILING or _is_closed(pool, draft) for draft in in_zone)
         if not (is_full or is_failing):

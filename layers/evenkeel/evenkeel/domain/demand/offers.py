@@ -52,7 +52,7 @@ def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> 
     return GroupOffer(
         group=group.key,
         zone=group.identity.zone or "",
-        requested=draft.requested,
+        requested=draft.target,
         coming=_coming(draft),
         ordered=max(0, draft.requested - group.requested),
         room=min(room, limit),

@@ -15,7 +15,7 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.pools import Pool, tie_of
 from evenkeel.domain.model.problems import Problem, ProblemKind
-from evenkeel.domain.model.reasons import Fact, Reason, Rule
+from evenkeel.domain.model.reasons import ROLLOUTS, Fact, Reason, Rule
 from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.model.states import STEPS_APART, MemberSnapshot, Publication, Release
 from evenkeel.domain.model.survival import Survival, SurvivalFacts
@@ -81,6 +81,7 @@ class Draft(GroupPlan):
     reasons: list[Reason] = field(default_factory=list)
     machines: MachineCounts = MachineCounts()
     replicas_are_ours: bool = True  # False: another writer owns the group's replicas
+    may_grow: bool = True  # False: Evenkeel does not write the group, and no other controller adds machines to it
     health: HealthDraft = field(default_factory=HealthDraft)
     limits: LimitsDraft = field(default_factory=LimitsDraft)
     key: str = field(init=False)  # the key under which the pool's state stores this group
@@ -151,18 +152,35 @@ class Draft(GroupPlan):
 
     @property
     def is_unfenced(self) -> bool:
-        """Return True for a fenced or probing group that is sized as if healthy."""
-        if not self.group.annotations.fencing_enabled:
+        """Return True for a fenced or probing group that is sized as if healthy.
+
+        The fence of a group whose launches are stopped always holds, because an autoscaler does not see this cause.
+        """
+        if not self.group.annotations.fencing_enabled and self.group.status.launches_stopped is None:
             return self.state in (State.FENCED, State.PROBING)
         return not self.health.probes_slowly and self.state is State.PROBING
 
     @property
     def kept_room(self) -> int:
-        """Return max minus requested for a group that is frozen or has held bounds; for other groups 0."""
+        """Return max minus requested for a group that is frozen or has held bounds, and may grow; for others 0."""
         stay = self.group.owner.bounds_held or self.state is State.FROZEN
-        if not stay or self.group.bounds is None:
+        if not stay or not self.may_grow or self.group.bounds is None:
             return 0
         return max(0, self.group.bounds.max - self.requested)
+
+    @property
+    def target(self) -> int:
+        """Return the replicas that count for PoolMinimum and PoolMaximum.
+
+        They are the requested ones, but in a group that may not grow only those with a machine that runs or may come. A
+        rollout creates a machine for each that it deletes, so these count, too.
+        """
+        if self.may_grow:
+            return self.requested
+        frozen = self.group.frozen_because
+        rolls = frozen is not None and frozen.rule in ROLLOUTS
+        replaced = sum([machine.deleting for machine in self.group.machines or ()]) if rolls else 0
+        return min(self.requested, self.alive + replaced)
 
     @property
     def zone_share(self) -> int:
@@ -208,6 +226,8 @@ class Draft(GroupPlan):
             return Reason.of(Rule.IN_STATE, state=self.state.value)
         if not self.replicas_are_ours:
             return Reason.of(Rule.REPLICAS_OF_OTHERS)
+        if group.status.launches_stopped is not None:
+            return group.status.launches_stopped
         if group.status.launched is not None:
             if group.key.flavour == AUTO_SCALING:
                 return Reason.of(Rule.NOTHING_DRAINS)
@@ -228,8 +248,10 @@ class Draft(GroupPlan):
 
     @property
     def counted(self) -> int:
-        """Return how many replicas GEP-24's formulas count: in a fenced group those that are not stuck, else all."""
-        return self.alive if self.state is State.FENCED else self.group.requested
+        """Return how many replicas GEP-24's formulas count: those that are not stuck, if the group cannot grow."""
+        if self.state is State.FENCED:
+            return self.alive
+        return self.group.requested if self.may_grow else self.target
 
     @property
     def missing(self) -> int:
@@ -319,7 +341,7 @@ class Fallback:
     @property
     def requested(self) -> int:
         """Return the requested replicas of all groups."""
-        return sum([draft.group.requested for draft in self.groups])
+        return sum([draft.target for draft in self.groups])
 
     @property
     def running(self) -> int:
@@ -402,6 +424,11 @@ class PoolDraft:
         return sum([draft.requested for draft in self.groups])
 
     @property
+    def target(self) -> int:
+        """Return the replicas of all groups that count for PoolMinimum and PoolMaximum."""
+        return sum([draft.target for draft in self.groups])
+
+    @property
     def surged_max(self) -> int:
         """Return PoolMaximum plus the nodes (0 or 1) above PoolMaximum that an open step may request."""
         return self.pool.max + self.convergence.surge
@@ -468,7 +495,7 @@ class PoolDraft:
         PoolMaximum.
         """
         reserved = self.reserved_nodes() if self.pool.settings.strategy.reserves else 0
-        return max(0, self.pool.max - reserved - self.requested)
+        return max(0, self.pool.max - reserved - self.target)
 
     def kept_of(self, draft: Draft) -> int:
         """Return the fewest replicas that a group keeps when nodes leave the pool."""
@@ -489,9 +516,9 @@ class PoolDraft:
     def reserved_nodes(self) -> int:
         """Return the number of reserved nodes: nodes that bounds let a group request, and Evenkeel cannot lower them.
 
-        Frozen groups and groups with held bounds reserve the nodes between requested and max. If an owner accepts no
-        max below 1, its empty group reserves one node while the group may not get nodes. If the bounds of all groups
-        are held, nothing is reserved, because each group grows within its own bounds.
+        Groups that are frozen or have held bounds, and may grow, reserve the nodes between requested and max. If an
+        owner accepts no max below 1, its empty group reserves one node while the group may not get nodes. If the bounds
+        of all groups are held, nothing is reserved, because each group grows within its own bounds.
         """
         reserves, reserved = self.pool.settings.strategy.reserves, 0
         for draft in self.groups:

@@ -303,6 +303,8 @@ class GroupStatus:
     autoscaler_bounds: Bounds | None = None
     autoscaler_at: datetime | None = None
     rolling: Rolling | None = None
+    # Why the cloud launches no machine in the group, whatever its zone does. None: it launches machines.
+    launches_stopped: Reason | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -421,7 +423,7 @@ class NodeGroup:
     running: int = 0
     machines: tuple[Machine, ...] | None = None  # None: not listed
     bounds: Bounds | None = None
-    frozen_because: Reason | None = None
+    frozen_because: Reason | None = None  # why Evenkeel may not write the group; None: it may
     status: GroupStatus = GroupStatus()
     ours: WrittenByUs = WrittenByUs()
     managers: FieldManagers = FieldManagers()

@@ -39,6 +39,7 @@ class Rule(StrEnum):
     REPLICAS_NOT_OURS = "replicas-not-ours", Topic.REQUESTED
     REPLICAS_OF_KARPENTER = "replicas-of-karpenter", Topic.REQUESTED
     ZONE_IMPAIRED = "zone-impaired", Topic.STATE
+    LAUNCHES_STOPPED = "launches-stopped", Topic.STATE
     IN_BACKOFF = "in-backoff", Topic.STATE
     PROBING_AFTER_ARRIVAL = "probing-after-arrival", Topic.STATE
     PROBING_AFTER_BACKOFF = "probing-after-backoff", Topic.STATE
@@ -140,6 +141,7 @@ class Rule(StrEnum):
     BOUNDS_UNREAD = "bounds-unread", Topic.NOTE  # about a whole pool
     ZONES_DIFFER = "zones-differ", Topic.NOTE  # about a whole pool
     HOLDS_NODES = "holds-nodes", Topic.NOTE  # about a whole pool
+    THAW_ADDS = "thaw-adds", Topic.NOTE  # about a whole pool
     POOL_DRY_RUN = "pool-dry-run", Topic.NOTE  # about a pool whose own setting overrides the cluster's
     POOL_LIVE = "pool-live", Topic.NOTE
     CLUSTER_DRY_RUN = "cluster-dry-run", Topic.NOTE  # about a pool without a setting, beside a live pool
@@ -204,6 +206,7 @@ class Rule(StrEnum):
     # why a group is frozen
     OBJECT_BEING_DELETED = "object-being-deleted", Topic.STATE
     OBJECT_PAUSED = "object-paused", Topic.STATE
+    ROLLOUTS_PAUSED = "rollouts-paused", Topic.STATE
     CLUSTER_BEING_DELETED = "cluster-being-deleted", Topic.STATE
     CLUSTER_PAUSED = "cluster-paused", Topic.STATE
     FROZEN_BY_CONTROLLER = "frozen-by-controller", Topic.STATE
@@ -220,7 +223,7 @@ class Rule(StrEnum):
     REFRESHING = "refreshing", Topic.STATE
     NODE_GROUP_BUSY = "node-group-busy", Topic.STATE
     MANAGED_BY_OPERATOR = "managed-by-operator", Topic.STATE
-    PROCESSES_SUSPENDED = "processes-suspended", Topic.STATE
+    PROCESS_SUSPENDED = "process-suspended", Topic.STATE
     AUTOSCALER_USES_FLAGS = "autoscaler-uses-flags", Topic.STATE
     NO_ROOM_FOR_TAGS = "no-room-for-tags", Topic.STATE
     WRITTEN_BY_OTHER_CLUSTER = "written-by-other-cluster", Topic.STATE
@@ -375,6 +378,9 @@ KEEPING = frozenset(
 
 # Rules that freeze a group while its machines are being replaced.
 ROLLOUTS = frozenset({Rule.ROLLING_SETS, Rule.FROZEN_BY_CONTROLLER, Rule.REFRESHING, Rule.NODE_GROUP_BUSY})
+# Rules that freeze a group for which its controllers create no machine, whatever replicas it requests.
+DELETIONS = frozenset({Rule.OBJECT_BEING_DELETED, Rule.CLUSTER_BEING_DELETED})
+STOPS = DELETIONS | {Rule.OBJECT_PAUSED, Rule.CLUSTER_PAUSED, Rule.OWNER_PAUSED, Rule.HIBERNATED}
 
 
 # This class is not frozen, because a frozen object takes twice as long to create, and a plan creates several for each

@@ -234,6 +234,9 @@ class PoolState:
     # Key of a group -> the nodes that it holds for the pools of which its pool is a fallback; no key: none.
     held_nodes: Mapping[str, int] = field(default_factory=dict)
     requested_nodes: tuple[RequestedNodes, ...] = ()  # by request: the nodes that do not run yet
+    # Key of a group that may not grow -> the replicas that count for PoolMaximum. A group that may grow again stays
+    # here until the pool is within PoolMaximum.
+    reserved: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def members(self) -> frozenset[str]:

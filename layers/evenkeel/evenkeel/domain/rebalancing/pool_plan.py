@@ -40,6 +40,7 @@ from evenkeel.domain.rebalancing.health.states import assess, without_drill
 from evenkeel.domain.rebalancing.membership.members import FoundMembers, created_again
 from evenkeel.domain.rebalancing.relief import relieve
 from evenkeel.domain.rebalancing.replicas.release import not_reordered
+from evenkeel.domain.rebalancing.replicas.thaw import reserved_after, thaw_note
 from evenkeel.domain.rebalancing.restore import restore
 from evenkeel.domain.rebalancing.steps import opening_steps, steps_of
 
@@ -215,6 +216,7 @@ def _next_state(draft: PoolDraft) -> PoolState:
         "orders": state.orders if draft.demand.facts is None else draft.demand.facts.orders,
         "requested_nodes": draft.request.requested_nodes,
         "survival": None if draft.survival is None or draft.survival.facts is None else draft.survival.facts.held,
+        "reserved": reserved_after(draft),
     }
     if after.items() <= before.items():
         return state
@@ -246,8 +248,7 @@ def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
         notes.append(
             Reason.of(Rule.HOLDS_NODES, nodes=sum(draft.convergence.held.values()), pool=pool.first_pools[0].name)
         )
-    if (uneven := _unevenness(draft)) is not None:
-        notes.append(uneven)
+    notes += [note for note in (thaw_note(draft), _unevenness(draft)) if note is not None]
     return tuple(notes)
 
 

@@ -95,7 +95,7 @@ def _max_changes(draft: Draft) -> bool:
 
 def report(pool: PoolDraft) -> None:
     """Add the warnings of the pool itself, and then the problems that remain after the plan."""
-    requested, pool_max = pool.requested, pool.pool.max
+    requested, pool_max = pool.target, pool.pool.max
     pool.problems += pool.pool.warnings
     pool.starved, pool.overcommitted = _starved(pool), requested > pool.surged_max
     if pool.overcommitted:
@@ -129,7 +129,7 @@ def remember(pool: PoolDraft) -> None:
     if planned != pool.snapshot.planned:
         pool.snapshot = replace(pool.snapshot, planned=planned, since=pool.now if planned else pool.snapshot.since)
     unchanged_since = pool.replicas.unchanged_since
-    if unchanged_since is not None and pool.requested < pool.pool.min and not pool.may_raise:
+    if unchanged_since is not None and pool.target < pool.pool.min and not pool.may_raise:
         pool.check_at.append(unchanged_since + pool.pool.standstill)
     pool.check_at += [
         end + timedelta(seconds=1) for draft in pool.groups if (end := draft.health.fence_ends) is not None

@@ -44,7 +44,7 @@ def set_survival_minima(pool: PoolDraft) -> None:
 
 def _set_minima_for_pods(pool: PoolDraft, survival: SurvivalDraft, facts: SurvivalFacts) -> None:
     """Set the min of each zone as the pods need it, and the nodes that a request to remove nodes must keep."""
-    needs = pool.requested + sum(facts.missing.values())
+    needs = pool.target + sum(facts.missing.values())
     survival.result = facts.result
     pool.request.pods_unread |= facts.result is None
     if facts.kept is not None and pool.request.kept is not None:
@@ -86,7 +86,7 @@ def order_to_survive(pool: PoolDraft) -> None:
     if not any(lacking) or any([draft.state is State.FENCED for draft in pool.groups]):
         return
     limits = [min(draft.room_for_pods, nodes) for draft, nodes in zip(pool.groups, lacking, strict=True)]
-    wanted = min(sum(limits), pool.bounds.pool_max - pool.requested)
+    wanted = min(sum(limits), pool.bounds.pool_max - pool.target)
     if wanted <= 0:
         return
     if not pool.may_raise:

@@ -251,9 +251,14 @@ def being_deleted(scalable: Scalable) -> Reason | None:
 
 
 def paused(scalable: Scalable) -> Reason | None:
-    """Return the reason why Evenkeel must not write a scalable whose reconciliation is paused; else None."""
-    is_paused = get_path(scalable.item, ("spec", "paused")) is True or "cluster.x-k8s.io/paused" in scalable.annotations
-    return Reason.of(Rule.OBJECT_PAUSED) if is_paused else None
+    """Return the reason why Evenkeel must not write a scalable that is paused; else None.
+
+    The annotation stops its controllers. ``spec.paused`` stops only rollouts: the controllers of MachineDeployments
+    (Cluster API, machine-controller-manager) still follow its replicas.
+    """
+    if "cluster.x-k8s.io/paused" in scalable.annotations:
+        return Reason.of(Rule.OBJECT_PAUSED)
+    return Reason.of(Rule.ROLLOUTS_PAUSED) if get_path(scalable.item, ("spec", "paused")) is True else None
 
 
 def rolling(scalable: Scalable) -> Reason | None:

@@ -104,7 +104,7 @@ class _Share:
     __slots__ = ("basis", "cap", "draft", "max", "state", "steps", "target")
 
     def __init__(self, draft: Draft, pool_max: int) -> None:
-        group, limit, target, state = draft.group, draft.cap, draft.requested, draft.state
+        group, limit, target, state = draft.group, draft.cap, draft.target, draft.state
         if group.owner.bounds_held:
             state = State.FROZEN  # a group with held bounds is sized as if frozen
         elif state is not State.HEALTHY and draft.is_unfenced:
@@ -117,7 +117,7 @@ class _Share:
         fixed: int | str = ""
         if state is State.PROBING:
             fixed = draft.probe
-        elif state is State.FROZEN and group.bounds is not None:
+        elif state is State.FROZEN and draft.may_grow and group.bounds is not None:
             fixed = group.bounds.max
         # The group's values that a deal depends on, except the target.
         self.basis = f"{draft.key}:{state}:{fixed}:{group.annotations.weight}:{limit}:{group.owner.least_max}"
@@ -138,9 +138,9 @@ class _Deal:
 
     def __init__(self, pool_max: int, drafts: Sequence[Draft]) -> None:
         self._shares = [_Share(draft, pool_max) for draft in drafts]
-        # Compute the headroom. A frozen group keeps its bounds, so the nodes up to its max are reserved. If an owner
-        # requires a least max, its group first gets the nodes up to that max. Otherwise the sum of the maxima could
-        # exceed PoolMaximum.
+        # Compute the headroom. A frozen group keeps its bounds, so the nodes up to its max are reserved if it may grow.
+        # If an owner requires a least max, its group first gets the nodes up to that max. Otherwise the sum of the
+        # maxima could exceed PoolMaximum.
         self._left = self._headroom = max(0, pool_max - sum([share.max for share in self._shares]))
         self._healthy: list[_Share] = []
         self._probing: list[_Share] = []
@@ -298,6 +298,7 @@ class _Deal:
                 group = share.draft.group
                 if share.state is State.FROZEN:
                     low, room = (0 if group.bounds is None else group.bounds.min), 0
+                    low = low if share.draft.may_grow else min(low, share.target)
                 elif share.state is State.FENCED:
                     room = min(group.running, share.target)
             minima.append(low)

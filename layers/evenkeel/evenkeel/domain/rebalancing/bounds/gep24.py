@@ -56,12 +56,12 @@ def _backward_compatible(pool: PoolDraft) -> list[Size]:
 def _adaptive(pool: PoolDraft) -> list[Size]:
     """Return sizes with Lax-Greedy's max, and with a share of PoolMinimum as min (GEP-24, last revision).
 
-    The min of a fenced zone is divided among the other zones. Evenkeel adds three rules where GEP-24 has none. Nodes
-    that run in fenced zones count toward PoolMinimum. If a share exceeds its group's max, groups with room get the
-    excess. If every zone is fenced, the last bounds remain.
+    The min of a zone that cannot grow is divided among the other zones. Evenkeel adds three rules where GEP-24 has
+    none. Nodes that run in such zones count toward PoolMinimum. If a share exceeds its group's max, groups with room
+    get the excess. If no zone can grow, the last bounds remain.
     """
     drafts, pool_max = pool.groups, pool.pool.max
-    open_zones = [i for i, draft in enumerate(drafts) if draft.state is not State.FENCED]
+    open_zones = [i for i, draft in enumerate(drafts) if draft.state is not State.FENCED and draft.may_grow]
     if not open_zones:
         return [_last_bounds(pool, draft) for draft in drafts]
     others = _others(drafts)

@@ -49,7 +49,7 @@ def publish(pool: PoolDraft) -> None:
 def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
     """Return the strategy's max, lowered to the tightest limit on growth, but never below the group's replicas."""
     group, maximum = draft.group, proposal.max
-    if draft.state is State.FENCED and group.annotations.fencing_enabled:
+    if draft.state is State.FENCED and not draft.is_unfenced:
         maximum = draft.requested
         # A drill's fence is opened like a closed group, if the pool is paused or put into dry run meanwhile.
         draft.limits.closes = draft.health.is_drilled

@@ -289,9 +289,10 @@ def _time_waited(
 ) -> tuple[ArrivalHistory, bool]:
     """Return the history with the clock of waiting replicas, and True if they have waited for a provision timeout.
 
-    The clock restarts whenever a node registers, and when the timeout is reached.
+    The clock restarts whenever a node registers, and when the timeout is reached. It stops while the cloud launches
+    nothing in the group, because the zone is not the cause of the wait.
     """
-    if not group.waiting:
+    if not group.waiting or group.status.launches_stopped is not None:
         return (arrivals if arrivals.waiting_since is None else _not_waiting(arrivals)), False
     since, running = arrivals.waiting_since, arrivals.waiting_running
     is_late = since is not None and now - since >= provision_timeout

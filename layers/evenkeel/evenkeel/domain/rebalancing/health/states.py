@@ -4,6 +4,7 @@ The first cause that applies decides the state.
 
     cause                                                          state       effect
     the object is frozen, or another writer owns the bounds        frozen      Evenkeel writes nothing.
+    the cloud launches nothing in the group                        fenced      No growth. Stuck replicas are given up.
     the zone is impaired, or a launch failed and backoff runs      fenced      No growth. Stuck replicas are given up.
     backoff is over, or a machine launched since has a node        probing     One more machine.
     the zone delivers again (``slow_start``)                       slow start  As many more nodes as have registered.
@@ -23,7 +24,7 @@ from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.flavours import BOUNDS_KEPT
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.pools import AnyPool, Pool
-from evenkeel.domain.model.reasons import Fact, Reason, Rule
+from evenkeel.domain.model.reasons import STOPS, Fact, Reason, Rule
 from evenkeel.domain.model.states import ClusterState, ContestHistory, FailureHistory, GroupState
 from evenkeel.domain.rebalancing.health.backoff import state_at
 from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
@@ -55,7 +56,8 @@ class _Health:
     def may_probe(self) -> bool:
         """Return True if a node of the fenced group has registered since its last failure, and all replicas run."""
         group = self.group
-        delivers = self.state.has_arrivals and self.impaired_until is None
+        launches = self.impaired_until is None and group.status.launches_stopped is None
+        delivers = self.state.has_arrivals and launches
         return delivers and not group.waiting and min(group.running, group.requested) > 0
 
 
@@ -98,7 +100,21 @@ def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime)
         impaired_until = None
     is_frozen = group.frozen_because is not None or (stored is not None and stored.contest.is_frozen)
     own = State.FROZEN if is_frozen else state_at(stored, now, impaired_until, pool.settings.backoff)
+    if own is not State.FROZEN and group.status.launches_stopped is not None:
+        own = State.FENCED
     return _Health(group, stored or _UNKNOWN, impaired_until, own)
+
+
+def _may_grow(group: NodeGroup, state: State, *, autoscaler: bool) -> bool:
+    """Return True if the group may get machines: Evenkeel writes it, or other controllers add machines to it.
+
+    Nothing adds machines to a frozen group without an autoscaler. An autoscaler cannot add any while the group is
+    paused, hibernated or being deleted, or while the cloud launches none.
+    """
+    if state is not State.FROZEN:
+        return True
+    frozen = group.frozen_because
+    return autoscaler and group.status.launches_stopped is None and (frozen is None or frozen.rule not in STOPS)
 
 
 def _states(healths: Sequence[_Health]) -> list[State]:
@@ -125,6 +141,7 @@ def _draft(pool: AnyPool, health: _Health, state: State, now: datetime) -> Draft
         pool_id=pool.id,
         provision_timeout=timeout,
         replicas_are_ours=not (group.owner.max_only or contest.contested_replicas or contest.replicas_applied_by),
+        may_grow=_may_grow(group, state, autoscaler=pool.settings.autoscaler),
         pins=group.ours.pinned,
     )
     draft.health.contested = contest.contested_since is not None
@@ -181,6 +198,9 @@ def _freeze(draft: Draft, contest: ContestHistory) -> None:
 
 def _fence(draft: Draft, health: _Health, now: datetime) -> None:
     group, failure = health.group, health.state.failure
+    if (stopped := group.status.launches_stopped) is not None:
+        draft.add_reason(Rule.LAUNCHES_STOPPED, why=stopped)
+        return
     draft.health.moves_elsewhere = health.impaired_until is not None or failure.failure_class.moves_elsewhere
     ends = (failure.backoff_until, health.impaired_until)
     draft.health.fence_ends = max((end for end in ends if end is not None and end > now), default=None)

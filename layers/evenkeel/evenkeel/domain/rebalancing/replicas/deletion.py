@@ -82,7 +82,7 @@ def remove(pool: PoolDraft, machines: Mapping[str, Sequence[MachineRef]]) -> int
         named = machines.get(draft.key, ())
         if not named or draft.drain_blocked_by is not None:
             continue
-        spare = min(pool.requested - pool.pool.min, draft.requested - pool.kept_of(draft))
+        spare = min(pool.target - pool.pool.min, draft.requested - pool.kept_of(draft))
         going = tuple(named[: max(0, spare)])
         if going:
             draft.removal = Removal(machines=going)

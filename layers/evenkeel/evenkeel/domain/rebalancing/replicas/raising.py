@@ -42,7 +42,7 @@ def probe_the_unseen(pool: PoolDraft) -> None:
             unseen
             and draft.state is State.PROBING
             and draft.room
-            and pool.requested < pool.bounds.pool_max
+            and pool.target < pool.bounds.pool_max
             and pool.may_add
         ):
             # ``add`` must be called before the raise. After the raise, the machine counts as provisioning, so ``probe``
@@ -59,15 +59,15 @@ def set_unchanged_since(pool: PoolDraft) -> None:
 
 
 def raise_to_minimum(pool: PoolDraft) -> None:
-    """Raise healthy groups evenly until the pool requests PoolMinimum, then raise probing groups by one machine each.
+    """Raise healthy groups evenly until the pool has PoolMinimum, then raise probing groups by one machine each.
 
     Zones with a min of their own are first raised to that min. Nodes below PoolMinimum that no group can get are stored
     as missing.
     """
-    requested, minimum = pool.requested, pool.pool.min
-    if requested >= minimum or not pool.may_raise:
+    target, minimum = pool.target, pool.pool.min
+    if target >= minimum or not pool.may_raise:
         return
-    wanted = max(0, min(minimum, pool.bounds.pool_max) - requested)
+    wanted = max(0, min(minimum, pool.bounds.pool_max) - target)
     allowed = step = min(wanted, pool.may_add)
     healthy = [draft for draft in pool.groups if draft.state is State.HEALTHY]
     before = [draft.requested for draft in healthy]
@@ -83,7 +83,7 @@ def raise_to_minimum(pool: PoolDraft) -> None:
         draft.requested += draft.probe
         draft.add_reason(Rule.PROBE_FOR_MINIMUM, minimum=minimum)
     later = pool.add(step - allowed, wanted)
-    pool.replicas.missing = minimum - pool.requested - later
+    pool.replicas.missing = minimum - pool.target - later
     pool.replicas.later = max(pool.replicas.later, later)  # nodes for a group's own min also count for PoolMinimum
 
 
@@ -99,7 +99,7 @@ def raise_to_own_minimum(pool: PoolDraft) -> None:
     drafts, minima = [draft for draft, _ in healthy], {draft.key: minimum for draft, minimum in healthy}
     short = [max(0, minimum - draft.requested) for draft, minimum in healthy]
     room = sum(min(draft.room, nodes) for draft, nodes in zip(drafts, short, strict=True))
-    wanted = min(pool.bounds.pool_max - pool.requested, room)
+    wanted = min(pool.bounds.pool_max - pool.target, room)
     raised = raise_together(drafts, min(wanted, pool.may_add), short, weighted=False)
     for draft, more in raised:
         draft.add_reason(Rule.OWN_MINIMUM, count=more, minimum=minima[draft.key])

@@ -14,6 +14,7 @@ from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rebalancing.replicas.raising import raise_together
 from evenkeel.domain.rebalancing.replicas.release import remember_release
 from evenkeel.domain.rebalancing.replicas.requested_nodes import is_of_request, place_requested
+from evenkeel.domain.rebalancing.replicas.thaw import added_by_thaws
 
 
 def redistribute(pool: PoolDraft) -> None:
@@ -36,7 +37,7 @@ def redistribute(pool: PoolDraft) -> None:
     # Unplaced replicas of an interrupted move are placed first, except replicas above PoolMaximum, which are no longer
     # wanted. The room that frozen groups reserve is not subtracted here. Otherwise the move would lose replicas.
     pool_max = pool.pool.max
-    unplaced = min(unplaced, max(0, pool_max - pool.requested))
+    unplaced = min(unplaced, max(0, pool_max - pool.target))
     placed = min(unplaced, sum(draft.takes for draft in takers))
     _raise(takers, placed)
     pool.replicas.unplaced = unplaced - placed
@@ -45,7 +46,7 @@ def redistribute(pool: PoolDraft) -> None:
     if pool.pool.settings.on_failure is OnFailure.RELEASE:
         remember_release(pool, released)
     if moving:
-        _raise(takers, min(released, max(0, pool_max - pool.requested)))
+        _raise(takers, min(released, max(0, pool_max - pool.target)))
 
 
 def _moves(pool: PoolDraft) -> bool:
@@ -165,10 +166,11 @@ def _lower(draft: Draft, lowest: int, moved: int, *, moving: bool) -> int:
 def take_back_overshoot(pool: PoolDraft) -> None:
     """Cancel replicas above PoolMaximum that have no running machine, the newest first.
 
-    Only scale-down removes running nodes. Held replicas of fenced groups remain.
+    Only scale-down removes running nodes. Held replicas of fenced groups remain. What a thaw has added is cancelled
+    first, and other groups lose nothing for it.
     """
     pool_max = pool.surged_max
-    surplus = pool.requested - pool_max
+    surplus = pool.target - pool_max
     if surplus <= 0:
         return
     before = [draft.requested for draft in pool.groups]
@@ -188,8 +190,23 @@ def take_back_overshoot(pool: PoolDraft) -> None:
         # A replica without a Machine object counts as newer than all machines.
         newest = [float("inf")] * max(0, unmade) + ages
         waiting += [(age, draft.tie, i) for age in newest[:spare]]
-    for _, _, i in sorted(waiting, reverse=True)[:surplus]:
-        pool.groups[i].requested -= 1
+    for draft in _losers(pool, [pool.groups[i] for _, _, i in sorted(waiting, reverse=True)], surplus):
+        draft.requested -= 1
     for draft, requested in zip(pool.groups, before, strict=True):
         if draft.requested < requested:
             draft.add_reason(Rule.TAKEN_BACK, count=requested - draft.requested, maximum=pool_max)
+
+
+def _losers(pool: PoolDraft, newest: Sequence[Draft], surplus: int) -> list[Draft]:
+    """Return the group of each replica to cancel: what thaws have added, and then the newest of the other surplus."""
+    added = added_by_thaws(pool)
+    left = dict(added)
+    thawed: list[Draft] = []
+    others: list[Draft] = []
+    for draft in newest:
+        if left.get(draft.key, 0) > 0:
+            left[draft.key] -= 1
+            thawed.append(draft)
+        else:
+            others.append(draft)
+    return [*thawed[:surplus], *others[: max(0, surplus - sum(added.values()))]]

@@ -49,7 +49,7 @@ def place_requested(pool: PoolDraft, draft: Draft, refused: int, takers: Sequenc
         How many nodes moved, and how many stay because no group can take them.
     """
     moved = stays = 0
-    above = max(0, pool.requested - pool.pool.max)
+    above = max(0, pool.target - pool.pool.max)
     entries = []
     for one in pool.request.requested_nodes:
         own = min(one.nodes.get(draft.key, 0), refused - moved - stays)

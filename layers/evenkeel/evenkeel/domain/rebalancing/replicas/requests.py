@@ -152,7 +152,7 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
     if pool.request.pods_unread:
         return unmet
     pool.release.asks_waiting = pool.request.kept is None
-    nodes = pool.requested - sum(draft.group.preserved for draft in pool.groups)
+    nodes = pool.target - sum(draft.group.preserved for draft in pool.groups)
     allowed = min(unmet, max(0, nodes - pool.pool.min))
     minima = _minima(pool)
     for states in ((State.HEALTHY, State.PROBING), (State.FENCED,)):
