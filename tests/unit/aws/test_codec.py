@@ -21,7 +21,7 @@ from evenkeel.domain.model.convergence import (
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, MachineRef, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
-from evenkeel.domain.model.moves import Move
+from evenkeel.domain.model.moves import Move, RequestedNodes
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -46,6 +46,7 @@ POOL = PoolState(
     convergence=ConvergenceState(step=STEP),
     relief=Relief(dead={"a": NOW}, refused=RefusedMaximum(number=3, generation=2**40, at=NOW)),
     release=Release(at=NOW, replicas=3),
+    requested_nodes=(RequestedNodes(at=NOW, only=("a", "b"), nodes={str(KEY): 2}),),
     orders={"a/b": PastOrder(at=NOW, seen=NOW, groups=(str(KEY),), why=REASON)},
 )
 PROBLEM = Problem(ProblemKind.STARVED, {"why": REASON, "nodes": 3})
