@@ -23,12 +23,16 @@ _TRAVEL = timedelta(seconds=2)
 
 @dataclass(frozen=True, kw_only=True)
 class Outage:
-    """Zones that refuse launches, for so many seconds (0: always), and the autoscaler beside them."""
+    """Zones that refuse launches, for so many seconds (0: always), and the autoscaler beside them.
+
+    ``suspends``: their groups have Launch suspended instead, so that nothing is refused.
+    """
 
     zones: int
     seconds: int
     loop: int
     version: tuple[int, int]
+    suspends: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +76,14 @@ class _Play:
         stage, outage = self.stage, self._outage
         if second == _APPEAR:
             self._autoscaler.demand[("workers", None)] = PODS
-            for zone in ZONES[: outage.zones]:
-                stage.refuse(zone)
+            for zone, name in zip(ZONES[: outage.zones], self._names, strict=False):
+                if outage.suspends:
+                    stage.api.suspend_processes(AutoScalingGroupName=name, ScalingProcesses=["Launch"])
+                else:
+                    stage.refuse(zone)
         if outage.seconds and second == _APPEAR + outage.seconds:
+            for name in self._names if outage.suspends else ():
+                stage.api.resume_processes(AutoScalingGroupName=name, ScalingProcesses=["Launch"])
             for zone in ZONES:
                 stage.stock.accept(zone)
         if second % outage.loop == 0:

@@ -3,6 +3,8 @@
 Alone, it has static bounds that keep PoolMaximum: a third for each zone.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from tests.autoscaling_outages import WORLDS, Outage, play
@@ -20,6 +22,13 @@ def _check(world: Outage) -> None:
 @pytest.mark.parametrize("world", WORLDS[::11], ids=str)
 def test_never_worse_than_the_autoscaler_alone(world: Outage) -> None:
     _check(world)
+
+
+def test_a_suspended_launch_ends_no_worse_either_and_every_pod_gets_its_node() -> None:
+    world = Outage(zones=1, seconds=0, loop=10, version=(1, 36), suspends=True)
+    alone, result = play(world, Who.NOBODY), play(world, Who.SCANS)
+    assert (alone.nodes, result.nodes, result.ended) == (8, 9, 0)
+    _check(replace(world, seconds=300, loop=30))
 
 
 @pytest.mark.deep

@@ -180,6 +180,9 @@ def test_the_page_counts_every_pool_of_a_fenced_zone() -> None:
         pool["groups"][0]["until"] = end
     text = Seen(page(answer, house)).text
     assert "a until 14:00:00 UTC, after failures; 5 pools: 4 fenced, 1 frozen" in text
+    for pool in answer["pools"]:
+        pool["groups"][0]["rules"] = [{"rule": "launches-stopped"}]
+    assert "a until 14:00:00 UTC, launches are stopped; 5 pools" in Seen(page(answer, house)).text
 
 
 def test_the_page_folds_healthy_pools_and_shows_a_shared_text_once(house: House) -> None:

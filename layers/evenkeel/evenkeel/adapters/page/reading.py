@@ -37,6 +37,7 @@ from evenkeel.application.plan_documents import (
     read_document,
 )
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.reasons import Rule
 from evenkeel.texts.english import counted, without_request_ids
 from evenkeel.validation import read_model
 
@@ -229,9 +230,15 @@ def _fences(status: StatusDocument) -> Iterable[Fence]:
         yield Fence(
             zone=zone,
             until=word.impaired_until if word else min(ends, default=None),
-            why=f"reported by {word.by or 'an event'}" if word else "after failures",
+            why=f"reported by {word.by or 'an event'}" if word else _cause(fenced[zone]),
             pools=_states(pools.get(zone, ())),
         )
+
+
+def _cause(fenced: Sequence[GroupStatus]) -> str:
+    """Return why groups are fenced in a zone that is not reported as impaired."""
+    stopped = [group.facts(Rule.LAUNCHES_STOPPED) is not None for group in fenced]
+    return "launches are stopped" if all(stopped) else "after failures"
 
 
 def _states(pools: Sequence[Sequence[GroupStatus]]) -> str:
