@@ -96,3 +96,8 @@ class ScaleRequest:
     def fits(self, group: NodeGroup) -> bool:
         """Return True if the request allows the group."""
         return not self.only or bool(self.only & group.key.names)
+
+    def names(self, group: NodeGroup) -> bool:
+        """Return True if the request allows this group only."""
+        named = self.only or frozenset(filter(None, [self.group]))
+        return len(named) == 1 and bool(named & group.key.names)

@@ -6,6 +6,7 @@ The first cause that applies decides the state.
     the object is frozen, or another writer owns the bounds        frozen      Evenkeel writes nothing.
     the zone is impaired, or a launch failed and backoff runs      fenced      No growth. Stuck replicas are given up.
     backoff is over, or a machine launched since has a node        probing     One more machine.
+    too many nodes of the group or its zone are not Ready          unhealthy   No growth, except one node at a time.
     the zone delivers again (``slow_start``)                       slow start  As many more nodes as have registered.
     none of these                                                  healthy     Growth as the strategy sizes it.
 
@@ -27,6 +28,7 @@ from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.states import ClusterState, ContestHistory, FailureHistory, GroupState
 from evenkeel.domain.rebalancing.health.backoff import state_at
 from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
+from evenkeel.domain.rebalancing.health.unhealthy import PROBE_AFTER
 
 _UNKNOWN = GroupState()
 
@@ -55,7 +57,7 @@ class _Health:
     def may_probe(self) -> bool:
         """Return True if a node of the fenced group has registered since its last failure, and all replicas run."""
         group = self.group
-        delivers = self.state.has_arrivals and self.impaired_until is None
+        delivers = self.state.has_arrivals and self.impaired_until is None and group.status.unhealthy is None
         return delivers and not group.waiting and min(group.running, group.requested) > 0
 
 
@@ -98,7 +100,16 @@ def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime)
         impaired_until = None
     is_frozen = group.frozen_because is not None or (stored is not None and stored.contest.is_frozen)
     own = State.FROZEN if is_frozen else state_at(stored, now, impaired_until, pool.settings.backoff)
+    if group.status.unhealthy is not None and own in (State.HEALTHY, State.PROBING):
+        probes = pool.settings.autoscaler and now >= _probe_at(stored, now)
+        own = State.PROBING if probes else State.UNHEALTHY
     return _Health(group, stored or _UNKNOWN, impaired_until, own)
+
+
+def _probe_at(state: GroupState | None, now: datetime) -> datetime:
+    """Return when an autoscaler may order one node in an unhealthy group."""
+    since = None if state is None else state.unhealthy_since
+    return (since or now) + PROBE_AFTER
 
 
 def _states(healths: Sequence[_Health]) -> list[State]:
@@ -155,6 +166,10 @@ def _explain_state(draft: Draft, health: _Health, now: datetime) -> None:
         _freeze(draft, health.state.contest)
     elif draft.state is State.FENCED:
         _fence(draft, health, now)
+    elif draft.group.status.unhealthy is not None:
+        draft.reasons.append(draft.group.status.unhealthy)
+        probe_at = _probe_at(health.state, now)
+        draft.health.fence_ends = probe_at if probe_at > now else None
     else:
         is_early = failure.backoff_until is not None and now <= failure.backoff_until
         draft.health.doubted_since, draft.health.probes_slowly = failure.last_failure, health.starts_slowly
