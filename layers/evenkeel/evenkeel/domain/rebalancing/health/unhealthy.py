@@ -1,8 +1,8 @@
 """Unhealthy groups, zones and clusters: their machines exist, but too many of their nodes are not Ready.
 
-A node is broken if it is not Ready and was created at least a provision timeout ago. So a new node that is still
-starting is not broken. Nodes that are being deleted, and nodes of no group, do not count. A zone without nodes is not
-unhealthy.
+A node is broken if it is not Ready and was created at least a provision timeout ago. A younger node that is not Ready
+is starting. It does not count, because it shows nothing yet. Nodes that are being deleted, and nodes of no group, do
+not count either. A zone without nodes is not unhealthy.
 
 - An unhealthy group, or a group in an unhealthy zone, gets no node, except one node at a time for pods that no other
   zone can take. Its nodes that were Ready are not removed, because they may become Ready again.
@@ -105,12 +105,14 @@ def _reasons(pools: Iterable[AnyPool], workload: Workload, now: datetime) -> dic
 
 
 def _counts(nodes: Iterable[Node], timeouts: Mapping[GroupKey, timedelta], now: datetime) -> dict[GroupKey, _Count]:
-    """Return the nodes of each group. Two nodes of one machine count as one, which is broken if both are."""
+    """Return the nodes of each group. Two nodes of one machine count as one, which is broken if none is Ready."""
     broken: dict[tuple[GroupKey, str], bool] = {}
     for node in nodes:
-        if node.group is not None and node.group in timeouts and not node.deleting:
+        if node.group is None or node.group not in timeouts or node.deleting:
+            continue
+        if node.ready or is_broken(node, timeouts[node.group], now):
             one = node.group, node.name if node.machine is None else node.machine.name
-            broken[one] = broken.get(one, True) and is_broken(node, timeouts[node.group], now)
+            broken[one] = broken.get(one, True) and not node.ready
     totals = Counter(group for group, _ in broken)
     bad = Counter(group for (group, _), is_bad in broken.items() if is_bad)
     return defaultdict(lambda: _Count(0, 0), {group: _Count(totals[group], bad[group]) for group in totals})
