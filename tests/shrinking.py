@@ -19,7 +19,7 @@ from evenkeel.domain.demand.requests import CPU
 from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.removals import disagree
-from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Unscheduled, Workload
+from evenkeel.domain.model.workload import ZONE, Node, Pod, PodDisruptionBudget, Unscheduled, Workload
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, no_surplus
 from evenkeel.domain.rebalancing.writes import Patch
 from tests.builders import group
@@ -157,6 +157,7 @@ class Valley:
         self.pods: dict[str, Pod] = {}
         self._named = 0
         self.cordoned: set[str] = set()
+        self.not_ready: dict[str, datetime] = {}  # name of a node -> since when it is not Ready
         self.faults: list[str] = []
         self.ordered = 0  # replicas that our patches added
         self.removed: list[str] = []  # machines whose replicas our patches took away, in order
@@ -187,6 +188,8 @@ class Valley:
                 machine=each.machine,
                 deleting=each.deleting,
                 unschedulable=name in self.cordoned,
+                ready=name not in self.not_ready,
+                not_ready_since=self.not_ready.get(name),
                 created_at=each.machine.created_at if each.machine else None,
             )
             for name, each in sorted(found.items())
@@ -230,13 +233,14 @@ class Valley:
         self._schedule()
 
     def _schedule(self) -> None:
-        found = {name: each for name, each in self.cluster.nodes().items() if name not in self.cordoned}
-        free = {name: ROOM * 1000 - self.used(name) for name in found}
+        places_taken = self.cordoned | self.not_ready.keys()
+        free = {name: ROOM * 1000 - self.used(name) for name in self.cluster.nodes() if name not in places_taken}
         for name, each in sorted(self.pods.items()):
             if each.node:
                 continue
-            need = _milli(each)
-            places = sorted((-room, place) for place, room in free.items() if room >= need)
+            need, zone = _milli(each), each.needs.node_selector.get(ZONE)
+            fits = {place: room for place, room in free.items() if zone in (None, self.zone_of(place))}
+            places = sorted((-room, place) for place, room in fits.items() if room >= need)
             if places:
                 _, place = places[0]
                 free[place] -= need

@@ -1,0 +1,86 @@
+"""Zones whose nodes are not Ready: pods are placed elsewhere, no node that was Ready goes, and it ends by itself."""
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from evenkeel.domain.model.incidents import IncidentKind
+from evenkeel.domain.model.workload import ZONE
+from tests.broken_nodes import Broken, BrokenStory
+from tests.shrinking import App
+
+BOUND = {"node_selector": {ZONE: "a"}}
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 1_000_000))
+@example(3)  # without the rule: orders in a dead zone
+@example(5)  # without the rule: removals and orders while the cluster rests
+def test_whatever_breaks_the_rule_holds_and_every_pod_runs_in_the_end(seed: int) -> None:
+    assert BrokenStory(seed).play() == []
+
+
+@pytest.mark.parametrize("dead", [True, False])
+@pytest.mark.parametrize("nodes", [(10, 10), (10, 10, 10), (4, 0)])
+def test_pods_of_a_dead_zone_run_elsewhere_within_ten_minutes(nodes: tuple[int, ...], *, dead: bool) -> None:
+    world = Broken([App("web", sum(nodes), milli=2900)], nodes=nodes, maximum=60)
+    world.live(2)
+    assert not world.waiting()
+    world.outage("a", dead=dead)
+    world.live(10)
+    assert not world.waiting(), "five minutes until the pods are replaced, and then two checks and a boot"
+    assert world.requested()["a"] == nodes[0]
+    world.live(60)
+    assert world.removed == []
+    assert [incident.kind for incident in world.incidents()] == [IncidentKind.ZONE_UNHEALTHY]
+    world.end("a")
+    world.live(60)
+    assert world.wrong() == []
+    assert world.incidents() == ()
+
+
+def test_bound_pods_of_a_half_broken_zone_are_placed_one_node_at_a_time() -> None:
+    apps = [App("bound", 4, milli=2900, fields=BOUND), App("web", 8, milli=2900)]
+    world = Broken(apps, nodes=(8, 4), maximum=60)
+    world.live(2)
+    world.down(world.in_zone("a")[:4])
+    world.live(6)
+    world.apps["bound"].pods += 5
+    most = 0
+    for _ in range(60):
+        before = world.requested()["a"]
+        world.run()
+        if world.zones()["a"].is_unhealthy:
+            most = max(most, world.requested()["a"] - before)
+        world.pass_time()
+    assert (most, world.waiting(), world.faults) == (1, [], [])
+
+
+def test_nothing_is_ordered_or_removed_while_every_node_is_broken() -> None:
+    world = Broken([App("web", 12, milli=2900)], nodes=(5, 5, 5), maximum=60)
+    world.live(1)
+    for zone in "abc":
+        world.outage(zone)
+    world.live(120)
+    assert (world.requested(), world.removed, world.ordered) == ({"a": 5, "b": 5, "c": 5}, [], 0)
+    assert [incident.kind for incident in world.incidents()] == [IncidentKind.CLUSTER_UNHEALTHY]
+    for zone in "abc":
+        world.end(zone)
+    world.live(40)
+    assert world.wrong() == []
+    assert world.incidents() == ()
+
+
+def test_a_bound_pod_in_a_dead_zone_leaves_no_nodes_behind() -> None:
+    world = Broken([App("bound", 2, milli=2900, fields=BOUND), App("web", 4, milli=2900)], nodes=(2, 4), maximum=60)
+    world.live(1)
+    world.outage("a")
+    most = 0
+    for _ in range(7 * 60):
+        world.live(1)
+        most = max(most, len(world.in_zone("a")) - 2)
+    assert most <= 3, "a probe that never was Ready goes 20 minutes after it failed, and two have followed by then"
+    assert world.faults == []
+    world.end("a")
+    world.live(2)
+    assert not world.waiting()
