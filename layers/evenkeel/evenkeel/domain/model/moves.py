@@ -99,5 +99,4 @@ class ScaleRequest:
 
     def names(self, group: NodeGroup) -> bool:
         """Return True if the request allows this group only."""
-        named = self.only or frozenset(filter(None, [self.group]))
-        return len(named) == 1 and bool(named & group.key.names)
+        return len(self.only) == 1 and self.fits(group)
