@@ -5,7 +5,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.json import Decoder, encode
 
+from evenkeel.adapters.kubernetes.read.workload_objects import NodeShape
 from evenkeel.domain.incidents.health import evaluate
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import Machine, NodeGroup, State
@@ -157,6 +159,14 @@ def test_a_starting_node_shows_nothing() -> None:
     starting = [node(f"new-{i}", "a", group=found.key, created_at=NOW - MINUTE, ready=False) for i in range(4)]
     assert states_of(planned([(found, [*nodes, *starting]), zone("b", 9)]))[0] is State.UNHEALTHY
     assert states_of(planned([(found, [*nodes[4:], *starting]), zone("b", 9)]))[0] is State.HEALTHY
+
+
+@pytest.mark.parametrize(("statuses", "ready"), [(("False", "True"), True), (("Unknown", "False"), False), ((), False)])
+def test_of_contradicting_conditions_one_true_is_enough(statuses: tuple[str, ...], *, ready: bool) -> None:
+    conditions = [{"type": "Ready", "status": status} for status in statuses]
+    item = {"metadata": {"name": "n"}, "status": {"conditions": conditions}}
+    found = Decoder(NodeShape).decode(encode(item)).read({})
+    assert (found.ready, is_broken(found, TIMEOUT, NOW)) == (ready, not ready)
 
 
 def test_nodes_of_no_group_and_nodes_that_are_being_deleted_do_not_count() -> None:

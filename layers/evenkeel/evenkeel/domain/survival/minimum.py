@@ -84,7 +84,8 @@ def order_to_survive(pool: PoolDraft) -> None:
     Each zone gets its share. A probing zone gets one machine. The rest of its share goes to no other zone.
     """
     lacking = _lacking(pool)
-    if not any(lacking) or any([draft.state in (State.FENCED, State.UNHEALTHY) for draft in pool.groups]):
+    is_out = [draft.state is State.FENCED or draft.group.status.unhealthy is not None for draft in pool.groups]
+    if not any(lacking) or any(is_out):
         return
     limits = [min(draft.room_for_pods, nodes) for draft, nodes in zip(pool.groups, lacking, strict=True)]
     wanted = min(sum(limits), pool.bounds.pool_max - pool.requested)

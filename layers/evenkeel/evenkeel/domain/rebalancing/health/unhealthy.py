@@ -87,7 +87,10 @@ def _reasons(pools: Iterable[AnyPool], workload: Workload, now: datetime) -> dic
     if not any(count.broken for count in counts.values()):
         return {}
     zone_of = {key: group.identity.zone or str(key) for key, group in groups.items()}
-    zones = {zone: _sum(counts[key] for key in groups if zone_of[key] == zone) for zone in zone_of.values()}
+    by_zone: dict[str, list[_Count]] = defaultdict(list)
+    for key, zone in zone_of.items():
+        by_zone[zone].append(counts[key])
+    zones = {zone: _sum(found) for zone, found in by_zone.items()}
     unhealthy = {zone: count for zone, count in zones.items() if count.is_unhealthy}
     rest = _sum(count for zone, count in zones.items() if zone not in unhealthy)
     if len(unhealthy) == len(zones) or rest.is_unhealthy:
