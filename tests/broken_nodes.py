@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from evenkeel.domain.model.incidents import Incident
-from evenkeel.domain.model.workload import FIRST_MINUTES, ZONE
+from evenkeel.domain.model.workload import FIRST_MINUTES, ZONE, Pod
 from tests.crashing import How, Life
 from tests.shrinking import MINUTE, App, Valley
 
@@ -37,6 +37,9 @@ class Broken(Valley):
         self.ever_ready: set[str] = set()
         super().__init__(list(apps), **fields)
         self.ever_ready |= set(self.node_names())
+
+    def allows(self, pod: Pod, place: str) -> bool:
+        return pod.needs.node_selector.get(ZONE) in (None, self.zone_of(place))
 
     def down(self, names: Iterable[str]) -> None:
         for name in names:

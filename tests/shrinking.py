@@ -19,7 +19,7 @@ from evenkeel.domain.demand.requests import CPU
 from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.removals import disagree
-from evenkeel.domain.model.workload import ZONE, Node, Pod, PodDisruptionBudget, Unscheduled, Workload
+from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Unscheduled, Workload
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, no_surplus
 from evenkeel.domain.rebalancing.writes import Patch
 from tests.builders import group
@@ -238,9 +238,8 @@ class Valley:
         for name, each in sorted(self.pods.items()):
             if each.node:
                 continue
-            need, zone = _milli(each), each.needs.node_selector.get(ZONE)
-            fits = {place: room for place, room in free.items() if zone in (None, self.zone_of(place))}
-            places = sorted((-room, place) for place, room in fits.items() if room >= need)
+            need = _milli(each)
+            places = sorted((-room, place) for place, room in free.items() if room >= need and self.allows(each, place))
             if places:
                 _, place = places[0]
                 free[place] -= need
@@ -248,6 +247,10 @@ class Valley:
             else:
                 waiting = Unscheduled("Unschedulable", self.clock.now())
                 self.pods[name] = replace(each, unscheduled=each.unscheduled or waiting)
+
+    def allows(self, pod: Pod, place: str) -> bool:
+        """Whether the scheduler may place a pod on a node, apart from its size."""
+        return True
 
     def on(self, name: str) -> list[str]:
         return [each for each, found in sorted(self.pods.items()) if found.node == name]
