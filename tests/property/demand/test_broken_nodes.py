@@ -1,13 +1,24 @@
 """Zones whose nodes are not Ready: pods are placed elsewhere, no node that was Ready goes, and it ends by itself."""
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.incidents import IncidentKind
-from evenkeel.domain.model.workload import ZONE
+from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.workload import ZONE, Node, Workload
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from tests.broken_nodes import Broken, BrokenStory
+from tests.builders import NOW
+from tests.parts import replace
+from tests.property.rebalancing import test_plan_properties as plans
+from tests.property.worlds import World, pools
 from tests.shrinking import App
+from tests.workloads import LONG_AGO, node
 
 BOUND = {"node_selector": {ZONE: "a"}}
 
@@ -84,3 +95,57 @@ def test_a_bound_pod_in_a_dead_zone_leaves_no_nodes_behind() -> None:
     world.end("a")
     world.live(2)
     assert not world.waiting()
+
+
+@st.composite
+def broken_pools(draw: st.DrawFn, *, autoscaler: bool) -> World:
+    """One pool, of which many nodes are not Ready, some since before the last check."""
+    world = draw(pools(strategies=(BALANCED,)) | pools())
+    nodes: list[Node] = []
+    states = dict(world.state.groups)
+    for member in world.observation.groups:
+        broken = draw(st.integers(0, member.running))
+        for number in range(member.running):
+            fields = {"group": member.key, "created_at": LONG_AGO, "ready": number >= broken}
+            nodes.append(node(f"{member.key.name}-{number}", member.identity.zone or "?", **fields))
+        if draw(st.booleans()):
+            since = NOW - timedelta(minutes=draw(st.sampled_from([1, 5, 60])))
+            states[member.key] = replace(states.get(member.key, GroupState()), unhealthy_since=since)
+    demand = DemandStage.ADVISE if autoscaler else DemandStage.FULL
+    return replace(
+        world,
+        observation=replace(world.observation, workload=Workload(nodes=tuple(nodes))),
+        state=replace(world.state, groups=states),
+        policy=replace(world.policy, demand=demand, autoscaler=autoscaler),
+    )
+
+
+PLANS = [
+    plans.test_published_bounds_are_ordered_and_hold_the_requested,
+    plans.test_replicas_of_a_pool_stay_within_its_numbers,
+    plans.test_frozen_groups_are_not_written,
+    plans.test_fenced_groups_get_no_growth,
+    plans.test_probing_groups_may_grow_by_one_machine,
+    plans.test_growth_keeps_to_zone_max,
+    plans.test_balanced_maxima_add_up_to_the_pool_maximum,
+]
+
+
+@settings(max_examples=60)
+@given(broken_pools(autoscaler=True) | broken_pools(autoscaler=False))
+def test_whatever_holds_for_a_plan_holds_with_broken_nodes(world: World) -> None:
+    for each in PLANS[: -1 if world.policy.pools[0].strategy is not BALANCED else None]:
+        each.hypothesis.inner_test(world)  # type: ignore[attr-defined]
+
+
+@settings(max_examples=60)
+@given(broken_pools(autoscaler=True) | broken_pools(autoscaler=False))
+def test_unhealthy_groups_keep_their_nodes_and_get_none(world: World) -> None:
+    for planned in world.pool().groups:
+        if planned.state is State.UNHEALTHY:
+            assert planned.requested <= planned.group.requested
+            if planned.group.annotations.fencing_enabled and planned.bounds and not planned.group.owner.bounds_held:
+                assert planned.bounds.max == max(planned.requested, planned.group.owner.least_max)
+        if planned.group.status.unhealthy is not None and planned.state is not State.FROZEN:
+            assert planned.requested >= min(planned.group.running, planned.group.requested)
+            assert planned.removal.machines == ()
