@@ -186,7 +186,7 @@ def test_two_nodes_of_one_machine_count_once() -> None:
     world = [zone("b", 10), (found, [*nodes, *twice])]
     reason = planned(world).pools[0].groups[0].group.status.unhealthy
     assert reason is not None
-    assert reason.facts == {"zone": "a", "broken": 4, "nodes": 4}
+    assert reason.facts == {"zone": "a", "broken": 4, "nodes": 4, "starting": 0}
 
 
 def test_pools_of_one_zone_are_counted_together() -> None:
@@ -202,6 +202,12 @@ def test_pools_of_one_zone_are_counted_together() -> None:
     found = planned([zone("a", 8), zone("b", 8), (healthy, many)], policy=policy)
     (spare,) = next(pool for pool in found.pools if pool.id.name == "spare").groups
     assert spare.reasons[0].rule is Rule.GROUP_UNHEALTHY
+
+
+def test_a_group_without_a_zone_is_counted_alone() -> None:
+    (found, nodes), other = zone("a", 4, 4, in_zone=None), zone("b", 4)
+    reason = planned([(found, nodes), other]).pools[0].groups[0].reasons[0]
+    assert (reason.rule, reason.facts["broken"]) == (Rule.GROUP_UNHEALTHY, 4)
 
 
 # one node at a time
@@ -320,6 +326,10 @@ def test_next_to_an_autoscaler_max_is_the_target_and_after_five_minutes_one_more
     assert (states_of(later)[0], maxima(later)[0]) == (State.PROBING, 1)
     ordered = [(replace(world[0][0], requested=11), world[0][1]), world[1]]
     assert maxima(planned(ordered, policy=NEXT_TO_CA, states=state, now=NOW + PROBE_AFTER))[0] == 0
+    starting = node("new", "a", group=key("a"), created_at=NOW, ready=False)
+    registered = [(replace(world[0][0], requested=11, running=11), [*world[0][1], starting]), world[1]]
+    assert maxima(planned(registered, policy=NEXT_TO_CA, states=state, now=NOW + PROBE_AFTER))[0] == 0
+    assert maxima(planned(registered, policy=NEXT_TO_CA, states=state, now=NOW + TIMEOUT))[0] == 1
 
 
 def test_a_group_without_fencing_keeps_its_room() -> None:

@@ -100,8 +100,9 @@ def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime)
         impaired_until = None
     is_frozen = group.frozen_because is not None or (stored is not None and stored.contest.is_frozen)
     own = State.FROZEN if is_frozen else state_at(stored, now, impaired_until, pool.settings.backoff)
-    if group.status.unhealthy is not None and own in (State.HEALTHY, State.PROBING):
-        probes = pool.settings.autoscaler and now >= _probe_at(stored, now)
+    unhealthy = group.status.unhealthy
+    if unhealthy is not None and own in (State.HEALTHY, State.PROBING):
+        probes = pool.settings.autoscaler and now >= _probe_at(stored, now) and not unhealthy.facts.get("starting")
         own = State.PROBING if probes else State.UNHEALTHY
     return _Health(group, stored or _UNKNOWN, impaired_until, own)
 

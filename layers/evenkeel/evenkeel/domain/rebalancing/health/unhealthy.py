@@ -8,7 +8,8 @@ not count either. A zone without nodes is not unhealthy.
   zone can take. Its nodes that were Ready are not removed, because they may become Ready again.
 - The cluster rests if all its zones are unhealthy, or if the nodes outside its unhealthy zones are. Then Evenkeel
   neither orders nor removes nodes, because the cause is probably not the nodes, but their network or control plane.
-- Cluster-autoscaler reads no health of zones. So its max is the requested replicas, and after ``PROBE_AFTER`` one more.
+- Cluster-autoscaler reads no health of zones. So its max is the requested replicas, and after ``PROBE_AFTER`` one more
+  while no node of the group is starting.
 
 Both ends are counts, so each check finds them anew. Only the time of the beginning is stored.
 """
@@ -17,6 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from enum import IntEnum
 from typing import NamedTuple
 
 from evenkeel.domain.model.choices import DemandStage
@@ -35,8 +37,16 @@ PROBE_AFTER = timedelta(minutes=5)
 _OK_BROKEN, _OK_PERCENT, _FEWEST = 3, 45, 2
 
 
+class _Kind(IntEnum):
+    """What a node shows. Of two nodes of one machine, the higher kind counts."""
+
+    BROKEN = 0
+    STARTING = 1
+    READY = 2
+
+
 class _Count(NamedTuple):
-    """The nodes of a group, a zone or a cluster."""
+    """The nodes of a group, a zone or a cluster, without starting ones."""
 
     nodes: int
     broken: int
@@ -83,42 +93,52 @@ def _remembered(pools: Iterable[AnyPool], state: ClusterState) -> dict[GroupKey,
 def _reasons(pools: Iterable[AnyPool], workload: Workload, now: datetime) -> dict[GroupKey, Reason]:
     groups = {group.key: group for pool in pools for group in pool.groups}
     timeouts = {group.key: pool.timeout_of(group) for pool in pools for group in pool.groups}
-    counts = _counts(workload.nodes, timeouts, now)
-    if not any(count.broken for count in counts.values()):
+    kinds = _kinds(workload.nodes, timeouts, now)
+    if not any(_Kind.BROKEN in found for found in kinds.values()):
         return {}
-    zone_of = {key: group.identity.zone or str(key) for key, group in groups.items()}
     by_zone: dict[str, list[_Count]] = defaultdict(list)
-    for key, zone in zone_of.items():
-        by_zone[zone].append(counts[key])
+    for key, group in groups.items():
+        by_zone[_zone_of(group)].append(_count(kinds[key]))
     zones = {zone: _sum(found) for zone, found in by_zone.items()}
     unhealthy = {zone: count for zone, count in zones.items() if count.is_unhealthy}
     rest = _sum(count for zone, count in zones.items() if zone not in unhealthy)
-    if len(unhealthy) == len(zones) or rest.is_unhealthy:
-        of_cluster = _sum(zones.values())
-        reason = Reason.of(Rule.CLUSTER_UNHEALTHY, broken=of_cluster.broken, nodes=of_cluster.nodes)
-        return dict.fromkeys(groups, reason)
+    rests = len(unhealthy) == len(zones) or rest.is_unhealthy
     reasons = {}
     for key, group in groups.items():
-        if (of_zone := unhealthy.get(zone_of[key])) is not None and group.identity.zone is not None:
-            zone, nodes, broken = group.identity.zone, *of_zone
-            reasons[key] = Reason.of(Rule.ZONE_UNHEALTHY, zone=zone, broken=broken, nodes=nodes)
-        elif counts[key].is_unhealthy:
-            reasons[key] = Reason.of(Rule.GROUP_UNHEALTHY, broken=counts[key].broken, nodes=counts[key].nodes)
+        of_zone, own = unhealthy.get(_zone_of(group)), _count(kinds[key])
+        count = _sum(zones.values()) if rests else of_zone or own
+        if rests or count.is_unhealthy:
+            zone, starting = group.identity.zone, kinds[key][_Kind.STARTING]
+            of_group = Rule.ZONE_UNHEALTHY if of_zone and zone else Rule.GROUP_UNHEALTHY
+            rule = Rule.CLUSTER_UNHEALTHY if rests else of_group
+            reasons[key] = Reason.of(rule, zone=zone, broken=count.broken, nodes=count.nodes, starting=starting)
     return reasons
 
 
-def _counts(nodes: Iterable[Node], timeouts: Mapping[GroupKey, timedelta], now: datetime) -> dict[GroupKey, _Count]:
-    """Return the nodes of each group. Two nodes of one machine count as one, which is broken if none is Ready."""
-    broken: dict[tuple[GroupKey, str], bool] = {}
+def _zone_of(group: NodeGroup) -> str:
+    return group.identity.zone or str(group.key)
+
+
+def _count(kinds: Counter[_Kind]) -> _Count:
+    return _Count(kinds[_Kind.READY] + kinds[_Kind.BROKEN], kinds[_Kind.BROKEN])
+
+
+def _kinds(
+    nodes: Iterable[Node], timeouts: Mapping[GroupKey, timedelta], now: datetime
+) -> dict[GroupKey, Counter[_Kind]]:
+    """Return the number of each group's nodes by kind. Two nodes of one machine count as one."""
+    known: dict[tuple[GroupKey, str], _Kind] = {}
     for node in nodes:
         if node.group is None or node.group not in timeouts or node.deleting:
             continue
-        if node.ready or is_broken(node, timeouts[node.group], now):
-            one = node.group, node.name if node.machine is None else node.machine.name
-            broken[one] = broken.get(one, True) and not node.ready
-    totals = Counter(group for group, _ in broken)
-    bad = Counter(group for (group, _), is_bad in broken.items() if is_bad)
-    return defaultdict(lambda: _Count(0, 0), {group: _Count(totals[group], bad[group]) for group in totals})
+        broken = is_broken(node, timeouts[node.group], now)
+        kind = _Kind.READY if node.ready else _Kind.BROKEN if broken else _Kind.STARTING
+        one = node.group, node.name if node.machine is None else node.machine.name
+        known[one] = max(kind, known.get(one, kind))
+    kinds: dict[GroupKey, Counter[_Kind]] = defaultdict(Counter)
+    for (group, _), kind in known.items():
+        kinds[group][kind] += 1
+    return kinds
 
 
 def _sum(counts: Iterable[_Count]) -> _Count:
