@@ -10,8 +10,9 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from evenkeel.domain.model.incidents import Incident
-from evenkeel.domain.model.workload import FIRST_MINUTES, ZONE, Pod
+from evenkeel.domain.model.workload import FIRST_MINUTES, ZONE, Pod, Workload
 from tests.crashing import How, Life
+from tests.parts import replace
 from tests.shrinking import MINUTE, App, Valley
 
 TIMEOUT = timedelta(minutes=15)
@@ -78,6 +79,12 @@ class Broken(Valley):
         """Whether a node is older than the minutes in which a Node does not show that it was Ready."""
         machine = self.cluster.nodes()[name].machine
         return machine is not None and self.clock.now() - machine.created_at > FIRST_MINUTES
+
+    def seen(self, *, judges_nodes: bool) -> Workload:
+        """Without pending pods, no nodes are read, unless unneeded nodes are looked for."""
+        if judges_nodes:
+            return self.workload()
+        return replace(self.workload() if self.waiting() else Workload(), whole=False)
 
     # -- what the rule says, counted anew
 

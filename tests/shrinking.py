@@ -207,6 +207,10 @@ class Valley:
             autoscaler_at=self.clock.now() if self.another_at_work else None,
         )
 
+    def seen(self, *, judges_nodes: bool) -> Workload:
+        """What a check reads. ``judges_nodes``: as in ``WorkloadCluster.read``."""
+        return self.workload()
+
     def allowed(self) -> dict[str, int]:
         running = Counter(each.labels["app"] for each in self.pods.values() if each.node)
         return {
@@ -408,7 +412,7 @@ class _Opened:
     def read(self, machines: object, *, judges_nodes: bool) -> Workload:
         if self._valley.unread is not None:
             raise self._valley.unread
-        return self._valley.workload()
+        return self._valley.seen(judges_nodes=judges_nodes)
 
 
 # ---------------------------------------------------------------- worlds by chance

@@ -50,6 +50,18 @@ def test_pods_of_a_dead_zone_run_elsewhere_within_ten_minutes(nodes: tuple[int, 
     assert world.incidents() == ()
 
 
+def test_without_removals_it_begins_with_pending_pods_and_ends_although_none_is_pending() -> None:
+    world = Broken([App("web", 12, milli=2900)], nodes=(4, 4, 4), maximum=60, demand="scale-up")
+    world.live(2)
+    world.outage("a")
+    world.live(20)
+    assert (world.waiting(), world.requested()) == ([], {"a": 4, "b": 6, "c": 6})
+    assert [incident.kind for incident in world.incidents()] == [IncidentKind.ZONE_UNHEALTHY]
+    world.end("a")
+    world.live(1)
+    assert world.incidents() == ()
+
+
 def test_bound_pods_of_a_half_broken_zone_are_placed_one_node_at_a_time() -> None:
     apps = [App("bound", 4, milli=2900, fields=BOUND), App("web", 8, milli=2900)]
     world = Broken(apps, nodes=(8, 4), maximum=60)

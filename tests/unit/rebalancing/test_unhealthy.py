@@ -348,6 +348,9 @@ def test_a_check_that_cannot_read_the_nodes_keeps_what_the_last_one_found() -> N
     found = plan(seen, ClusterState(groups=before), NEXT_TO_CA, NOW)
     assert (states_of(found), maxima(found)[0]) == ([State.UNHEALTHY, State.HEALTHY], 0)
     assert not found.states
+    only_pods = planned(world, policy=NEXT_TO_CA, states=before, workload=Workload(whole=False))
+    assert states_of(only_pods) == [State.UNHEALTHY, State.HEALTHY]
+    assert not only_pods.states
 
 
 # minima, survival

@@ -73,7 +73,11 @@ def with_unhealthy(pools: Sequence[AnyPool], check: Check) -> list[AnyPool]:
     if check.policy.demand is DemandStage.OFF:
         return list(pools)
     workload = check.observation.workload
-    reasons = _remembered(pools, check.state) if workload is None else _reasons(pools, workload, check.now)
+    # Without pending pods, a check that does not look for unneeded nodes reads no nodes.
+    if workload is None or not (workload.nodes or workload.whole):
+        reasons = _remembered(pools, check.state)
+    else:
+        reasons = _reasons(pools, workload, check.now)
     if not reasons:
         return list(pools)
 
