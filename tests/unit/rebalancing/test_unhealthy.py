@@ -21,7 +21,7 @@ from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.model.workload import ZONE, Node, Pod, Workload
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
-from evenkeel.domain.rebalancing.health.unhealthy import PROBE_AFTER, is_broken
+from evenkeel.domain.rebalancing.health.unhealthy import PROBE_AFTER, TRIED_FOR, is_broken
 from tests.builders import MINUTE, NOW, group, key
 from tests.parts import make, replace
 from tests.workloads import LONG_AGO, node, pod, pods, template
@@ -186,7 +186,7 @@ def test_two_nodes_of_one_machine_count_once() -> None:
     world = [zone("b", 10), (found, [*nodes, *twice])]
     reason = planned(world).pools[0].groups[0].group.status.unhealthy
     assert reason is not None
-    assert reason.facts == {"zone": "a", "broken": 4, "nodes": 4, "starting": 0}
+    assert reason.facts == {"zone": "a", "broken": 4, "nodes": 4, "tried": 0}
 
 
 def test_pools_of_one_zone_are_counted_together() -> None:
@@ -329,7 +329,9 @@ def test_next_to_an_autoscaler_max_is_the_target_and_after_five_minutes_one_more
     starting = node("new", "a", group=key("a"), created_at=NOW, ready=False)
     registered = [(replace(world[0][0], requested=11, running=11), [*world[0][1], starting]), world[1]]
     assert maxima(planned(registered, policy=NEXT_TO_CA, states=state, now=NOW + PROBE_AFTER))[0] == 0
-    assert maxima(planned(registered, policy=NEXT_TO_CA, states=state, now=NOW + TIMEOUT))[0] == 1
+    assert maxima(planned(registered, policy=NEXT_TO_CA, states=state, now=NOW + TIMEOUT))[0] == 0
+    assert maxima(planned(world, policy=NEXT_TO_CA, states=state, now=NOW + TIMEOUT))[0] == 1, "it is gone"
+    assert maxima(planned(registered, policy=NEXT_TO_CA, states=state, now=NOW + TRIED_FOR))[0] == 1
 
 
 def test_a_group_without_fencing_keeps_its_room() -> None:

@@ -102,7 +102,7 @@ def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime)
     own = State.FROZEN if is_frozen else state_at(stored, now, impaired_until, pool.settings.backoff)
     unhealthy = group.status.unhealthy
     if unhealthy is not None and own in (State.HEALTHY, State.PROBING):
-        probes = pool.settings.autoscaler and now >= _probe_at(stored, now) and not unhealthy.facts.get("starting")
+        probes = pool.settings.autoscaler and now >= _probe_at(stored, now) and not unhealthy.facts.get("tried")
         own = State.PROBING if probes else State.UNHEALTHY
     return _Health(group, stored or _UNKNOWN, impaired_until, own)
 

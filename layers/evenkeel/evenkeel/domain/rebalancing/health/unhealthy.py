@@ -8,8 +8,9 @@ not count either. A zone without nodes is not unhealthy.
   zone can take. Its nodes that were Ready are not removed, because they may become Ready again.
 - The cluster rests if all its zones are unhealthy, or if the nodes outside its unhealthy zones are. Then Evenkeel
   neither orders nor removes nodes, because the cause is probably not the nodes, but their network or control plane.
-- Cluster-autoscaler reads no health of zones. So its max is the requested replicas, and after ``PROBE_AFTER`` one more
-  while no node of the group is starting.
+- Cluster-autoscaler reads no health of zones. So its max is the requested replicas, and after ``PROBE_AFTER`` one more.
+  It would order that node also for pods that other zones can take, and let them wait for it. So the next one follows
+  once the node is Ready or gone, or after ``TRIED_FOR``.
 
 Both ends are counts, so each check finds them anew. Only the time of the beginning is stored.
 """
@@ -28,9 +29,12 @@ from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.model.workload import Node, Workload
+from evenkeel.domain.rebalancing.health.never_ready import was_never_ready
 
 # How long a group is unhealthy before an autoscaler may order one node there, to find out whether new nodes work.
 PROBE_AFTER = timedelta(minutes=5)
+# How long a node of that group that was never Ready keeps the autoscaler from ordering the next one.
+TRIED_FOR = timedelta(hours=1)
 
 # Cluster-autoscaler's numbers (--ok-total-unready-count, --max-total-unready-percentage). In addition, a few nodes that
 # are all broken are unhealthy, because cluster-autoscaler's numbers accept three dead nodes of three.
@@ -107,16 +111,21 @@ def _reasons(pools: Iterable[AnyPool], workload: Workload, now: datetime) -> dic
     unhealthy = {zone: count for zone, count in zones.items() if count.is_unhealthy}
     rest = _sum(count for zone, count in zones.items() if zone not in unhealthy)
     rests = len(unhealthy) == len(zones) or rest.is_unhealthy
+    tried = Counter(node.group for node in workload.nodes if _is_tried(node, now))
     reasons = {}
     for key, group in groups.items():
         of_zone, own = unhealthy.get(_zone_of(group)), _count(kinds[key])
         count = _sum(zones.values()) if rests else of_zone or own
         if rests or count.is_unhealthy:
-            zone, starting = group.identity.zone, kinds[key][_Kind.STARTING]
+            zone = group.identity.zone
             of_group = Rule.ZONE_UNHEALTHY if of_zone and zone else Rule.GROUP_UNHEALTHY
             rule = Rule.CLUSTER_UNHEALTHY if rests else of_group
-            reasons[key] = Reason.of(rule, zone=zone, broken=count.broken, nodes=count.nodes, starting=starting)
+            reasons[key] = Reason.of(rule, zone=zone, broken=count.broken, nodes=count.nodes, tried=tried[key])
     return reasons
+
+
+def _is_tried(node: Node, now: datetime) -> bool:
+    return was_never_ready(node) and node.created_at is not None and now - node.created_at < TRIED_FOR
 
 
 def _zone_of(group: NodeGroup) -> str:
