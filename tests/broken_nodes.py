@@ -86,6 +86,17 @@ class Broken(Valley):
             return self.workload()
         return replace(self.workload() if self.waiting() else Workload(), whole=False)
 
+    def autoscaler_loop(self) -> list[str]:
+        """Order a node for each pod that waits, beyond upcoming ones, in any zone below its max. Return the zones."""
+        zones = []
+        for _ in range(len(self.waiting()) - sum(map(self.upcoming, self.zones()))):
+            groups = [each for each in self.cluster.groups.values() if each.bounds and each.requested < each.bounds.max]
+            if groups:
+                chosen = self.chance.choice(groups)
+                self.cluster.change(chosen.key, requested=chosen.requested + 1)
+                zones.append(chosen.identity.zone or "")
+        return zones
+
     # -- what the rule says, counted anew
 
     def zones(self) -> dict[str, Zone]:

@@ -50,6 +50,29 @@ def test_pods_of_a_dead_zone_run_elsewhere_within_ten_minutes(nodes: tuple[int, 
     assert world.incidents() == ()
 
 
+@settings(max_examples=5)
+@given(st.lists(st.integers(2, 7), min_size=2, max_size=3), st.integers(0, 1000))
+@example([3, 6], 3)  # without a pause, one pod waits for one dead node after another
+def test_next_to_an_autoscaler_that_orders_anywhere_pods_run_in_the_other_zones(nodes: list[int], seed: int) -> None:
+    record = {"demand": "advise", "autoscaler": "cluster-autoscaler"}
+    world = Broken([App("web", sum(nodes), milli=2900)], nodes=nodes, maximum=60, seed=seed, **record)
+    world.live(3)
+    world.outage("a")
+    tried: list[str] = []
+    for minute in range(80):
+        world.run()
+        tried += [zone for zone in world.autoscaler_loop() if zone == "a"]
+        assert len(tried) <= 1 + minute // 60
+        world.pass_time()
+    assert world.waiting() == []
+    assert (world.removed, world.ordered) == ([], 0)
+    world.end("a")
+    world.live(3)
+    assert world.incidents() == ()
+    maxima = [each.bounds.max for each in world.cluster.groups.values() if each.bounds is not None]
+    assert sum(maxima) == 60
+
+
 def test_without_removals_it_begins_with_pending_pods_and_ends_although_none_is_pending() -> None:
     world = Broken([App("web", 12, milli=2900)], nodes=(4, 4, 4), maximum=60, demand="scale-up")
     world.live(2)
