@@ -9,7 +9,8 @@ from msgspec.json import Decoder, encode
 
 from evenkeel.adapters.kubernetes.read.workload_objects import NodeShape
 from evenkeel.domain.incidents.health import evaluate
-from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, SurviveZones
+from evenkeel.domain.model.convergence import ConvergenceState
 from evenkeel.domain.model.groups import Machine, NodeGroup, State
 from evenkeel.domain.model.incidents import ClusterHealth, IncidentKind, Severity
 from evenkeel.domain.model.moves import ScaleRequest
@@ -17,14 +18,14 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.reasons import Rule
-from evenkeel.domain.model.states import ClusterState, GroupState
+from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.workload import ZONE, Node, Pod, Workload
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.health.unhealthy import PROBE_AFTER, TRIED_FOR, is_broken
-from tests.builders import MINUTE, NOW, group, key
+from tests.builders import MINUTE, NOW, group, in_backoff, key
 from tests.parts import make, replace
-from tests.workloads import LONG_AGO, node, pod, pods, template
+from tests.workloads import LONG_AGO, node, pod, pods, pool_id, template
 
 TIMEOUT, SECOND = timedelta(minutes=15), timedelta(seconds=1)
 FULL = make(
@@ -361,6 +362,34 @@ def test_a_check_that_cannot_read_the_nodes_keeps_what_the_last_one_found() -> N
 def test_pool_minimum_is_raised_in_healthy_zones_only() -> None:
     policy = replace(FULL, pools=(PoolRule(name="workers", min=24, max=60),))
     assert added(planned([zone("a", 10, 10), zone("b", 10)], policy=policy)) == {"a": 0, "b": 4}
+
+
+def test_stuck_replicas_move_to_a_healthy_zone_only() -> None:
+    a, b, c = zone("a", 6, 6), zone("b", 6), zone("c", 6)
+    stuck = (replace(b[0], requested=8), b[1])
+    found = planned([a, stuck, c], policy=replace(FULL, on_failure=OnFailure.MOVE), states={key("b"): in_backoff()})
+    assert added(found) == {"a": 0, "b": -2, "c": 2}
+
+
+@pytest.mark.parametrize("broken", [0, 6])
+def test_no_step_of_convergence_starts_while_a_zone_is_unhealthy(broken: int) -> None:
+    world = [zone("a", 6, broken), zone("b", 6), zone("c", 2)]
+    rules = (PoolRule(name="workers", min=0, max=60, level=Level.CONVERGE),)
+    uneven = ConvergenceState(uneven_since=NOW - timedelta(hours=2))
+    state = ClusterState(pools={pool_id(): PoolState(convergence=uneven)})
+    nodes = tuple(each for _, nodes in world for each in nodes)
+    full = tuple(pod(f"on-{each.name}", cpu="3", memory="1Gi", node=each.name) for each in nodes)
+    seen = Observation(groups=tuple(found for found, _ in world), workload=Workload(nodes=nodes, pods=full))
+    found = plan(seen, state, replace(FULL, pools=rules), NOW)
+    assert added(found) == {"a": 0, "b": 0, "c": 0 if broken else 1}
+
+
+@pytest.mark.parametrize("broken", [0, 6])
+def test_no_node_is_ordered_to_survive_while_a_zone_is_unhealthy(broken: int) -> None:
+    rules = (PoolRule(name="workers", min=0, max=60, survive_zones=SurviveZones.ONE),)
+    world = [zone("a", 6, broken), zone("b", 4), zone("c", 2)]
+    more = sum(added(planned(world, policy=replace(FULL, pools=rules))).values())
+    assert (more == 0) is bool(broken)
 
 
 # incidents

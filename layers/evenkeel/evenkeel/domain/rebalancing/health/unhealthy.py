@@ -12,7 +12,7 @@ not count either. A zone without nodes is not unhealthy.
   It would order that node also for pods that other zones can take, and let them wait for it. So the next one follows
   once the node is Ready or gone, or after ``TRIED_FOR``.
 
-Both ends are counts, so each check finds them anew. Only the time of the beginning is stored.
+Beginning and end follow from the counts of one check. Only the time of the beginning is stored.
 """
 
 from collections import Counter, defaultdict
