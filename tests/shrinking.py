@@ -157,6 +157,7 @@ class Valley:
         self.pods: dict[str, Pod] = {}
         self._named = 0
         self.cordoned: set[str] = set()
+        self.not_ready: dict[str, datetime] = {}  # name of a node -> since when it is not Ready
         self.faults: list[str] = []
         self.ordered = 0  # replicas that our patches added
         self.removed: list[str] = []  # machines whose replicas our patches took away, in order
@@ -187,6 +188,8 @@ class Valley:
                 machine=each.machine,
                 deleting=each.deleting,
                 unschedulable=name in self.cordoned,
+                ready=name not in self.not_ready,
+                not_ready_since=self.not_ready.get(name),
                 created_at=each.machine.created_at if each.machine else None,
             )
             for name, each in sorted(found.items())
@@ -203,6 +206,10 @@ class Valley:
             autoscaler_sought=True,
             autoscaler_at=self.clock.now() if self.another_at_work else None,
         )
+
+    def seen(self, *, judges_nodes: bool) -> Workload:
+        """What a check reads. ``judges_nodes``: as in ``WorkloadCluster.read``."""
+        return self.workload()
 
     def allowed(self) -> dict[str, int]:
         running = Counter(each.labels["app"] for each in self.pods.values() if each.node)
@@ -230,13 +237,13 @@ class Valley:
         self._schedule()
 
     def _schedule(self) -> None:
-        found = {name: each for name, each in self.cluster.nodes().items() if name not in self.cordoned}
-        free = {name: ROOM * 1000 - self.used(name) for name in found}
+        places_taken = self.cordoned | self.not_ready.keys()
+        free = {name: ROOM * 1000 - self.used(name) for name in self.cluster.nodes() if name not in places_taken}
         for name, each in sorted(self.pods.items()):
             if each.node:
                 continue
             need = _milli(each)
-            places = sorted((-room, place) for place, room in free.items() if room >= need)
+            places = sorted((-room, place) for place, room in free.items() if room >= need and self.allows(each, place))
             if places:
                 _, place = places[0]
                 free[place] -= need
@@ -244,6 +251,10 @@ class Valley:
             else:
                 waiting = Unscheduled("Unschedulable", self.clock.now())
                 self.pods[name] = replace(each, unscheduled=each.unscheduled or waiting)
+
+    def allows(self, pod: Pod, place: str) -> bool:
+        """Whether the scheduler may place a pod on a node, apart from its size."""
+        return True
 
     def on(self, name: str) -> list[str]:
         return [each for each, found in sorted(self.pods.items()) if found.node == name]
@@ -401,7 +412,7 @@ class _Opened:
     def read(self, machines: object, *, judges_nodes: bool) -> Workload:
         if self._valley.unread is not None:
             raise self._valley.unread
-        return self._valley.workload()
+        return self._valley.seen(judges_nodes=judges_nodes)
 
 
 # ---------------------------------------------------------------- worlds by chance

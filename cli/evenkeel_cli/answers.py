@@ -21,7 +21,13 @@ from evenkeel.texts.pool_numbers import MOST_NAMED, some_names
 from evenkeel_cli.terminal import Output, cell, print_line, print_table, say, say_document, table, terminal
 
 _Json = Mapping[str, Any]
-_STYLES = {State.HEALTHY: "green", State.FENCED: "red", State.PROBING: "yellow", State.FROZEN: "blue"}
+_STYLES = {
+    State.HEALTHY: "green",
+    State.FENCED: "red",
+    State.PROBING: "yellow",
+    State.UNHEALTHY: "red",
+    State.FROZEN: "blue",
+}
 _NUMBERS = ("running", "requested", "min", "max")
 _SEVERITIES: Mapping[str, str] = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 # The most healthy pools that a status prints one by one, and the most pools that it prints as a table each.

@@ -59,6 +59,9 @@ class Cloud:
         self._taken: dict[str, int | None] = {}
         self._refusals: dict[str, tuple[str, str, int]] = {}
         self._not_joining: dict[str, int] = {}
+        self._broken_zones: set[str] = set()
+        #: ids of the instances whose kubelets have stopped
+        self.broken: set[str] = set()
         self._instances: dict[str, Instance] = {}
         self._ids = count(1)
 
@@ -92,6 +95,24 @@ class Cloud:
         """Let the next `machines` instances of a zone never become nodes."""
         self._check(zone)
         self._not_joining[zone] = self._not_joining.get(zone, 0) + machines
+
+    def break_nodes(self, zone: str, machines: int | None = None) -> None:
+        """Stop the kubelets of so many machines of a zone; None: of all, and of each new one."""
+        self._check(zone)
+        if machines is None:
+            self._broken_zones.add(zone)
+        self.broken |= {*self._ids_in(zone, broken=False)[:machines]}
+
+    def repair_nodes(self, zone: str, machines: int | None = None) -> None:
+        """Start the kubelets of so many machines of a zone again; None: of all, and of each new one."""
+        self._check(zone)
+        if machines is None:
+            self._broken_zones.discard(zone)
+        self.broken -= {*self._ids_in(zone, broken=True)[:machines]}
+
+    def _ids_in(self, zone: str, *, broken: bool) -> list[str]:
+        ids = (id for id, instance in self._instances.items() if instance.zone == zone)
+        return sorted(id for id in ids if (id in self.broken) is broken)
 
     def used(self) -> Mapping[str, int]:
         """Return the number of instances per zone."""
@@ -128,11 +149,14 @@ class Cloud:
             self._not_joining[zone] = skipped - 1
         instance = Instance(id=f"i-{next(self._ids):017x}", zone=zone, machine_type=machine_type, joins=not skipped)
         self._instances[instance.id] = instance
+        if zone in self._broken_zones:
+            self.broken.add(instance.id)
         return instance
 
     def terminate(self, instance_id: str) -> None:
         """Stop a machine; an unknown machine is no error."""
         self._instances.pop(instance_id, None)
+        self.broken.discard(instance_id)
 
     def _is_full(self, zone: str) -> bool:
         limit = self.limits[zone]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sandbox.kube.client import Client
 from sandbox.kube.controllers.objects import (
@@ -17,6 +17,7 @@ from sandbox.kube.controllers.objects import (
     controller_reference,
     is_deleting,
     labels_of,
+    parse_time,
     status_of,
 )
 from sandbox.kube.disruption import is_ready, protects
@@ -25,6 +26,7 @@ from sandbox.kube.schema import Json, Object
 from sandbox.kube.store import Store
 
 _MANAGER = "kube-controller-manager"
+_EVICTED_AFTER = timedelta(minutes=5)
 #: the tolerations of every DaemonSet pod (pkg/controller/daemon/util/daemonset_util.go:47-102)
 _OF_DAEMONS = tuple(
     {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
@@ -58,9 +60,25 @@ class Workloads:
             self._reconcile_replica_set(item)
         for item in self._store.list("daemonsets.apps"):
             self._reconcile_daemon_set(item)
+        self._evict_from_broken_nodes(now)
         self._scheduler.step(now)
         self._run_kubelets(now)
         self._count_budgets()
+
+    def _evict_from_broken_nodes(self, now: datetime) -> None:
+        """Delete the pods that have no toleration for a taint NoExecute, five minutes after their node's last Ready.
+
+        The pods end once their kubelet answers again, or their node is gone (DefaultTolerationSeconds).
+        """
+        for node in self._store.list("nodes"):
+            taints = [taint for taint in node["spec"].get("taints") or () if taint["effect"] == "NoExecute"]
+            ready = conditions_of(node).get("Ready", {})
+            since = ready.get("lastTransitionTime")
+            if not taints or ready.get("status") == "True" or since is None or now - parse_time(since) < _EVICTED_AFTER:
+                continue
+            for pod in self._store.list("pods", fields=f"spec.nodeName={node['metadata']['name']}"):
+                if not is_deleting(pod) and untolerated(pod, taints):
+                    self._client.delete(pod)
 
     # -- controllers ----------------------------------------------------------------------------------------------
 

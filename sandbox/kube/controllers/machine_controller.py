@@ -21,12 +21,14 @@ from sandbox.kube.cloud import Cloud, Instance, LaunchError
 from sandbox.kube.controllers.objects import (
     ZONE_LABEL,
     annotations_of,
+    condition,
     controller_reference,
     is_deleting,
     parse_time,
     provider_id,
     status_of,
 )
+from sandbox.kube.disruption import is_ready
 from sandbox.kube.errors import ApiError
 from sandbox.kube.schema import Object
 from sandbox.kube.store import Store
@@ -85,6 +87,7 @@ class MachineControllers(ABC):
         self._random = random.Random(seed)
         self._launches: dict[str, _Launch] = {}
         self._short_since: dict[str, datetime] = {}  # sets that have fewer machines than replicas
+        self._known_broken: set[str] = set()  # instances whose nodes are reported as not Ready
 
     def step(self, now: datetime) -> None:
         """Reconcile owners, deployments, sets and machines, then update the statuses."""
@@ -95,6 +98,7 @@ class MachineControllers(ABC):
             self._reconcile_set(machine_set, machines.get(machine_set["metadata"]["uid"], []), now)
         for machine in self.objects("machines"):
             self._reconcile_machine(machine, now)
+        self._watch_nodes(now)
         self._update_statuses(now)
 
     # -- hooks that a flavour must have ---------------------------------------------------------------------------
@@ -258,7 +262,7 @@ class MachineControllers(ABC):
         assert launch.joins_at is not None
         if launch.instance.joins and now >= launch.joins_at:
             launch.joins_at = None
-            node = self._create_node(machine, launch.instance)
+            node = self._create_node(machine, launch.instance, now)
             metadata = machine["metadata"]
             current = self.store.get(self.resource("machines"), metadata["namespace"], metadata["name"])
             self.on_joined(current, node, now)
@@ -279,6 +283,33 @@ class MachineControllers(ABC):
         self.on_deleted(machine)
         self.client.patch(machine, {"metadata": {"finalizers": None}})
         self._launches.pop(machine["metadata"]["uid"], None)
+
+    def _watch_nodes(self, now: datetime) -> None:
+        """Report the nodes whose kubelets have stopped or started again, with condition and taints (node controller).
+
+        A node that registers with a broken kubelet is reported by its kubelet, and never was Ready.
+        """
+        client = Client(self.store, "kube-controller-manager")
+        for launch in self._launches.values():
+            instance = launch.instance
+            if instance is None or launch.joins_at is not None:
+                continue
+            is_broken = instance.id in self.cloud.broken
+            node = (
+                client.find("nodes", "", node_name(instance))
+                if is_broken != (instance.id in self._known_broken)
+                else None
+            )
+            if node is None:
+                continue
+            (self._known_broken.add if is_broken else self._known_broken.discard)(instance.id)
+            if is_ready(node) is not is_broken:
+                continue  # the kubelet has reported it
+            status, reason = ("Unknown", "NodeStatusUnknown") if is_broken else ("True", "KubeletReady")
+            others = [taint for taint in node["spec"].get("taints") or () if taint["key"] not in _NOT_READY_TAINTS]
+            client.patch(node, {"spec": {"taints": [*others, *(_UNREACHABLE if is_broken else ())]}})
+            ready = condition("Ready", status, now, reason=reason, always_reason=True)
+            client.patch_status(node, {"conditions": [ready]})
 
     def nodes_of(self, machine: Object) -> list[Object]:
         """Return a list with the machine's node; it is empty before the node joins."""
@@ -304,7 +335,7 @@ class MachineControllers(ABC):
                         raise
         return forced or not pods
 
-    def _create_node(self, machine: Object, instance: Instance) -> Object:
+    def _create_node(self, machine: Object, instance: Instance, now: datetime) -> Object:
         name = node_name(instance)
         labels, taints = self.node_template(machine)
         labels = {
@@ -315,8 +346,17 @@ class MachineControllers(ABC):
             "kubernetes.io/hostname": name,
             _MACHINE_LABEL: machine["metadata"]["name"],
         }
+        is_broken = instance.id in self.cloud.broken
+        ready = condition(
+            "Ready",
+            str(not is_broken),
+            now,
+            reason="KubeletNotReady" if is_broken else "KubeletReady",
+            always_reason=True,
+        )
+        taints = [*taints, *(_NOT_READY if is_broken else ())]
         status = {
-            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+            "conditions": [ready],
             "capacity": {"cpu": str(self.cloud.vcpus), "memory": "16Gi", "pods": "110"},
             # the capacity without the reservations for kubelet and system
             "allocatable": {"cpu": f"{self.cloud.vcpus * 1000 - 80}m", "memory": "15Gi", "pods": "110"},
@@ -327,6 +367,11 @@ class MachineControllers(ABC):
 
 
 _MACHINE_LABEL = "sandbox.evenkeel.dev/machine"
+_NOT_READY, _UNREACHABLE = (
+    [{"key": f"node.kubernetes.io/{why}", "effect": effect} for effect in ("NoSchedule", "NoExecute")]
+    for why in ("not-ready", "unreachable")
+)
+_NOT_READY_TAINTS = {taint["key"] for taint in (*_NOT_READY, *_UNREACHABLE)}
 
 
 def node_name(instance: Instance) -> str:

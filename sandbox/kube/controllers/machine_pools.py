@@ -38,7 +38,11 @@ class MachinePools:
     """The controllers of all MachinePools of a server. ``is_new``: the storage version is v1beta2."""
 
     def __init__(
-        self, controllers: MachineControllers, create_node: Callable[[Object, Instance], Object], *, is_new: bool
+        self,
+        controllers: MachineControllers,
+        create_node: Callable[[Object, Instance, datetime], Object],
+        *,
+        is_new: bool,
     ) -> None:
         self._controllers = controllers
         self._client = controllers.client
@@ -64,7 +68,7 @@ class MachinePools:
         self._launch(pool, members, size - len(members), now)
         for member in members:
             if member.node is None and member.instance.joins and now >= member.joins_at:
-                member.node = self._create_node(_as_machine(pool, member.instance), member.instance)
+                member.node = self._create_node(_as_machine(pool, member.instance), member.instance, now)
         if self.has_machines:
             for member in members:
                 self._write_machine(pool, member)

@@ -107,9 +107,19 @@ def test_a_bad_value_is_one_line(kind: type, data: object, says: str) -> None:
 
 
 def test_the_state_of_a_group_is_one_flat_object() -> None:
-    state = make(GroupState, failures=1, last_success=NOW, contested_by="argocd", marked=("m",), unneeded={"n": NOW})
+    state = make(
+        GroupState,
+        failures=1,
+        last_success=NOW,
+        contested_by="argocd",
+        marked=("m",),
+        unneeded={"n": NOW},
+        unhealthy_since=NOW,
+    )
     text = dump_stored(state)
-    assert json.loads(text).keys() == {"failures", "last_success", "contested_by", "marked", "unneeded"}
+    assert json.loads(text).keys() == {
+        *("failures", "last_success", "contested_by", "marked", "unneeded", "unhealthy_since")
+    }
     assert read_stored(GroupState, text, "item") == state
     newer = json.dumps({**json.loads(text), "mood": "good"})
     assert json.loads(keep_unknown(GroupState, text, newer)) == json.loads(newer)

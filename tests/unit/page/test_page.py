@@ -190,7 +190,7 @@ def test_a_plan_shows_each_zone_with_its_numbers_and_what_changes() -> None:
 
 
 def test_a_state_is_a_word_and_a_shape() -> None:
-    states = {"healthy": "●", "fenced": "■", "probing": "▲", "frozen": "◆"}
+    states = {"healthy": "●", "fenced": "■", "probing": "▲", "unhealthy": "▼", "frozen": "◆"}
     answer = told_status()
     for state, shape in states.items():
         answer["pools"][0]["groups"][1]["state"] = state

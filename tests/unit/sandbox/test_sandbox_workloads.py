@@ -136,3 +136,44 @@ class TestDrain:
         assert not scene.has(machine)
         scene.run(seconds=10)
         assert scene.pods("proxy") == []
+
+
+class TestBrokenNodes:
+    def ready(self, scene: Scene, zone: str) -> list[str]:
+        nodes = scene.store.list("nodes", labels=f"topology.kubernetes.io/zone={zone}")
+        return [entry["status"] for node in nodes for entry in node["status"]["conditions"] if entry["type"] == "Ready"]
+
+    def test_pods_of_a_node_without_a_kubelet_are_replaced_elsewhere_after_five_minutes(self) -> None:
+        scene = Scene()
+        scene.deploy("web", 6)
+        scene.run(minutes=1)
+        scene.cluster.cloud.break_nodes(ZONES[0])
+        scene.run(minutes=4)
+        assert self.ready(scene, ZONES[0]) == ["Unknown"]
+        assert len(scene.pods()) == 6
+        scene.run(minutes=2)
+        assert len([pod for pod in scene.pods() if "deletionTimestamp" in pod["metadata"]]) == 2
+        assert len(scene.pods()) == 8
+        scene.cluster.cloud.repair_nodes(ZONES[0])
+        scene.run(minutes=1)
+        assert self.ready(scene, ZONES[0]) == ["True"]
+        assert len(scene.pods()) == 6
+
+    def test_a_new_node_of_a_broken_zone_is_not_ready_until_its_kubelet_comes_back(self) -> None:
+        scene = Scene()
+        scene.cluster.cloud.break_nodes(ZONES[0])
+        for item in scene.store.list(scene.flavour.scalables):
+            metadata = item["metadata"]
+            scene.store.patch(
+                scene.flavour.scalables, metadata["namespace"], metadata["name"], {"spec": {"replicas": 2}}
+            )
+        scene.run(minutes=5)
+        assert sorted(self.ready(scene, ZONES[0])) == ["False", "Unknown"]
+        assert self.ready(scene, ZONES[1]) == ["True", "True"]
+        scene.cluster.cloud.repair_nodes(ZONES[0], 1)
+        scene.run(seconds=20)
+        assert self.ready(scene, ZONES[0]).count("True") == 1
+        scene.cluster.cloud.break_nodes(ZONES[0], 1)  # it flaps
+        scene.cluster.cloud.repair_nodes(ZONES[0])
+        scene.run(seconds=20)
+        assert self.ready(scene, ZONES[0]) == ["True", "True"]

@@ -30,12 +30,13 @@ class FlatGroupState(FailureHistory, ArrivalHistory, ContestHistory):
 
     marked: tuple[str, ...] = ()
     unneeded: Mapping[str, datetime] = field(default_factory=dict)
+    unhealthy_since: datetime | None = None
 
     @classmethod
     def of(cls, state: GroupState) -> Self:
         """Return the JSON form of a state."""
         parts = vars(state.failure) | vars(state.arrivals) | vars(state.contest)
-        return cls(**parts, marked=state.marked, unneeded=state.unneeded)
+        return cls(**parts, marked=state.marked, unneeded=state.unneeded, unhealthy_since=state.unhealthy_since)
 
     def state(self) -> GroupState:
         """Return the state."""
@@ -50,6 +51,7 @@ class FlatGroupState(FailureHistory, ArrivalHistory, ContestHistory):
             contest=ContestHistory(**contest),
             marked=self.marked,
             unneeded=self.unneeded,
+            unhealthy_since=self.unhealthy_since,
         )
 
 

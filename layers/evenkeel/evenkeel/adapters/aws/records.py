@@ -195,8 +195,11 @@ def _expires(value: Any, now: datetime) -> datetime | None:
 
 
 def _group_expires(state: GroupState, now: datetime) -> datetime | None:
-    """Return a time by which no failure has an effect; None if machines have Evenkeel's marks or nodes are unneeded."""
-    if state.marked or state.unneeded:
+    """Return a time by which no failure has an effect.
+
+    None if machines have Evenkeel's marks, if nodes are unneeded, or if the group is unhealthy.
+    """
+    if state.marked or state.unneeded or state.unhealthy_since is not None:
         return None
     times = (state.failure.backoff_until, state.failure.last_failure, state.arrivals.waiting_since)
     last = max([now, *(at for at in times if at is not None)])

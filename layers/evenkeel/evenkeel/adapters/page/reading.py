@@ -174,7 +174,7 @@ def _fleet(overview: Overview, where: str) -> tuple[tuple[Section, ...], Fleet]:
 
 
 # The states of a zone's groups, the most urgent first.
-_WORST = (State.FENCED, State.PROBING, State.FROZEN, State.HEALTHY)
+_WORST = (State.UNHEALTHY, State.FENCED, State.PROBING, State.FROZEN, State.HEALTHY)
 _ORDER = ("incident", "unseen", "paused", "well")
 
 

@@ -456,6 +456,8 @@ def _obstacles(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> list[
     group, obstacles = plan.group, []
     if plan.state is State.FENCED:
         obstacles.append("it is fenced" if until is None else f"its fence ends at {rfc3339(until)}")
+    elif plan.group.status.unhealthy is not None:
+        obstacles.append("too many nodes are not Ready")
     requested = sum(plan.requested for plan in pool.groups)
     if pool.mode.valid and pool.max is not None and requested >= pool.max:
         obstacles.append(_pool_is_full(pool, requested, pool.max))

@@ -92,8 +92,9 @@ class ClusterObserver:
     ) -> tuple[Cluster, Observation]:
         """Read the cluster. Raises as ``observe.observe`` does."""
         # A check looks for unneeded nodes only if the record allows Evenkeel to remove nodes; `status` always looks for
-        # them.
-        judges = stored.record.demand_stage.removes
+        # them. While a group is unhealthy, each check must see whether its nodes are Ready again.
+        is_unhealthy = any(group.unhealthy_since is not None for group in stored.state.groups.values())
+        judges = stored.record.demand_stage.removes or is_unhealthy
         return observe(
             self.clusters,
             stored,

@@ -79,6 +79,7 @@ class Preview:
             began = {
                 State.PROBING: state.failure.backoff_until,
                 State.FROZEN: state.contest.contested_since,
+                State.UNHEALTHY: state.unhealthy_since,
                 State.HEALTHY: state.arrivals.last_success,
             }[plan.state]
             since += [began] if began else []

@@ -83,13 +83,13 @@ def _is_written(outcome: Outcome | None) -> bool:
 def is_failing(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
     """Return the groups that count as published failures from now on: the fenced and the probing groups.
 
-    A frozen group counts only if it was published as failing before.
+    A frozen or unhealthy group counts only if it was published as failing before.
     """
     return tuple(
         str(plan.group.key)
         for plan in pool.groups
         if plan.state in (State.FENCED, State.PROBING)
-        or (plan.state is State.FROZEN and str(plan.group.key) in state.is_failing)
+        or (plan.state in (State.FROZEN, State.UNHEALTHY) and str(plan.group.key) in state.is_failing)
     ) + _absent(pool, state)
 
 

@@ -44,16 +44,21 @@ def rollout_in_progress(pool: PoolDraft) -> Reason | None:
 
 
 def zone_doubt(drafts: Iterable[Draft], source: Draft | None = None) -> Reason | None:
-    """Return the first reason to doubt that a zone delivers: a fence, or a source that is probing.
+    """Return the first reason to doubt that a zone delivers: a fence, broken nodes, or a source that is probing.
 
     Zones other than the source may be probing. A step tries such a zone safely, because it launches a node before it
     drains one.
     test_when_backoff_is_over_a_step_tries_the_zone
     """
     for draft in drafts:
-        if draft.state is State.FENCED or (draft is source and draft.state is State.PROBING):
+        if is_out(draft) or (draft is source and draft.state is State.PROBING):
             return state_reason(draft)
     return None
+
+
+def is_out(draft: Draft) -> bool:
+    """Return True if the group is fenced or unhealthy."""
+    return draft.state is State.FENCED or draft.group.status.unhealthy is not None
 
 
 def doubt_of(draft: Draft) -> Reason | None:

@@ -45,7 +45,8 @@ def offer_of(pool: PoolDraft) -> PoolOffer:
 
 
 def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> GroupOffer:
-    group, unhealthy = draft.group, _unhealthy_because(draft)
+    group, not_healthy, unhealthy = draft.group, _not_healthy_because(draft), draft.group.status.unhealthy
+    rest = unhealthy if unhealthy is not None and unhealthy.rule is Rule.CLUSTER_UNHEALTHY else None
     limit, blocked = draft.room_for_pods, draft.drain_blocked_by
     facts = None if pool.survival is None else pool.survival.facts
     unknown = None if group.template.closed_because is None else Reason.of(Rule.CPU_AND_MEMORY_UNKNOWN)
@@ -61,8 +62,9 @@ def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> 
         min=pool.kept_of(draft),
         held_nodes=0 if facts is None or facts.held is None else facts.held.nodes.get(draft.key, 0),
         template=group.template.node,
-        closed=None if limit and draft.state is State.PROBING else unhealthy or unknown,
-        held=_held_because(draft, unhealthy, blocked),
+        closed=None if limit and draft.state is State.PROBING else not_healthy or rest or unknown,
+        unhealthy=unhealthy,
+        held=rest or _held_because(draft, not_healthy, blocked),
         waits=busy or blocked,
         marked=draft.machines.marked,
         options=ScaleDownOptions(
@@ -79,19 +81,19 @@ def _threshold(share: float | None) -> Fraction:
     return UTILIZATION_THRESHOLD if share is None else Fraction(str(share))
 
 
-def _held_because(draft: Draft, unhealthy: Reason | None, blocked: Reason | None) -> Reason | None:
+def _held_because(draft: Draft, not_healthy: Reason | None, blocked: Reason | None) -> Reason | None:
     """Return the lasting reason why all nodes of a group count as needed; None: there is none.
 
     A lasting reason ends the unneeded clocks of the nodes. A temporary reason does not.
     """
     frozen = draft.group.frozen_because
     if draft.state is State.FROZEN and (frozen is None or frozen.rule is not Rule.WRITE_REFUSED):
-        return unhealthy
+        return not_healthy
     return blocked if blocked is not None and blocked.rule in _LASTING else None
 
 
-def _unhealthy_because(draft: Draft) -> Reason | None:
-    if draft.state is State.HEALTHY:
+def _not_healthy_because(draft: Draft) -> Reason | None:
+    if draft.state in (State.HEALTHY, State.UNHEALTHY):
         return None
     reason = next((reason for reason in draft.reasons if reason.rule.topic is Topic.STATE), None)
     return reason or Reason.of(Rule.IN_STATE, state=draft.state.value)
@@ -110,7 +112,7 @@ def _coming(draft: Draft) -> int:
         provisioning = sum(not (machine.has_node or machine.deleting or machine.preserved) for machine in machines)
     # The machine controller may not have created machines for the latest replicas yet. This is also possible in a
     # probing group. If it never creates these machines, the group is fenced at the provision timeout.
-    may_be_made = draft.state in (State.HEALTHY, State.PROBING)
+    may_be_made = draft.state in (State.HEALTHY, State.PROBING, State.UNHEALTHY)
     unmade = max(0, group.waiting - provisioning) if may_be_made else 0
     return draft.machines.coming + unmade + max(0, draft.requested - group.requested)
 

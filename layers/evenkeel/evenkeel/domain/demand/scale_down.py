@@ -38,6 +38,7 @@ from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import Taint
 from evenkeel.domain.model.workload import Node, Pod
+from evenkeel.domain.rebalancing.health.never_ready import was_never_ready
 
 SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 _Zone = tuple[PoolId, str]
@@ -202,6 +203,8 @@ class _ScaleDown:
             return Reason.of(Rule.NODE_GOING)
         if offer.held is not None:
             return offer.held
+        if offer.unhealthy is not None and not was_never_ready(node):
+            return offer.unhealthy
         if node.machine is not None and node.machine.preserved:
             return Reason.of(Rule.MACHINE_PRESERVED)
         if node.name in self._simulation.starting:

@@ -11,6 +11,8 @@ pending pod fits the node.
 3. Within a pool the largest pods are placed first, each on the first new node where it fits.
 4. An upcoming node counts for the pods for which it was ordered, even if the simulation places other pods on it.
 5. If an order did not help its pods, the next order for them waits (``domain.demand.order_memory``).
+6. An unhealthy group or zone gets one node at a time, for pods that no other zone can take, and only if no other node
+   is ordered. The next node waits until this one is Ready or has failed.
 """
 
 from bisect import insort
@@ -106,9 +108,11 @@ def _before_order(offer: GroupOffer, ordered: int) -> GroupOffer:
 
     If the group does not accept new nodes any more, it has room for these nodes only.
     """
-    room = ordered + (offer.room if offer.closed is None else 0)
-    closed = None if ordered else offer.closed
-    return replace(offer, requested=offer.requested - ordered, coming=0, room=room, closed=closed)
+    is_open = offer.closed is None and offer.unhealthy is None
+    room = ordered + (offer.room if is_open else 0)
+    closed, unhealthy = (None, None) if ordered else (offer.closed, offer.unhealthy)
+    requested = offer.requested - ordered
+    return replace(offer, requested=requested, coming=0, room=room, closed=closed, unhealthy=unhealthy)
 
 
 def _exceeds_room(demand: Demand, offers: Sequence[PoolOffer]) -> bool:
@@ -128,6 +132,7 @@ def _demand(simulation: Simulation, memory: OrderMemory) -> Demand:
     growth = _ScaleUp(simulation, pending, memory)
     growth.run()
     growth.retry()
+    growth.try_unhealthy()
     unmet, demands = growth.unmet(), [(offer, growth.demand_of(offer)) for offer in simulation.pools]
     left = growth.left()
     blocked = Blocked(simulation, left)
@@ -322,6 +327,34 @@ class _ScaleUp:
             self._assign(pool, pod_group, count)
         return True
 
+    def try_unhealthy(self) -> None:
+        """Order one node in an unhealthy group for pods that fit no other group, unless a node is ordered elsewhere.
+
+        The pools come in the order of principle 2, and the smallest group of a pool is first.
+        """
+        left = self.left()
+        if not left or any(order.nodes for order in self._orders.values()):
+            return
+        offers = [(pool, offer) for pool in self._pools for offer in pool.groups if self._may_be_tried(pool, offer)]
+        offers.sort(
+            key=lambda each: (len(each[0].first_pools), self._rank[each[0].pool], each[1].requested, each[1].group)
+        )
+        for pod_group in sorted(left, key=lambda pod_group: pod_group.name):
+            for pool, offer in offers:
+                waits = self._memory.no_order_because(pod_group, offer.group) is not None
+                if waits and offer.group not in self._memory.due(pod_group):
+                    continue
+                if self._retry(pod_group, pool, offer.group, is_first=True):
+                    return
+
+    def _may_be_tried(self, pool: PoolOffer, offer: GroupOffer) -> bool:
+        """Return True if an unhealthy group may get a node: it has room, and none is upcoming in its zone."""
+        if offer.unhealthy is None or offer.closed is not None or self._full_because(pool, offer) is not None:
+            return False
+        in_zone = [other for each in self._pools for other in each.groups if other.zone == offer.zone]
+        starting = set(self._simulation.starting.values())
+        return not any(other.coming or other.group in starting for other in in_zone)
+
     def _assign(self, pool: PoolOffer, pod_group: PodGroup, count: int) -> None:
         """Count the next ``count`` pods of a pod group as placed on a pool's new nodes."""
         pods = self._pods[pod_group]
@@ -356,9 +389,11 @@ class _ScaleUp:
 
     def _closed_because(self, pool: PoolOffer, offer: GroupOffer) -> Reason | None:
         """Return why a group gets no further node for any pod; None: it may get a node."""
+        return offer.closed or offer.unhealthy or self._full_because(pool, offer)
+
+    def _full_because(self, pool: PoolOffer, offer: GroupOffer) -> Reason | None:
+        """Return why no further node of a group can be ordered, even if the group accepts nodes; None: one can be."""
         nodes = self._orders[pool.pool].nodes
-        if offer.closed is not None:
-            return offer.closed
         if nodes.total() >= pool.room:
             return Reason.of(Rule.POOL_AT_ITS_MAX)
         if nodes[offer.group] >= offer.room:

@@ -8,6 +8,8 @@
       invalid-record                                                                      workload, if that is too large
     stopped            two scan intervals without a check   never                         the cluster is read
     two-autoscalers    at once                              never                         a check finds only one
+    cluster-unhealthy  after the delay                      never                         enough nodes are Ready
+    zone-unhealthy     after the delay                      zones                         enough nodes are Ready
     invalid            at once                              the problems                  the pool is valid
     writes-refused     at once                              zones                         15 min without a refusal
     contested          at once                              zones, who writes             the group is not contested
@@ -29,7 +31,7 @@ while failed zones are only probed, so that it does not open and close with each
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -97,7 +99,12 @@ def evaluate(
         incidents += check.incidents()
     names = {str(pool) for pool in dry}
     incidents = [replace(incident, in_dry_run=incident.pool in names) for incident in incidents]
-    return before.with_incidents([*incidents, *_two_autoscalers(known, plan), *_too_large(known, plan)])
+    of_cluster = (
+        *_two_autoscalers(known, plan),
+        *_too_large(known, plan),
+        *_cluster_unhealthy(known, plan, groups, delay),
+    )
+    return before.with_incidents([*incidents, *of_cluster])
 
 
 def _two_autoscalers(known: Mapping[str, Incident], plan: Plan) -> list[Incident]:
@@ -119,6 +126,33 @@ def _too_large(known: Mapping[str, Incident], plan: Plan) -> list[Incident]:
         return [Incident(kind=IncidentKind.TOO_LARGE, since=since, of_workload=True, message=message)]
     is_hidden = unread is not None and unread.rule is Rule.WORKLOAD_UNREAD
     return [incident] if incident is not None and incident.of_workload and is_hidden else []
+
+
+def _cluster_unhealthy(known: Mapping[str, Incident], plan: Plan, groups: Groups, delay: timedelta) -> list[Incident]:
+    """Return the incident of a cluster that rests. It is unchanged if this check has not read the nodes."""
+    incident = known.get(IncidentKind.CLUSTER_UNHEALTHY.value)
+    reasons = _unhealthy(group for pool in plan.pools for group in pool.groups)
+    if incident is not None and any(reason.rule is Rule.UNHEALTHY_BEFORE for reason in reasons.values()):
+        return [incident]
+    resting = {key: reason for key, reason in reasons.items() if reason.rule is Rule.CLUSTER_UNHEALTHY}
+    since = _unhealthy_since(resting, groups, plan.now)
+    if not resting or (incident is None and plan.now - since < delay):
+        return []
+    since = since if incident is None else incident.since
+    return [Incident(kind=IncidentKind.CLUSTER_UNHEALTHY, since=since, message=_broken(resting))]
+
+
+def _unhealthy(plans: Iterable[GroupPlan]) -> dict[GroupKey, Reason]:
+    return {plan.group.key: why for plan in plans if (why := plan.group.status.unhealthy) is not None}
+
+
+def _unhealthy_since(keys: Iterable[GroupKey], groups: Groups, now: datetime) -> datetime:
+    return min((groups[key].unhealthy_since or now for key in keys if key in groups), default=now)
+
+
+def _broken(reasons: Mapping[GroupKey, Reason]) -> str:
+    """Return how many nodes are broken, once for each zone, such as "10 of 10, 5 of 6"."""
+    return ", ".join(sorted({f"{reason.facts['broken']} of {reason.facts['nodes']}" for reason in reasons.values()}))
 
 
 def evaluate_unread(
@@ -384,6 +418,17 @@ class _PoolCheck:
             self.incident(IncidentKind.INVALID, self.now), problems=self.pool.report.problems[:_MOST_PROBLEMS]
         )
 
+    def find_zone_unhealthy(self) -> Incident | None:
+        """Return the incident if nodes of some zones are broken. The cluster has its own incident while it rests."""
+        reasons = _unhealthy(self.pool.groups)
+        if any(reason.rule is Rule.UNHEALTHY_BEFORE for reason in reasons.values()):
+            return self.before(IncidentKind.ZONE_UNHEALTHY)
+        reasons = {key: reason for key, reason in reasons.items() if reason.rule is not Rule.CLUSTER_UNHEALTHY}
+        if not reasons:
+            return None
+        since = _unhealthy_since(reasons, self.groups, self.now)
+        return self.incident(IncidentKind.ZONE_UNHEALTHY, since, set(map(str, reasons)), _broken(reasons))
+
     def find_refused(self) -> Incident | None:
         refused = {
             str(plan.group.key): (state.contest.write_refused_at, state.contest.write_refused)
@@ -493,6 +538,7 @@ class _PoolKind(NamedTuple):
 
 _POOL_KINDS = (
     _PoolKind(IncidentKind.MISSING, _PoolCheck.find_missing, opens=_at_once_if_starved_else_after_delay),
+    _PoolKind(IncidentKind.ZONE_UNHEALTHY, _PoolCheck.find_zone_unhealthy, opens=_after_the_delay),
     _PoolKind(IncidentKind.INVALID, _PoolCheck.find_invalid),
     _PoolKind(IncidentKind.REFUSED, _PoolCheck.find_refused),
     _PoolKind(IncidentKind.CONTESTED, _PoolCheck.find_contested),

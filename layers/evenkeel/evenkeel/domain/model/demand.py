@@ -72,6 +72,7 @@ class GroupOffer:
     held_nodes: int = 0  # empty nodes that are not removed for now, because the pool lately needed them to survive
     template: NodeTemplate | None = None
     closed: Reason | None = None  # why the group gets no node even if ``room`` is not 0; None: it may get one
+    unhealthy: Reason | None = None  # why the group gets one node at a time, and keeps its nodes; None: it is healthy
     held: Reason | None = None  # why all nodes of the group count as needed, even without pods
     waits: Reason | None = None  # why the group's unneeded nodes are not removed now
     marked: tuple[str, ...] = ()  # names of the machines that have Evenkeel's delete mark

@@ -136,13 +136,16 @@ class Draft(GroupPlan):
     def room_for_pods(self) -> int:
         """Return how many nodes may be ordered in the group for pods.
 
-        A healthy group may get up to ``room`` nodes, a probing group at most one, and any other group none. The
-        published bounds do not limit this number, because they follow the replicas and no autoscaler reads them.
+        A healthy group may get up to ``room`` nodes, a probing or unhealthy group at most one, and any other group
+        none. The published bounds do not limit this number, because they follow the replicas and no autoscaler reads
+        them.
         """
         if self.group.template.closed_because is not None:
             return 0
         if self.state is State.PROBING:
             return min(self.room, self.probe)
+        if self.state is State.UNHEALTHY:
+            return min(self.room, 1)
         return self.room if self.state is State.HEALTHY else 0
 
     @property
@@ -157,7 +160,7 @@ class Draft(GroupPlan):
         The fence of a group whose launches are stopped always holds, because an autoscaler does not see this cause.
         """
         if not self.group.annotations.fencing_enabled and self.group.status.launches_stopped is None:
-            return self.state in (State.FENCED, State.PROBING)
+            return self.state in (State.FENCED, State.PROBING, State.UNHEALTHY)
         return not self.health.probes_slowly and self.state is State.PROBING
 
     @property
@@ -260,7 +263,7 @@ class Draft(GroupPlan):
         In a healthy or probing group, these replicas have a failure that any zone would have. In other groups, the
         result is ``HealthDraft.stuck_kept``.
         """
-        if self.machines.held and self.state in (State.HEALTHY, State.PROBING):
+        if self.machines.held and self.state in (State.HEALTHY, State.PROBING, State.UNHEALTHY):
             return min(self.machines.held, self.stuck)
         return self.health.stuck_kept
 

@@ -32,16 +32,17 @@ class State(StrEnum):
     HEALTHY = "healthy"
     FENCED = "fenced"  # the group must not grow, because it is in backoff or its zone is impaired
     PROBING = "probing"  # the group may grow by one machine, to find out whether its zone delivers again
+    UNHEALTHY = "unhealthy"  # the group must not grow, because too many nodes of it or of its zone are not Ready
     FROZEN = "frozen"  # Evenkeel reads and counts the group, but writes nothing to it
 
 
 def is_outage(states: Iterable[State]) -> bool:
-    """Return True if all groups of a pool, except frozen ones, are fenced or probing.
+    """Return True if all groups of a pool, except frozen ones, are fenced, probing or unhealthy.
 
     In such a pool, no zone is known to deliver machines.
     """
     acting = {*states} - {State.FROZEN}
-    return bool(acting) and acting <= {State.FENCED, State.PROBING}
+    return bool(acting) and State.HEALTHY not in acting
 
 
 # Keys and ids are tuples, because a plan hashes each several times, and a tuple needs no Python code for that.
@@ -297,6 +298,8 @@ class GroupStatus:
     launched: int | None = None
     # Machines whose node was never Ready -> the time until which that node may still become Ready.
     never_ready: Mapping[str, datetime] = field(default_factory=dict)
+    # Why the group is unhealthy: too many nodes of the group, its zone or its cluster are not Ready. None: it is not.
+    unhealthy: Reason | None = None
     preserved_failed: int = 0  # the number of failed machines that Gardener preserves, from the scalable's status
     autoscaler_failure: MachineFailure | None = None  # the group's failure in ConfigMap cluster-autoscaler-status
     # The bounds that the autoscaler of Auto Scaling groups uses, and when it has written so. None: unknown.

@@ -16,7 +16,7 @@ TROUBLE_AFTER = timedelta(minutes=5)
 class Severity(StrEnum):
     """How urgent an incident is, the worst first. The value is printed, and is a JSON value."""
 
-    CRITICAL = "critical"  # nodes are missing: this pages the person on call, also at night
+    CRITICAL = "critical"  # nodes are missing, or most are broken: this pages the person on call, also at night
     WARNING = "warning"  # Evenkeel cannot do all of its work
     INFO = "info"  # it can wait for the day
 
@@ -24,8 +24,9 @@ class Severity(StrEnum):
 class IncidentKind(StrEnum):
     """The kinds of incident, the worst first. The value is a JSON key."""
 
-    # Missing nodes are worse than an unreadable cluster, whose autoscaler still works within the last bounds.
+    # Missing or broken nodes are worse than an unreadable cluster, whose autoscaler still works within the last bounds.
     MISSING = "missing"
+    CLUSTER_UNHEALTHY = "cluster-unhealthy"  # too many of its nodes are not Ready, so Evenkeel orders and removes none
     # The next kinds concern a cluster that cannot be read or planned for.
     UNREACHABLE = "unreachable"
     ACCESS = "access"  # a secret, credential or right is missing
@@ -35,6 +36,7 @@ class IncidentKind(StrEnum):
     # The next kind concerns a cluster that was read.
     TWO_AUTOSCALERS = "two-autoscalers"
     # The next kinds concern a pool.
+    ZONE_UNHEALTHY = "zone-unhealthy"  # too many nodes of the group or its zone are not Ready
     INVALID = "invalid"
     REFUSED = "writes-refused"
     CONTESTED = "contested"
@@ -51,7 +53,7 @@ class IncidentKind(StrEnum):
     @property
     def severity(self) -> Severity:
         """Return how urgent an incident of this kind is."""
-        if self is IncidentKind.MISSING:
+        if self in _CRITICAL:
             return Severity.CRITICAL
         return Severity.INFO if self in _CAN_WAIT else Severity.WARNING
 
@@ -65,6 +67,7 @@ _OF_CLUSTER = frozenset(
         IncidentKind.STOPPED,
     }
 )
+_CRITICAL = frozenset({IncidentKind.MISSING, IncidentKind.CLUSTER_UNHEALTHY})
 _CAN_WAIT = frozenset(
     {IncidentKind.INVALID_RECORD, IncidentKind.INVALID, IncidentKind.CONTESTED, IncidentKind.OVER_COMMITTED}
 )

@@ -109,3 +109,7 @@ class ScaleRequest:
     def fits(self, group: NodeGroup) -> bool:
         """Return True if the request allows the group."""
         return not self.only or bool(self.only & group.key.names)
+
+    def names(self, group: NodeGroup) -> bool:
+        """Return True if the request allows this group only."""
+        return len(self.only) == 1 and self.fits(group)

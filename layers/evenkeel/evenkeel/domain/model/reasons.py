@@ -44,6 +44,10 @@ class Rule(StrEnum):
     PROBING_AFTER_ARRIVAL = "probing-after-arrival", Topic.STATE
     PROBING_AFTER_BACKOFF = "probing-after-backoff", Topic.STATE
     SLOW_START = "slow-start", Topic.STATE
+    GROUP_UNHEALTHY = "group-unhealthy", Topic.STATE
+    ZONE_UNHEALTHY = "zone-unhealthy", Topic.STATE
+    CLUSTER_UNHEALTHY = "cluster-unhealthy", Topic.STATE
+    UNHEALTHY_BEFORE = "unhealthy-before", Topic.STATE
     # replicas
     TAKES_ON = "takes-on", Topic.REQUESTED
     MOVED = "moved", Topic.REQUESTED
@@ -77,6 +81,7 @@ class Rule(StrEnum):
     STEP_TAKEN_BACK = "step-taken-back", Topic.REQUESTED
     # bounds
     FENCE = "fence", Topic.MAX
+    UNHEALTHY_MAX = "unhealthy-max", Topic.MAX
     MOVE_UNDER_WAY = "move-under-way", Topic.MAX
     CLOSED_FOR_ORDER = "closed-for-order", Topic.MAX
     OPEN_FOR_PODS = "open-for-pods", Topic.MAX

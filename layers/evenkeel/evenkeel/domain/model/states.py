@@ -101,6 +101,7 @@ class GroupState:
     contest: ContestHistory = field(default_factory=ContestHistory)
     marked: tuple[str, ...] = ()  # names of machines with Evenkeel's delete mark
     unneeded: Mapping[str, datetime] = field(default_factory=dict)  # name of a node -> since when it is unneeded
+    unhealthy_since: datetime | None = None  # since when too many nodes are not Ready; None: the group is healthy
 
     @property
     def is_failing(self) -> bool:

@@ -18,6 +18,7 @@ from evenkeel.domain.rebalancing.capability import Capability, Extension, Inputs
 from evenkeel.domain.rebalancing.health.never_ready import with_never_ready
 from evenkeel.domain.rebalancing.health.observed import changed_states
 from evenkeel.domain.rebalancing.health.states import fenced_groups
+from evenkeel.domain.rebalancing.health.unhealthy import with_unhealthy
 from evenkeel.domain.rebalancing.membership.members import compare_pools
 from evenkeel.domain.rebalancing.membership.pausing import freeze_pools, needs_opening
 from evenkeel.domain.rebalancing.membership.pools import find_pools
@@ -41,6 +42,7 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     if policy.demand.orders:
         # Evenkeel must evaluate the nodes that it orders itself. An autoscaler evaluates the nodes that it orders.
         pools = with_never_ready(pools, observation.workload)
+    pools = with_unhealthy(pools, check)
     changed = changed_states(pools, check)
     if changed:
         check = check._replace(state=replace(stored, groups={**stored.groups, **changed}))

@@ -5,8 +5,9 @@ zone's min. Every rule that keeps nodes for ``evenkeel.dev/zone-min`` keeps thes
 
 - A zone's min is at most its nodes, and follows from the nodes of the other zones. So a pool that survives can always
   lose its spare nodes.
-- While a zone is fenced, no node is ordered (``order_to_survive``). The pool has just lost that zone, and its pods need
-  the room in the other zones. While a zone is fenced or probing, the zones keep only their shares of a level pool.
+- While a zone is fenced or unhealthy, no node is ordered (``order_to_survive``). The pool has just lost that zone, and
+  its pods need the room in the other zones. While a zone is fenced, unhealthy or probing, the zones keep only their
+  shares of a level pool.
 """
 
 from collections.abc import Sequence
@@ -83,7 +84,8 @@ def order_to_survive(pool: PoolDraft) -> None:
     Each zone gets its share. A probing zone gets one machine. The rest of its share goes to no other zone.
     """
     lacking = _lacking(pool)
-    if not any(lacking) or any([draft.state is State.FENCED for draft in pool.groups]):
+    is_out = [draft.state is State.FENCED or draft.group.status.unhealthy is not None for draft in pool.groups]
+    if not any(lacking) or any(is_out):
         return
     limits = [min(draft.room_for_pods, nodes) for draft, nodes in zip(pool.groups, lacking, strict=True)]
     wanted = min(sum(limits), pool.bounds.pool_max - pool.target)

@@ -20,6 +20,7 @@ _EVENT_REASONS = {
     State.HEALTHY: "Rebalanced",
     State.FENCED: "Fenced",
     State.PROBING: "Probing",
+    State.UNHEALTHY: "Unhealthy",
     State.FROZEN: "Frozen",  # Evenkeel never writes a frozen group; this entry only completes the table
 }
 _log = logging.getLogger("evenkeel.kubernetes")
@@ -48,7 +49,7 @@ def emit_event(
         },
         "reason": f"Evenkeel{'DryRun' if dry_run else ''}{reason}",
         "message": f"{'Dry run, not written: ' if dry_run else ''}{message}"[:1024],
-        "type": "Warning" if plan.state is State.FENCED and not dry_run else "Normal",
+        "type": "Warning" if plan.state in (State.FENCED, State.UNHEALTHY) and not dry_run else "Normal",
         "source": {"component": "evenkeel"},
         "firstTimestamp": moment,
         "lastTimestamp": moment,

@@ -54,6 +54,9 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
         # A drill's fence is opened like a closed group, if the pool is paused or put into dry run meanwhile.
         draft.limits.closes = draft.health.is_drilled
         draft.add_reason(Rule.FENCE, requested=draft.requested)
+    elif draft.state is State.UNHEALTHY and group.annotations.fencing_enabled:
+        maximum = draft.requested
+        draft.add_reason(Rule.UNHEALTHY_MAX, requested=draft.requested)
     elif (rule := _closing_rule(pool, draft)) is not None:
         maximum = _closed(pool, draft, rule)
         draft.limits.closes = maximum < proposal.max

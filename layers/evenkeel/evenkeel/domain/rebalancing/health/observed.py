@@ -19,6 +19,7 @@ from evenkeel.domain.model.reasons import ROLLOUTS
 from evenkeel.domain.model.states import ArrivalHistory, ClusterState, ContestHistory, FailureHistory, GroupState
 from evenkeel.domain.rebalancing.health.backoff import observe_running, record_failure, state_at
 from evenkeel.domain.rebalancing.health.slow_start import count_arrivals
+from evenkeel.domain.rebalancing.health.unhealthy import with_unhealthy_since
 
 # Three reverts within an hour are not manual edits. Another writer, such as a GitOps tool or a controller, owns the
 # field.
@@ -45,6 +46,7 @@ def changed_states(pools: Iterable[AnyPool], check: Check) -> dict[GroupKey, Gro
             before, of_sets = stored.groups.get(group.key), _of_sets(group, stored) if group.identity.sets else ()
             after = observe_reader(pool, group, observe_appliers(group, before))
             after = observe_health(group, after, now, pool.settings.backoff, pool.timeout_of(group), of_sets)
+            after = with_unhealthy_since(group, after, now)
             if after is not None:
                 after = count_arrivals(pool, group, before, after, now)
             if after is not None and after != before:

@@ -7,6 +7,7 @@ The first cause that applies decides the state.
     the cloud launches nothing in the group                        fenced      No growth. Stuck replicas are given up.
     the zone is impaired, or a launch failed and backoff runs      fenced      No growth. Stuck replicas are given up.
     backoff is over, or a machine launched since has a node        probing     One more machine.
+    too many nodes of the group or its zone are not Ready          unhealthy   No growth, except one node at a time.
     the zone delivers again (``slow_start``)                       slow start  As many more nodes as have registered.
     none of these                                                  healthy     Growth as the strategy sizes it.
 
@@ -28,6 +29,7 @@ from evenkeel.domain.model.reasons import STOPS, Fact, Reason, Rule
 from evenkeel.domain.model.states import ClusterState, ContestHistory, FailureHistory, GroupState
 from evenkeel.domain.rebalancing.health.backoff import state_at
 from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
+from evenkeel.domain.rebalancing.health.unhealthy import PROBE_AFTER
 
 _UNKNOWN = GroupState()
 
@@ -56,8 +58,9 @@ class _Health:
     def may_probe(self) -> bool:
         """Return True if a node of the fenced group has registered since its last failure, and all replicas run."""
         group = self.group
-        launches = self.impaired_until is None and group.status.launches_stopped is None
-        delivers = self.state.has_arrivals and launches
+        status = group.status
+        launches = self.impaired_until is None and status.launches_stopped is None
+        delivers = self.state.has_arrivals and launches and status.unhealthy is None
         return delivers and not group.waiting and min(group.running, group.requested) > 0
 
 
@@ -102,7 +105,17 @@ def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime)
     own = State.FROZEN if is_frozen else state_at(stored, now, impaired_until, pool.settings.backoff)
     if own is not State.FROZEN and group.status.launches_stopped is not None:
         own = State.FENCED
+    unhealthy = group.status.unhealthy
+    if unhealthy is not None and own in (State.HEALTHY, State.PROBING):
+        probes = pool.settings.autoscaler and now >= _probe_at(stored, now) and not unhealthy.facts.get("tried")
+        own = State.PROBING if probes else State.UNHEALTHY
     return _Health(group, stored or _UNKNOWN, impaired_until, own)
+
+
+def _probe_at(state: GroupState | None, now: datetime) -> datetime:
+    """Return when an autoscaler may order one node in an unhealthy group."""
+    since = None if state is None else state.unhealthy_since
+    return (since or now) + PROBE_AFTER
 
 
 def _may_grow(group: NodeGroup, state: State, *, autoscaler: bool) -> bool:
@@ -172,6 +185,10 @@ def _explain_state(draft: Draft, health: _Health, now: datetime) -> None:
         _freeze(draft, health.state.contest)
     elif draft.state is State.FENCED:
         _fence(draft, health, now)
+    elif draft.group.status.unhealthy is not None:
+        draft.reasons.append(draft.group.status.unhealthy)
+        probe_at = _probe_at(health.state, now)
+        draft.health.fence_ends = probe_at if probe_at > now else None
     else:
         is_early = failure.backoff_until is not None and now <= failure.backoff_until
         draft.health.doubted_since, draft.health.probes_slowly = failure.last_failure, health.starts_slowly

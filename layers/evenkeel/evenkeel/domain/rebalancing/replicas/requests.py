@@ -133,7 +133,8 @@ def _obstacle(draft: Draft, request: ScaleRequest) -> Reason | None:
     """Return why a group must not grow for this request, even with room; None: it may grow."""
     if not request.fits(draft.group):
         return Reason.of(Rule.PODS_DO_NOT_FIT)
-    if draft.state is not State.HEALTHY:
+    is_wanted = draft.state is State.UNHEALTHY and request.names(draft.group)
+    if draft.state is not State.HEALTHY and not is_wanted:
         return Reason.of(Rule.IN_STATE, state=draft.state.value)
     return Reason.of(Rule.CPU_AND_MEMORY_UNKNOWN) if draft.group.template.closed_because is not None else None
 
@@ -143,9 +144,9 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
 
     This number excludes the nodes that MOST_REMOVED leaves to later runs.
 
-    Fenced groups are last, because they could not get a node back. A preserved machine without a node cannot be given
-    back, and does not count for a minimum. A node remains if its pods fit on no other node, or if the pool would not
-    survive the loss of a zone without it.
+    Fenced groups are last, because they could not get a node back. Unhealthy groups keep their nodes. A preserved
+    machine without a node cannot be given back, and does not count for a minimum. A node remains if its pods fit on no
+    other node, or if the pool would not survive the loss of a zone without it.
     """
     unmet = -request.nodes
     pool.request.later = request.later
@@ -155,8 +156,8 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
     nodes = pool.target - sum(draft.group.preserved for draft in pool.groups)
     allowed = min(unmet, max(0, nodes - pool.pool.min))
     minima = _minima(pool)
-    for states in ((State.HEALTHY, State.PROBING), (State.FENCED,)):
-        givers = [draft for draft in pool.groups if draft.state in states and request.fits(draft.group)]
+    for states in ((State.HEALTHY, State.PROBING), (State.FENCED, State.UNHEALTHY)):
+        givers = [draft for draft in pool.groups if draft.state in states and _may_give(draft, request)]
         levels = [draft.group.preserved - draft.requested for draft in givers]
         room = [_spare(draft, minima[draft.key], pool.request.kept) for draft in givers]
         # A function must not read ``givers``, because the loop changes it.
@@ -175,6 +176,11 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
                 unmet -= less
                 draft.add_reason(Rule.GIVES_BACK, count=less, nodes=request.nodes, request=request.id)
     return unmet
+
+
+def _may_give(draft: Draft, request: ScaleRequest) -> bool:
+    """Return True if nodes of the group may be removed. An unhealthy group keeps its nodes unless it is named."""
+    return request.fits(draft.group) and (draft.group.status.unhealthy is None or request.names(draft.group))
 
 
 def _minima(pool: PoolDraft) -> dict[str, int]:
