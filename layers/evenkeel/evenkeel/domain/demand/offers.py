@@ -52,6 +52,7 @@ def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> 
     return GroupOffer(
         group=group.key,
         zone=group.identity.zone or "",
+        zone_label=group.identity.zone_label,
         requested=draft.requested,
         coming=_coming(draft),
         ordered=max(0, draft.requested - group.requested),
@@ -126,6 +127,7 @@ def untouched(pool: AnyPool, rule: Rule) -> PoolOffer:
         GroupOffer(
             group=group.key,
             zone=group.identity.zone or "",
+            zone_label=group.identity.zone_label,
             requested=group.requested,
             closed=reason,
             held=held,

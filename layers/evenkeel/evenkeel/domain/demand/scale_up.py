@@ -128,9 +128,9 @@ def _demand(simulation: Simulation, memory: OrderMemory) -> Demand:
     growth = _ScaleUp(simulation, pending, memory)
     growth.run()
     growth.retry()
-    unmet, demands = growth.unmet(), [(offer, growth.demand_of(offer)) for offer in simulation.pools]
-    left = growth.left()
-    blocked = Blocked(simulation, left)
+    demands = [(offer, growth.demand_of(offer)) for offer in simulation.pools]
+    blocked = Blocked(simulation, growth.left())
+    unmet = growth.unmet(blocked)
     return Demand(
         pools=tuple(replace(demand, blocked=blocked.of_pool(offer)) for offer, demand in demands),
         unmet=tuple(unmet),
@@ -536,7 +536,7 @@ class _ScaleUp:
         """Return the pods that get no node, by group."""
         return {pod_group: self._pods[pod_group][-count:] for pod_group, count in self._open.items() if count}
 
-    def unmet(self) -> list[Unfit]:
+    def unmet(self, blocked: Blocked) -> list[Unfit]:
         """Return the pods that get no node, with one reason that covers all pools."""
         left = self.left()
         classes = PodGroupClasses(left)
@@ -544,7 +544,7 @@ class _ScaleUp:
         unmet = []
         for pod_group, pods in left.items():
             of_pools = [(id, rejections[id][pod_group]) for id in sorted(rejections) if pod_group in rejections[id]]
-            why = tuple(Reason.of(Rule.UNFIT_IN_POOL, pool=str(id), why=_first(rejected)) for id, rejected in of_pools)
+            why = tuple(_unfit_in_pool(id, rejected, blocked.fitting(pod_group)) for id, rejected in of_pools)
             reason = Reason.of(Rule.FITS_NO_POOL, pods=len(pods), pod=str(pods[0]), why=why)
             by_group = {group: rejected[group] for _, rejected in of_pools for group in rejected}
             unmet.append(Unfit(pods=_names(pods), since=_since(pods), reason=reason, by_group=by_group))
@@ -576,6 +576,14 @@ def _requests(counts: Mapping[PodGroup, int]) -> Counts:
 def _first(rejections: Mapping[GroupKey, Reason]) -> Reason:
     """Return the reason of the first node group by key. Without node groups, the reason is that the pool is full."""
     return rejections[min(rejections)] if rejections else Reason.of(Rule.POOL_AT_ITS_MAX)
+
+
+def _unfit_in_pool(pool: PoolId, rejections: Mapping[GroupKey, Reason], fitting: Collection[GroupKey]) -> Reason:
+    """Return why a pool gives pods no node. A reason that can end comes first: that of a group whose node would fit."""
+    ending = {group: reason for group, reason in rejections.items() if group in fitting}
+    group = min(ending, default=None) if len(set(map(str, rejections.values()))) > 1 else None
+    name = "" if group is None else group.name
+    return Reason.of(Rule.UNFIT_IN_POOL, pool=str(pool), group=name, why=_first(ending or rejections))
 
 
 def _by_age(pods: PendingPods | Unfit) -> tuple[datetime, tuple[str, ...]]:

@@ -40,7 +40,7 @@ class Simulation:
         self._attached = volumes.attached_without_pod(self.pods_on)
         self.pod_groups = PodGroups(volumes)
         self.snapshot = ClusterSnapshot(workload.namespaces)
-        templates = TemplateNodes(workload, policy, now)
+        templates = TemplateNodes(workload, policy)
         self.template_nodes: dict[GroupKey, TemplateNode] = {}
         for pool in pools:
             self.template_nodes |= templates.of_pool(pool)

@@ -62,6 +62,7 @@ class GroupOffer:
 
     group: GroupKey
     zone: str
+    zone_label: str | None = None  # the zone label of its nodes; None: equal to ``zone``
     requested: int = 0
     before: int = 0  # the nodes that were requested before this plan
     coming: int = 0  # the requested nodes that have no Node object yet and may still register
