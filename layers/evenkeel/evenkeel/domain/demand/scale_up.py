@@ -544,10 +544,20 @@ class _ScaleUp:
         unmet = []
         for pod_group, pods in left.items():
             of_pools = [(id, rejections[id][pod_group]) for id in sorted(rejections) if pod_group in rejections[id]]
-            why = tuple(_unfit_in_pool(id, rejected, blocked.fitting(pod_group)) for id, rejected in of_pools)
+            fits = blocked.fitting(pod_group)
+            why = tuple(_unfit_in_pool(id, rejected, fits) for id, rejected in of_pools)
             reason = Reason.of(Rule.FITS_NO_POOL, pods=len(pods), pod=str(pods[0]), why=why)
             by_group = {group: rejected[group] for _, rejected in of_pools for group in rejected}
-            unmet.append(Unfit(pods=_names(pods), since=_since(pods), reason=reason, by_group=by_group))
+            fitting = {id: tuple(sorted(fits.intersection(rejected))) for id, rejected in of_pools}
+            unmet.append(
+                Unfit(
+                    pods=_names(pods),
+                    since=_since(pods),
+                    reason=reason,
+                    by_group=by_group,
+                    fitting={id: groups for id, groups in fitting.items() if groups},
+                )
+            )
         return sorted(unmet, key=_by_age)
 
 

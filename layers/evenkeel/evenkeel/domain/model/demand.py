@@ -143,6 +143,8 @@ class Unfit:
     since: datetime
     reason: Reason
     by_group: Mapping[GroupKey, Reason] = field(default_factory=dict)
+    # Pods that get no node of any pool: pool -> its groups whose new node would fit them, although it gives none now.
+    fitting: Mapping[PoolId, tuple[GroupKey, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
