@@ -24,7 +24,13 @@ from tests.house import House
 from tests.parts import replace
 from tests.workloads import node, pod, template
 
-UNREAD = Advice(unread=Reason.of(Rule.WORKLOAD_UNREAD, error="away"))
+
+def advice(**fields: Any) -> Advice:
+    """The advice where Evenkeel orders nodes."""
+    return Advice(**{"orders": True, **fields})
+
+
+UNREAD = advice(unread=Reason.of(Rule.WORKLOAD_UNREAD, error="away"))
 PLAN = plan_of([group("a", 2), group("b", 2)], numbers(1, 12))
 POOL = PLAN.pools[0].id
 FENCED = Reason.of(Rule.ZONE_IMPAIRED, zone="b", until=NOW + MINUTE)
@@ -62,7 +68,7 @@ def minutes(time: timedelta) -> int:
 
 def test_pods_that_fit_a_pool_wait_for_it_and_others_for_the_cluster() -> None:
     checks = Checks()
-    waits = Advice(unmet=(unfit(), unfit("big", fits="", why=Reason.of(Rule.POOL_AT_ITS_MAX))))
+    waits = advice(unmet=(unfit(), unfit("big", fits="", why=Reason.of(Rule.POOL_AT_ITS_MAX))))
     assert checks.see(waits, minutes(WAITS_FOR) - 1) == []
     of_pool, of_cluster = sorted(checks.see(waits), key=lambda each: not each.pool)
     assert (of_pool.pool, of_pool.zones, of_pool.groups) == (str(POOL), ("b",), (str(key("b")),))
@@ -74,15 +80,15 @@ def test_pods_that_fit_a_pool_wait_for_it_and_others_for_the_cluster() -> None:
 
 
 def test_pods_that_have_waited_longer_are_reported_at_once() -> None:
-    assert Checks().see(Advice(unmet=(unfit(since=NOW - WAITS_FOR),)))
+    assert Checks().see(advice(unmet=(unfit(since=NOW - WAITS_FOR),)))
 
 
 def test_pods_that_are_recreated_while_they_wait_are_reported() -> None:
     checks = Checks()
     for number in range(minutes(WAITS_FOR) + 1):
-        checks.see(Advice(unmet=(unfit(f"job-{number}", since=checks.now),)))
+        checks.see(advice(unmet=(unfit(f"job-{number}", since=checks.now),)))
     assert checks.opened == 1
-    checks.see(Advice(check_again=checks.now), 60)
+    checks.see(advice(check_again=checks.now), 60)
     assert checks.closed == 0, "pods that are too young say nothing about those before them"
 
 
@@ -90,31 +96,32 @@ def test_pods_that_are_recreated_while_they_wait_are_reported() -> None:
 def test_nodes_on_their_way_now_and_then_close_nothing(pause: int) -> None:
     checks = Checks()
     for _ in range(8):
-        checks.see(Advice(unmet=(unfit(),)), 20)
-        checks.see(Advice(), pause)
+        checks.see(advice(unmet=(unfit(),)), 20)
+        checks.see(advice(), pause)
     assert (checks.opened, checks.closed) == (1, 0)
-    checks.see(Advice(), minutes(WAITS_FOR) + 1)
+    checks.see(advice(), minutes(WAITS_FOR) + 1)
     assert (checks.opened, checks.closed, checks.health.waiting) == (1, 1, {})
 
 
 def test_an_open_incident_is_stored_once_whatever_pods_and_times_its_reasons_name() -> None:
     checks = Checks()
-    checks.see(Advice(unmet=(unfit(),)), 20)
+    checks.see(advice(unmet=(unfit(),)), 20)
     before = checks.health
     later = Reason.of(Rule.ZONE_IMPAIRED, zone="b", until=NOW + 90 * MINUTE)
     other = Reason.of(Rule.POOL_AT_ITS_MAX)
     for waiting in (unfit(why=later), unfit("db-1", why=later), unfit(why=other)):
-        checks.see(Advice(unmet=(waiting,)))
+        checks.see(advice(unmet=(waiting,)))
         assert checks.health == before
-    checks.see(Advice(unmet=(unfit("db-1", why=other),)))
+    checks.see(advice(unmet=(unfit("db-1", why=other),)))
     assert checks.health.incidents[0].matter != before.incidents[0].matter, "other pods with other reasons"
     assert checks.health.incidents[0].since == before.incidents[0].since
 
 
-def test_without_demand_no_pod_waits() -> None:
+@pytest.mark.parametrize("last", [None, Advice(unmet=(unfit(),))], ids=["no demand", "an autoscaler orders"])
+def test_where_evenkeel_orders_no_nodes_no_pod_waits(last: Advice | None) -> None:
     checks = Checks()
-    checks.see(Advice(unmet=(unfit(),)), 20)
-    checks.see(None)
+    checks.see(advice(unmet=(unfit(),)), 20)
+    checks.see(last)
     assert checks.health == ClusterHealth()
 
 
@@ -122,7 +129,7 @@ def test_pods_of_an_order_that_did_not_help_are_reported_by_its_own_incident() -
     order = IneffectiveOrder(pods=("db-0",), node="n", why=FENCED, groups=(), since=NOW)
     asked = PoolAdvice(asked=PoolDemand(pool=POOL, ineffective=(order,)))
     pools = tuple(replace(pool, advice=asked) for pool in PLAN.pools)
-    plan = replace(PLAN, pools=pools, demand=Advice(unmet=(unfit(since=NOW - WAITS_FOR),)))
+    plan = replace(PLAN, pools=pools, demand=advice(unmet=(unfit(since=NOW - WAITS_FOR),)))
     assert IncidentKind.PODS_WAIT not in [each.kind for each in evaluate(ClusterHealth(), plan, {}, MINUTE).incidents]
 
 
@@ -130,7 +137,7 @@ def test_pods_of_an_order_that_did_not_help_are_reported_by_its_own_incident() -
 
 
 def unread(error: str, rule: Rule = Rule.WORKLOAD_UNREAD) -> Advice:
-    return Advice(unread=Reason.of(rule, error=error))
+    return advice(unread=Reason.of(rule, error=error))
 
 
 def test_1_the_open_incident_keeps_its_first_message() -> None:
@@ -191,7 +198,7 @@ def test_3_a_read_that_succeeds_now_and_then_does_not_reset_the_start() -> None:
     checks = Checks()
     for _ in range(3):
         checks.see(UNREAD, 4)
-        checks.see(Advice(), 2)
+        checks.see(advice(), 2)
     assert checks.see(UNREAD) != []
 
 
@@ -280,11 +287,11 @@ def test_in_worlds_of_failing_reads_and_waiting_pods_it_opens_and_closes_once(se
     share = chance.choice((0.2, 0.5, 0.8))
     unreads = chance.random() < 0.5
     for number in range(120):
-        waits = unread(f"timeout {chance.random()}") if unreads else Advice(unmet=(unfit(f"p-{chance.randrange(9)}"),))
-        checks.see(waits if chance.random() < share or number % 10 == 0 else Advice())
+        waits = unread(f"timeout {chance.random()}") if unreads else advice(unmet=(unfit(f"p-{chance.randrange(9)}"),))
+        checks.see(waits if chance.random() < share or number % 10 == 0 else advice())
     assert checks.opened == 1
     assert checks.closed == 0
-    checks.see(Advice(), minutes(WAITS_FOR) + 1)
+    checks.see(advice(), minutes(WAITS_FOR) + 1)
     assert (checks.closed, checks.health) == (1, ClusterHealth())
 
 

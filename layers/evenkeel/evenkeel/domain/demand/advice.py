@@ -64,7 +64,7 @@ def advise(
     if reason is None and beside_another:
         reason = Reason.of(Rule.TWO_AUTOSCALERS, at=workload.autoscaler_at)
     if reason is not None:
-        return Advised(cluster=Advice(unread=reason, beside_another=beside_another), pools={})
+        return Advised(cluster=Advice(orders=stage.orders, unread=reason, beside_another=beside_another), pools={})
     offers = with_coming(pools if stage.orders else [replace(pool, orders={}) for pool in pools], workload)
     simulation, idle, nodes = Simulation(workload, offers, policy, now), None, {}
     start = simulation.snapshot.fork()
@@ -75,6 +75,7 @@ def advise(
         idle = scale_down(simulation, replace(state, leaving=leaving))
         nodes = _nodes(workload, offers, idle, clocks=stage.removes)
     advice = Advice(
+        orders=stage.orders,
         unmet=result.unmet,
         not_counted=result.not_counted,
         fit_already=len(result.fits_already),

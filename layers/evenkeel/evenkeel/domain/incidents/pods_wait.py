@@ -48,7 +48,7 @@ def pods_wait(
         waiting: Since when pods wait, before this plan.
         plan: The plan.
     """
-    if plan.demand is None:  # pods are not to be read
+    if plan.demand is None or not plan.demand.orders:
         return [], {}
     cases = _cases(plan, plan.demand)
     after: dict[str, Waiting] = {}

@@ -268,6 +268,7 @@ class PoolAdvice:
 class Advice:
     """The part of demand's advice for a cluster that belongs to no pool."""
 
+    orders: bool = False  # True: Evenkeel orders nodes for pods; False: an autoscaler does
     unread: Reason | None = None  # why demand was not evaluated; None: it was evaluated
     beside_another: bool | None = None  # True: another autoscaler orders nodes; None: not checked
     unknown_order: tuple[str, ...] = ()  # names in the record's expander_order that no pool has
