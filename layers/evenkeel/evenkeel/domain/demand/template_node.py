@@ -183,6 +183,8 @@ def _in_zone_of(offer: GroupOffer, sibling: Node, ready: Sequence[Node]) -> Node
         sibling,
         labels={**{key: value for (key, value), count in counts.items() if 2 * count > len(ready)}, ZONE: zone},
         taints=tuple(taint for taint, count in taints.items() if 2 * count > len(ready) and count > 1),
+        allocatable={**sibling.allocatable, **_common_devices(ready), **_devices(sibling)},
+        capacity={**_common_devices(ready), **sibling.capacity},
         annotations={},
         group=offer.group,
     )
