@@ -11,7 +11,7 @@ from evenkeel.adapters.aws import records
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.domain.incidents.health import evaluate, evaluate_unread
 from evenkeel.domain.incidents.pods_wait import WAITS_FOR
-from evenkeel.domain.model.demand import Advice, PoolAdvice, PoolDemand, Unfit
+from evenkeel.domain.model.demand import Advice, PendingPods, PoolAdvice, PoolDemand, Unfit
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.past_orders import IneffectiveOrder
 from evenkeel.domain.model.problems import ProblemKind
@@ -131,6 +131,18 @@ def test_pods_of_an_order_that_did_not_help_are_reported_by_its_own_incident() -
     pools = tuple(replace(pool, advice=asked) for pool in PLAN.pools)
     plan = replace(PLAN, pools=pools, demand=advice(unmet=(unfit(since=NOW - WAITS_FOR),)))
     assert IncidentKind.PODS_WAIT not in [each.kind for each in evaluate(ClusterHealth(), plan, {}, MINUTE).incidents]
+
+
+@pytest.mark.parametrize(("is_ordered", "waits"), [(True, False), (False, True)])
+def test_pods_wait_for_a_pool_that_a_persons_request_keeps_busy_without_growth(is_ordered: bool, waits: bool) -> None:
+    pending = PendingPods(pods=("db-0",), since=NOW - WAITS_FOR)
+    asked = PoolDemand(pool=POOL, pending=(pending,), nodes={key("b"): 1})
+    pools = tuple(replace(pool, advice=PoolAdvice(asked=asked, is_ordered=is_ordered)) for pool in PLAN.pools)
+    found = evaluate(ClusterHealth(), replace(PLAN, pools=pools, demand=advice()), {}, MINUTE).incidents
+    assert [each.pool for each in found] == [str(POOL)] * waits
+    for each in found:
+        assert "a move or a scale request of the pool is in progress" in incident_text(each, NOW)
+        assert each.zones == ("b",)
 
 
 # ---------------------------------------------------------------- pods cannot be read: the seven requirements

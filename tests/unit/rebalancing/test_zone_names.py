@@ -45,6 +45,11 @@ def test_the_label_is_learned_from_own_nodes_then_from_the_same_zone_then_from_o
     assert labels([group("1", template=AZURE), group("2")]) == ["westeurope-1", "westeurope-2"]
 
 
+def test_nodes_of_no_group_and_without_a_label_teach_nothing() -> None:
+    strays = (replace(in_zone("westeurope-1"), group=None), replace(in_zone("x", of="2"), labels={}))
+    assert labels([group("1"), group("2")], *strays) == [None, None]
+
+
 def test_most_nodes_of_a_group_decide() -> None:
     nodes = [in_zone("westeurope-1"), in_zone("odd", of="1"), node("third", "westeurope-1", group=key("1"))]
     assert labels([group("1")], *nodes) == ["westeurope-1"]

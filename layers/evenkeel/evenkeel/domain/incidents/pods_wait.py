@@ -88,7 +88,8 @@ def _cases(plan: Plan, advice: Advice) -> dict[str, _Case]:
     unmet = [unfit for unfit in advice.unmet if told.isdisjoint(unfit.pods)]
     cases = {"": _of_pods([unfit for unfit in unmet if not unfit.fitting], None)}
     for pool in plan.pools:
-        cases[str(pool.id)] = _of_pods([unfit for unfit in unmet if pool.id in unfit.fitting], pool)
+        of_pool = [unfit for unfit in unmet if pool.id in unfit.fitting]
+        cases[str(pool.id)] = _of_pods([*of_pool, *_not_ordered(pool)], pool)
     return {key: case for key, case in cases.items() if case is not None}
 
 
@@ -97,6 +98,17 @@ def _told_otherwise(pools: Iterable[PoolPlan]) -> set[str]:
     asked = [pool.demand.advice.asked for pool in pools if pool.demand.advice is not None]
     of_orders = {pod for one in asked for order in one.ineffective for pod in order.pods}
     return of_orders | {pod for one in asked for blocked in one.blocked for pod in blocked.pods}
+
+
+def _not_ordered(pool: PoolPlan) -> list[Unfit]:
+    """Return the pods for which the pool needs nodes, while a move or a person's request keeps it busy for nothing."""
+    advice = pool.demand.advice
+    is_growing = any(plan.requested > plan.group.running for plan in pool.groups)
+    if advice is None or advice.is_ordered or is_growing:
+        return []
+    busy = Reason.of(Rule.UNFIT_IN_POOL, pool=str(pool.id), group="", why=Reason.of(Rule.POOL_BUSY))
+    groups = {pool.id: tuple(advice.asked.nodes)}
+    return [Unfit(pods=pods.pods, since=pods.since, reason=busy, fitting=groups) for pods in advice.asked.pending]
 
 
 def _of_pods(unmet: Sequence[Unfit], pool: PoolPlan | None) -> _Case | None:
@@ -125,7 +137,7 @@ def _why(unfit: Unfit, pool: str | None) -> Fact:
     """Return the plan's reasons: those of one pool, or of all pools."""
     reasons = unfit.reason.facts.get("why")
     whys = [why for why in reasons if isinstance(why, Reason)] if isinstance(reasons, tuple) else []
-    return tuple(why for why in whys if pool is None or why.facts["pool"] == pool) or unfit.reason
+    return tuple(why for why in whys if pool is None or why.facts["pool"] == pool) or (unfit.reason,)
 
 
 def _is_known(key: str, plan: Plan, advice: Advice) -> bool:
