@@ -548,3 +548,15 @@ def test_the_closing_reason_is_that_of_the_group_whose_node_would_fit() -> None:
     closed = replace(pool, groups=tuple(replace(each, closed=fenced) for each in pool.groups))
     (unfit,) = look(pod(), pools=(closed,)).unmet
     assert "workers-" not in said(unfit.reason).replace("workers: ", ""), "one reason of all groups names none"
+
+
+def test_a_taint_of_nodes_names_the_field_that_ignores_it() -> None:
+    tainted = taint("recycle=true:NoSchedule")
+    nodes = tuple(node(f"n-{zone}", zone, group=group_key(zone), taints=(tainted,)) for zone in "abc")
+    answer = look(*pods(3, cpu="3"), nodes=nodes)
+    assert answer.nodes == 0
+    assert "add recycle to ignored_taints of the record" in said(answer.unmet[0].reason)
+    own = pool_offer(template=template(taints=(tainted,)))
+    assert "ignored_taints" not in said(look(pod(cpu="3"), nodes=nodes, pools=(own,)).unmet[0].reason)
+    ignored = pool_offer(ignored_taints=frozenset({"recycle"}))
+    assert look(*pods(3, cpu="3"), nodes=nodes, pools=(ignored,)).nodes == 3

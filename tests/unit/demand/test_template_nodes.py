@@ -9,7 +9,7 @@ from evenkeel.domain.demand.order_memory import node_digest, pods_digest
 from evenkeel.domain.demand.pod_groups import PodGroups
 from evenkeel.domain.demand.template_node import TemplateNode, TemplateNodes, is_starting
 from evenkeel.domain.demand.volumes import Volumes
-from evenkeel.domain.model.demand import DemandPolicy
+from evenkeel.domain.model.demand import DemandPolicy, ScaleDownOptions
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.workload import (
     HOSTNAME,
@@ -201,11 +201,13 @@ def test_a_node_starts_until_the_provision_timeout_or_the_startup_time() -> None
 
     def starts(age: timedelta, **fields: Any) -> bool:
         there = made("n", age=age, **fields)
-        return is_starting(there, fresh(there).node, NOW, policy, hour)
+        group = offer(ignored_taints=frozenset({"recycle"}), options=ScaleDownOptions(provision_timeout=hour))
+        return is_starting(there, fresh(there).node, NOW, policy, group)
 
     assert policy.startup < hour
     assert [starts(age, ready=False) for age in (hour - MINUTE, hour)] == [True, False]
-    assert [starts(age, taints=(passing,)) for age in (policy.startup, policy.startup + MINUTE)] == [True, False]
+    for tainted in (passing, taint("recycle=true:NoSchedule")):
+        assert [starts(age, taints=(tainted,)) for age in (policy.startup, policy.startup + MINUTE)] == [True, False]
 
 
 # ---------------------------------------------------------------- digests

@@ -16,6 +16,7 @@ from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import (
     Advice,
+    Demand,
     DemandPolicy,
     NodeAdvice,
     PoolAdvice,
@@ -82,9 +83,6 @@ def advise(
         check_again=result.check_again,
         beside_another=beside_another,
     )
-    waits = now + WHILE_PODS_WAIT if result.fits_already and _has_upcoming(offers) else None
-    removal = idle.check_at + timedelta(seconds=1) if idle and idle.check_at and stage.removes else None
-    times = filter(None, (result.check_again or waits, result.retry_at, removal))
     # If all pending pods are too young, ``result`` has no pools.
     asked = result.pools if stage.orders else [replace(pool, blocked=()) for pool in result.pools]
     return Advised(
@@ -94,8 +92,15 @@ def advise(
             for pool in asked
         },
         idle=idle,
-        check_at=min(times, default=None) if stage.orders else None,
+        check_at=_check_at(result, idle if stage.removes else None, offers, now) if stage.orders else None,
     )
+
+
+def _check_at(result: Demand, idle: Unneeded | None, offers: Iterable[PoolOffer], now: datetime) -> datetime | None:
+    """Return when demand needs the next check. ``idle``: None if no node may be removed."""
+    waits = now + WHILE_PODS_WAIT if result.fits_already and _has_upcoming(offers) else None
+    removal = idle.check_at + timedelta(seconds=1) if idle and idle.check_at else None
+    return min(filter(None, (result.check_again or waits, result.retry_at, removal)), default=None)
 
 
 def expects_advice(observation: Observation, pools: Iterable[PoolId], stage: DemandStage, now: datetime) -> bool:

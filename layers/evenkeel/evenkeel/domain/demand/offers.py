@@ -61,6 +61,7 @@ def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> 
         min=pool.kept_of(draft),
         held_nodes=0 if facts is None or facts.held is None else facts.held.nodes.get(draft.key, 0),
         template=group.template.node,
+        ignored_taints=pool.pool.settings.ignored_taints,
         closed=None if limit and draft.state is State.PROBING else unhealthy or unknown,
         held=_held_because(draft, unhealthy, blocked),
         waits=busy or blocked,

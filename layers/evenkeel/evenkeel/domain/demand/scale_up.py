@@ -342,7 +342,7 @@ class _ScaleUp:
             for pod_group, reason in (
                 self._rejected_by(offer.group, classes) if closed is None else dict.fromkeys(classes.pod_groups, closed)
             ).items():
-                rejections.setdefault(pod_group, {})[offer.group] = reason
+                rejections.setdefault(pod_group, {})[offer.group] = _with_field(reason, offer)
         return rejections
 
     def _rejected_by(self, group: GroupKey, classes: PodGroupClasses) -> dict[PodGroup, Reason]:
@@ -586,6 +586,15 @@ def _requests(counts: Mapping[PodGroup, int]) -> Counts:
 def _first(rejections: Mapping[GroupKey, Reason]) -> Reason:
     """Return the reason of the first node group by key. Without node groups, the reason is that the pool is full."""
     return rejections[min(rejections)] if rejections else Reason.of(Rule.POOL_AT_ITS_MAX)
+
+
+def _with_field(reason: Reason, offer: GroupOffer) -> Reason:
+    """Return the reason. If nodes have a taint that their template lacks, it names the field that ignores the taint."""
+    taint = str(reason.facts.get("taint", ""))
+    own = offer.template.taints if offer.template is not None else ()
+    if reason.rule is not Rule.TAINT_NOT_TOLERATED or any(taint == f"{key}={text}:{end}" for key, text, end in own):
+        return reason
+    return Reason.of(Rule.TAINT_NOT_TOLERATED, taint=taint, key=taint.partition("=")[0])
 
 
 def _unfit_in_pool(pool: PoolId, rejections: Mapping[GroupKey, Reason], fitting: Collection[GroupKey]) -> Reason:

@@ -45,12 +45,12 @@ class Simulation:
         for pool in pools:
             self.template_nodes |= templates.of_pool(pool)
         self.starting: dict[str, GroupKey] = {}  # name of a node that is still starting -> its group
-        timeouts = {offer.group: offer.options.provision_timeout for pool in pools for offer in pool.groups}
+        offers = {offer.group: offer for pool in pools for offer in pool.groups}
         self._template_infos: dict[GroupKey, NodeInfo] = {}
         for node in sorted(workload.nodes, key=lambda node: node.name):
             group = node.group
             if group is not None and group in self.template_nodes:
-                started = as_started(node, self.template_nodes[group], now, policy, timeouts[group])
+                started = as_started(node, self.template_nodes[group], now, policy, offers[group])
                 if started is not node:
                     self.starting[node.name] = group
             else:

@@ -12,7 +12,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from fractions import Fraction
 
 from evenkeel.domain.demand.filters import node_affinity
@@ -21,7 +21,7 @@ from evenkeel.domain.demand.taints import first_not_tolerated, is_startup_taint,
 from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, PoolOffer
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.similarity import IGNORED_LABELS
-from evenkeel.domain.model.templates import NodeTemplate
+from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.model.workload import HOSTNAME, ZONE, Node, Pod, Workload
 
 _REGIONS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
@@ -72,7 +72,7 @@ class TemplateNodes:
             return self._from_sample(sample, offer, ready)
         template = offer.template or NodeTemplate()
         if newest is not None and newest.group is not None:
-            node = _with_missing_values(template, _in_zone_of(offer, newest, ready))
+            node = _with_missing_values(template, _in_zone_of(offer, newest, ready), offer)
             return TemplateNode(node, self._pods(self._ready[newest.group], node))
         if not template.complete:
             return None
@@ -96,7 +96,7 @@ class TemplateNodes:
             taints=tuple(
                 taint
                 for taint in sample.taints
-                if not is_status_taint(taint)
+                if not _is_passing(taint, offer)
                 and (taint in template.taints or _in_most(taint in node.taints for node in peers))
             ),
             allocatable={**sample.allocatable, **devices, **_devices(sample)},
@@ -151,6 +151,11 @@ def _common_devices(nodes: Sequence[Node]) -> dict[str, Fraction]:
     return {name: amount for name, amount in devices.items() if _in_most(name in _devices(node) for node in nodes)}
 
 
+def _is_passing(taint: Taint, offer: GroupOffer) -> bool:
+    """Return True if a new node of the group has the taint only for a while, or never."""
+    return is_status_taint(taint) or taint.key in offer.ignored_taints
+
+
 def _in_most(nodes: Iterable[bool]) -> bool:
     """Return True if more than half of the values are True."""
     answers = list(nodes)
@@ -178,7 +183,7 @@ def _in_zone_of(offer: GroupOffer, sibling: Node, ready: Sequence[Node]) -> Node
 
     all_labels = [moved(node) for node in ready]
     counts = Counter(pair for labels in all_labels for pair in labels.items())
-    taints = Counter(taint for node in ready for taint in node.taints if not is_status_taint(taint))
+    taints = Counter(taint for node in ready for taint in node.taints if not _is_passing(taint, offer))
     return replace(
         sibling,
         labels={**{key: value for (key, value), count in counts.items() if 2 * count > len(ready)}, ZONE: zone},
@@ -199,14 +204,14 @@ def _as_reserved_on(node: Node, capacity: Mapping[str, Fraction]) -> dict[str, F
     }
 
 
-def _with_missing_values(template: NodeTemplate, sibling: Node) -> Node:
+def _with_missing_values(template: NodeTemplate, sibling: Node, offer: GroupOffer) -> Node:
     """Return the node of a template, with the values of a sibling group's node where the template has none.
 
     A complete template names all taints of its nodes.
     """
     labels = {key: value for key, value in template.labels.items() if key not in template.assumed}
     capacity = {name: amount for name, amount in template.capacity.items() if name not in template.assumed}
-    own = {(taint.key, taint.effect): taint for taint in template.taints if not is_status_taint(taint)}
+    own = {(taint.key, taint.effect): taint for taint in template.taints if not _is_passing(taint, offer)}
     others = {} if template.complete else {(taint.key, taint.effect): taint for taint in sibling.taints}
     return replace(
         sibling,
@@ -230,7 +235,7 @@ def _from_template(template: NodeTemplate, offer: GroupOffer, reserve: Fraction)
     return Node(
         name="",
         labels={**template.labels, ZONE: offer.zone_label or offer.zone},
-        taints=tuple(taint for taint in template.taints if not is_status_taint(taint)),
+        taints=tuple(taint for taint in template.taints if not _is_passing(taint, offer)),
         capacity=template.capacity,
         allocatable={"pods": _DEFAULT_PODS, **allocatable},
         group=offer.group,
@@ -249,17 +254,15 @@ def _runs_on(daemon: Pod, node: Node) -> bool:
     return node_affinity(needs, node.labels, node.name) is None
 
 
-def as_started(
-    node: Node, template: TemplateNode, now: datetime, policy: DemandPolicy, provision_timeout: timedelta
-) -> Node:
+def as_started(node: Node, template: TemplateNode, now: datetime, policy: DemandPolicy, offer: GroupOffer) -> Node:
     """Return the group's template node with the node's name, if the node is still starting; else the node itself."""
-    if not is_starting(node, template.node, now, policy, provision_timeout):
+    if not is_starting(node, template.node, now, policy, offer):
         return node
     started = template.named(node.name)
     return replace(started, labels={**started.labels, HOSTNAME: node.labels.get(HOSTNAME, node.name)})
 
 
-def is_starting(node: Node, template: Node, now: datetime, policy: DemandPolicy, provision_timeout: timedelta) -> bool:
+def is_starting(node: Node, template: Node, now: datetime, policy: DemandPolicy, offer: GroupOffer) -> bool:
     """Return True if a young node is not Ready yet, has a startup taint, or lacks a device of its template.
 
     Without this rule, each check would order another node for a pod that waits for the node or for its device.
@@ -267,10 +270,11 @@ def is_starting(node: Node, template: Node, now: datetime, policy: DemandPolicy,
     if node.created_at is None or node.unschedulable or node.deleting:
         return False
     if not node.ready:
-        ready_by = node.ready_by(provision_timeout)
+        ready_by = node.ready_by(offer.options.provision_timeout)
         return ready_by is not None and now < ready_by
+    has_startup_taint = any(is_startup_taint(taint) or taint.key in offer.ignored_taints for taint in node.taints)
     is_young = now - node.created_at <= policy.startup
-    return is_young and (any(map(is_startup_taint, node.taints)) or _lacks_device(node, template))
+    return is_young and (has_startup_taint or _lacks_device(node, template))
 
 
 def _lacks_device(node: Node, template: Node) -> bool:

@@ -71,6 +71,7 @@ class GroupOffer:
     min: int = 0
     held_nodes: int = 0  # empty nodes that are not removed for now, because the pool lately needed them to survive
     template: NodeTemplate | None = None
+    ignored_taints: frozenset[str] = frozenset()  # keys of taints that each new node loses by itself
     closed: Reason | None = None  # why the group gets no node even if ``room`` is not 0; None: it may get one
     held: Reason | None = None  # why all nodes of the group count as needed, even without pods
     waits: Reason | None = None  # why the group's unneeded nodes are not removed now
