@@ -83,6 +83,7 @@ A record with every field that you can set:
   "converge": {"per_hour": 4, "windows": ["Mon-Fri 22:00-05:00", "Sat,Sun 00:00-24:00"], "surge": 0, "blind": false},
   "autoscaler": "cluster-autoscaler", "autoscaler_loop": 10, "autoscaler_status": "kube-system",
   "demand": "advise", "expander": "order", "expander_order": ["workers", "gpu"], "max_step": 20,
+  "ignored_taints": ["recycle"],
   "survive_zones": "1",
   "workload": {"access": {"kind": "secret", "namespace": "prod", "name": "blue-kubeconfig"}, "most_nodes": 1000},
   "backoff": {"initial": 300, "longest": 1800, "forget_after": 10800},

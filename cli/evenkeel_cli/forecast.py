@@ -18,6 +18,7 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.values import near, quote
 from evenkeel.domain.model.workload import ZONE
+from evenkeel.domain.model.zone_names import with_zone_labels, zone_called
 from evenkeel.domain.plan import plan
 from evenkeel.texts.english import sentence
 from evenkeel.validation import ConfigError, read_model
@@ -201,11 +202,12 @@ def _foreseen(inputs: Inputs, policy: ClusterFile, known: ClusterState, name: st
         largest = max(observation.groups, key=lambda group: group.requested)
         text = f"{largest.key}: replicas is {largest.requested}: a forecast plays at most {_MOST_NODES} nodes"
         raise CommandError([text])
+    observation = with_zone_labels(observation)
     lost = _zone(observation, inputs.zone, inputs.zone_id, policy.zone_ids)
     planned = plan(observation, known, policy.policy(), moment)
     loss = Loss(observation, planned, moment, lost)
-    if not loss.lost and not any(group.requested for group in observation.groups if group.identity.zone == lost):
-        raise NothingLostError([f"zone {lost} holds no node and no replica: nothing would be lost"])
+    if not loss.lost:
+        raise NothingLostError([f"zone {lost} has no node: nothing would be lost"])
     return Foreseen(
         name=name,
         outcome=foresee(loss, policy, known),
@@ -228,17 +230,18 @@ def _zone(observation: Observation, zone: str | None, zone_id: str | None, of_re
     """Return the zone's name. Raises NothingLostError for an unknown zone. ``of_record``: the record's zone ids."""
     zones = zones_of(observation)
     if zone is not None:
-        if zone in zones:
-            return zone
+        if (called := zone_called(zone, observation.groups)) in zones:
+            return called
         raise _unknown("--zone", zone, zones)
     nodes = observation.workload.nodes if observation.workload is not None else ()
     of_nodes = {node.labels[ZONE_ID_LABEL]: node.labels.get(ZONE, "") for node in nodes if ZONE_ID_LABEL in node.labels}
-    ids = {id: name for id, name in {**of_record, **of_nodes}.items() if name in zones}
+    names = {id: zone_called(name, observation.groups) for id, name in {**of_record, **of_nodes}.items()}
+    ids = {id: name for id, name in names.items() if name in zones}
     assert zone_id is not None
     if zone_id in ids:
         return ids[zone_id]
     in_use = {group.identity.zone for group in observation.groups if group.requested}
-    in_use |= {node.labels.get(ZONE) for node in nodes}
+    in_use |= {zone_called(node.labels.get(ZONE, ""), observation.groups) for node in nodes}
     if unknown := sorted(zone for zone in in_use - {*ids.values()} if zone):
         text = f"--zone-id is {quote(zone_id)}: the ids of these zones are unknown: {', '.join(unknown[:20])}"
         raise CommandError([f"{text}: add them to zone_ids of the record"])

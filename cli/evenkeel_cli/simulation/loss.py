@@ -17,6 +17,7 @@ from evenkeel.domain.model.groups import NodeGroup, PoolId
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.workload import HOSTNAME, ZONE, Container, Needs, Pod, Resources, Workload
+from evenkeel.domain.model.zone_names import zone_called
 from evenkeel_cli.simulation.scenario import (
     Demand,
     DemandStep,
@@ -67,6 +68,8 @@ class Kind(PodGroup):
 class Loss:
     """A cluster without one zone: what remains, and the pods that need a place. Raises KeyError for an unknown zone.
 
+    ``observation`` has the zone labels of its groups (``with_zone_labels``).
+
     Without pods and nodes, the forecast is about replicas: each pool wants as many nodes as it had.
     """
 
@@ -87,15 +90,15 @@ class Loss:
             offers.append(PoolOffer(pool=PoolId(flavour, namespace, "", name), groups=(offer,)))
         self._simulation = Simulation(self.workload, offers, DemandPolicy(), now)
         self.nodes = {node.name: node for node in self.workload.nodes}
-        self.lost_nodes = frozenset(node.name for node in self.workload.nodes if self._zone_of(node.name) == zone)
+        self.lost_nodes = frozenset(node.name for node in self.workload.nodes if self._is_lost(node.labels))
         running = [group.running for group in observation.groups if group.identity.zone == zone]
         self.lost = len(self.lost_nodes) if self.has_pods else sum(running)
         self.new_infos = {key: self._simulation.add_template_node(key) for key in self._simulation.template_nodes}
         self.templates = {key: self._simulation.template_nodes[key] for key in self.new_infos}
         self.infos = {name: info for name, info in self._simulation.snapshot.node_infos.items() if name in self.nodes}
         self._places = [info for name, info in self.infos.items() if name not in self.lost_nodes]
-        self._places += [info for info in self.new_infos.values() if info.labels.get(ZONE) != zone]
-        self._lost_places = [info for info in self.new_infos.values() if info.labels.get(ZONE) == zone]
+        self._places += [info for info in self.new_infos.values() if not self._is_lost(info.labels)]
+        self._lost_places = [info for info in self.new_infos.values() if self._is_lost(info.labels)]
         self._samples = list({info.shape: info for info in self._places}.values())  # one of each shape
         self.nodes_before: Counter[str] = Counter()  # by pool
         for group in observation.groups:
@@ -133,8 +136,8 @@ class Loss:
         """Return the name of a group's pool; for a group without a pool, its key."""
         return str(self.pool_of[group.key].id) if group.key in self.pool_of else str(group.key)
 
-    def _zone_of(self, node: str) -> str:
-        return self.nodes[node].labels.get(ZONE, "")
+    def _is_lost(self, labels: Mapping[str, str]) -> bool:
+        return zone_called(labels.get(ZONE, ""), self.observation.groups) == self.zone
 
     def _sort_pods(self) -> None:
         """Divide the pods into displaced, pending and bound ones, and those that stay."""
@@ -189,9 +192,10 @@ class Loss:
 
 
 def zones_of(observation: Observation) -> list[str]:
-    """Return the zones of a cluster's node groups and nodes."""
+    """Return the zones of a cluster's node groups and nodes, by their names in the machine API."""
     nodes = observation.workload.nodes if observation.workload is not None else ()
-    named = {group.identity.zone for group in observation.groups} | {node.labels.get(ZONE) for node in nodes}
+    named = {group.identity.zone for group in observation.groups}
+    named |= {zone_called(label, observation.groups) for label in {node.labels.get(ZONE, "") for node in nodes}}
     return sorted(zone for zone in named if zone)
 
 
@@ -201,7 +205,10 @@ def shape_name(info: RealNodeInfo) -> str:
 
 
 def _offer(group: NodeGroup) -> GroupOffer:
-    return GroupOffer(group=group.key, zone=group.identity.zone or "", template=group.template.node)
+    identity = group.identity
+    return GroupOffer(
+        group=group.key, zone=identity.zone or "", zone_label=identity.zone_label, template=group.template.node
+    )
 
 
 def _accepts(pods: RealPodGroup, info: RealNodeInfo) -> bool:

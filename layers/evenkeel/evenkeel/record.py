@@ -332,6 +332,8 @@ class DemandFields(Strict):
     demand: DemandName | None = None  # None: off
     expander: Expander | None = None  # how Evenkeel selects a pool if several fit. None: least-waste
     expander_order: ExpanderOrder | None = Field(default=None, validate_default=True)
+    # Keys of taints that each new node loses by itself, as cluster-autoscaler's --startup-taint. None: none
+    ignored_taints: tuple[LabelKey, ...] | None = None
     max_step: MaxStep | None = None  # nodes that one run may add to a pool. None: any number
     # The number of zones that a pool may lose at once and still hold what it needs. None: "0"
     survive_zones: SurviveZonesName | None = None
@@ -468,6 +470,7 @@ class ClusterPolicy(StackFields, WriteFields, DemandFields, SizingFields):
                 level=self.level or (Level.OFF if self.demand_stage is DemandStage.OFF else Level.SHRINK),
                 converge=self.converge.policy() if self.converge else ConvergePolicy(),
                 autoscaler=self.autoscaler != "none",
+                ignored_taints=frozenset(self.ignored_taints or ()),
                 max_step=self.max_step,
                 survive_zones=self.survive_zones or SurviveZones.NONE,
                 backoff=self.backoff.policy(),

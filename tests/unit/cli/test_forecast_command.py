@@ -121,7 +121,7 @@ def test_bad_input_is_one_line_each(files: list[str], tmp_path: Path) -> None:
         ((*files, "--zone", "a", "--stack", "s", "--cluster", "blue"), "--stack has the record and the state"),
         (("--zone", "a", "--cluster", "blue"), "--cluster goes with --stack"),
         (("--zone", "a", "--stack", "s"), "give either --cluster or --all"),
-        (("-f", str(empty), "--zone", "c"), "zone c holds no node and no replica: nothing would be lost"),
+        (("-f", str(empty), "--zone", "c"), "zone c has no node: nothing would be lost"),
         (("-f", str(empty), "--zone-id", "x"), "--zone-id is 'x': zone ids are read from the labels of nodes"),
         (("-f", str(large), "--zone", "c"), "workers-c: replicas is 2147483647: a forecast plays at most 20000 nodes"),
         (("-f", str(nodeless), "--zone-id", "x"), "--zone-id is 'x': the ids of these zones are unknown: c: add them"),
@@ -299,7 +299,7 @@ def test_a_stack_reads_its_clusters_and_a_zone_without_nodes_is_refused(
     assert [line.split()[0] for line in result.stdout.splitlines()[1:]] == ["blue", "1"]
     assert document == of_files
     (line,) = forecast(*options, "--cluster", "red", "--zone", "c", code=2).stderr.splitlines()
-    assert line == "evenkeel: zone c holds no node and no replica: nothing would be lost"
+    assert line == "evenkeel: zone c has no node: nothing would be lost"
 
 
 def test_all_contexts_are_one_table_with_the_worst_cluster_first(

@@ -535,3 +535,28 @@ def test_a_claim_that_waits_for_its_pod_fits_a_new_node_in_its_topology() -> Non
     storage = StorageClass(name="gp3", provisioner="d", waits=True, allowed_topologies=(selector(f"{ZONE} in b"),))
     claim = Claim(namespace="default", name="data", storage_class="gp3")
     assert nodes_of(look(pod(volumes=(claimed(),)), claims=(claim,), storage_classes=(storage,))) == {"workers-b": 1}
+
+
+def test_the_closing_reason_is_that_of_the_group_whose_node_would_fit() -> None:
+    fenced = Reason.of(Rule.ZONE_IMPAIRED, zone="b", until=NOW + MINUTE)
+    pool = replace(pool_offer(), groups=(offer("a"), offer("b", closed=fenced), offer("c")))
+    (unfit,) = look(pod(node_selector={ZONE: "b"}), pools=(pool,)).unmet
+    assert "workers-b: fenced until" in said(unfit.reason)
+    assert "requires" not in said(unfit.reason)
+    (unfit,) = look(pod(cpu="64"), pools=(pool,)).unmet
+    assert "fenced" not in said(unfit.reason), "the end of the fence does not help this pod"
+    closed = replace(pool, groups=tuple(replace(each, closed=fenced) for each in pool.groups))
+    (unfit,) = look(pod(), pools=(closed,)).unmet
+    assert "workers-" not in said(unfit.reason).replace("workers: ", ""), "one reason of all groups names none"
+
+
+def test_a_taint_of_nodes_names_the_field_that_ignores_it() -> None:
+    tainted = taint("recycle=true:NoSchedule")
+    nodes = tuple(node(f"n-{zone}", zone, group=group_key(zone), taints=(tainted,)) for zone in "abc")
+    answer = look(*pods(3, cpu="3"), nodes=nodes)
+    assert answer.nodes == 0
+    assert "add recycle to ignored_taints of the record" in said(answer.unmet[0].reason)
+    own = pool_offer(template=template(taints=(tainted,)))
+    assert "ignored_taints" not in said(look(pod(cpu="3"), nodes=nodes, pools=(own,)).unmet[0].reason)
+    ignored = pool_offer(ignored_taints=frozenset({"recycle"}))
+    assert look(*pods(3, cpu="3"), nodes=nodes, pools=(ignored,)).nodes == 3

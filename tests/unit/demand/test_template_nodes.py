@@ -3,11 +3,13 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from evenkeel.domain.demand.order_memory import node_digest, pods_digest
 from evenkeel.domain.demand.pod_groups import PodGroups
 from evenkeel.domain.demand.template_node import TemplateNode, TemplateNodes, is_starting
 from evenkeel.domain.demand.volumes import Volumes
-from evenkeel.domain.model.demand import DemandPolicy
+from evenkeel.domain.model.demand import DemandPolicy, ScaleDownOptions
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.workload import (
     HOSTNAME,
@@ -54,7 +56,7 @@ def fresh(*nodes: Node, zone: str = "a", promised: NodeTemplate | None = None, *
     """The next node of a zone, in a pool that promises such nodes."""
     groups = tuple(offer(each, template=promised or template()) for each in "ab")
     pools = replace(pool_offer(zones="ab"), groups=groups)
-    found = TemplateNodes(Workload(nodes=nodes, **parts), DemandPolicy(), NOW)
+    found = TemplateNodes(Workload(nodes=nodes, **parts), DemandPolicy())
     return found.of_pool(pools)[group_key(zone)]
 
 
@@ -66,15 +68,85 @@ def test_the_newest_ready_node_is_the_sample() -> None:
     assert fresh(old, replace(new, deleting=True)).node.allocatable["cpu"] == 8
 
 
-def test_without_a_node_another_zone_and_then_the_template_is_the_sample() -> None:
-    assert fresh(made("n", zone="b", size={"cpu": "2"})).node.allocatable["cpu"] == 2
+def test_without_a_node_the_template_precedes_the_node_of_another_zone() -> None:
+    other = made("n", zone="b", size={"cpu": "2", "ephemeral-storage": "10Gi"})
+    assert fresh(other).node.allocatable["cpu"] == 4
+    assert fresh(other).node.allocatable["ephemeral-storage"] == 10 * 2**30, "the template does not name it"
+    assert fresh(other, promised=NodeTemplate()).node.allocatable["cpu"] == 2
     assert fresh(promised=template(cpu="6")).node.allocatable["cpu"] == 6
 
 
-def test_a_young_node_without_its_devices_is_no_sample() -> None:
+def test_a_template_without_allocatable_reserves_the_share_that_a_node_of_its_pool_reserves() -> None:
+    sizes = {"capacity": amounts(cpu="4", memory="16Gi"), "allocatable": amounts(cpu="3", memory="15Gi", pods="50")}
+    usual = replace(template(cpu="8"), allocatable=None, assumed=frozenset({"pods"}))
+    found = fresh(made("n", zone="b", **sizes), promised=usual).node.allocatable
+    assert (found["cpu"], found["memory"], found["pods"]) == (6, 15 * 2**30, 50)
+
+
+def test_usual_values_give_way_to_the_nodes_of_the_pool() -> None:
+    usual = replace(template(labels={"kubernetes.io/arch": "amd64"}), assumed=frozenset({"kubernetes.io/arch"}))
+    arm = made("n", zone="b", labels={"kubernetes.io/arch": "arm64"})
+    assert fresh(arm, promised=usual).node.labels["kubernetes.io/arch"] == "arm64"
+    assert fresh(promised=usual).node.labels["kubernetes.io/arch"] == "amd64"
+
+
+def test_a_taint_or_label_set_by_hand_on_one_node_is_on_no_node_of_another_zone() -> None:
+    odd = made("odd", age=MINUTE, zone="b", taints=(RED,), labels={"by": "hand"})
+    alone = fresh(odd, promised=NodeTemplate()).node
+    assert alone.taints == (), "the only node of the pool"
+    plain = [made(f"plain-{number}", zone="b", labels={"disk": "fast"}) for number in range(2)]
+    for promised in (NodeTemplate(), template()):
+        found = fresh(odd, *plain, promised=promised).node
+        assert (found.labels, found.taints) == ({ZONE: "a", "disk": "fast"}, ())
+
+
+def test_a_zone_at_zero_has_the_labels_of_its_template_although_the_nodes_lack_them() -> None:
+    promised = template(labels={"disk": "fast"})
+    assert fresh(made("n", zone="b"), promised=promised).node.labels["disk"] == "fast"
+    assert fresh(made("n", zone="b", labels={"disk": "slow"}), promised=promised).node.labels["disk"] == "fast"
+
+
+def test_taints_of_most_nodes_count_only_where_the_template_is_not_complete() -> None:
+    nodes = [made(f"n-{number}", zone="b", taints=(RED,)) for number in range(2)]
+    assert fresh(*nodes, promised=NodeTemplate()).node.taints == (RED,)
+    assert fresh(*nodes).node.taints == ()
+    blue = taint("team=blue:NoSchedule")
+    assert fresh(*nodes, promised=NodeTemplate(taints=(blue,))).node.taints == (blue,), "one per key and effect"
+
+
+def test_a_label_with_the_value_of_a_zone_is_the_zone_only_where_it_follows_the_zone() -> None:
+    def in_zone(zone: str) -> Node:
+        labels = {ZONE: zone, "topology.disk.csi.azure.com/zone": zone, "tier": "b"}
+        return made(f"n-{zone}", zone="b", labels=labels)
+
+    found = fresh(in_zone("b"), in_zone("c"), in_zone("d")).node.labels
+    assert found == {ZONE: "a", "topology.disk.csi.azure.com/zone": "a", "tier": "b"}
+
+
+@pytest.mark.parametrize("age", [MINUTE, 30 * MINUTE, DAY / 2])
+def test_a_node_that_lacks_devices_of_older_nodes_is_no_sample_at_any_age(age: timedelta) -> None:
     old = made("old", size={"nvidia.com/gpu": 1})
-    assert "nvidia.com/gpu" in fresh(old, made("new", age=MINUTE)).node.allocatable
-    assert "nvidia.com/gpu" not in fresh(old, made("new", age=30 * MINUTE)).node.allocatable
+    assert fresh(old, made("new", age=age)).node.allocatable["nvidia.com/gpu"] == 1
+    assert fresh(old, made("new", age=age, size={"nvidia.com/gpu": 0})).node.allocatable["nvidia.com/gpu"] == 1
+    better = made("new", age=age, size={"nvidia.com/gpu": 2})
+    assert fresh(old, better).node.allocatable["nvidia.com/gpu"] == 2
+    assert "nvidia.com/gpu" not in fresh(made("older", age=2 * DAY), made("new", age=age)).node.allocatable
+
+
+def test_a_zone_whose_only_driver_is_silent_has_the_devices_of_most_nodes_of_its_pool() -> None:
+    others = [made(f"n-{number}", zone="b", size={"nvidia.com/gpu": 1}) for number in range(2)]
+    silent = made("silent", size={"nvidia.com/gpu": 0})
+    assert fresh(silent, *others).node.allocatable["nvidia.com/gpu"] == 1
+    assert fresh(silent, others[0]).node.allocatable["nvidia.com/gpu"] == 0, "one of two"
+
+
+def test_nodes_that_are_odd_still_give_a_sample() -> None:
+    """A node without a group, two nodes of one machine, and a node whose creation time is unknown."""
+    stray = replace(made("stray", size={"cpu": "64"}), group=None)
+    twin = made("twin-1", age=MINUTE, size={"cpu": "2"})
+    ageless = replace(made("ageless", size={"cpu": "8"}), created_at=None)
+    assert fresh(stray, ageless, twin, replace(twin, name="twin-2")).node.allocatable["cpu"] == 2
+    assert fresh(stray, ageless).node.allocatable["cpu"] == 8
 
 
 def test_a_label_counts_if_most_nodes_or_the_template_have_it() -> None:
@@ -129,11 +201,13 @@ def test_a_node_starts_until_the_provision_timeout_or_the_startup_time() -> None
 
     def starts(age: timedelta, **fields: Any) -> bool:
         there = made("n", age=age, **fields)
-        return is_starting(there, fresh(there).node, NOW, policy, hour)
+        group = offer(ignored_taints=frozenset({"recycle"}), options=ScaleDownOptions(provision_timeout=hour))
+        return is_starting(there, fresh(there).node, NOW, policy, group)
 
     assert policy.startup < hour
     assert [starts(age, ready=False) for age in (hour - MINUTE, hour)] == [True, False]
-    assert [starts(age, taints=(passing,)) for age in (policy.startup, policy.startup + MINUTE)] == [True, False]
+    for tainted in (passing, taint("recycle=true:NoSchedule")):
+        assert [starts(age, taints=(tainted,)) for age in (policy.startup, policy.startup + MINUTE)] == [True, False]
 
 
 # ---------------------------------------------------------------- digests

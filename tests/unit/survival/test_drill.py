@@ -248,7 +248,12 @@ THREE = PoolZones(zones=frozenset("abc"), closed=frozenset("a"))
         ({"pool": "other"}, THREE, False),
         ({}, PoolZones(zones=frozenset("bc")), False),
         ({"zones": ()}, PoolZones(zones=frozenset("abc"), closed=frozenset("ab")), False),
-        *(({"kind": kind}, THREE, False) for kind in IncidentKind if kind is not IncidentKind.MISSING),
+        ({"kind": IncidentKind.PODS_WAIT}, THREE, True),
+        *(
+            ({"kind": kind}, THREE, False)
+            for kind in IncidentKind
+            if kind not in (IncidentKind.MISSING, IncidentKind.PODS_WAIT)
+        ),
     ],
 )
 def test_a_drill_causes_only_missing_nodes_of_its_own_zone(

@@ -7,10 +7,13 @@ from datetime import datetime
 
 from evenkeel.domain.incidents.causes import OWN_ACCOUNT, SHARED_BY, Cause, CauseKind
 from evenkeel.domain.model.incidents import Incident, IncidentKind
+from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Fact
 from evenkeel.texts.english import counted, duration, fill, lasting, problem_text, texts
 
 KIND_NAMES = {"stopped": "not checked"}  # kinds of incident that people know by another name
+# The part of the texts of ``pods-wait`` that says what to do while pods cannot be read or evaluated.
+_TODO_PARTS = {ProblemKind.PODS_UNREAD: "unread", ProblemKind.PODS_UNJUDGED: "unjudged"}
 _MOST_OUT = 2  # pools that an outage names
 
 
@@ -29,6 +32,7 @@ def incident_text(incident: Incident, now: datetime) -> str:
         "outage": int(not incident.missing and incident.is_outage),
         "unproven": int(not incident.missing and not incident.is_outage),
         "not_reordered": incident.not_reordered,
+        "unknown": int(_todo_part(incident) != "todo"),
         "problem": problems[0] if problems else "",
         "more": len(problems) - 1 if problems else 0,
     }
@@ -54,7 +58,11 @@ def _todo(incident: Incident) -> str:
         return str(texts()["missing"]["rollout"])
     if incident.kind is IncidentKind.MISSING and incident.failure_class is not None:
         return str(texts()["missing"][incident.failure_class.value])
-    return _text(incident, "todo")
+    return _text(incident, _todo_part(incident))
+
+
+def _todo_part(incident: Incident) -> str:
+    return _TODO_PARTS.get(incident.problems[0].kind, "todo") if incident.problems else "todo"
 
 
 def explains(incident: Incident) -> bool:

@@ -18,6 +18,7 @@ from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.pools import is_called
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import near, quote
+from evenkeel.domain.model.zone_names import zone_called
 from evenkeel.domain.survival.drill import LONGEST, SHORTEST, Drill, End, Ended, zones_of
 from evenkeel.state_records import fenced_zones
 from evenkeel.texts.drill import drill_text
@@ -158,6 +159,7 @@ def _known_zone(call: Call, fields: DrillFields, stored: StoredCluster, plan: Pl
     """Return the zone's name. Raises BadRequestError if no pool has a node group there."""
     zone = one_zone(call, "drill", fields, stored)
     zone = stored.record.zone_ids.get(zone, zone)
+    zone = zone_called(zone, [planned.group for pool in plan.pools for planned in pool.groups])
     zones = sorted(zones_of(plan))
     if zone in zones:
         return zone

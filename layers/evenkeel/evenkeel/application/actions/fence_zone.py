@@ -13,7 +13,6 @@ from evenkeel.application.actions.zones import ZoneFields, one_zone
 from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.events import ZoneShift
-from evenkeel.application.rebalancing.observe import observe_cluster
 from evenkeel.application.rebalancing.preview import preview_of
 from evenkeel.application.rebalancing.zones import OPERATOR, RecordZoneShift, check_zone
 from evenkeel.domain.fleet.check_times import is_unreachable
@@ -124,7 +123,7 @@ def _pools_in(call: Call, zone: str, stored: StoredCluster) -> list[PoolPlan]:
         plan = preview_of(call.ports.clusters, stored, call.now, remaining).plan
     except EvenkeelError:
         return []
-    return [pool for pool in plan.pools if any(group.group.identity.zone == name for group in pool.groups)]
+    return [pool for pool in plan.pools if any(name in group.group.identity.zone_names for group in pool.groups)]
 
 
 def _zone(call: Call, fields: FenceZoneFields, stored: StoredCluster) -> tuple[str, str]:
@@ -132,5 +131,4 @@ def _zone(call: Call, fields: FenceZoneFields, stored: StoredCluster) -> tuple[s
     zone = one_zone(call, "fence-zone", fields, stored)
     if fields.zone is None:
         return zone, ""
-    observe = lambda: observe_cluster(call.ports.clusters, stored.record, call.remaining)[1]  # noqa: E731
-    return zone, check_zone(stored, zone, observe)
+    return check_zone(stored, zone, call.ports.clusters, call.remaining)

@@ -82,7 +82,7 @@ def pause(call: Call, fields: PauseFields) -> Answer:
     else:
         closed = [id.name for id, state in stored.state.pools.items() if state.closed_at and is_called(id, [pool])]
         call.change_control(stored, {"paused_pools": {**control.paused_pools, pool: end}})
-    if closed or (pool is None and (stored.cluster_health.outbox or stored.unfinished)):
+    if closed or (pool is None and _is_run_needed(stored)):
         call.request_run(PAUSED)
     effect = (
         "Evenkeel neither reads it nor writes to it" if pool is None else "Evenkeel reads it and writes nothing to it"
@@ -90,6 +90,12 @@ def pause(call: Call, fields: PauseFields) -> Answer:
     opened = f", once cluster-autoscaler can order in pool {', '.join(sorted(closed))} again" if closed else ""
     ended = ", once the write that a killed run has begun is ended" if stored.unfinished and pool is None else ""
     return {"message": f"{subject} is paused {_length(end)}: {effect}{opened}{ended}"}
+
+
+def _is_run_needed(stored: StoredCluster) -> bool:
+    """Return True if a run has something to do in the paused cluster: publish, end its writes, or reset clocks."""
+    health = stored.cluster_health
+    return bool(health.outbox or health.waiting or stored.unfinished)
 
 
 def _longer_pause(control: ControlRecord, pool: str | None, end: datetime | None, now: datetime) -> str | None:

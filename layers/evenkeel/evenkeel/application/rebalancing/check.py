@@ -305,6 +305,7 @@ class CheckClusters:
             remaining=lambda: 0.0,
             refused=dict(planned.refused),
             workload=planned.observation.workload,
+            stores_waiting=_is_full_check(stored.record, stored.steady, self.clock.now()),
         )
         try:
             rehearsal.carry_out()

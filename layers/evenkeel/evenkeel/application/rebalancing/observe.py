@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from evenkeel.application.errors import EvenkeelError, TooLargeError, contained
+from evenkeel.application.errors import EvenkeelError, TooLargeError, UnexpectedError, contained
 from evenkeel.application.ports import Remaining, StoredCluster
 from evenkeel.application.rebalancing.ports import Cluster, Clusters, WorkloadCluster
 from evenkeel.domain.model.choices import DemandStage
@@ -176,4 +176,5 @@ def with_workload(
             raise
         _log.warning("%s: its workload is not read: %s", name, error, extra={"cluster": name})
         rule = Rule.WORKLOAD_TOO_LARGE if isinstance(error, TooLargeError) else Rule.WORKLOAD_UNREAD
+        rule = Rule.WORKLOAD_UNJUDGED if isinstance(error, UnexpectedError) else rule
         return replace(observation, workload_unread=Reason.of(rule, error=str(error)))

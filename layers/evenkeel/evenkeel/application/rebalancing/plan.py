@@ -194,7 +194,7 @@ def plan_for(stored: StoredCluster, policy: Policy, observation: Observation, no
             raise
         problem = f"{type(error).__name__} while it was judged: please report this"
     _log.error("%s: its workload: %s", stored.record.id, problem, extra={"cluster": stored.record.id})
-    unread = Reason.of(Rule.WORKLOAD_UNREAD, error=problem)
+    unread = Reason.of(Rule.WORKLOAD_UNJUDGED, error=problem)
     return make_plan(replace(observation, workload=None, workload_unread=unread), state, policy, now)
 
 

@@ -64,13 +64,15 @@ class Preview:
     def span(self, pool: PoolPlan, plan: GroupPlan) -> tuple[datetime | None, datetime | None]:
         """Return when a group's state began (None: unknown), and when it ends (None: it has no end)."""
         zones = zones_with_drill(self.stored.zones, self.stored.drill)
-        state, zone = self.state_of(plan.group.key), zones.get(plan.group.identity.zone or "")
+        state = self.state_of(plan.group.key)
+        statements = [zones[name] for name in plan.group.identity.zone_names if name in zones]
         since: list[datetime] = []
         until: list[datetime] = []
         if plan.state is State.FENCED:
-            if zone is not None and self.now < zone.impaired_until:
-                until.append(zone.impaired_until)
-                since += [stated_at] if (stated_at := zone.since(self.now)) else []
+            for zone in statements:
+                if self.now < zone.impaired_until:
+                    until.append(zone.impaired_until)
+                    since += [stated_at] if (stated_at := zone.since(self.now)) else []
             backoff_until = None if state is None else state.failure.backoff_until
             if state is not None and backoff_until is not None and self.now <= backoff_until:
                 until.append(backoff_until)

@@ -37,6 +37,7 @@ from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.application.survival.drill import follow
 from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Unreachable, after_no_answer, next_timer
 from evenkeel.domain.incidents.health import evaluate_unread
+from evenkeel.domain.incidents.pods_wait import without_waiting
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.incidents import TROUBLE_AFTER, ClusterHealth, IncidentKind
 from evenkeel.domain.rebalancing.membership.pausing import is_left_alone
@@ -276,12 +277,13 @@ class _Rounds:
         """Return True if the cluster is paused, and Evenkeel's bounds keep no autoscaler from ordering nodes.
 
         A run of a paused cluster still publishes changes that the last run could not publish, such as the end of an
-        incident.
+        incident. It deletes since when pods wait, because no check looks for them during the pause.
         """
         now, health = self.ports.clock.now(), stored.cluster_health
         if not stored.control.is_paused(now):
             return False
-        published = self._store_health(health, health, stored.versions) if health.outbox else None
+        calm = without_waiting(health)
+        published = self._store_health(health, calm, stored.versions) if health.outbox or calm != health else None
         if published is not None:
             self._notify_later(published, PAUSED)
         has_drill = stored.drill is not None and not stored.drill.is_recorded
@@ -360,7 +362,7 @@ class _Rounds:
         if not versions and self.reason != UNREGISTERED:
             return False
         if health != ClusterHealth():
-            published = self._store_health(health, health.with_incidents(()), versions)
+            published = self._store_health(health, without_waiting(health.with_incidents(())), versions)
             if published is None or not published.is_empty:
                 self._notify_later(published or ClusterHealth(), UNREGISTERED, always=True)
         self.summary.message = f"{self._cluster}: it is not registered any more"

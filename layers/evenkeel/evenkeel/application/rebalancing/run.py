@@ -60,6 +60,7 @@ class Run:
     remaining: Remaining
     refused: dict[GroupKey, str]
     workload: Workload | None = None  # the pods that this run has read; only a drill uses them
+    stores_waiting: bool = True  # False: since when pods wait is no reason to store the health
     lease: Lease | None = None
     cluster_health: ClusterHealth = field(init=False, default_factory=ClusterHealth)  # the health that this run stores
     has_restored: bool = field(init=False, default=False)  # True: the whole cluster is restored and now paused
@@ -329,7 +330,8 @@ class Run:
 
     def _evaluate(self) -> ClusterHealth:
         before, after = self.stored.cluster_health, self._record.opens_trouble_after
-        return with_pending_changes(evaluate(before, self.plan, self.run_state.groups, after, self._dry_pools))
+        health = with_pending_changes(evaluate(before, self.plan, self.run_state.groups, after, self._dry_pools))
+        return health if self.stores_waiting else replace(health, waiting=before.waiting)
 
     def _follow_drill(self, health: ClusterHealth | None) -> bool:
         """Measure the drill. Return True if it has ended early, so that the next plan must lift its fence.

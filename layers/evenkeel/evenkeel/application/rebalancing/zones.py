@@ -7,16 +7,16 @@ day.
 """
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError, StateConflictError
-from evenkeel.application.ports import Clock, Queue, StoredCluster
+from evenkeel.application.ports import Clock, Queue, Remaining, StoredCluster
 from evenkeel.application.rebalancing.events import EventOutcome, EventResult, ZoneShift, foreign_account
-from evenkeel.application.rebalancing.ports import EventStore
-from evenkeel.domain.model.observations import Observation
+from evenkeel.application.rebalancing.observe import observe_cluster, see_all_pods
+from evenkeel.application.rebalancing.ports import Clusters, EventStore
 from evenkeel.domain.model.values import near, quote
+from evenkeel.domain.model.zone_names import with_zone_labels, zone_called
 from evenkeel.record import ClusterRecord
 from evenkeel.state_records import ZoneRecord, ZoneStatement, zones_with_drill
 from evenkeel.validation import ConfigError
@@ -122,33 +122,46 @@ def _newer_statement(latest: ZoneStatement | None, statement: ZoneStatement, sou
     return statement
 
 
-def check_zone(stored: StoredCluster, zone: str, observe: Callable[[], Observation]) -> str:
-    """Return a sentence for the caller if it is unknown whether the cluster has the zone; empty: the cluster has it.
+def check_zone(
+    stored: StoredCluster,
+    zone: str,
+    clusters: Clusters,
+    remaining: Remaining,
+) -> tuple[str, str]:
+    """Return the name of a zone, given by its name in the machine API or by the zone label of its nodes.
 
-    The cluster is read only if neither its record nor its stored statements name the zone. An operator may fence a zone
-    of a cluster that cannot be read, because the outage of that zone may be the cause.
+    Also return a sentence for the caller if it is unknown whether the cluster has the zone; empty: the cluster has it.
+    The cluster is read only if neither its record nor its stored statements name the zone, and its nodes only if no
+    node group names it. An operator may fence a zone of a cluster that cannot be read, because the outage of that zone
+    may be the cause.
 
     Raises:
         BadRequestError: the cluster has no such zone; the error suggests the nearest name.
     """
     ids = stored.record.zone_ids
     if zone in ids or zone in ids.values() or zone in stored.zones:
-        return ""
+        return zone, ""
     try:
-        groups = observe().groups
+        cluster, observation = observe_cluster(clusters, stored.record, remaining)
+        observation = with_zone_labels(observation)
+        if all(zone not in group.identity.zone_names for group in observation.groups):
+            observation = see_all_pods(clusters, stored.record, cluster, observation, remaining)
+            observation = with_zone_labels(observation)
     except EvenkeelError as error:
-        return f". It is unknown if it has such a zone: {error}"
+        return zone, f". It is unknown if it has such a zone: {error}"
+    groups = observation.groups
     names = sorted({group.identity.zone for group in groups if group.identity.zone})
-    if zone in names:
-        return ""
+    if (called := zone_called(zone, groups)) in names:
+        return called, ""
     seen = [pool.seen for pool in stored.state.pools.values() if pool.seen is not None]
     known = {key for sighting in seen if sighting.members_missing_since is None for key in sighting.requested}
     if not known <= {str(group.key) for group in groups}:
-        return ". It is unknown if it has such a zone: known node groups were not found"
+        return zone, ". It is unknown if it has such a zone: known node groups were not found"
+    labels = sorted({group.identity.zone_label for group in groups if group.identity.zone_label})
     known_zones = f"its zones are {', '.join(names[:20])}" if names else "none of its node groups says its zone"
     raise BadRequestError(
         f"zone is {quote(zone)}: no node group of {stored.record.id} is there; {known_zones}"
-        f"{near(zone, [*names, *ids])}"
+        f"{near(zone, [*names, *labels, *ids])}"
     )
 
 

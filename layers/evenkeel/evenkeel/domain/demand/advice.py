@@ -16,6 +16,7 @@ from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import (
     Advice,
+    Demand,
     DemandPolicy,
     NodeAdvice,
     PoolAdvice,
@@ -64,7 +65,7 @@ def advise(
     if reason is None and beside_another:
         reason = Reason.of(Rule.TWO_AUTOSCALERS, at=workload.autoscaler_at)
     if reason is not None:
-        return Advised(cluster=Advice(unread=reason, beside_another=beside_another), pools={})
+        return Advised(cluster=Advice(orders=stage.orders, unread=reason, beside_another=beside_another), pools={})
     offers = with_coming(pools if stage.orders else [replace(pool, orders={}) for pool in pools], workload)
     simulation, idle, nodes = Simulation(workload, offers, policy, now), None, {}
     start = simulation.snapshot.fork()
@@ -75,15 +76,13 @@ def advise(
         idle = scale_down(simulation, replace(state, leaving=leaving))
         nodes = _nodes(workload, offers, idle, clocks=stage.removes)
     advice = Advice(
+        orders=stage.orders,
         unmet=result.unmet,
         not_counted=result.not_counted,
         fit_already=len(result.fits_already),
         check_again=result.check_again,
         beside_another=beside_another,
     )
-    waits = now + WHILE_PODS_WAIT if result.fits_already and _has_upcoming(offers) else None
-    removal = idle.check_at + timedelta(seconds=1) if idle and idle.check_at and stage.removes else None
-    times = filter(None, (result.check_again or waits, result.retry_at, removal))
     # If all pending pods are too young, ``result`` has no pools.
     asked = result.pools if stage.orders else [replace(pool, blocked=()) for pool in result.pools]
     return Advised(
@@ -93,8 +92,15 @@ def advise(
             for pool in asked
         },
         idle=idle,
-        check_at=min(times, default=None) if stage.orders else None,
+        check_at=_check_at(result, idle if stage.removes else None, offers, now) if stage.orders else None,
     )
+
+
+def _check_at(result: Demand, idle: Unneeded | None, offers: Iterable[PoolOffer], now: datetime) -> datetime | None:
+    """Return when demand needs the next check. ``idle``: None if no node may be removed."""
+    waits = now + WHILE_PODS_WAIT if result.fits_already and _has_upcoming(offers) else None
+    removal = idle.check_at + timedelta(seconds=1) if idle and idle.check_at else None
+    return min(filter(None, (result.check_again or waits, result.retry_at, removal)), default=None)
 
 
 def expects_advice(observation: Observation, pools: Iterable[PoolId], stage: DemandStage, now: datetime) -> bool:

@@ -43,6 +43,10 @@ class Blocked:
                 blocked.append(BlockedPods(pods=names, why=reason, daemons=daemons, groups=tuple(map(str, groups))))
         return tuple(sorted(blocked, key=lambda pods: pods.pods))
 
+    def fitting(self, pod_group: PodGroup) -> frozenset[GroupKey]:
+        """Return the node groups whose new node fits pods of the group, although the pods get none now."""
+        return frozenset(group for group, rejected in self._rejected.items() if pod_group not in rejected)
+
     def _rejected_by(self, group: GroupKey) -> dict[PodGroup, Reason]:
         snapshot = self._simulation.snapshot
         fork = snapshot.fork()

@@ -48,7 +48,7 @@ def _taints_and_affinity(pod_group: PodGroup, node_info: NodeInfo) -> Reason | N
         return Reason.of(Rule.NODE_CORDONED)
     taint = taints.first_not_tolerated(node_info.node.taints, tolerations)
     if taint is not None:
-        return Reason.of(Rule.TAINT_NOT_TOLERATED, taint=f"{taint.key}={taint.value}:{taint.effect}")
+        return Reason.of(Rule.TAINT_NOT_TOLERATED, taint=f"{taint.key}={taint.value}:{taint.effect}", key="")
     return node_affinity(pod_group.needs, node_info.labels, node_info.name)
 
 

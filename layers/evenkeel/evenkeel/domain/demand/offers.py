@@ -53,6 +53,7 @@ def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> 
     return GroupOffer(
         group=group.key,
         zone=group.identity.zone or "",
+        zone_label=group.identity.zone_label,
         requested=draft.target,
         coming=_coming(draft),
         ordered=max(0, draft.requested - group.requested),
@@ -62,6 +63,7 @@ def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> 
         min=pool.kept_of(draft),
         held_nodes=0 if facts is None or facts.held is None else facts.held.nodes.get(draft.key, 0),
         template=group.template.node,
+        ignored_taints=pool.pool.settings.ignored_taints,
         closed=None if limit and draft.state is State.PROBING else not_healthy or rest or unknown,
         unhealthy=unhealthy,
         held=rest or _held_because(draft, not_healthy, blocked),
@@ -129,6 +131,7 @@ def untouched(pool: AnyPool, rule: Rule) -> PoolOffer:
         GroupOffer(
             group=group.key,
             zone=group.identity.zone or "",
+            zone_label=group.identity.zone_label,
             requested=group.requested,
             closed=reason,
             held=held,

@@ -133,9 +133,9 @@ def _demand(simulation: Simulation, memory: OrderMemory) -> Demand:
     growth.run()
     growth.retry()
     growth.try_unhealthy()
-    unmet, demands = growth.unmet(), [(offer, growth.demand_of(offer)) for offer in simulation.pools]
-    left = growth.left()
-    blocked = Blocked(simulation, left)
+    demands = [(offer, growth.demand_of(offer)) for offer in simulation.pools]
+    blocked = Blocked(simulation, growth.left())
+    unmet = growth.unmet(blocked)
     return Demand(
         pools=tuple(replace(demand, blocked=blocked.of_pool(offer)) for offer, demand in demands),
         unmet=tuple(unmet),
@@ -375,7 +375,7 @@ class _ScaleUp:
             for pod_group, reason in (
                 self._rejected_by(offer.group, classes) if closed is None else dict.fromkeys(classes.pod_groups, closed)
             ).items():
-                rejections.setdefault(pod_group, {})[offer.group] = reason
+                rejections.setdefault(pod_group, {})[offer.group] = _with_field(reason, offer)
         return rejections
 
     def _rejected_by(self, group: GroupKey, classes: PodGroupClasses) -> dict[PodGroup, Reason]:
@@ -571,7 +571,7 @@ class _ScaleUp:
         """Return the pods that get no node, by group."""
         return {pod_group: self._pods[pod_group][-count:] for pod_group, count in self._open.items() if count}
 
-    def unmet(self) -> list[Unfit]:
+    def unmet(self, blocked: Blocked) -> list[Unfit]:
         """Return the pods that get no node, with one reason that covers all pools."""
         left = self.left()
         classes = PodGroupClasses(left)
@@ -579,10 +579,20 @@ class _ScaleUp:
         unmet = []
         for pod_group, pods in left.items():
             of_pools = [(id, rejections[id][pod_group]) for id in sorted(rejections) if pod_group in rejections[id]]
-            why = tuple(Reason.of(Rule.UNFIT_IN_POOL, pool=str(id), why=_first(rejected)) for id, rejected in of_pools)
+            fits = blocked.fitting(pod_group)
+            why = tuple(_unfit_in_pool(id, rejected, fits) for id, rejected in of_pools)
             reason = Reason.of(Rule.FITS_NO_POOL, pods=len(pods), pod=str(pods[0]), why=why)
             by_group = {group: rejected[group] for _, rejected in of_pools for group in rejected}
-            unmet.append(Unfit(pods=_names(pods), since=_since(pods), reason=reason, by_group=by_group))
+            fitting = {id: tuple(sorted(fits.intersection(rejected))) for id, rejected in of_pools}
+            unmet.append(
+                Unfit(
+                    pods=_names(pods),
+                    since=_since(pods),
+                    reason=reason,
+                    by_group=by_group,
+                    fitting={id: groups for id, groups in fitting.items() if groups},
+                )
+            )
         return sorted(unmet, key=_by_age)
 
 
@@ -611,6 +621,23 @@ def _requests(counts: Mapping[PodGroup, int]) -> Counts:
 def _first(rejections: Mapping[GroupKey, Reason]) -> Reason:
     """Return the reason of the first node group by key. Without node groups, the reason is that the pool is full."""
     return rejections[min(rejections)] if rejections else Reason.of(Rule.POOL_AT_ITS_MAX)
+
+
+def _with_field(reason: Reason, offer: GroupOffer) -> Reason:
+    """Return the reason. If nodes have a taint that their template lacks, it names the field that ignores the taint."""
+    taint = str(reason.facts.get("taint", ""))
+    own = offer.template.taints if offer.template is not None else ()
+    if reason.rule is not Rule.TAINT_NOT_TOLERATED or any(taint == f"{key}={text}:{end}" for key, text, end in own):
+        return reason
+    return Reason.of(Rule.TAINT_NOT_TOLERATED, taint=taint, key=taint.partition("=")[0])
+
+
+def _unfit_in_pool(pool: PoolId, rejections: Mapping[GroupKey, Reason], fitting: Collection[GroupKey]) -> Reason:
+    """Return why a pool gives pods no node. A reason that can end comes first: that of a group whose node would fit."""
+    ending = {group: reason for group, reason in rejections.items() if group in fitting}
+    group = min(ending, default=None) if len(set(map(str, rejections.values()))) > 1 else None
+    name = "" if group is None else group.name
+    return Reason.of(Rule.UNFIT_IN_POOL, pool=str(pool), group=name, why=_first(ending or rejections))
 
 
 def _by_age(pods: PendingPods | Unfit) -> tuple[datetime, tuple[str, ...]]:

@@ -40,17 +40,17 @@ class Simulation:
         self._attached = volumes.attached_without_pod(self.pods_on)
         self.pod_groups = PodGroups(volumes)
         self.snapshot = ClusterSnapshot(workload.namespaces)
-        templates = TemplateNodes(workload, policy, now)
+        templates = TemplateNodes(workload, policy)
         self.template_nodes: dict[GroupKey, TemplateNode] = {}
         for pool in pools:
             self.template_nodes |= templates.of_pool(pool)
         self.starting: dict[str, GroupKey] = {}  # name of a node that is still starting -> its group
-        timeouts = {offer.group: offer.options.provision_timeout for pool in pools for offer in pool.groups}
+        offers = {offer.group: offer for pool in pools for offer in pool.groups}
         self._template_infos: dict[GroupKey, NodeInfo] = {}
         for node in sorted(workload.nodes, key=lambda node: node.name):
             group = node.group
             if group is not None and group in self.template_nodes:
-                started = as_started(node, self.template_nodes[group], now, policy, timeouts[group])
+                started = as_started(node, self.template_nodes[group], now, policy, offers[group])
                 if started is not node:
                     self.starting[node.name] = group
             else:

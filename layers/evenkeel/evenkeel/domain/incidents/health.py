@@ -18,6 +18,8 @@
     ineffective-order  at once                              zones, rules that fail        no such order or pods remain;
                                                                                         20 min if nodes were not Ready
     step-hangs         at once                              zones                         the step of converge continues
+    pods-wait          15 min without a node on its way,    zones, rules of other pods    15 min without such pods
+                       or with pods unread
 
 The delay is the record's ``trouble_after``. ``_POOL_KINDS`` lists the kinds of incident of a pool. Evenkeel notifies
 again if a fact in ``Incident.matter`` changes. A node is missing if it is requested and neither runs nor is
@@ -37,6 +39,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import NamedTuple
 
+from evenkeel.domain.incidents.pods_wait import pods_wait, without_waiting
 from evenkeel.domain.model.demand import Advice
 from evenkeel.domain.model.groups import GroupKey, PoolId, State, is_outage
 from evenkeel.domain.model.incidents import Change, ClusterHealth, Incident, IncidentChange, IncidentKind, Notified
@@ -46,6 +49,7 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import ROLLOUTS, Fact, Reason, Rule
 from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.values import excerpt
 
 # Evenkeel retries a refused write every five minutes, so there are three retries in this time. If none of these retries
 # is refused, the write has succeeded or is no longer planned, and the incident closes.
@@ -57,7 +61,6 @@ UNREADY_COUNTS = timedelta(minutes=20)
 _STOPPED_AFTER = timedelta(minutes=5)
 # A tolerance, because checks start some seconds early or late.
 _SLACK = timedelta(seconds=10)
-_LONGEST_MESSAGE = 300
 # The most names of an incident, problems of an incident, and pods of a problem. These limits keep the cluster's stored
 # item small.
 _MOST_NAMES, _MOST_PROBLEMS, _MOST_PODS = 20, 5, 3
@@ -85,7 +88,11 @@ def evaluate(
     for pool in plan.pools:
         # The list of groups may be incomplete, so known incidents stay open.
         if pool.mode.valid and not pool.mode.judged:
-            incidents += [incident for incident in before.incidents if incident.pool == str(pool.id)]
+            incidents += [
+                incident
+                for incident in before.incidents
+                if incident.pool == str(pool.id) and incident.kind is not IncidentKind.PODS_WAIT
+            ]
             continue
         check = _PoolCheck(
             pool=pool,
@@ -98,13 +105,15 @@ def evaluate(
         )
         incidents += check.incidents()
     names = {str(pool) for pool in dry}
+    waits, waiting = pods_wait(known, before.waiting, plan)
+    incidents += waits
     incidents = [replace(incident, in_dry_run=incident.pool in names) for incident in incidents]
     of_cluster = (
         *_two_autoscalers(known, plan),
         *_too_large(known, plan),
         *_cluster_unhealthy(known, plan, groups, delay),
     )
-    return before.with_incidents([*incidents, *of_cluster])
+    return replace(before.with_incidents([*incidents, *of_cluster]), waiting=waiting)
 
 
 def _two_autoscalers(known: Mapping[str, Incident], plan: Plan) -> list[Incident]:
@@ -122,9 +131,9 @@ def _too_large(known: Mapping[str, Incident], plan: Plan) -> list[Incident]:
     unread = None if plan.demand is None else plan.demand.unread
     if unread is not None and unread.rule is Rule.WORKLOAD_TOO_LARGE:
         since = plan.now if incident is None else incident.since
-        message = _excerpt(str(unread.facts["error"]))
+        message = excerpt(str(unread.facts["error"]))
         return [Incident(kind=IncidentKind.TOO_LARGE, since=since, of_workload=True, message=message)]
-    is_hidden = unread is not None and unread.rule is Rule.WORKLOAD_UNREAD
+    is_hidden = unread is not None and unread.rule in (Rule.WORKLOAD_UNREAD, Rule.WORKLOAD_UNJUDGED)
     return [incident] if incident is not None and incident.of_workload and is_hidden else []
 
 
@@ -162,10 +171,11 @@ def evaluate_unread(
 
     Only ``unreachable`` opens after the delay. The other kinds open at once, because an operator must fix them.
     """
+    before = without_waiting(before)
     unread = before.unread
     opens = kind is not IncidentKind.UNREACHABLE or now - since >= delay - _SLACK
     if opens and (unread is None or unread.kind is not kind):
-        unread = Incident(kind=kind, since=since if unread is None else unread.since, message=_excerpt(message))
+        unread = Incident(kind=kind, since=since if unread is None else unread.since, message=excerpt(message))
     return before if unread is None else _of_cluster(before, unread)
 
 
@@ -227,7 +237,7 @@ class _PoolCheck:
             since=since,
             zones=tuple(sorted({zone for zone in groups.values() if zone})[:_MOST_NAMES]),
             groups=tuple(sorted(groups)[:_MOST_NAMES]),
-            message=_excerpt(message),
+            message=excerpt(message),
         )
 
     def states(self) -> Iterator[tuple[GroupPlan, GroupState]]:
@@ -559,12 +569,6 @@ def _fenced_until(groups: Collection[GroupPlan]) -> datetime | None:
 def _rolls(plan: GroupPlan) -> bool:
     """Return True if a rollout freezes the group."""
     return plan.group.frozen_because is not None and plan.group.frozen_because.rule in ROLLOUTS
-
-
-def _excerpt(text: str) -> str:
-    """Return the text on one line, with an ellipsis where it is cut off."""
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_MESSAGE else f"{line[: _LONGEST_MESSAGE - 1]}…"
 
 
 # Notifications

@@ -62,6 +62,7 @@ class GroupOffer:
 
     group: GroupKey
     zone: str
+    zone_label: str | None = None  # the zone label of its nodes; None: equal to ``zone``
     requested: int = 0
     before: int = 0  # the nodes that were requested before this plan
     coming: int = 0  # the requested nodes that have no Node object yet and may still register
@@ -71,6 +72,7 @@ class GroupOffer:
     min: int = 0
     held_nodes: int = 0  # empty nodes that are not removed for now, because the pool lately needed them to survive
     template: NodeTemplate | None = None
+    ignored_taints: frozenset[str] = frozenset()  # keys of taints that each new node loses by itself
     closed: Reason | None = None  # why the group gets no node even if ``room`` is not 0; None: it may get one
     unhealthy: Reason | None = None  # why the group gets one node at a time, and keeps its nodes; None: it is healthy
     held: Reason | None = None  # why all nodes of the group count as needed, even without pods
@@ -144,6 +146,8 @@ class Unfit:
     since: datetime
     reason: Reason
     by_group: Mapping[GroupKey, Reason] = field(default_factory=dict)
+    # Pods that get no node of any pool: pool -> its groups whose new node would fit them, although it gives none now.
+    fitting: Mapping[PoolId, tuple[GroupKey, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,6 +271,7 @@ class PoolAdvice:
 class Advice:
     """The part of demand's advice for a cluster that belongs to no pool."""
 
+    orders: bool = False  # True: Evenkeel orders nodes for pods; False: an autoscaler does
     unread: Reason | None = None  # why demand was not evaluated; None: it was evaluated
     beside_another: bool | None = None  # True: another autoscaler orders nodes; None: not checked
     unknown_order: tuple[str, ...] = ()  # names in the record's expander_order that no pool has

@@ -286,8 +286,14 @@ class Identity:
     labels: Mapping[str, str] = field(default_factory=dict)
     zone: str | None = None
     zone_of_machines: bool = False  # True: only the machines of the group show its zone
+    zone_label: str | None = None  # the zone label of its nodes; None: equal to ``zone``, or not learned yet
     zone_index: int | None = None  # N-1 if the name ends in -z<N>, else None
     created_at: datetime | None = None  # None: not read
+
+    @property
+    def zone_names(self) -> tuple[str, ...]:
+        """Return the names of the zone: in the machine API and, if it differs, on nodes."""
+        return tuple(name for name in (self.zone, self.zone_label) if name is not None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

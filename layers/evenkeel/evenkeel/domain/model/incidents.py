@@ -35,6 +35,8 @@ class IncidentKind(StrEnum):
     STOPPED = "stopped"  # the cluster was not checked for too long
     # The next kind concerns a cluster that was read.
     TWO_AUTOSCALERS = "two-autoscalers"
+    # The next kind concerns a pool, or the cluster if no pool has nodes for the pods.
+    PODS_WAIT = "pods-wait"  # no node is on its way to pending pods, or pods cannot be read
     # The next kinds concern a pool.
     ZONE_UNHEALTHY = "zone-unhealthy"  # too many nodes of the group or its zone are not Ready
     INVALID = "invalid"
@@ -129,10 +131,28 @@ class Incident:
         if self.kind is IncidentKind.INEFFECTIVE_ORDER:  # Names of pods and nodes are excluded, because they change.
             rules = {why.rule.value for each in self.problems if isinstance(why := each.facts.get("why"), Reason)}
             return self.zones, tuple(sorted(rules))
+        if self.kind is IncidentKind.PODS_WAIT:  # Names and times are excluded, because they change.
+            return self.zones, tuple(sorted({rule for each in self.problems for rule in _rules(each)}))
         problems = tuple((problem.kind, tuple(sorted(problem.facts.items()))) for problem in self.problems)
         names = self.message if self.kind in (IncidentKind.CONTESTED, IncidentKind.DRAIN_HANGS) else ""
         matter = (self.zones, self.failure_class, names, problems)
         return (*matter, "not_reordered") if self.not_reordered else matter
+
+
+def _rules(problem: Problem) -> set[str]:
+    """Return the kind of a problem, and the rules by which pools give its pods no node."""
+    reasons = problem.facts.get("why")
+    whys = reasons if isinstance(reasons, tuple) else (reasons,)
+    of_pools = [why.facts.get("why", why) for why in whys if isinstance(why, Reason)]
+    return {problem.kind.value, *(why.rule.value for why in of_pools if isinstance(why, Reason))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """Since when pods wait without a node on its way, or cannot be read."""
+
+    since: datetime
+    calm_since: datetime | None = None  # since when no pod waits any more; None: pods wait
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,11 +212,12 @@ class ClusterHealth:
     notified: Mapping[str, Notified] = field(default_factory=dict)
     outbox: tuple[IncidentChange, ...] = ()
     published_status: PublishedStatus | None = None  # None: the cluster has no status ConfigMap
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)  # ``domain.incidents.pods_wait`` has its keys
 
     @property
     def is_empty(self) -> bool:
-        """Return True if there is no incident and nothing to notify."""
-        return not (self.incidents or self.notified or self.outbox)
+        """Return True if there is no incident, nothing to notify, and no pod waits."""
+        return not (self.incidents or self.notified or self.outbox or self.waiting)
 
     @property
     def unread(self) -> Incident | None:

@@ -63,6 +63,7 @@ class PoolSettings:
     strategy: Strategy
     on_failure: OnFailure = OnFailure.RELEASE
     level: Level = Level.OFF
+    ignored_taints: frozenset[str] = frozenset()  # keys of taints that each new node loses by itself
     max_step: int | None = None  # nodes that one run may add to a pool; None: any number
     survive_zones: SurviveZones = SurviveZones.NONE
     backoff: BackoffPolicy = BackoffPolicy()

@@ -43,6 +43,9 @@ class ProblemKind(StrEnum):
     STARVED = "starved"
     INEFFECTIVE_ORDER = "ineffective-order"  # reported only in an incident
     BLOCKED_BY_DAEMON_SETS = "blocked-by-daemon-sets"  # reported only in an incident
+    PODS_WAIT = "pods-wait"  # reported only in an incident
+    PODS_UNREAD = "pods-unread"  # reported only in an incident
+    PODS_UNJUDGED = "pods-unjudged"  # reported only in an incident
     # Problems of a request for nodes.
     REQUEST_BEHIND_MOVE = "request-behind-move"
     REQUEST_BEHIND_REQUEST = "request-behind-request"

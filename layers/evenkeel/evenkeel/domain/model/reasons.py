@@ -271,6 +271,7 @@ class Rule(StrEnum):
     WORKLOAD_UNREAD = "workload-unread", Topic.NOTE
     WORKLOAD_TOO_LARGE = "workload-too-large", Topic.NOTE
     WORKLOADS_MIXED = "workloads-mixed", Topic.NOTE
+    WORKLOAD_UNJUDGED = "workload-unjudged", Topic.NOTE
     TWO_AUTOSCALERS = "two-autoscalers", Topic.NOTE
     # demand: why a pod does not fit a node, in the order of the scheduler's filters
     CLAIM_MISSING = "claim-missing", Topic.NOTE

@@ -26,6 +26,8 @@ class NodeTemplate:
     free: Mapping[str, Fraction] | None = None  # allocatable minus the requests of DaemonSets; None: unknown
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
+    # Names of labels and resources with the usual values, because no object names them.
+    assumed: frozenset[str] = frozenset()
     source: str = ""  # where the template was read; only people read this text
 
     @property

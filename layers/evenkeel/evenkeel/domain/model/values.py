@@ -164,3 +164,9 @@ def read_weight(value: object) -> int:
     if not 1 <= weight <= 1000:
         raise BadValueError("a weight is 1 to 1000")
     return weight
+
+
+def excerpt(text: str, longest: int = 300) -> str:
+    """Return the text on one line, with an ellipsis where it is cut off."""
+    line = " ".join(text.split())
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"

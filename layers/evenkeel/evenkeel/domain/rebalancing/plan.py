@@ -12,6 +12,7 @@ from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.states import ClusterState, PoolState
+from evenkeel.domain.model.zone_names import with_zone_labels
 from evenkeel.domain.rebalancing.bounds.exact_fences import with_exact_fences
 from evenkeel.domain.rebalancing.bounds.owners import with_write_consent, without_foreign, without_unread
 from evenkeel.domain.rebalancing.capability import Capability, Extension, Inputs, Planned, PoolInput
@@ -19,6 +20,7 @@ from evenkeel.domain.rebalancing.health.never_ready import with_never_ready
 from evenkeel.domain.rebalancing.health.observed import changed_states
 from evenkeel.domain.rebalancing.health.states import fenced_groups
 from evenkeel.domain.rebalancing.health.unhealthy import with_unhealthy
+from evenkeel.domain.rebalancing.membership.known_sizes import with_known_sizes
 from evenkeel.domain.rebalancing.membership.members import compare_pools
 from evenkeel.domain.rebalancing.membership.pausing import freeze_pools, needs_opening
 from evenkeel.domain.rebalancing.membership.pools import find_pools
@@ -29,7 +31,8 @@ from evenkeel.domain.rebalancing.restore import is_restored, with_left_groups
 
 def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     """Return the plan of a check with these capabilities."""
-    observation = without_unread(with_write_consent(check.observation, check.policy), check.state)
+    observation = with_zone_labels(check.observation)
+    observation = without_unread(with_write_consent(observation, check.policy), check.state)
     check = check._replace(observation=observation)
     stored, policy, now = check.state, check.policy, check.now
     pools, left_out = find_pools(observation.groups, policy, stored.pools)
@@ -41,7 +44,7 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     pools = without_foreign(pools, restored)
     if policy.demand.orders:
         # Evenkeel must evaluate the nodes that it orders itself. An autoscaler evaluates the nodes that it orders.
-        pools = with_never_ready(pools, observation.workload)
+        pools = with_known_sizes(with_never_ready(pools, observation.workload), observation.workload)
     pools = with_unhealthy(pools, check)
     changed = changed_states(pools, check)
     if changed:

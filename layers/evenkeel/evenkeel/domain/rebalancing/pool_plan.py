@@ -98,7 +98,7 @@ class PoolPlanner:
         groups = assess(pool, without_drill(check.state) if opens else check.state, now)
         if check.state.drill_zone:
             for group in groups:
-                group.health.is_drilled = group.group.identity.zone == check.state.drill_zone
+                group.health.is_drilled = check.state.drill_zone in group.group.identity.zone_names
         if isinstance(pool, InvalidPool):
             return PlannedPool(pool, None, _left_alone(pool, groups, Rule.POOL_INVALID), [])
         if (few := self._members.few.get(pool.id)) is not None:

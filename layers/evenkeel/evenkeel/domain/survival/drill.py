@@ -152,12 +152,13 @@ class Drill:
         return now < self.fenced_until
 
     def causes(self, incident: Incident, pools: Mapping[str, PoolZones]) -> bool:
-        """Return True if the drill is the cause of an incident: nodes are missing only because its zone is fenced.
+        """Return True if the drill is the cause of an incident.
 
-        If a machine has failed, or another zone of the pool is fenced, the drill is not the only cause.
+        Nodes are missing, or pods wait, only because its zone is fenced. If a machine has failed, or another zone of
+        the pool is fenced, the drill is not the only cause.
         """
         pool = pools.get(incident.pool, PoolZones())
-        is_missing = incident.kind is IncidentKind.MISSING and not incident.is_rollout
+        is_missing = incident.kind in (IncidentKind.MISSING, IncidentKind.PODS_WAIT) and not incident.is_rollout
         only_here = {*incident.zones, *pool.closed} <= {self.zone}
         return is_missing and incident.failure_class is None and self.zone in pool.zones and only_here
 

@@ -119,13 +119,18 @@ def described(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> G
     reason = _closed_because(template, reading.faults, unseen, None if is_certain else reference) if closed else None
     described = replace(
         group.template,
-        node=merged(template, _USUAL) if is_known else None,
+        node=_with_usual_values(template) if is_known else None,
         faults=tuple(reading.faults),
         closed_because=reason,
         invisible_at_zero=unseen,
     )
     group = replace(group, template=described)
     return replace(member, group=group)
+
+
+def _with_usual_values(template: NodeTemplate) -> NodeTemplate:
+    usual = {*_USUAL.labels, *_USUAL.capacity} - {*template.labels, *template.capacity}
+    return replace(merged(template, _USUAL), assumed=frozenset(usual))
 
 
 def _source_of(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> Object | None:

@@ -98,9 +98,9 @@ def without_drill(state: ClusterState) -> ClusterState:
 
 
 def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime) -> _Health:
-    stored, impaired_until = state.groups.get(group.key), state.zones.get(group.identity.zone or "")
-    if impaired_until is not None and impaired_until <= now:
-        impaired_until = None
+    stored = state.groups.get(group.key)
+    ends = [state.zones[name] for name in group.identity.zone_names if name in state.zones]
+    impaired_until = max((end for end in ends if end > now), default=None)
     is_frozen = group.frozen_because is not None or (stored is not None and stored.contest.is_frozen)
     own = State.FROZEN if is_frozen else state_at(stored, now, impaired_until, pool.settings.backoff)
     if own is not State.FROZEN and group.status.launches_stopped is not None:

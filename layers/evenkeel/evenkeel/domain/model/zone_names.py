@@ -1,0 +1,86 @@
+"""The two names of a zone: the name in the machine API, and the zone label of its nodes.
+
+On most clouds both are equal. On Azure, the machine API's zone is ``2``, and its nodes have the label ``westeurope-2``.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from evenkeel.domain.model.groups import GroupKey, NodeGroup
+from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.workload import ZONE
+
+_Place = tuple[str, str, str]  # the flavour, namespace and cluster of groups that are in one region
+
+
+def with_zone_labels(observation: Observation) -> Observation:
+    """Return the observation, with the zone label of each group whose nodes name their zone differently.
+
+    The label is from the first of these sources that has one:
+
+    1. The group's own template, such as annotation ``capacity.cluster-autoscaler.kubernetes.io/labels``.
+    2. The nodes of the group, else those of groups in the same zone.
+    3. The nodes of groups in other zones, if their labels are the zone's name after one common text, such as
+       ``westeurope-``.
+    """
+    groups = [group for group in observation.groups if group.identity.zone is not None]
+    labels = _known_labels(groups, observation)
+    by_place: dict[_Place, list[NodeGroup]] = defaultdict(list)
+    for group in groups:
+        by_place[group.key.flavour, group.key.namespace, group.identity.cluster].append(group)
+    for members in by_place.values():
+        labels |= _learned_labels(members, labels)
+    if not any(labels.get(group.key, group.identity.zone) != group.identity.zone for group in groups):
+        return observation
+    return replace(observation, groups=tuple(_labelled(group, labels.get(group.key)) for group in observation.groups))
+
+
+def _labelled(group: NodeGroup, label: str | None) -> NodeGroup:
+    if label is None or label == group.identity.zone:
+        return group
+    return replace(group, identity=replace(group.identity, zone_label=label))
+
+
+def _known_labels(groups: Iterable[NodeGroup], observation: Observation) -> dict[GroupKey, str]:
+    """Return the zone labels that the groups' templates or their own nodes have."""
+    nodes: dict[GroupKey, list[str]] = defaultdict(list)
+    for node in () if observation.workload is None else observation.workload.nodes:
+        if node.group is not None and node.labels.get(ZONE):
+            nodes[node.group].append(node.labels[ZONE])
+    known = {}
+    for group in groups:
+        template = group.template.node
+        stated = template.labels.get(ZONE) if template is not None else None
+        # A template whose zone label is the machine API's name may not know the other name.
+        own = stated if stated != group.identity.zone else None
+        if label := own or _most_frequent(nodes.get(group.key, ())):
+            known[group.key] = label
+    return known
+
+
+def _learned_labels(groups: Sequence[NodeGroup], labels: Mapping[GroupKey, str]) -> dict[GroupKey, str]:
+    """Return the zone labels of the groups of one place that neither a template nor an own node names."""
+    known = [(str(group.identity.zone), labels[group.key]) for group in groups if group.key in labels]
+    prefixes = {label.removesuffix(zone) for zone, label in known if label.endswith(zone)}
+    prefix = next(iter(prefixes)) if len(prefixes) == 1 else ""
+    learned = {}
+    for group in groups:
+        zone = str(group.identity.zone)
+        if group.key not in labels:
+            learned[group.key] = _most_frequent([label for of, label in known if of == zone]) or f"{prefix}{zone}"
+    return learned
+
+
+def _most_frequent(labels: Sequence[str]) -> str:
+    """Return the most frequent label, of several the first by name; empty if there is none."""
+    counts = Counter(labels)
+    return min(counts, key=lambda label: (-counts[label], label), default="")
+
+
+def zone_called(name: str, groups: Iterable[NodeGroup]) -> str:
+    """Return the machine API's name of the zone that has this name or label; an unknown name is returned as it is."""
+    identities = [group.identity for group in groups]
+    if any(identity.zone == name for identity in identities):
+        return name
+    return next((str(identity.zone) for identity in identities if identity.zone_label == name), name)
