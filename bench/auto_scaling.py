@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -19,12 +20,13 @@ from urllib.parse import parse_qs
 
 from bench.rows import Rows, Samples
 from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters
+from evenkeel.adapters.auto_scaling.node_groups import NodeGroups
 from evenkeel.adapters.aws_session import AwsSession
 from evenkeel.record import ClusterRecord
 from sandbox.auto_scaling.api import AutoScaling
 from sandbox.auto_scaling.calls import Service, TokenBucket
 from sandbox.auto_scaling.clock import VirtualClock
-from sandbox.auto_scaling.node_groups import NodeGroups
+from sandbox.auto_scaling.node_groups import NodeGroups as ManagedNodeGroups
 from sandbox.auto_scaling.server import AwsServer
 from sandbox.aws import AwsEndpoints
 from sandbox.demo.node_groups import WRITES, EksCluster
@@ -76,7 +78,7 @@ class _Accounts:
                     for key, value in tags.items()
                 ],
             )
-        self.services[account] = {"autoscaling": api, "eks": NodeGroups(api)}
+        self.services[account] = {"autoscaling": api, "eks": ManagedNodeGroups(api)}
 
     def throttle(self) -> None:
         """Give each account its token bucket, and forget the calls so far."""
@@ -110,7 +112,10 @@ def _accounts() -> Iterator[tuple[_Accounts, Callable[[ClusterRecord], Any]]]:
         sts = stack.enter_context(LoopbackServer(_assumed))
         own = {"AWS_ACCESS_KEY_ID": _OWN, "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": REGION}
         stack.enter_context(patch.dict(os.environ, {**server.environment(), **own, "AWS_ENDPOINT_URL_STS": sts.url}))
-        clusters = AutoScalingClusters(session=AwsSession(), clock=accounts, drainer=_no_workload, writes=False)
+        kept = NodeGroups(random=random.random)
+        clusters = AutoScalingClusters(
+            session=AwsSession(), clock=accounts, drainer=_no_workload, node_groups=kept, writes=False
+        )
         yield accounts, lambda record: clusters.open(record, lambda: 60.0, consistent=False)
 
 

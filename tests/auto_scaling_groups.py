@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from evenkeel.adapters.auto_scaling.api import AutoScalingApi, NodeGroups
+from evenkeel.adapters.auto_scaling.api import AutoScalingApi
 from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster, Drainer
 from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters, writer_name
+from evenkeel.adapters.auto_scaling.node_groups import NodeGroups
+from evenkeel.adapters.auto_scaling.read import Refreshing
 from evenkeel.adapters.aws_session import AwsSession
-from evenkeel.adapters.lru import LruCache
 from evenkeel.application.ports import Remaining
 from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.model.groups import NodeGroup
@@ -53,8 +54,8 @@ class InProcess:
     def __init__(self, api: AutoScaling, eks: ManagedNodeGroups, wrap: Callable[[Any], Any] = lambda one: one) -> None:
         self.api, self.eks, self.wrap = api, eks, wrap
         self.clock = SimulatedClock(api)
-        self._node_groups: NodeGroups = LruCache(1000)
-        self.refreshing: set[str] = set()
+        self.node_groups = NodeGroups(random=lambda: 0.0)
+        self.refreshing: Refreshing = {}
         self.stack = "evenkeel"
         self.drainer: Callable[[ClusterRecord, Remaining], Drainer] | None = None
 
@@ -65,7 +66,7 @@ class InProcess:
             record.id,
             auto_scaling=lambda: self.wrap(self.api),
             eks=lambda: self.wrap(self.eks),
-            node_groups=self._node_groups,
+            node_groups=self.node_groups,
             clock=self.clock,
             remaining=remaining,
         )
@@ -205,7 +206,8 @@ def over_http(stage: Stage) -> Iterator[AutoScalingClusters]:
     """Open the stage's clusters as deployed code does: with boto3's clients, over HTTP."""
     with AwsServer(lambda _key, _region: {"autoscaling": stage.api, "eks": stage.eks}) as server:
         session = SessionAt(server.url)
-        stage.clusters = AutoScalingClusters(session=session, clock=stage.clock, drainer=no_workload)
+        kept = NodeGroups(random=lambda: 0.0)
+        stage.clusters = AutoScalingClusters(session=session, clock=stage.clock, drainer=no_workload, node_groups=kept)
         yield stage.clusters
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from evenkeel.adapters.auto_scaling.api import ThrottledError
 from evenkeel.adapters.auto_scaling.clusters import writer_name
 from evenkeel.adapters.auto_scaling.write import GroupWriter
 from evenkeel.application.errors import (
@@ -114,9 +115,10 @@ class TestReading:
         assert described["nodegroup"]["status"] == "DEGRADED"
         assert stage.observe()[name].frozen_because is None
 
-    def test_eks_is_asked_once_in_five_minutes(self, stage: Stage) -> None:
+    def test_eks_is_asked_once_in_eight_minutes(self, stage: Stage) -> None:
         stage.put_managed("workers", ZONES[0], 0, 1, 9)
-        for _ in range(4):
+        stage.minutes(2)
+        for _ in range(8):
             stage.observe()
             stage.minutes(1)
         asked = [name for name, _ in stage.eks.calls if name == "DescribeNodegroup"]
@@ -293,7 +295,7 @@ class TestErrors:
         [
             ("DescribeAutoScalingGroups", "AccessDenied", 403, AccessRefusedError),
             ("DescribeAutoScalingGroups", "ExpiredToken", 403, AccessRefusedError),
-            ("DescribeAutoScalingGroups", "Throttling", 400, ClusterUnavailableError),
+            ("DescribeAutoScalingGroups", "Throttling", 400, ThrottledError),
             ("DescribeAutoScalingGroups", "InternalFailure", 500, ClusterUnavailableError),
             ("UpdateAutoScalingGroup", "AccessDenied", 403, ForbiddenError),
             ("CreateOrUpdateTags", "AccessDenied", 403, ForbiddenError),

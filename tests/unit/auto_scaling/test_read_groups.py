@@ -282,13 +282,13 @@ class TestFrozen:
         assert text in sentence(reason)
 
     def test_by_a_refresh(self) -> None:
-        reason = read(described(), refreshes={NAME: "InProgress"}).frozen_because
+        reason = read(described(), refreshing={NAME: ("InProgress", NOW)}).frozen_because
         assert reason is not None
         assert sentence(reason) == "instances are being replaced: an instance refresh is InProgress"
 
     @pytest.mark.parametrize(
         ("status", "frozen"),
-        [("ACTIVE", False), ("DEGRADED", False), ("UPDATING", True), ("CREATING", True), ("DELETE_FAILED", True)],
+        [("ACTIVE", False), ("DEGRADED", False), ("UPDATING", True), ("CREATING", True), ("A_NEW_STATUS", True)],
     )
     def test_by_its_managed_node_group(self, status: str, frozen: bool) -> None:
         reason = read(described(), [], node_group(status)).frozen_because

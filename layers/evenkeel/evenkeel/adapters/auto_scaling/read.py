@@ -58,11 +58,14 @@ _TEMPLATE = "k8s.io/cluster-autoscaler/node-template/"
 _OPTIONS = _TEMPLATE + "autoscaling-options/"
 _CLUSTER = "kubernetes.io/cluster/"
 _EKS_CLUSTER, _EKS_NODE_GROUP = "eks:cluster-name", "eks:nodegroup-name"
-# DEGRADED is missing: EKS sets it for refused launches, which are the failures that Evenkeel exists for.
-BUSY_STATUSES = frozenset({"CREATING", "UPDATING", "DELETING", "CREATE_FAILED", "DELETE_FAILED"})
+# EKS sets DEGRADED for refused launches, which are the failures that Evenkeel exists for. In every other status, EKS
+# changes the node group. This includes a status that AWS adds later.
+_FREE_STATUSES = frozenset({"ACTIVE", "DEGRADED"})
 # Without these processes, AWS does not run the desired capacity.
 _NEEDED_PROCESSES = ("Launch", "Terminate")
-_LAUNCH = "Launching a new EC2 instance"
+_LAUNCH, _INTO_WARM_POOL = "Launching a new EC2 instance", "into warm pool"
+_ENDED = frozenset({"Failed", "Successful", "Cancelled"})
+_LAUNCHED = re.compile(rf"{_LAUNCH}(?: from warm pool)?: (\S+)")
 _UNFINISHED = frozenset(
     {
         *("PendingSpotBidPlacement", "WaitingForSpotInstanceRequestId", "WaitingForSpotInstanceId"),
@@ -79,6 +82,12 @@ _LONG_AGO = datetime.fromtimestamp(0, UTC)
 _MANAGERS = FieldManagers(bounds_by=UNNAMED_BY_AWS, replicas_by=UNNAMED_BY_AWS)
 _NO_OPTIONS = AutoscalerOptions()
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+
+
+Refreshing = dict[str, tuple[str, datetime]]
+"""Name of a group -> the status of its instance refresh, and when a write has found it."""
+# A refresh takes longer. Then a write reads it again.
+_REFRESH_KEPT = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +112,9 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
     now: datetime,
     activities: Mapping[str, Sequence[Described]],
     node_groups: Iterable[Described],
-    refreshes: Mapping[str, str] | None = None,
+    refreshing: Mapping[str, tuple[str, datetime]] | None = None,
     with_machines: Collection[str] = (),
+    unread: Mapping[str, Reason] | None = None,
     writer: str = "",
 ) -> tuple[list[Member], list[Skipped]]:
     """Return the node groups, and the skipped Auto Scaling groups with the reasons.
@@ -116,8 +126,9 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
         activities: The newest ``Activities`` of DescribeScalingActivities, by name of the group. A group whose
             activities were not read has no failed machines.
         node_groups: The values of ``nodegroup`` of EKS's DescribeNodegroup.
-        refreshes: The statuses of instance refreshes in progress, by name of the group.
+        refreshing: The instance refreshes that writes have found.
         with_machines: The names of groups whose machines are returned even if all their instances run.
+        unread: Why a part of a group was not read, by name of the group. Such a group is not written.
         writer: The names of the stack and the cluster that read; empty: the reader never writes.
     """
     managed = {name: node_group for node_group in node_groups for name in _groups_of(node_group)}
@@ -129,7 +140,10 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
         reader = _GroupReader(item, policy, now, activities.get(name, ()), managed.get(name), writer)
         reason = reader.skipped_because(discoveries)
         if reason is None:
-            members.append(reader.read((refreshes or {}).get(name), with_machines=name in with_machines))
+            status, found_at = (refreshing or {}).get(name, ("", _LONG_AGO))
+            refresh = status if now - found_at < _REFRESH_KEPT else None
+            lacks = (unread or {}).get(name)
+            members.append(reader.read(refresh, lacks, with_machines=name in with_machines))
         else:
             skipped.append(Skipped(namespace=reader.key.namespace, name=name, reason=reason))
     return members, skipped
@@ -163,6 +177,17 @@ def node_group_of(described: Described) -> tuple[str, str] | None:
     return (cluster, name) if cluster and name else None
 
 
+def busy_status(node_group: Described) -> str:
+    """Return the status in which EKS changes a managed node group; empty: EKS does not change it."""
+    status = str(node_group.get("status"))
+    return "" if status in _FREE_STATUSES else status
+
+
+def is_ended_launch(activity: Described) -> bool:
+    """Return True if the activity is a launch of an instance that has ended."""
+    return _is_launch(activity) and activity.get("StatusCode") in _ENDED
+
+
 def is_suspended(described: Described, process: str) -> bool:
     """Return True if the process of the group is suspended."""
     return process in _suspended(described)
@@ -184,8 +209,9 @@ def read_move(text: str, described: Described) -> dict[str, Any]:
 
 
 def _counts(instance: Described) -> bool:
+    """Return True unless AWS does not count the instance. An instance in an unknown state counts, so that it stays."""
     state = str(instance.get("LifecycleState"))
-    return state.startswith(("Pending", "InService", "Quarantined", "ReplacingRootVolume", "RootVolumeReplaced"))
+    return not state.startswith(("Terminat", "Detach", "EnteringStandby", "Standby", "Warmed"))
 
 
 def _groups_of(node_group: Described) -> list[str]:
@@ -213,7 +239,7 @@ class _GroupReader:
         self._item = item
         self._policy = policy
         self._now = now
-        self._launches = [each for each in activities if str(each.get("Description")).startswith(_LAUNCH)]
+        self._launches = [each for each in activities if _is_launch(each)]
         self._node_group = node_group
         self._tags = tags_of(item)
         self._name = str(item.get("AutoScalingGroupName") or "")
@@ -256,8 +282,12 @@ class _GroupReader:
         unit = str(self._item.get("DesiredCapacityType") or "units")
         return None if unit == "units" else Reason.of(Rule.GROUP_IN_OTHER_UNITS, unit=unit)
 
-    def read(self, refresh: str | None, *, with_machines: bool) -> Member:
-        """Return the node group. ``refresh``: the status of an instance refresh in progress; None: there is none."""
+    def read(self, refresh: str | None, lacks: Reason | None, *, with_machines: bool) -> Member:
+        """Return the node group.
+
+        ``refresh``: the status of an instance refresh in progress; None: none is known. ``lacks``: why a part of the
+        group was not read; None: all was read.
+        """
         reading, item, tags = self._reading, self._item, self._tags
         reading.unknown_names(tags, _READABLE, "tag")
         bounds = self._bounds()
@@ -287,7 +317,7 @@ class _GroupReader:
             running=running,
             machines=None if is_at_rest and not with_machines else machines,
             bounds=bounds,
-            frozen_because=self._frozen(refresh),
+            frozen_because=self._frozen(refresh) or lacks,
             status=GroupStatus(launched=None if is_drained else len(instances_of(item))),
             ours=ours,
             managers=_MANAGERS,
@@ -351,7 +381,7 @@ class _GroupReader:
         if self._other_writer:
             stack, _, cluster = self._other_writer.partition("/")
             return Reason.of(Rule.WRITTEN_BY_OTHER_CLUSTER, stack=stack, cluster=cluster)
-        if (status := str(node_group.get("status"))) in BUSY_STATUSES:
+        if node_group and (status := busy_status(node_group)):
             return Reason.of(Rule.NODE_GROUP_BUSY, name=str(node_group.get("nodegroupName")), status=status)
         if lacks_room(self._tags):
             count = sum(not key.startswith("aws:") for key in self._tags)
@@ -513,7 +543,13 @@ _EFFECTS = {
 
 def _instance_of(launch: Described) -> str:
     """Return the id of the instance that a launch has created; empty: it has created none yet."""
-    return str(launch.get("Description")).partition(f"{_LAUNCH}: ")[2].partition(" ")[0]
+    found = _LAUNCHED.match(str(launch.get("Description")))
+    return found[1] if found else ""
+
+
+def _is_launch(activity: Described) -> bool:
+    description = str(activity.get("Description"))
+    return description.startswith(_LAUNCH) and _INTO_WARM_POOL not in description
 
 
 def _start(launch: Described) -> datetime | None:
