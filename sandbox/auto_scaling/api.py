@@ -66,7 +66,7 @@ class AutoScaling(Service):
         region: str = "eu-central-1",
     ) -> None:
         behavior = behavior or Behavior()
-        super().__init__(clock or VirtualClock(), behavior, behavior.auto_scaling_rate)
+        super().__init__(clock or VirtualClock(), behavior)
         self.account, self.region = account, region
         self.log = ActivityLog(self.clock, behavior, account=account, region=region)
         self.groups = Groups(stock, self.clock, self.log, behavior)

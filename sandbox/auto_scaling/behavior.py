@@ -2,6 +2,7 @@
 
     auto_scaling = AutoScaling(cloud, behavior=Behavior(latency=timedelta(seconds=0.15)))
     auto_scaling.behavior.suspended_termination = Termination.REFUSED   # from now on
+    auto_scaling.behavior.become(worst())
 
 The default answers at once, with what has just been written. `worst` is the worst that is plausible.
 """
@@ -96,6 +97,10 @@ class Behavior:
     give_up: timedelta = timedelta(hours=24)
 
     chance: Random = field(default_factory=lambda: Random(0))
+
+    def become(self, other: Behavior) -> None:
+        """Behave like another one from now on."""
+        vars(self).update(vars(other))
 
     def choose(self, span: Span) -> timedelta:
         """Return a duration of a span."""

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import wraps
+from math import inf
 from typing import Any, Concatenate
 
 from botocore.exceptions import ClientError, ReadTimeoutError
@@ -33,17 +34,16 @@ class AwsError(Exception):
 
 
 class TokenBucket:
-    """AWS's throttle of an account in a Region: `size` calls at once, then `per_second` calls."""
+    """AWS's throttle of an account in a Region, full at first."""
 
-    def __init__(self, clock: VirtualClock, *, size: float, per_second: float) -> None:
+    def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
-        self.size, self.per_second = size, per_second
-        self.tokens, self._filled = size, clock.now
+        self.tokens, self._filled = inf, clock.now
 
-    def take(self) -> bool:
+    def take(self, rate: Rate) -> bool:
         """Take a token. Return False if there is none."""
-        gained = (self._clock.now - self._filled).total_seconds() * self.per_second
-        self.tokens, self._filled = min(self.size, self.tokens + gained), self._clock.now
+        gained = (self._clock.now - self._filled).total_seconds() * rate.per_second
+        self.tokens, self._filled = min(rate.size, self.tokens + gained), self._clock.now
         if self.tokens < 1:
             return False
         self.tokens -= 1
@@ -56,9 +56,9 @@ class Service:
     #: code of a request that is not valid
     invalid = "ValidationError"
 
-    def __init__(self, clock: VirtualClock, behavior: Behavior, rate: Rate | None) -> None:
+    def __init__(self, clock: VirtualClock, behavior: Behavior) -> None:
         self.clock, self.behavior = clock, behavior
-        self.bucket = None if rate is None else TokenBucket(clock, size=rate.size, per_second=rate.per_second)
+        self.bucket = TokenBucket(clock)
         #: every call is throttled until then
         self.throttled_until: datetime | None = None
         self.calls: list[tuple[str, Json]] = []  # every operation with its arguments, in order, also refused ones
@@ -68,6 +68,11 @@ class Service:
     def throttle(self, duration: timedelta) -> None:
         """Throttle every call from now on, for so long."""
         self.throttled_until = self.clock.now + duration
+
+    @property
+    def rate(self) -> Rate | None:
+        """Return the rate of the token bucket; None: calls are not throttled."""
+        return self.behavior.auto_scaling_rate
 
     def latency(self, _operation: str, _request: Json) -> timedelta:
         """Return how long AWS takes for a call."""
@@ -81,10 +86,11 @@ class Service:
 
     def admit(self, operation: str, request: Json) -> None:
         """Note a call, and raise AwsError if it is throttled."""
+        self.clock.notify()
         self.calls.append((operation, request))
         self.before(operation, request)
         stopped = self.throttled_until is not None and self.clock.now < self.throttled_until
-        if stopped or (self.bucket is not None and not self.bucket.take()):
+        if stopped or (self.rate is not None and not self.bucket.take(self.rate)):
             raise self.throttled()
 
 

@@ -22,7 +22,7 @@ class VirtualClock:
 
     def __init__(self, now: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self.now = now
-        #: called before the time changes
+        #: called before each call of a service, and before the time changes
         self.before: list[Callable[[], None]] = []
         self._due: list[tuple[datetime, int, Callable[..., None], tuple[Any, ...]]] = []
         self._numbers = count()
@@ -68,9 +68,13 @@ class VirtualClock:
 
     def _set(self, now: datetime) -> None:
         if now > self.now:
-            for notify in self.before:
-                notify()
+            self.notify()
             self.now = now
+
+    def notify(self) -> None:
+        """Let services remember their objects, because they may change now."""
+        for remember in self.before:
+            remember()
 
 
 class WallClock(VirtualClock):

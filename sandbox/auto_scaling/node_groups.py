@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sandbox.auto_scaling.api import AutoScaling
+from sandbox.auto_scaling.behavior import Rate
 from sandbox.auto_scaling.calls import AwsError, Json, Service, operation, page
 from sandbox.auto_scaling.groups import TERMINATING, Group
 from sandbox.auto_scaling.past import Past
@@ -46,7 +47,7 @@ class NodeGroups(Service):
         drain: timedelta = timedelta(minutes=1),
     ) -> None:
         behavior = auto_scaling.behavior
-        super().__init__(auto_scaling.clock, behavior, behavior.eks_rate)
+        super().__init__(auto_scaling.clock, behavior)
         self.auto_scaling = auto_scaling
         self.update, self.drain = update, drain  # from a request to the write, and from a hook to its completion
         self.clusters: dict[str, dict[str, NodeGroup]] = {}
@@ -54,6 +55,11 @@ class NodeGroups(Service):
         #: members of descriptions that differ from what is simulated, by the name of a node group
         self.overrides: dict[str, Json] = {}
         auto_scaling.log.listeners.append(self._receive)
+
+    @property
+    def rate(self) -> Rate | None:
+        """Return the rate of the token bucket; None: calls are not throttled."""
+        return self.behavior.eks_rate
 
     def throttled(self) -> AwsError:
         """Return the error of a throttled call."""

@@ -52,10 +52,11 @@ class Past(Generic[Key, Item]):
 
     def _record(self) -> None:
         """Remember the objects that have changed since the time moved last."""
-        longest, now, current = self._behavior.read_age[1], self._clock.now, self._current()
+        longest, now = self._behavior.read_age[1], self._clock.now
         if not longest:
             self._states = None
             return
+        current = self._current()
         since = now if self._states is not None else _EVER
         all_states = self._states = self._states or {}
         for key in {*current, *all_states}:
