@@ -19,6 +19,7 @@ from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from sandbox.auto_scaling.api import AutoScaling
+from sandbox.auto_scaling.behavior import Behavior
 from sandbox.auto_scaling.groups import Group
 from sandbox.auto_scaling.node_groups import NodeGroups as ManagedNodeGroups
 from sandbox.auto_scaling.server import AwsServer
@@ -45,7 +46,7 @@ class SimulatedClock:
         return self._api.clock.now
 
     def sleep(self, seconds: float) -> None:
-        self._api.clock.run(timedelta(seconds=seconds))
+        self._api.clock.wait(timedelta(seconds=seconds), self._api.behavior.parallel)
 
 
 class InProcess:
@@ -81,9 +82,9 @@ class InProcess:
 class Stage:
     """Auto Scaling groups of one account and Region, and Evenkeel beside them."""
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, behavior: Behavior | None = None, **fields: Any) -> None:
         self.stock = Cloud(zones=ZONES)
-        self.api = AutoScaling(self.stock)
+        self.api = AutoScaling(self.stock, behavior=behavior)
         self.eks = ManagedNodeGroups(self.api)
         self.clock = SimulatedClock(self.api)
         self.clusters: Any = InProcess(self.api, self.eks)
@@ -138,6 +139,11 @@ class Stage:
 
     def minutes(self, minutes: float) -> None:
         self.api.clock.run(timedelta(minutes=minutes))
+
+    def seconds_left(self, seconds: float) -> Remaining:
+        """Return what counts the seconds that remain of a function, in the time of the simulated API."""
+        end = self.clock.now() + timedelta(seconds=seconds)
+        return lambda: (end - self.clock.now()).total_seconds()
 
     def group(self, name: str) -> Group:
         return self.api.groups.by_name[name]
