@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from threading import Lock
 from typing import Any, NoReturn
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -25,6 +26,8 @@ ACTIVITIES_KEPT = timedelta(hours=1)
 # Seconds before a throttled call is repeated, doubled each time. The account's calls are throttled together with those
 # of cluster-autoscaler, so few calls are repeated.
 _FIRST_WAIT, _WAITS = 0.5, 3
+# Seconds from one call to the next after a throttled call, at first and at most.
+_FIRST_APART, _SLOWEST = 0.05, 0.5
 _CALL_SECONDS = 4.0  # the longest time of one call: 1.5 s to connect, 2 s to read
 ENDED_REFRESHES = ("Successful", "Failed", "Cancelled", "RollbackFailed", "RollbackSuccessful")
 
@@ -36,6 +39,33 @@ _BUSY = ("ScalingActivityInProgress", "ResourceContention", "ResourceInUse", "In
 
 Filters = Sequence[Mapping[str, Any]]
 """The tag filters of a record; all must match."""
+
+
+class _Pace:
+    """Delays the calls of all threads of a run while AWS throttles the account.
+
+    Otherwise the threads would use each token as soon as there is one, and cluster-autoscaler would get none.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = Lock()
+        self._apart = 0.0  # seconds from one call to the next
+        self._next = clock.now()
+
+    def wait(self) -> None:
+        """Wait until the next call may be made."""
+        with self._lock:
+            now = self._clock.now()
+            begin = max(now, self._next)
+            self._next = begin + timedelta(seconds=self._apart)
+        if begin > now:
+            self._clock.sleep((begin - now).total_seconds())
+
+    def note(self, *, throttled: bool) -> None:
+        """Make calls rarer after a throttled one, and by and by more frequent after others."""
+        with self._lock:
+            self._apart = min(_SLOWEST, max(_FIRST_APART, self._apart * 1.5)) if throttled else self._apart * 0.95
 
 
 class ThrottledError(ClusterUnavailableError):
@@ -69,6 +99,7 @@ class AutoScalingApi:
         self.node_groups = node_groups
         self._clock = clock
         self._remaining = remaining
+        self._pace = _Pace(clock)
 
     def now(self) -> datetime:
         """Return the time."""
@@ -167,12 +198,17 @@ class AutoScalingApi:
         for turn in range(_WAITS + 1):
             if self._remaining() < _CALL_SECONDS:
                 raise ClusterUnavailableError(f"{self._named(operation, place)}: no time left")
+            self._pace.wait()
             try:
                 answer: Mapping[str, Any] = getattr(client, operation)(**request)
-                return answer
             except AWS_ERRORS as error:
                 problem = error
-            is_repeated = code_of(problem).startswith(_THROTTLED) and turn < _WAITS
+            else:
+                self._pace.note(throttled=False)
+                return answer
+            is_throttled = code_of(problem).startswith(_THROTTLED)
+            self._pace.note(throttled=is_throttled)
+            is_repeated = is_throttled and turn < _WAITS
             if not is_repeated or self._remaining() < wait + _CALL_SECONDS:
                 break
             self._clock.sleep(wait)

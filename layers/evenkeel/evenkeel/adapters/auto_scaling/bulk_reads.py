@@ -8,7 +8,7 @@ threads. If AWS throttles the account, no further call is made, because cluster-
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from itertools import islice
 from threading import Event
@@ -77,13 +77,14 @@ def read_node_groups(api: AutoScalingApi, keys: Collection[NodeGroupKey]) -> Des
     return kept.known(api.name, keys)
 
 
-def read_in_threads(cluster: str, keys: Iterable[_K], read: Callable[[_K], _V]) -> Mapping[_K, _V]:
+def read_in_threads(cluster: str, keys: Collection[_K], read: Callable[[_K], _V]) -> Mapping[_K, _V]:
     """Return the answers by key. A key has none if it was not answered, or if AWS throttled the account before.
 
     Raises:
         AccessRefusedError: A right is missing.
     """
     answers: dict[_K, _V] = {}
+    errors: list[Exception] = []
     is_throttled = Event()
 
     def read_one(key: _K) -> None:
@@ -96,7 +97,9 @@ def read_in_threads(cluster: str, keys: Iterable[_K], read: Callable[[_K], _V]) 
         except (ClusterUnavailableError, ConflictError) as error:
             if isinstance(error, ThrottledError):
                 is_throttled.set()
-            _log.warning("%s", error, extra={"cluster": cluster})
+            errors.append(error)
 
     run_in_threads([partial(read_one, key) for key in keys])
+    if errors:
+        _log.warning("%s not read, such as: %s", len(keys) - len(answers), errors[0], extra={"cluster": cluster})
     return answers

@@ -120,21 +120,34 @@ class AutoScalingCluster:
         self._writer = GroupWriter(self._api, self._refreshing, self._name)
         self._read_at = self._api.now()
         described = self._described = self._api.groups(tag_filters(self._policy))
+        named = {key.name for key in reads_machines}
+        launches = self._launches(described, named)
         if self._consistent:
             described = self._resumed(described)
-        members, skipped = self._read(described, {key.name for key in reads_machines})
+        members, skipped = self._read(described, named, launches)
         if self._policy.autoscaler_status is not None and self._drainer is not None:
             members = with_autoscaler_bounds(members, *self._autoscaler_status(self._policy.autoscaler_status))
         self._members = {member.group.key: member for member in members}
         return Observation(groups=tuple(member.group for member in members), skipped=tuple(skipped))
 
-    def _read(self, described: Sequence[Described], named: Collection[str]) -> tuple[list[Member], list[Skipped]]:
-        """Return the groups. Launches are read only for groups that lack instances, and for ``named`` groups."""
-        # Groups with several zones are skipped.
-        single = {str(item["AutoScalingGroupName"]): item for item in described if len(item["AvailabilityZones"]) == 1}
+    def _launches(
+        self, described: Sequence[Described], named: Collection[str]
+    ) -> tuple[Mapping[str, Sequence[Described]], Collection[str]]:
+        """Return the launches of the groups that lack instances and of the ``named`` ones, and which were not read."""
+        single = {str(item["AutoScalingGroupName"]): item for item in _with_one_zone(described)}
         short = {name for name, item in single.items() if item["DesiredCapacity"] > len(instances_of(item))}
-        activities, unread_launches = read_launches(self._api, short.union(single.keys() & named))
-        managed = {name: names for name, item in single.items() if (names := node_group_of(item))}
+        return read_launches(self._api, short.union(single.keys() & named))
+
+    def _read(
+        self,
+        described: Sequence[Described],
+        named: Collection[str],
+        launches: tuple[Mapping[str, Sequence[Described]], Collection[str]],
+    ) -> tuple[list[Member], list[Skipped]]:
+        """Return the groups and the skipped ones. A group of which a part was not read is frozen."""
+        activities, unread_launches = launches
+        single = _with_one_zone(described)
+        managed = {str(item["AutoScalingGroupName"]): names for item in single if (names := node_group_of(item))}
         node_groups = read_node_groups(self._api, set(managed.values()))
         unread = {name: Reason.of(Rule.LAUNCHES_UNREAD) for name in unread_launches}
         unread |= {
@@ -312,6 +325,11 @@ class AutoScalingCluster:
 
     def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
         """Do nothing: there is no API server for a Kubernetes Event."""
+
+
+def _with_one_zone(described: Sequence[Described]) -> list[Described]:
+    """Return the groups with one zone. The other groups are skipped."""
+    return [item for item in described if len(item["AvailabilityZones"]) == 1]
 
 
 def _digest(described: Sequence[Described]) -> str:
