@@ -39,6 +39,11 @@ def unread(groups: dict[str, NodeGroup]) -> dict[str, Rule]:
     return {name: group.frozen_because.rule for name, group in groups.items() if group.frozen_because is not None}
 
 
+def undescribed(groups: dict[str, NodeGroup]) -> set[str]:
+    problem = "EKS has not described it yet: the next checks read it"
+    return {name for name, group in groups.items() if any(one.problem == problem for one in group.unreadable.notes)}
+
+
 def calls(stage: Stage) -> Counter[str]:
     return Counter(name for name, _ in stage.api.calls)
 
@@ -126,8 +131,8 @@ def test_eks_is_asked_for_an_eighth_of_the_node_groups_and_the_others_are_unknow
     stage.clusters.node_groups = NodeGroups(random=lambda: 0.5)
     for known in (20, 40, 48):
         observed = stage.observe()
-        assert len(names) - len(unread(observed)) == known
-        assert set(unread(observed).values()) <= {Rule.NODE_GROUP_UNREAD}
+        assert len(names) - len(undescribed(observed)) == known
+        assert not unread(observed)
         stage.api.clock.run(timedelta(minutes=1))
 
 
@@ -140,7 +145,7 @@ def test_a_throttled_eks_leaves_the_older_answers_and_gets_few_more_calls() -> N
     stage.minutes(20)
     stage.eks.calls.clear()
     stage.eks.before = lambda _name, _request: _too_many()
-    assert not unread(stage.observe())
+    assert not undescribed(stage.observe())
     assert len(stage.eks.calls) <= 18 * 4
 
 

@@ -21,8 +21,8 @@ from evenkeel.application.ports import Clock, Remaining
 from evenkeel.domain.model.values import printable
 
 _PAGE = 100  # the most groups, and the most activities, of one answer
-# A launch that began earlier says nothing about the launches that a group attempts now: AWS retries within minutes.
-ACTIVITIES_KEPT = timedelta(hours=1)
+# AWS retries a refused launch within 15 minutes. What an older launch has shown is stored.
+_ACTIVITIES_READ = timedelta(minutes=20)
 # Seconds before a throttled call is repeated, doubled each time. The account's calls are throttled together with those
 # of cluster-autoscaler, so few calls are repeated.
 _FIRST_WAIT, _WAITS = 0.5, 3
@@ -123,8 +123,8 @@ class AutoScalingApi:
         raise ConflictError(f"Auto Scaling group {name} is gone since it was read")
 
     def activities(self, name: str = "") -> Iterator[Sequence[Described]]:
-        """Yield the pages of the last hour's activities, newest first: of one group, or of the account and Region."""
-        since = (self.now() - ACTIVITIES_KEPT).strftime("%Y-%m-%dT%H:%M:%SZ")
+        """Yield the pages of the newest activities: of one group or, without a name, of the account and Region."""
+        since = (self.now() - _ACTIVITIES_READ).strftime("%Y-%m-%dT%H:%M:%SZ")
         request: dict[str, Any] = {"Filters": [{"Name": "StartTimeLowerBound", "Values": [since]}], "MaxRecords": _PAGE}
         if name:
             request["AutoScalingGroupName"] = name

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi, Filters
@@ -22,6 +23,7 @@ from evenkeel.adapters.auto_scaling.read import (
 )
 from evenkeel.adapters.auto_scaling.write import GroupWriter
 from evenkeel.adapters.own_annotations import ADOPTED, DECISION, POOL_LABEL
+from evenkeel.adapters.thread_pool import run_in_threads
 from evenkeel.application.errors import (
     AccessError,
     ClusterUnavailableError,
@@ -36,7 +38,7 @@ from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Shoot
 from evenkeel.domain.model.observations import Observation, Skipped
 from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.plans import GroupPlan
-from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.rebalancing.annotations import is_unfinished
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, no_surplus
@@ -120,41 +122,23 @@ class AutoScalingCluster:
         self._writer = GroupWriter(self._api, self._refreshing, self._name)
         self._read_at = self._api.now()
         described = self._described = self._api.groups(tag_filters(self._policy))
-        named = {key.name for key in reads_machines}
-        launches = self._launches(described, named)
         if self._consistent:
             described = self._resumed(described)
-        members, skipped = self._read(described, named, launches)
+        members, skipped = self._read(described, {key.name for key in reads_machines})
         if self._policy.autoscaler_status is not None and self._drainer is not None:
             members = with_autoscaler_bounds(members, *self._autoscaler_status(self._policy.autoscaler_status))
         self._members = {member.group.key: member for member in members}
         return Observation(groups=tuple(member.group for member in members), skipped=tuple(skipped))
 
-    def _launches(
-        self, described: Sequence[Described], named: Collection[str]
-    ) -> tuple[Mapping[str, Sequence[Described]], Collection[str]]:
-        """Return the launches of the groups that lack instances and of the ``named`` ones, and which were not read."""
-        single = {str(item["AutoScalingGroupName"]): item for item in _with_one_zone(described)}
+    def _read(self, described: Sequence[Described], named: Collection[str]) -> tuple[list[Member], list[Skipped]]:
+        """Return the groups. Launches are read only for groups that lack instances, and for ``named`` groups."""
+        # Groups with several zones are skipped.
+        single = {str(item["AutoScalingGroupName"]): item for item in described if len(item["AvailabilityZones"]) == 1}
         short = {name for name, item in single.items() if item["DesiredCapacity"] > len(instances_of(item))}
-        return read_launches(self._api, short.union(single.keys() & named))
-
-    def _read(
-        self,
-        described: Sequence[Described],
-        named: Collection[str],
-        launches: tuple[Mapping[str, Sequence[Described]], Collection[str]],
-    ) -> tuple[list[Member], list[Skipped]]:
-        """Return the groups and the skipped ones. A group of which a part was not read is frozen."""
-        activities, unread_launches = launches
-        single = _with_one_zone(described)
-        managed = {str(item["AutoScalingGroupName"]): names for item in single if (names := node_group_of(item))}
+        activities, unread = read_launches(self._api, short.union(single.keys() & named))
+        managed = {name: names for name, item in single.items() if (names := node_group_of(item))}
         node_groups = read_node_groups(self._api, set(managed.values()))
-        unread = {name: Reason.of(Rule.LAUNCHES_UNREAD) for name in unread_launches}
-        unread |= {
-            name: Reason.of(Rule.NODE_GROUP_UNREAD, name=names[1])
-            for name, names in managed.items()
-            if names not in node_groups
-        }
+        undescribed = [name for name, names in managed.items() if names not in node_groups]
         return read_groups(
             described,
             self._policy,
@@ -164,6 +148,7 @@ class AutoScalingCluster:
             self._refreshing,
             named,
             unread,
+            undescribed,
             self._name,
         )
 
@@ -172,21 +157,19 @@ class AutoScalingCluster:
 
         A write that cannot be ended never keeps the cluster from being read. The next run tries again.
         """
-        groups, answers = list[Described](), True
-        for item in described:
+        resumed: dict[str, Described] = {}
+
+        def resume(item: Described) -> None:
             name = str(item["AutoScalingGroupName"])
             try:
-                if not is_unfinished(tags_of(item).get(DECISION)):
-                    pass
-                elif not answers:
-                    self._writer.unfinished.add(name)
-                elif self._writer.resume(item, self._api.now()):
-                    item = self._api.group(name)
+                if self._writer.resume(item, self._api.now()):
+                    resumed[name] = self._api.group(name)
             except (RejectedError, ConflictError, ClusterUnavailableError) as error:
                 _log.error("unfinished write: %s", error, extra={"cluster": self._api.name, "group": name})
-                answers = not isinstance(error, ClusterUnavailableError)  # each such error takes seconds
-            groups.append(item)
-        return groups
+
+        unfinished = [item for item in described if is_unfinished(tags_of(item).get(DECISION))]
+        run_in_threads([partial(resume, item) for item in unfinished])  # each may take seconds
+        return [resumed.get(str(item["AutoScalingGroupName"]), item) for item in described]
 
     def _autoscaler_status(self, namespace: str) -> tuple[str, datetime | None]:
         """Return the status, empty where it is unreadable: then it is unknown which bounds the autoscaler uses."""
@@ -325,11 +308,6 @@ class AutoScalingCluster:
 
     def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
         """Do nothing: there is no API server for a Kubernetes Event."""
-
-
-def _with_one_zone(described: Sequence[Described]) -> list[Described]:
-    """Return the groups with one zone. The other groups are skipped."""
-    return [item for item in described if len(item["AvailabilityZones"]) == 1]
 
 
 def _digest(described: Sequence[Described]) -> str:

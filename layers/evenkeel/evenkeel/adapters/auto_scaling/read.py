@@ -114,7 +114,8 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
     node_groups: Iterable[Described],
     refreshing: Mapping[str, tuple[str, datetime]] | None = None,
     with_machines: Collection[str] = (),
-    unread: Mapping[str, Reason] | None = None,
+    unread: Collection[str] = (),
+    undescribed: Collection[str] = (),
     writer: str = "",
 ) -> tuple[list[Member], list[Skipped]]:
     """Return the node groups, and the skipped Auto Scaling groups with the reasons.
@@ -128,7 +129,8 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
         node_groups: The values of ``nodegroup`` of EKS's DescribeNodegroup.
         refreshing: The instance refreshes that writes have found.
         with_machines: The names of groups whose machines are returned even if all their instances run.
-        unread: Why a part of a group was not read, by name of the group. Such a group is not written.
+        unread: The names of groups whose activities AWS has not listed. If it lacks instances, it is not written.
+        undescribed: The names of groups whose managed node groups were never read. A write reads them just before.
         writer: The names of the stack and the cluster that read; empty: the reader never writes.
     """
     managed = {name: node_group for node_group in node_groups for name in _groups_of(node_group)}
@@ -142,8 +144,10 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
         if reason is None:
             status, found_at = (refreshing or {}).get(name, ("", _LONG_AGO))
             refresh = status if now - found_at < _REFRESH_KEPT else None
-            lacks = (unread or {}).get(name)
-            members.append(reader.read(refresh, lacks, with_machines=name in with_machines))
+            if name in undescribed:
+                reader.note_undescribed()
+            is_unread = name in unread
+            members.append(reader.read(refresh, is_unread=is_unread, with_machines=name in with_machines))
         else:
             skipped.append(Skipped(namespace=reader.key.namespace, name=name, reason=reason))
     return members, skipped
@@ -251,6 +255,7 @@ class _GroupReader:
         self._other_writer = named if writer and named != writer else ""
         owned = (key.removeprefix(_CLUSTER) for key in sorted(self._tags) if key.startswith(_CLUSTER))
         self._cluster = self._tags.get(_EKS_CLUSTER) or next(owned, "")
+        self._is_undescribed = False
 
     def skipped_because(self, discoveries: Sequence[Discovery]) -> Reason | None:
         """Return the reason why the group is no node group; None: it is one."""
@@ -282,11 +287,17 @@ class _GroupReader:
         unit = str(self._item.get("DesiredCapacityType") or "units")
         return None if unit == "units" else Reason.of(Rule.GROUP_IN_OTHER_UNITS, unit=unit)
 
-    def read(self, refresh: str | None, lacks: Reason | None, *, with_machines: bool) -> Member:
+    def note_undescribed(self) -> None:
+        """Report that EKS has not described the managed node group. So it is unknown what its nodes are like."""
+        self._is_undescribed = True
+        name = quote(self._tags[_EKS_NODE_GROUP])
+        self._reading.note(_EKS_NODE_GROUP, name, "EKS has not described it yet: the next checks read it")
+
+    def read(self, refresh: str | None, *, is_unread: bool, with_machines: bool) -> Member:
         """Return the node group.
 
-        ``refresh``: the status of an instance refresh in progress; None: none is known. ``lacks``: why a part of the
-        group was not read; None: all was read.
+        ``refresh``: the status of an instance refresh in progress; None: none is known. ``is_unread``: the launches
+        were not read.
         """
         reading, item, tags = self._reading, self._item, self._tags
         reading.unknown_names(tags, _READABLE, "tag")
@@ -296,10 +307,12 @@ class _GroupReader:
             reading.fault("DesiredCapacity", "missing", "every Auto Scaling group has one: read the group again")
         machines = self._machines(requested or 0)
         settings, ours, options = read_annotations(tags, reading), self._written_by_us(), self._options()
-        template = GroupTemplate(node=self._template())
+        template = GroupTemplate(node=None if self._is_undescribed else self._template())
         self._note_drift(bounds, ours)
         running = sum(machine.has_node and not machine.deleting for machine in machines)
         is_at_rest = len(machines) == running == requested
+        # A group at rest needs no launches. Without them, it is unknown when its instances were launched.
+        frozen = self._frozen(refresh) or (Reason.of(Rule.LAUNCHES_UNREAD) if is_unread and not is_at_rest else None)
         # Evenkeel drains the nodes of clusters with a workload view, and EKS those of its node groups. Anyone can copy
         # EKS's tags to another group, so only EKS says which groups are its own.
         is_drained = self._policy.workload is not None or self._node_group is not None
@@ -315,9 +328,9 @@ class _GroupReader:
             ),
             requested=requested or 0,
             running=running,
-            machines=None if is_at_rest and not with_machines else machines,
+            machines=None if is_at_rest and (is_unread or not with_machines) else machines,
             bounds=bounds,
-            frozen_because=self._frozen(refresh) or lacks,
+            frozen_because=frozen,
             status=GroupStatus(launched=None if is_drained else len(instances_of(item))),
             ours=ours,
             managers=_MANAGERS,

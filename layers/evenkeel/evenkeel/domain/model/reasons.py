@@ -219,7 +219,6 @@ class Rule(StrEnum):
     ROLLING_SETS = "rolling-sets", Topic.STATE
     REFRESHING = "refreshing", Topic.STATE
     NODE_GROUP_BUSY = "node-group-busy", Topic.STATE
-    NODE_GROUP_UNREAD = "node-group-unread", Topic.STATE
     LAUNCHES_UNREAD = "launches-unread", Topic.STATE
     MANAGED_BY_OPERATOR = "managed-by-operator", Topic.STATE
     PROCESSES_SUSPENDED = "processes-suspended", Topic.STATE
@@ -377,9 +376,6 @@ KEEPING = frozenset(
 
 # Rules that freeze a group while its machines are being replaced.
 ROLLOUTS = frozenset({Rule.ROLLING_SETS, Rule.FROZEN_BY_CONTROLLER, Rule.REFRESHING, Rule.NODE_GROUP_BUSY})
-
-# Rules that freeze a group because a part of it was not read. Its stored state stays as it is.
-UNREAD = frozenset({Rule.NODE_GROUP_UNREAD, Rule.LAUNCHES_UNREAD})
 
 
 # This class is not frozen, because a frozen object takes twice as long to create, and a plan creates several for each
