@@ -28,7 +28,7 @@ from evenkeel.domain.rebalancing.annotations import shortened, write_adopted, wr
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.texts.english import sentence
 from sandbox.auto_scaling.calls import AwsError
-from tests.auto_scaling_groups import REGION, ZONES, Stage, over_http, tag
+from tests.auto_scaling_groups import REGION, ZONES, InProcess, Stage, over_http, tag
 from tests.fakes import plenty
 
 NAME = "workers-a"
@@ -330,6 +330,12 @@ class TestErrors:
         stage.api.before = before
         write(stage, Bounds(0, 4))
         assert stage.numbers(NAME) == (0, 2, 2, 4)
+
+    def test_an_answer_that_does_not_come_in_time_is_one_line(self, stage: Stage) -> None:
+        in_process = InProcess(stage.api, stage.eks)
+        stage.api.behavior.latency = timedelta(seconds=3)
+        with pytest.raises(ClusterUnavailableError, match="DescribeAutoScalingGroups was not answered: ReadTimeout"):
+            in_process.open(stage.record, plenty).observe()
 
     def test_without_time_nothing_is_sent(self, stage: Stage) -> None:
         with pytest.raises(ClusterUnavailableError, match="no time left"):
