@@ -208,12 +208,12 @@ class SessionAt(AwsSession):
 
 
 @contextmanager
-def over_http(stage: Stage) -> Iterator[AutoScalingClusters]:
-    """Open the stage's clusters as deployed code does: with boto3's clients, over HTTP."""
+def over_http(stage: Stage) -> Iterator[AwsServer]:
+    """Open the stage's clusters as deployed code does: with boto3's clients, over HTTP. Yield the server."""
     with AwsServer(lambda _key, _region: {"autoscaling": stage.api, "eks": stage.eks}) as server:
         session = SessionAt(server.url)
         stage.clusters = AutoScalingClusters(session=session, clock=stage.clock, drainer=no_workload)
-        yield stage.clusters
+        yield server
 
 
 def outage(**fields: Any) -> tuple[Stage, list[str]]:
