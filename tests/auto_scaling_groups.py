@@ -167,10 +167,11 @@ class Stage:
     def settle(self) -> None:
         """Run until there is nothing to write."""
         for _ in range(8):
-            if not self.run().written:
+            summary = self.run()
+            if not summary.written and not summary.conflicts:
                 return
             self.minutes(1)
-        raise AssertionError("eight runs, and it still writes")
+        raise AssertionError("eight runs, and it still writes, or meets conflicts")
 
     def restore(self) -> None:
         stored = self.store.load("demo")
@@ -208,13 +209,13 @@ class SessionAt(AwsSession):
 
 
 @contextmanager
-def over_http(stage: Stage) -> Iterator[AutoScalingClusters]:
-    """Open the stage's clusters as deployed code does: with boto3's clients, over HTTP."""
+def over_http(stage: Stage) -> Iterator[AwsServer]:
+    """Open the stage's clusters as deployed code does: with boto3's clients, over HTTP. Yield the server."""
     with AwsServer(lambda _key, _region: {"autoscaling": stage.api, "eks": stage.eks}) as server:
         session = SessionAt(server.url)
         kept = NodeGroups(random=lambda: 0.0)
         stage.clusters = AutoScalingClusters(session=session, clock=stage.clock, drainer=no_workload, node_groups=kept)
-        yield stage.clusters
+        yield server
 
 
 def outage(**fields: Any) -> tuple[Stage, list[str]]:

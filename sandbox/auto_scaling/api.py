@@ -70,7 +70,7 @@ class AutoScaling(Service):
         self.account, self.region = account, region
         self.log = ActivityLog(self.clock, behavior, account=account, region=region)
         self.groups = Groups(stock, self.clock, self.log, behavior)
-        self.past = Past[str, Group](self.clock, behavior, lambda: self.groups.by_name, _mark)
+        self.past = Past[str, Group](self.clock, behavior, lambda: self.groups.by_name, _is_same)
         #: members of answers that differ from what is simulated, by the name of a group or the id of an instance
         self.overrides: dict[str, Json] = {}
 
@@ -492,8 +492,13 @@ def _matches(group: Group, name: str, values: list[str]) -> bool:
     raise _invalid(f"Invalid filter: {name}")
 
 
-def _mark(group: Group) -> object:
-    """Return what differs if a group has changed."""
-    instances = [(one.id, one.state, one.healthy, one.protected) for one in group.instances.values()]
-    numbers = (group.arn, group.minimum, group.maximum, group.desired, group.zones, group.deleting)
-    return repr((numbers, group.tags, group.suspended, instances, group.settings))
+def _is_same(former: Group, group: Group) -> bool:
+    """Return whether descriptions of two states of a group are equal."""
+
+    def seen(one: Group) -> tuple[object, ...]:
+        instances = [(each.id, each.state, each.healthy, each.protected) for each in one.instances.values()]
+        return one.arn, one.minimum, one.maximum, one.desired, one.deleting, one.zones, instances
+
+    return seen(former) == seen(group) and all(
+        getattr(former, name) == getattr(group, name) for name in ("tags", "suspended", "settings")
+    )

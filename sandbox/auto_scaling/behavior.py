@@ -9,7 +9,7 @@ The default answers at once, with what has just been written. `worst` is the wor
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 from random import Random
@@ -106,6 +106,11 @@ class Behavior:
         """Return a duration of a span."""
         shortest, longest = span
         return shortest if shortest == longest else shortest + (longest - shortest) * self.chance.random()
+
+
+def slow() -> Behavior:
+    """Return the worst behavior with reads that are never old, for a caller that reads what it has just written."""
+    return replace(worst(), read_age=_AT_ONCE)
 
 
 def worst(seed: int = 0) -> Behavior:

@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any, ClassVar
 
+_SECOND = timedelta(seconds=1)
+
 
 class VirtualClock:
     """A time that moves only when its callers move it, and the actions that are due later.
@@ -22,8 +24,9 @@ class VirtualClock:
 
     def __init__(self, now: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self.now = now
-        #: called before each call of a service, and before the time changes
+        #: called before the world changes; of what tests change past the API, at most a second of the past is lost
         self.before: list[Callable[[], None]] = []
+        self._is_known, self._known_at = False, now  # whether they have been called since the latest change
         self._due: list[tuple[datetime, int, Callable[..., None], tuple[Any, ...]]] = []
         self._numbers = count()
         self._thread = threading.get_ident()
@@ -63,16 +66,23 @@ class VirtualClock:
         while self._due and self._due[0][0] <= now:
             moment, _, action, arguments = heapq.heappop(self._due)
             self._set(moment)
+            self._is_known = False
             action(*arguments)
         self._set(now)
 
     def _set(self, now: datetime) -> None:
         if now > self.now:
-            self.notify()
+            if not self._is_known or now - self._known_at >= _SECOND:
+                self._remember()
             self.now = now
 
-    def notify(self) -> None:
-        """Let services remember their objects, because they may change now."""
+    def change(self) -> None:
+        """Let services remember their objects, because a call changes some now."""
+        self._remember()
+        self._is_known = False
+
+    def _remember(self) -> None:
+        self._is_known, self._known_at = True, self.now
         for remember in self.before:
             remember()
 

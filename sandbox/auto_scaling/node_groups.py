@@ -51,7 +51,9 @@ class NodeGroups(Service):
         self.auto_scaling = auto_scaling
         self.update, self.drain = update, drain  # from a request to the write, and from a hook to its completion
         self.clusters: dict[str, dict[str, NodeGroup]] = {}
-        self.past = Past[tuple[str, str], NodeGroup](self.clock, behavior, self._by_name, repr)
+        self.past = Past[tuple[str, str], NodeGroup](
+            self.clock, behavior, self._by_name, lambda former, one: vars(former) == vars(one)
+        )
         #: members of descriptions that differ from what is simulated, by the name of a node group
         self.overrides: dict[str, Json] = {}
         auto_scaling.log.listeners.append(self._receive)

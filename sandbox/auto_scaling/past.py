@@ -20,7 +20,7 @@ class Past(Generic[Key, Item]):
 
     Args:
         current: Returns the objects as they are.
-        mark: Returns what differs if an object has changed.
+        is_same: Returns whether an answer would not show a difference between two states of an object.
     """
 
     def __init__(
@@ -28,12 +28,12 @@ class Past(Generic[Key, Item]):
         clock: VirtualClock,
         behavior: Behavior,
         current: Callable[[], Mapping[Key, Item]],
-        mark: Callable[[Item], object],
+        is_same: Callable[[Item, Item], bool],
     ) -> None:
         self._clock, self._behavior = clock, behavior
-        self._current, self._mark = current, mark
-        #: since when, what differs, and the object, oldest first; None: reads have not been old so far
-        self._states: dict[Key, list[tuple[datetime, object, Item | None]]] | None = None
+        self._current, self._is_same = current, is_same
+        #: since when, and the object, oldest first; None: reads have not been old so far
+        self._states: dict[Key, list[tuple[datetime, Item | None]]] | None = None
         clock.before.append(self._record)
 
     def read(self) -> Iterator[tuple[Key, Item]]:
@@ -48,7 +48,7 @@ class Past(Generic[Key, Item]):
             return self._current().get(key)
         seen = self._clock.now - self._behavior.choose(self._behavior.read_age)
         states = self._states.get(key, [])
-        return next((item for at, _, item in reversed(states) if at <= seen), None)
+        return next((item for at, item in reversed(states) if at <= seen), None)
 
     def _record(self) -> None:
         """Remember the objects that have changed since the time moved last."""
@@ -61,10 +61,11 @@ class Past(Generic[Key, Item]):
         all_states = self._states = self._states or {}
         for key in {*current, *all_states}:
             states, item = all_states.setdefault(key, []), current.get(key)
-            mark = None if item is None else self._mark(item)
-            if not states or states[-1][1] != mark:
-                states.append((since, mark, deepcopy(item)))
+            latest = states[-1][1] if states else None
+            is_same = latest is item if latest is None or item is None else self._is_same(latest, item)
+            if not is_same:
+                states.append((since, deepcopy(item)))
             while len(states) > 1 and states[1][0] < now - longest:
                 del states[0]
-            if len(states) == 1 and states[0][2] is None:
+            if len(states) == 1 and states[0][1] is None:
                 del all_states[key]
