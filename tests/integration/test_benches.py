@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench import auto_scaling, oracle, pages, rows, stack, stored, workload_view
+from bench import auto_scaling, auto_scaling_outage, oracle, pages, rows, stack, stored, workload_view
 from bench.__main__ import BENCHES, main, options_of
 from evenkeel.adapters.page.render import document
 from evenkeel.adapters.page.view import Page
@@ -154,3 +154,10 @@ def test_the_bill_of_the_docs_is_what_is_calculated(capsys: pytest.CaptureFixtur
     rows.print_rows(BENCHES["bill"]())
     page = ROOT / "docs" / "operate/cost.md"
     assert capsys.readouterr().out.strip() in page.read_text(encoding="utf-8")
+
+
+def test_checks_of_an_outage_make_few_calls_and_throttle_no_read_of_the_autoscaler() -> None:
+    found = figures(auto_scaling_outage.auto_scaling_outage(groups=30, failing=10, minutes=2))
+    assert [found[f"{kind} 30"]["calls"] for kind in ("auto-scaling", "managed node groups")] == [[2, 2], [2, 2]]
+    shares = [row["throttled_percent"] for name, row in found.items() if name.startswith("reads of")]
+    assert shares == [0, 0, 0, 0]

@@ -65,7 +65,7 @@ class _Pace:
     def note(self, *, throttled: bool) -> None:
         """Make calls rarer after a throttled one, and by and by more frequent after others."""
         with self._lock:
-            self._apart = min(_SLOWEST, max(_FIRST_APART, self._apart * 1.5)) if throttled else self._apart * 0.95
+            self._apart = min(_SLOWEST, max(_FIRST_APART, self._apart * 2)) if throttled else self._apart * 0.97
 
 
 class ThrottledError(ClusterUnavailableError):

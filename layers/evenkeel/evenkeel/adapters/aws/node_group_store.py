@@ -3,11 +3,10 @@
 import json
 import logging
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from evenkeel.adapters.auto_scaling.node_groups import Descriptions
 from evenkeel.adapters.aws.table import Table, key, number
 from evenkeel.application.errors import EvenkeelError
 
@@ -25,7 +24,7 @@ class DynamoNodeGroups:
         self._table = Table(client, table)
         self._now = now
 
-    def load(self, cluster: str) -> Descriptions:
+    def load(self, cluster: str) -> Mapping[tuple[str, str], Mapping[str, Any]]:
         """Return the stored descriptions; empty: there are none, or they are unreadable."""
         values = {":pk": f"CLUSTER#{cluster}", ":sk": _SORT_KEY}
         try:
@@ -38,7 +37,7 @@ class DynamoNodeGroups:
             _log.warning("node groups not loaded: %s", error, extra={"cluster": cluster})
             return {}
 
-    def save(self, cluster: str, descriptions: Descriptions) -> None:
+    def save(self, cluster: str, descriptions: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
         """Store the descriptions."""
         text = json.dumps([[*names, node_group] for names, node_group in sorted(descriptions.items())])
         item = {
