@@ -56,9 +56,15 @@ def test_a_quiet_check_is_measured_with_connections_kept_and_new() -> None:
 
 def test_a_quiet_check_of_auto_scaling_groups_reads_a_hundred_groups_with_a_call() -> None:
     found = figures(auto_scaling.auto_scaling_check(groups=(3, 120), rounds=1))
-    assert {name: row["calls"] for name, row in found.items()} == {
-        f"{kind} auto-scaling {groups}": [calls] for kind in ("full", "quick") for groups, calls in ((3, 1), (120, 2))
+    calls = {name: row["calls"] for name, row in found.items() if name != "a call of EKS"}
+    assert calls == {
+        f"{kind} {of} {groups}": [calls]
+        for of in ("auto-scaling", "managed node groups")
+        for kind in ("full", "quick")
+        for groups, calls in ((3, 1), (120, 2))
     }
+    assert found["full managed node groups 120"]["eks_calls"][0] <= 20
+    assert found["quick managed node groups 120"]["eks_calls"] == [0]
 
 
 def test_a_check_in_each_of_many_accounts_is_a_call_a_minute_and_none_is_throttled() -> None:
