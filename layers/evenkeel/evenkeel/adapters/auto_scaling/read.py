@@ -509,7 +509,8 @@ class _GroupReader:
                 capacity[name] = amount
             elif kind == "taint":
                 text, _, effect = value.partition(":")
-                taints.append(Taint(name, text, effect))
+                if effect in _EFFECTS.values():  # Cluster Autoscaler ignores the other values
+                    taints.append(Taint(name, text, effect))
         for taint in (self._node_group or {}).get("taints") or ():
             effect = _EFFECTS.get(str(taint.get("effect")), "")
             taints.append(Taint(str(taint.get("key")), str(taint.get("value") or ""), effect))
