@@ -248,7 +248,9 @@ class TestAutoscaler:
         stage = Stage()
         names = [stage.put_managed(f"workers-{zone[-1]}", zone, 0, desired, 9) for zone in ZONES]
         stage.minutes(2)
-        autoscaler = AwsAutoscaler(client=stage.api, names=names)
+        autoscaler = AwsAutoscaler(client=stage.api, eks=stage.eks, names=names)
         autoscaler.demand[("workers", None)] = 6
+        stage.eks.calls.clear()
         autoscaler.step(stage.clock.now())
+        assert len(stage.eks.calls) == (0 if desired else len(names))
         assert max(stage.group(name).desired for name in names) == most
