@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
+from sandbox.auto_scaling.api import AutoScaling
 from sandbox.auto_scaling.autoscaler import AwsAutoscaler
 from sandbox.auto_scaling.behavior import Behavior, Rate, Termination
+from sandbox.auto_scaling.clock import WallClock
+from sandbox.kube.cloud import Cloud
 from tests.auto_scaling_groups import ZONES, Stage, tag
 
 NAME = "workers-a"
@@ -74,6 +77,12 @@ class TestCalls:
         with pytest.raises(ReadTimeoutError):
             desire(stage, 3)
         assert stage.group(NAME).desired == 3
+
+    def test_over_http_calls_may_take_real_time(self) -> None:
+        clock = WallClock()
+        began = clock.now
+        AutoScaling(Cloud(zones=ZONES), clock=clock).describe_auto_scaling_groups()
+        assert clock.now > began
 
     def test_all_callers_share_the_tokens_of_a_service(self) -> None:
         stage = put(Behavior(auto_scaling_rate=Rate(size=2, per_second=1)))
