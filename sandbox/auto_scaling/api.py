@@ -286,11 +286,6 @@ class AutoScaling(Service):
     # -- lifecycle hooks and instance refreshes -------------------------------------------------------------------
 
     @operation
-    def put_lifecycle_hook(self, request: Json) -> None:
-        """Create or replace a lifecycle hook."""
-        self._put_hook(self._group(request), request)
-
-    @operation
     def complete_lifecycle_action(self, request: Json) -> None:
         """End the wait of an instance."""
         group, instance, hook = self._waiting(request)
@@ -308,15 +303,6 @@ class AutoScaling(Service):
         todo = [one for one in group.counted if not (skips and one.template == group.template)]
         percent = preferences.get("MinHealthyPercentage", 90)
         return {"InstanceRefreshId": self.groups.start_refresh(group, healthy_percent=percent, todo=todo).id}
-
-    @operation
-    def cancel_instance_refresh(self, request: Json) -> Json:
-        """Begin to cancel the instance refresh of a group."""
-        group = self._group(request)
-        if group.refresh is None:
-            raise AwsError("ActiveInstanceRefreshNotFound", "No in progress or pending Instance Refresh found.")
-        self.groups.cancel_refresh(group, group.refresh)
-        return {"InstanceRefreshId": group.refresh.id}
 
     @operation
     def describe_instance_refreshes(self, request: Json) -> Json:

@@ -186,6 +186,13 @@ class TestWrites:
         terminate(stage, [*stage.group(NAME).instances][-1])
         assert (stage.group(NAME).desired, len(stage.group(NAME).counted)) == left
 
+    def test_while_terminate_is_suspended_only_launches_end(self) -> None:
+        stage = put(Behavior())
+        desire(stage, 4)
+        stage.api.suspend_processes(AutoScalingGroupName=NAME, ScalingProcesses=["Terminate"])
+        desire(stage, 1)
+        assert [one.state for one in stage.group(NAME).counted] == ["InService"] * 2
+
     def test_another_writer_strips_the_tags_that_it_does_not_know(self) -> None:
         stage = put(Behavior(tags_kept=60 * SECOND))
         declared = stage.tags(NAME)
