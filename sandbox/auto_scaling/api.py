@@ -70,7 +70,7 @@ class AutoScaling(Service):
         self.account, self.region = account, region
         self.log = ActivityLog(self.clock, behavior, account=account, region=region)
         self.groups = Groups(stock, self.clock, self.log, behavior)
-        self.past = Past[str, Group](self.clock, behavior, lambda: self.groups.by_name, _is_same)
+        self.past = Past[str, Group](self.clock, behavior, self._by_name, _is_same)
         #: members of answers that differ from what is simulated, by the name of a group or the id of an instance
         self.overrides: dict[str, Json] = {}
 
@@ -323,6 +323,9 @@ class AutoScaling(Service):
         return {"InstanceRefreshes": described}
 
     # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _by_name(self) -> dict[str, Group]:
+        return self.groups.by_name
 
     def _termination(self, group: Group) -> Termination:
         """Return what a termination does. Raises AwsError if it is refused."""

@@ -88,6 +88,7 @@ class AwsAutoscaler:
         self._read_at = _NEVER
         self._wrote_at: dict[str, datetime] = {}
         self._seen: dict[str, float] = {}
+        self._nodes: set[str] = set()  # instances that have joined
         self._asked_at: dict[tuple[str, str], datetime] = {}  # EKS, by cluster and node group
 
     def step(self, now: datetime) -> None:
@@ -134,12 +135,13 @@ class AwsAutoscaler:
         name, desired = item["AutoScalingGroupName"], item["DesiredCapacity"]
         missing = [f"i-placeholder-{name}-{number}" for number in range(desired - len(item["Instances"]))]
         present = {one["InstanceId"]: one["LifecycleState"] for one in item["Instances"]}
+        self._nodes |= {each for each, state in present.items() if state == "InService" and self.has_node(each)}
         ending = frozenset(each for each, state in present.items() if state.startswith("Terminat"))
         machines = [
             Machine(
                 name=each,
                 created=self._seen.setdefault(each, now.timestamp()),
-                node=each in ending or (present.get(each) == "InService" and self.has_node(each)),
+                node=each in self._nodes,
                 placeholder=each not in present,
             )
             for each in (*present, *missing)
