@@ -184,13 +184,14 @@ class ActivityLog:
         now = self._clock.now
         since = max(min(map(_moment, values.get("StartTimeLowerBound", [])), default=now - KEPT), now - KEPT)
         until = max(map(_moment, values.get("StartTimeUpperBound", [])), default=now)
+        is_late = bool(self._behavior.activity_delay[1])
         groups = self._activities.values() if name is None else [self._activities.get(name, [])]
         selected = [
             activity
             for activities in groups
             for activity in activities
             if since <= activity.start <= until
-            and activity.shown <= now
+            and not (is_late and activity.shown > now)
             and activity.status in values.get("Status", [activity.status])
         ]
         return sorted(selected, key=lambda activity: (activity.end is not None, -activity.number))

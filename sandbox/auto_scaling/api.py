@@ -70,7 +70,7 @@ class AutoScaling(Service):
         self.account, self.region = account, region
         self.log = ActivityLog(self.clock, behavior, account=account, region=region)
         self.groups = Groups(stock, self.clock, self.log, behavior)
-        self.past = Past[str, Group](self.clock, behavior, lambda: self.groups.by_name, _is_same)
+        self.past = Past[str, Group](self.clock, behavior, self._by_name, _is_same)
         #: members of answers that differ from what is simulated, by the name of a group or the id of an instance
         self.overrides: dict[str, Json] = {}
 
@@ -286,11 +286,6 @@ class AutoScaling(Service):
     # -- lifecycle hooks and instance refreshes -------------------------------------------------------------------
 
     @operation
-    def put_lifecycle_hook(self, request: Json) -> None:
-        """Create or replace a lifecycle hook."""
-        self._put_hook(self._group(request), request)
-
-    @operation
     def complete_lifecycle_action(self, request: Json) -> None:
         """End the wait of an instance."""
         group, instance, hook = self._waiting(request)
@@ -308,15 +303,6 @@ class AutoScaling(Service):
         todo = [one for one in group.counted if not (skips and one.template == group.template)]
         percent = preferences.get("MinHealthyPercentage", 90)
         return {"InstanceRefreshId": self.groups.start_refresh(group, healthy_percent=percent, todo=todo).id}
-
-    @operation
-    def cancel_instance_refresh(self, request: Json) -> Json:
-        """Begin to cancel the instance refresh of a group."""
-        group = self._group(request)
-        if group.refresh is None:
-            raise AwsError("ActiveInstanceRefreshNotFound", "No in progress or pending Instance Refresh found.")
-        self.groups.cancel_refresh(group, group.refresh)
-        return {"InstanceRefreshId": group.refresh.id}
 
     @operation
     def describe_instance_refreshes(self, request: Json) -> Json:
@@ -337,6 +323,9 @@ class AutoScaling(Service):
         return {"InstanceRefreshes": described}
 
     # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _by_name(self) -> dict[str, Group]:
+        return self.groups.by_name
 
     def _termination(self, group: Group) -> Termination:
         """Return what a termination does. Raises AwsError if it is refused."""

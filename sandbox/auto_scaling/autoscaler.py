@@ -9,12 +9,13 @@ has read without them. That number may be stale, and end instances in service.
 Its defects are those of the provider: an activity that began before its own last write ends the search for refused
 launches, and AWS lists activities in progress first. Instances that end are listed and have nodes; to delete one does
 nothing, without an error. A read that fails ends the loop. Empty managed node groups are similar to no other group,
-because their tag eks:nodegroup-name is a label of their template.
+because their tag eks:nodegroup-name is a label of their template, for which EKS is asked every six minutes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,7 +25,7 @@ from botocore.exceptions import ClientError
 from evenkeel.domain.model.groups import Bounds
 from evenkeel_cli.simulation import autoscaler_model as model
 
-_REFRESH = timedelta(minutes=1)
+_REFRESH, _NODE_GROUP_KEPT = timedelta(minutes=1), timedelta(minutes=6)
 #: versions: refused launches are noticed; the instances are listed anew before placeholders are deleted; nodes that
 #: others ordered are no longer upcoming
 _NOTICES_REFUSALS, _LISTS_ANEW, _COUNTS_OWN = (1, 24), (1, 30), (1, 36)
@@ -67,9 +68,11 @@ class AwsAutoscaler:
     """The cluster-autoscaler of one cluster.
 
     ``client``: the simulated API, or a client of it. ``has_node`` returns whether an instance in service is a node.
+    ``eks`` describes the managed node groups; None: it has no right to.
     """
 
     client: Any
+    eks: Any = None
     names: Sequence[str]
     has_node: Callable[[str], bool] = lambda _instance: True
     version: tuple[int, int] = (1, 36)
@@ -85,6 +88,8 @@ class AwsAutoscaler:
         self._read_at = _NEVER
         self._wrote_at: dict[str, datetime] = {}
         self._seen: dict[str, float] = {}
+        self._nodes: set[str] = set()  # instances that have joined
+        self._asked_at: dict[tuple[str, str], datetime] = {}  # EKS, by cluster and node group
 
     def step(self, now: datetime) -> None:
         """Run one loop."""
@@ -130,29 +135,42 @@ class AwsAutoscaler:
         name, desired = item["AutoScalingGroupName"], item["DesiredCapacity"]
         missing = [f"i-placeholder-{name}-{number}" for number in range(desired - len(item["Instances"]))]
         present = {one["InstanceId"]: one["LifecycleState"] for one in item["Instances"]}
+        self._nodes |= {each for each, state in present.items() if state == "InService" and self.has_node(each)}
         ending = frozenset(each for each, state in present.items() if state.startswith("Terminat"))
         machines = [
             Machine(
                 name=each,
                 created=self._seen.setdefault(each, now.timestamp()),
-                node=each in ending or (present.get(each) == "InService" and self.has_node(each)),
+                node=each in self._nodes,
                 placeholder=each not in present,
             )
             for each in (*present, *missing)
         ]
         for each in [each for each in self._seen if each.startswith(f"i-placeholder-{name}-") and each not in missing]:
             del self._seen[each]
+        tags = {tag["Key"]: tag["Value"] for tag in item["Tags"]}
+        is_managed = "eks:nodegroup-name" in tags
+        if is_managed and not any(machine.node for machine in machines):
+            self._describe(tags["eks:cluster-name"], tags["eks:nodegroup-name"], now)
         return NodeGroup(
             key=name,
-            pool=next(tag["Value"] for tag in item["Tags"] if tag["Key"] == "evenkeel.dev/pool"),
+            pool=tags.get("evenkeel.dev/pool", name),
             zone=item["AvailabilityZones"][0],
             requested=desired,
             readable_bounds=Bounds(item["MinSize"], item["MaxSize"]),
             machines=machines,
             ending=ending,
-            is_managed=any(tag["Key"] == "eks:nodegroup-name" for tag in item["Tags"]),
+            is_managed=is_managed,
             refused=bool(missing) and self.version >= _NOTICES_REFUSALS and self._is_refused(name),
         )
+
+    def _describe(self, cluster: str, name: str, now: datetime) -> None:
+        """Ask EKS for the labels of an empty node group. It is not asked sooner after an error."""
+        if self.eks is None or now - self._asked_at.get((cluster, name), _NEVER) < _NODE_GROUP_KEPT:
+            return
+        self._asked_at[cluster, name] = now
+        with suppress(ClientError):
+            self.eks.describe_nodegroup(clusterName=cluster, nodegroupName=name)
 
     def _is_refused(self, name: str) -> bool:
         try:

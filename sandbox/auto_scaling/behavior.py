@@ -114,7 +114,10 @@ def slow() -> Behavior:
 
 
 def worst(seed: int = 0) -> Behavior:
-    """Return the worst behavior that is plausible: what users measured or reported, all of it together."""
+    """Return the worst behavior that is plausible: what users measured or reported, all of it together.
+
+    Tags stay, and every zone's instances join.
+    """
     return Behavior(
         latency=timedelta(milliseconds=250),
         account_wide_latency=timedelta(milliseconds=500),

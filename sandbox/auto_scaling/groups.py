@@ -256,13 +256,16 @@ class Groups:
     # -- terminations ---------------------------------------------------------------------------------------------
 
     def _scale_in(self, group: Group, surplus: int) -> None:
-        if not group.runs("Terminate"):
-            return
-        counted = group.counted
+        """Terminate the surplus. While Terminate is suspended, only launches that have not ended are cancelled."""
+        counted, suspended = group.counted, not group.runs("Terminate")
         victims: list[Instance] = []
         for _ in range(surplus):
             rest = [instance for instance in counted if instance not in victims]
-            candidates = [instance for instance in rest if not instance.protected]
+            candidates = [
+                instance
+                for instance in rest
+                if not (instance.protected or (suspended and instance.state == "InService"))
+            ]
             if not candidates:
                 break
             zones = [instance.zone for instance in rest]
@@ -271,7 +274,7 @@ class Groups:
             "an instance was taken out of service in response to a difference between desired and actual capacity, "
             f"shrinking the capacity from {len(counted)} to {group.desired}."
         )
-        if len(victims) < surplus and group.change:
+        if len(victims) < surplus and group.change and not suspended:
             activity = self._start(group, "Terminating EC2 instance.", cause, group.zones[0])
             protected = (
                 "Could not scale to desired capacity because all remaining instances are protected from scale-in."
@@ -421,11 +424,6 @@ class Groups:
         self._send_refresh(group, refresh, "Started")
         self.clock.after(self.behavior.launch, self._wake, group.name)
         return refresh
-
-    def cancel_refresh(self, group: Group, refresh: Refresh) -> None:
-        """Begin the end of an instance refresh. Replaced instances remain."""
-        refresh.status = "Cancelling"
-        self.clock.after(self.behavior.launch, self._end_refresh, group, refresh, "Cancelled", "Cancelled")
 
     def _advance_refresh(self, group: Group) -> bool:
         """Terminate the next instances of a refresh once the replacements of the previous ones are in service."""

@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 
 import botocore.session
 from botocore import xform_name
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ReadTimeoutError
 from botocore.model import OperationModel, ServiceModel, Shape
 from botocore.validate import ParamValidator
 
@@ -77,6 +77,8 @@ class AwsServer:
             return respond(operation, None, error.for_client(operation.name))
         except ClientError as error:
             return respond(operation, None, error)
+        except ReadTimeoutError:
+            return Response(status=200, body=b"<", cut=True)
         except Exception as error:  # a defect of the simulation, which the caller has to see
             return respond(operation, None, AwsError("InternalFailure", repr(error), 500).for_client(operation.name))
 

@@ -574,3 +574,23 @@ def test_an_unknown_state_of_a_node_group_ends_no_instance() -> None:
     stage.eks.overrides["workers-a"] = {"status": "SHIFTING"}
     assert not runs(stage, 4).unreachable
     assert running <= instances(stage, names)
+
+
+@pytest.mark.xfail(reason="E9: the group is read three calls before a lower max")
+@pytest.mark.parametrize("operation", ["CreateOrUpdateTags", "SuspendProcesses"])
+def test_launches_that_cluster_autoscaler_orders_before_a_lower_max_go_on(operation: str) -> None:
+    stage = Stage(autoscaler="none")
+    names = stage.pool()
+    stage.refuse(ZONES[1])
+    stage.api.set_desired_capacity(AutoScalingGroupName=names[1], DesiredCapacity=4)
+    stage.minutes(3)
+
+    def before(name: str, request: object) -> None:
+        if name == operation and names[1] in str(request):
+            stage.api.before = lambda _name, _request: None
+            stage.stock.accept(ZONES[1])
+            stage.api.set_desired_capacity(AutoScalingGroupName=names[1], DesiredCapacity=6)
+
+    stage.api.before = before
+    stage.run()
+    assert len(stage.group(names[1]).counted) == 6

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
+from sandbox.auto_scaling.api import AutoScaling
 from sandbox.auto_scaling.autoscaler import AwsAutoscaler
 from sandbox.auto_scaling.behavior import Behavior, Rate, Termination
+from sandbox.auto_scaling.clock import WallClock
+from sandbox.kube.cloud import Cloud
 from tests.auto_scaling_groups import ZONES, Stage, tag
 
 NAME = "workers-a"
@@ -74,6 +77,12 @@ class TestCalls:
         with pytest.raises(ReadTimeoutError):
             desire(stage, 3)
         assert stage.group(NAME).desired == 3
+
+    def test_over_http_calls_may_take_real_time(self) -> None:
+        clock = WallClock()
+        began = clock.now
+        AutoScaling(Cloud(zones=ZONES), clock=clock).describe_auto_scaling_groups()
+        assert clock.now > began
 
     def test_all_callers_share_the_tokens_of_a_service(self) -> None:
         stage = put(Behavior(auto_scaling_rate=Rate(size=2, per_second=1)))
@@ -177,6 +186,13 @@ class TestWrites:
         terminate(stage, [*stage.group(NAME).instances][-1])
         assert (stage.group(NAME).desired, len(stage.group(NAME).counted)) == left
 
+    def test_while_terminate_is_suspended_only_launches_end(self) -> None:
+        stage = put(Behavior())
+        desire(stage, 4)
+        stage.api.suspend_processes(AutoScalingGroupName=NAME, ScalingProcesses=["Terminate"])
+        desire(stage, 1)
+        assert [one.state for one in stage.group(NAME).counted] == ["InService"] * 2
+
     def test_another_writer_strips_the_tags_that_it_does_not_know(self) -> None:
         stage = put(Behavior(tags_kept=60 * SECOND))
         declared = stage.tags(NAME)
@@ -248,7 +264,9 @@ class TestAutoscaler:
         stage = Stage()
         names = [stage.put_managed(f"workers-{zone[-1]}", zone, 0, desired, 9) for zone in ZONES]
         stage.minutes(2)
-        autoscaler = AwsAutoscaler(client=stage.api, names=names)
+        autoscaler = AwsAutoscaler(client=stage.api, eks=stage.eks, names=names)
         autoscaler.demand[("workers", None)] = 6
+        stage.eks.calls.clear()
         autoscaler.step(stage.clock.now())
+        assert len(stage.eks.calls) == (0 if desired else len(names))
         assert max(stage.group(name).desired for name in names) == most
