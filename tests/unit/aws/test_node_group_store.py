@@ -8,6 +8,7 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from evenkeel.adapters.aws.node_group_store import DynamoNodeGroups
+from evenkeel.adapters.codec import pack
 
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
 LARGEST_ITEM = 400_000
@@ -54,15 +55,15 @@ def test_what_is_stored_is_loaded_and_500_node_groups_fit_an_item() -> None:
     assert store(client).load("demo") == GROUPS
     (item,) = client.items
     assert (item["pk"], item["sk"]) == ({"S": "CLUSTER#demo"}, {"S": "CACHE#NODE_GROUPS"})
-    assert len(item["record"]["B"]) < LARGEST_ITEM / 4
+    assert len(item["record"]["S"]) < LARGEST_ITEM / 4
 
 
 @pytest.mark.parametrize(
-    "record", [{}, {"record": {"S": "x"}}, {"record": {"B": b"x"}}, {"record": {"B": b"x\x9c\x03\x00\x00\x00\x00\x01"}}]
+    "record", [{}, {"record": {"B": b"x"}}, {"record": {"S": "x"}}, {"record": {"S": pack([["demo", 7]])}}]
 )
 def test_an_unreadable_item_counts_as_none(record: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     client = Client()
-    client.items = [record]
+    client.items = [{"pk": {"S": "CLUSTER#demo"}, "sk": {"S": "CACHE#NODE_GROUPS"}, **record}]
     with caplog.at_level(logging.WARNING):
         assert store(client).load("demo") == {}
     assert "node groups not loaded" in caplog.text

@@ -1,19 +1,20 @@
 """Stores EKS's descriptions of a cluster's managed node groups in one item of the table, as compressed JSON."""
 
-import json
 import logging
-import zlib
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from evenkeel.adapters.aws.table import Table, key, number
+from evenkeel.adapters.aws.table import Table, key, number, text
+from evenkeel.adapters.codec import pack, unpack
 from evenkeel.application.errors import EvenkeelError
+from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.store")
 # This key sorts before "E", so that the query of a check skips the item.
 _SORT_KEY = "CACHE#NODE_GROUPS"
 _KEPT = timedelta(days=30)
+_Entries = list[tuple[str, str, dict[str, Any]]]  # EKS cluster, node group, its description
 
 
 class DynamoNodeGroups:
@@ -29,20 +30,18 @@ class DynamoNodeGroups:
         values = {":pk": f"CLUSTER#{cluster}", ":sk": _SORT_KEY}
         try:
             items = self._table.query("pk = :pk AND sk = :sk", values)
-            texts = [zlib.decompress(item["record"]["B"]) for item in items]
-            return {
-                (str(eks), str(name)): dict(node_group) for text in texts for eks, name, node_group in json.loads(text)
-            }
-        except (EvenkeelError, KeyError, TypeError, ValueError, zlib.error) as error:
+            entries = [entry for item in items for entry in unpack(_Entries, text(item, "record"), _SORT_KEY)]
+            return {(eks_cluster, name): node_group for eks_cluster, name, node_group in entries}
+        except (EvenkeelError, ConfigError) as error:
             _log.warning("node groups not loaded: %s", error, extra={"cluster": cluster})
             return {}
 
     def save(self, cluster: str, descriptions: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
         """Store the descriptions."""
-        text = json.dumps([[*names, node_group] for names, node_group in sorted(descriptions.items())])
+        entries = [[*names, node_group] for names, node_group in sorted(descriptions.items())]
         item = {
             **key(f"CLUSTER#{cluster}", _SORT_KEY),
-            "record": {"B": zlib.compress(text.encode())},
+            "record": {"S": pack(entries)},
             "expires_at": number(int((self._now() + _KEPT).timestamp())),
         }
         try:
