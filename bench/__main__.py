@@ -16,6 +16,7 @@ from typing import Any
 import evenkeel.bootstrap  # noqa: F401  it sets the thresholds of garbage collection
 from bench import (
     auto_scaling,
+    auto_scaling_outage,
     bill,
     forecast,
     oracle,
@@ -45,6 +46,7 @@ BENCHES: dict[str, Callable[..., rows.Rows]] = {
         auto_scaling.auto_scaling_check,
         auto_scaling.auto_scaling_accounts,
         auto_scaling.auto_scaling_failure,
+        auto_scaling_outage.auto_scaling_outage,
         stored.status_of_all,
         pages.pages,
         stored.readiness_of_all,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -17,18 +18,22 @@ from typing import Any
 from unittest.mock import patch
 from urllib.parse import parse_qs
 
+import boto3
+
 from bench.rows import Rows, Samples
 from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters
-from evenkeel.adapters.aws_session import AwsSession
+from evenkeel.adapters.auto_scaling.node_groups import NodeGroups
+from evenkeel.adapters.aws_session import AwsSession, for_clusters
 from evenkeel.record import ClusterRecord
 from sandbox.auto_scaling.api import AutoScaling
-from sandbox.auto_scaling.calls import Service, TokenBucket
+from sandbox.auto_scaling.behavior import Rate
+from sandbox.auto_scaling.calls import Service
 from sandbox.auto_scaling.clock import VirtualClock
-from sandbox.auto_scaling.node_groups import NodeGroups
+from sandbox.auto_scaling.node_groups import NodeGroups as ManagedNodeGroups
 from sandbox.auto_scaling.server import AwsServer
 from sandbox.aws import AwsEndpoints
 from sandbox.demo.node_groups import WRITES, EksCluster
-from sandbox.kube.cloud import Cloud
+from sandbox.kube.cloud import Cloud, subnet_in
 from sandbox.kube.world import REGION, Pool
 from sandbox.server import HttpRequest, LoopbackServer, Response
 from sandbox.triggers import InProcess, Triggers
@@ -37,6 +42,7 @@ _ZONES = tuple(f"{REGION}{letter}" for letter in "abc")
 _OWN = "123456789012"
 # AWS publishes no rate. These are far below what re:Post reports, and cluster-autoscaler shares them.
 _BUCKET, _PER_MINUTE = 5, 6
+_UNTIL_DESCRIBED = 9  # full checks until EKS has described 300 node groups
 _OF_AUTOSCALER = 2  # calls a minute of cluster-autoscaler: its groups, and a write
 _CREDENTIALS = """<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult>
 <Credentials><AccessKeyId>{account}</AccessKeyId><SecretAccessKey>secret</SecretAccessKey>
@@ -57,37 +63,55 @@ class _Accounts:
     def sleep(self, seconds: float) -> None:
         self.clock.run(timedelta(seconds=seconds))
 
-    def add(self, account: str, groups: int) -> None:
-        """Add an account with quiet groups, three to a pool."""
+    def add(self, account: str, groups: int, *, managed: bool = False) -> None:
+        """Add an account with quiet groups, three to a pool. ``managed``: they are those of managed node groups."""
         api = AutoScaling(Cloud(zones=_ZONES), clock=self.clock, account=account)
+        eks = ManagedNodeGroups(api)
+        self.services[account] = {"autoscaling": api, "eks": eks}
         for number in range(groups):
-            name = f"workers-{number // 3:03}-{_ZONES[number % 3][-1]}"
+            name, zone = f"workers-{number // 3:03}-{_ZONES[number % 3][-1]}", _ZONES[number % 3]
             tags = {"evenkeel.dev/pool": f"workers-{number // 3:03}", "evenkeel.dev/pool-max": "12"}
+            if managed:
+                api.create_or_update_tags(Tags=_tags(create_managed(eks, name, zone, 0, 2, 4), tags))
+                continue
             api.create_auto_scaling_group(
                 AutoScalingGroupName=name,
                 MinSize=0,
                 MaxSize=4,
                 DesiredCapacity=2,
-                AvailabilityZones=[_ZONES[number % 3]],
+                AvailabilityZones=[zone],
                 LaunchTemplate={"LaunchTemplateName": "web", "Version": "1"},
-                Tags=[
-                    {"ResourceId": name, "ResourceType": "auto-scaling-group", "PropagateAtLaunch": False}
-                    | {"Key": key, "Value": value}
-                    for key, value in tags.items()
-                ],
+                Tags=_tags(name, tags),
             )
-        self.services[account] = {"autoscaling": api, "eks": NodeGroups(api)}
 
     def throttle(self) -> None:
         """Give each account its token bucket, and forget the calls so far."""
         for services in self.services.values():
             api = services["autoscaling"]
-            api.bucket = TokenBucket(self.clock, size=_BUCKET, per_second=_PER_MINUTE / 60)
+            api.behavior.auto_scaling_rate = Rate(size=_BUCKET, per_second=_PER_MINUTE / 60)
             api.calls.clear()
 
     def calls(self) -> Counter[str]:
         """Return the calls of all accounts by name."""
         return Counter(name for services in self.services.values() for name, _ in services["autoscaling"].calls)
+
+
+def create_managed(eks: ManagedNodeGroups, name: str, zone: str, minimum: int, desired: int, maximum: int) -> str:
+    """Create a managed node group, and return the name of its Auto Scaling group."""
+    answer = eks.create_nodegroup(
+        clusterName="demo",
+        nodegroupName=name,
+        subnets=[subnet_in(zone)],
+        nodeRole="arn:aws:iam::123456789012:role/nodes",
+        scalingConfig={"minSize": minimum, "desiredSize": desired, "maxSize": maximum},
+    )
+    group: str = answer["nodegroup"]["resources"]["autoScalingGroups"][0]["name"]
+    return group
+
+
+def _tags(group: str, tags: Mapping[str, str]) -> list[dict[str, Any]]:
+    of_group = {"ResourceId": group, "ResourceType": "auto-scaling-group", "PropagateAtLaunch": False}
+    return [{**of_group, "Key": key, "Value": value} for key, value in tags.items()]
 
 
 def _assumed(request: HttpRequest) -> Response:
@@ -110,7 +134,10 @@ def _accounts() -> Iterator[tuple[_Accounts, Callable[[ClusterRecord], Any]]]:
         sts = stack.enter_context(LoopbackServer(_assumed))
         own = {"AWS_ACCESS_KEY_ID": _OWN, "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": REGION}
         stack.enter_context(patch.dict(os.environ, {**server.environment(), **own, "AWS_ENDPOINT_URL_STS": sts.url}))
-        clusters = AutoScalingClusters(session=AwsSession(), clock=accounts, drainer=_no_workload, writes=False)
+        kept = NodeGroups(random=random.random)
+        clusters = AutoScalingClusters(
+            session=AwsSession(), clock=accounts, drainer=_no_workload, node_groups=kept, writes=False
+        )
         yield accounts, lambda record: clusters.open(record, lambda: 60.0, consistent=False)
 
 
@@ -121,27 +148,51 @@ def _record(number: int, account: str = "") -> ClusterRecord:
 
 
 def auto_scaling_check(groups: tuple[int, ...] = (3, 30, 300), rounds: int = 9) -> Rows:
-    """Measure a check of quiet Auto Scaling groups, by groups: AWS calls and processor time of the reads."""
+    """Measure a check of quiet groups, plain and managed, by groups: AWS calls and processor time of the reads.
+
+    A full check of managed node groups follows the one before after 15 minutes. Its threads that ask EKS are not
+    measured: the last row has the processor time of one such call.
+    """
     yield "a check, auto-scaling, by groups"
     for count in groups:
-        with _accounts() as (accounts, opened):
-            accounts.add(_OWN, count)
-            accounts.clock.run(timedelta(minutes=5))
-            api, samples, record = accounts.services[_OWN]["autoscaling"], Samples(), _record(0)
-            seen: Mapping[str, str] = {}
-            for turn in range(rounds + 1):
-                for kind in ("full", "quick"):
-                    api.calls.clear()
-                    began, cluster = time.thread_time(), opened(record)
-                    if kind == "full":
-                        cluster.observe()
-                        seen = cluster.seen()
-                    elif not cluster.shows(seen):
-                        raise RuntimeError("a quiet group has changed")
-                    if turn:
-                        cpu = 1000 * (time.thread_time() - began)
-                        samples.add(f"{kind} auto-scaling {count}", calls=len(api.calls), cpu_ms=cpu)
+        for kind in ("auto-scaling", "managed node groups"):
+            samples = Samples()
+            with _accounts() as (accounts, opened):
+                accounts.add(_OWN, count, managed=kind != "auto-scaling")
+                _check_quiet_groups(accounts, opened, f"{kind} {count}", samples, rounds)
+                if count == groups[-1] and kind != "auto-scaling":
+                    _describe_node_groups(samples)
             yield from samples.items()
+
+
+def _check_quiet_groups(
+    accounts: _Accounts, opened: Callable[[ClusterRecord], Any], name: str, samples: Samples, rounds: int
+) -> None:
+    services, record, seen = accounts.services[_OWN], _record(0), dict[str, str]()
+    for turn in range(_UNTIL_DESCRIBED + rounds):
+        accounts.clock.run(timedelta(minutes=15))
+        for kind in ("full", "quick"):
+            for service in services.values():
+                service.calls.clear()
+            began, cluster = time.thread_time(), opened(record)
+            if kind == "full":
+                cluster.observe()
+                seen = cluster.seen()
+            elif not cluster.shows(seen):
+                raise RuntimeError("a quiet group has changed")
+            if turn >= _UNTIL_DESCRIBED:
+                cpu, eks_calls = 1000 * (time.thread_time() - began), len(services["eks"].calls)
+                calls = len(services["autoscaling"].calls)
+                samples.add(f"{kind} {name}", calls=calls, eks_calls=eks_calls, cpu_ms=cpu)
+
+
+def _describe_node_groups(samples: Samples, rounds: int = 50) -> None:
+    client = boto3.client("eks", config=for_clusters(1))
+    for turn in range(rounds):
+        began = time.thread_time()
+        client.describe_nodegroup(clusterName="demo", nodegroupName="workers-000-a")
+        if turn:
+            samples.add("a call of EKS", cpu_ms=1000 * (time.thread_time() - began))
 
 
 def auto_scaling_accounts(accounts: int = 1_000, groups: int = 30, minutes: int = 3) -> Rows:

@@ -191,7 +191,7 @@ class Stack:
         """Return the cost of checks, runs and egress, with the cluster's share of the stack's own costs."""
         return self.quiet() + self.runs() + self.fixed() + self.egress()
 
-    def auto_scaling(self) -> float:
+    def auto_scaling(self, kind: str = "auto-scaling") -> float:
         """Return the sum for a cluster of Auto Scaling groups in an account of its own, at most.
 
         The reads of these groups are in addition to those of an API server, which it does not have. AWS bills no
@@ -199,8 +199,14 @@ class Stack:
         """
         quick = f"quick auto-scaling {self.groups}"
         clients = self.figures[f"{quick} 1000 accounts"]["cpu_ms"] - self.figures[quick]["cpu_ms"]
-        cpu = self._sum(lambda check: self.figures[f"{check} auto-scaling {self.groups}"]["cpu_ms"] + clients) / 1000
+        cpu = self._sum(lambda check: self.figures[f"{check} {kind} {self.groups}"]["cpu_ms"] + clients) / 1000
         return self.sum() - self.egress() + MINUTES * cpu * GB_PER_PROCESSOR * GB_SECOND
+
+    def managed(self) -> float:
+        """Return the same for managed node groups, at most: each full check asks EKS for all that one check may."""
+        calls = self.figures[f"full managed node groups {self.groups}"]["eks_calls"]
+        cpu = self.full * calls * self.figures["a call of EKS"]["cpu_ms"] / 1000
+        return self.auto_scaling("managed node groups") + MINUTES * cpu * GB_PER_PROCESSOR * GB_SECOND
 
     def nat(self) -> float:
         """Return the NAT gateway's cost, where functions are in a VPC without endpoints; its hours are shared."""
@@ -293,6 +299,7 @@ _ROWS = (
     ("**sum**", Stack.sum),
     ("**sum, events proven**", lambda stack: replace(stack, rests=True).sum()),
     ("**sum, Auto Scaling groups, at most**", Stack.auto_scaling),
+    ("**sum, managed node groups, at most**", Stack.managed),
     ("*NAT, in addition*", Stack.nat),
     ("*a kubeconfig's secret, in addition*", Stack.secret),
 )

@@ -9,6 +9,7 @@ from evenkeel.adapters.aws.inbound import read_event
 from evenkeel.application.rebalancing.events import Failure
 from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.auto_scaling.autoscaler import AwsAutoscaler
+from sandbox.auto_scaling.behavior import Behavior
 from tests.auto_scaling_groups import ZONES, Stage
 from tests.outages import Who
 from tests.timed import TimedStack
@@ -60,12 +61,17 @@ WORLDS = [
 class _Play:
     """One outage, second by second."""
 
-    def __init__(self, outage: Outage, who: Who) -> None:
+    def __init__(self, outage: Outage, who: Who, behavior: Behavior) -> None:
         self._outage, self._who = outage, who
-        self.stage = stage = Stage(autoscaler="cluster-autoscaler", autoscaler_loop=outage.loop)
+        self.stage = stage = Stage(behavior, autoscaler="cluster-autoscaler", autoscaler_loop=outage.loop)
         self._names = stage.pool(desired=0, maximum=_MAXIMUM // len(ZONES))
         self._autoscaler = AwsAutoscaler(
-            client=stage.api, names=self._names, version=outage.version, flags=Flags(scale_down=False), seed=1
+            client=stage.api,
+            names=self._names,
+            has_node=stage.api.groups.has_node,
+            version=outage.version,
+            flags=Flags(scale_down=False),
+            seed=1,
         )
         self.stack = TimedStack(stage.clusters, stage.clock, stage.store)
         self._events: list[tuple[datetime, dict[str, Any]]] = []
@@ -107,9 +113,9 @@ class _Play:
         return {one.id for group in groups for one in group.instances.values() if one.state == "InService"}
 
 
-def play(outage: Outage, who: Who) -> Result:
+def play(outage: Outage, who: Who, behavior: Behavior) -> Result:
     """Play an outage until every pod has had its node for five minutes."""
-    world = _Play(outage, who)
+    world = _Play(outage, who, behavior)
     nodes = after = ended = 0
     running: set[str] = set()
     for second in range(_APPEAR + _HORIZON):

@@ -19,6 +19,7 @@ from botocore.exceptions import ClientError
 from bench.aws import RefusedError, Table
 from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
 from evenkeel.adapters.aws.idempotency import DynamoIdempotency
+from evenkeel.adapters.aws.node_group_store import DynamoNodeGroups
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.aws.token_store import SealedTokens
 from evenkeel.application.fleet.tokens import SealedToken
@@ -51,6 +52,7 @@ OTHERS: dict[str, Any] = {
     "alert": LastNotified(moment=("2026-01-15T12:00:00Z", 1), print="x", claimed_until=LATER, version=1),
     "tokens": [SealedToken(sealed="c2VhbA==", seed="s", issued=NOW, expires=LATER, version=1)] * 2,
     "handled": {"message": "once"},
+    "node groups": {("demo", "workers"): {"status": "ACTIVE"}},
 }
 Item = dict[str, dict[str, Any]]
 
@@ -98,6 +100,7 @@ def write_every_kind(client: InProcess, store: Any) -> None:
     DynamoAlertMemory(client, "table", lambda: NOW).save_notified("slack", "key", replace(OTHERS["alert"], version=0))
     for writes, token in zip((True, False), OTHERS["tokens"], strict=True):
         SealedTokens(client, None, "table", "key").save("demo", replace(token, version=0), writes=writes)
+    DynamoNodeGroups(client, "table", lambda: NOW).save("demo", OTHERS["node groups"])
     DynamoIdempotency(client, "table", "provisioning_failure")("event-1", plenty, lambda: OTHERS["handled"])
     for item in client.items():
         if item["pk"]["S"].startswith("IDEMPOTENCY"):
@@ -120,6 +123,7 @@ def read_every_kind(client: InProcess) -> tuple[dict[str, Any], dict[str, Any]]:
         "decisions": store.decisions("demo", 10),
         "alert": DynamoAlertMemory(client, "table", lambda: NOW).last_notified("slack", "key"),
         "tokens": [tokens.load("demo", writes=writes) for writes in (True, False)],
+        "node groups": DynamoNodeGroups(client, "table", lambda: NOW).load("demo"),
         "handled": DynamoIdempotency(client, "table", "provisioning_failure")("event-1", plenty, dict),
     }
 

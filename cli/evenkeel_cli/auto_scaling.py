@@ -1,5 +1,6 @@
 """Read Auto Scaling groups of AWS itself, with the caller's own credentials."""
 
+import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,9 +13,10 @@ from botocore.exceptions import NoCredentialsError, NoRegionError
 from evenkeel.access_config import ROLE_ARN
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi, Filters
 from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster
+from evenkeel.adapters.auto_scaling.node_groups import NodeGroups
 from evenkeel.adapters.auto_scaling.read import Described
 from evenkeel.adapters.aws_faults import AWS_ERRORS
-from evenkeel.adapters.lru import LruCache
+from evenkeel.adapters.thread_pool import THREADS
 from evenkeel.application.errors import AccessError
 from evenkeel.application.ports import Remaining
 from evenkeel.application.rebalancing.observe import read_cluster
@@ -30,8 +32,8 @@ from evenkeel_cli.stack_client import CannotAskError, service_error, session
 from evenkeel_cli.terminal import BAD_INPUT
 
 _PATIENCE = timedelta(minutes=2)
-_CONFIG = Config(connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 1})  # AutoScalingApi repeats calls
-_MOST_NODE_GROUPS = 10_000
+# AutoScalingApi repeats calls.
+_CONFIG = Config(connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 1}, max_pool_connections=THREADS)
 
 
 class Reader:
@@ -123,18 +125,18 @@ def observe(policy: ClusterFile, state: ClusterState, aws: Any) -> Observation:
     clock = SystemClock()
     end = clock.now() + _PATIENCE
     remaining: Remaining = lambda: (end - clock.now()).total_seconds()  # noqa: E731
-    groups = Reader(aws, "autoscaling")
+    groups, eks = Reader(aws, "autoscaling"), Reader(aws, "eks")
     api = _Groups(
         f"Auto Scaling in {aws.region_name}",
         auto_scaling=lambda: groups,
-        eks=lambda: Reader(aws, "eks"),
-        node_groups=LruCache(_MOST_NODE_GROUPS),
+        eks=lambda: eks,
+        node_groups=NodeGroups(random=random.random, share=1),
         clock=clock,
         remaining=remaining,
     )
     api.discovers = bool(policy.discovery)
     policy = policy.model_copy(update={"region": aws.region_name})
-    observation = read_cluster(api.name, AutoScalingCluster(api, policy, set(), consistent=False), state)
+    observation = read_cluster(api.name, AutoScalingCluster(api, policy, {}, consistent=False), state)
     is_off = policy.demand_stage is DemandStage.OFF
     error = "plan --auto-scaling reads no pods: let the stack plan"
     unread = None if is_off else Reason.of(Rule.WORKLOAD_UNREAD, error=error)

@@ -15,7 +15,7 @@ from botocore import exceptions as botocore
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from evenkeel.adapters.aws_faults import AWS_ERRORS, code_of, text_of
+from evenkeel.adapters.aws_faults import AWS_ERRORS, UNREADABLE, code_of, text_of
 from evenkeel.domain.model.values import quote
 from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INTERRUPTED, CommandError, fail, progress, say
 
@@ -249,7 +249,8 @@ def _connection_fault(error: Exception) -> str:
             return "no connection: check the network and the region"
         case ValueError():  # of boto3 before it asks AWS, such as about an endpoint that is no URL
             return " ".join(str(error).split())
-    return " ".join(text_of(error).split())
+    text = " ".join(text_of(error).split())
+    return f"{text}: check the proxy between here and AWS" if text == UNREADABLE else text
 
 
 def ask_or_fail(

@@ -5,11 +5,17 @@ the desired capacity as an absolute number, computed from the size that it has r
 instances becomes placeholders. Since 1.24, launches that failed after its own last write mark them as refused. To
 delete any of them, it sets the desired capacity to the instances that are listed, or, before 1.30, to the size that it
 has read without them. That number may be stale, and end instances in service.
+
+Its defects are those of the provider: an activity that began before its own last write ends the search for refused
+launches, and AWS lists activities in progress first. Instances that end are listed and have nodes; to delete one does
+nothing, without an error. A read that fails ends the loop. Empty managed node groups are similar to no other group,
+because their tag eks:nodegroup-name is a label of their template, for which EKS is asked every six minutes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,7 +25,7 @@ from botocore.exceptions import ClientError
 from evenkeel.domain.model.groups import Bounds
 from evenkeel_cli.simulation import autoscaler_model as model
 
-_REFRESH = timedelta(minutes=1)
+_REFRESH, _NODE_GROUP_KEPT = timedelta(minutes=1), timedelta(minutes=6)
 #: versions: refused launches are noticed; the instances are listed anew before placeholders are deleted; nodes that
 #: others ordered are no longer upcoming
 _NOTICES_REFUSALS, _LISTS_ANEW, _COUNTS_OWN = (1, 24), (1, 30), (1, 36)
@@ -46,8 +52,10 @@ class NodeGroup:
     requested: int
     readable_bounds: Bounds | None
     machines: list[Machine]
+    ending: frozenset[str] = frozenset()  # instances whose termination has begun
     refused: bool = False  # launches have failed since the last own write
     has_template: bool = True
+    is_managed: bool = False
 
     @property
     def running(self) -> int:
@@ -57,10 +65,16 @@ class NodeGroup:
 
 @dataclass(kw_only=True)
 class AwsAutoscaler:
-    """The cluster-autoscaler of one cluster. ``client``: the simulated API, or a client of it."""
+    """The cluster-autoscaler of one cluster.
+
+    ``client``: the simulated API, or a client of it. ``has_node`` returns whether an instance in service is a node.
+    ``eks`` describes the managed node groups; None: it has no right to.
+    """
 
     client: Any
+    eks: Any = None
     names: Sequence[str]
+    has_node: Callable[[str], bool] = lambda _instance: True
     version: tuple[int, int] = (1, 36)
     flags: model.Flags = field(default_factory=model.Flags)
     seed: int = 0
@@ -69,17 +83,23 @@ class AwsAutoscaler:
 
     def __post_init__(self) -> None:
         flags = replace(self.flags, counts_others=self.version < _COUNTS_OWN)
-        self.model = model.ClusterAutoscaler[NodeGroup](flags, seed=self.seed)
+        self.model = model.ClusterAutoscaler[NodeGroup](flags, seed=self.seed, similar=_are_similar)
         self.groups: list[NodeGroup] = []
         self._read_at = _NEVER
         self._wrote_at: dict[str, datetime] = {}
         self._seen: dict[str, float] = {}
+        self._nodes: set[str] = set()  # instances that have joined
+        self._asked_at: dict[tuple[str, str], datetime] = {}  # EKS, by cluster and node group
 
     def step(self, now: datetime) -> None:
         """Run one loop."""
         self.errors = []
         if now - self._read_at >= _REFRESH:
-            self.refresh(now)
+            try:
+                self.refresh(now)
+            except ClientError as error:
+                self.errors.append(str(error))
+                return
         seconds = now.timestamp()
         for group in [group for group in self.groups if group.refused]:
             if self.model.has_order(group.key):
@@ -100,40 +120,70 @@ class AwsAutoscaler:
 
     def refresh(self, now: datetime) -> None:
         """Read bounds, desired capacities, instances and, for groups with placeholders, their activities."""
-        answer = self.client.describe_auto_scaling_groups(AutoScalingGroupNames=list(self.names))
+        request: dict[str, Any] = {"AutoScalingGroupNames": list(self.names), "MaxRecords": 100}
+        found: list[dict[str, Any]] = []
+        while True:
+            answer = self.client.describe_auto_scaling_groups(**request)
+            found += answer["AutoScalingGroups"]
+            if not answer.get("NextToken"):
+                break
+            request["NextToken"] = answer["NextToken"]
+        self.groups = [self._group(item, now) for item in found]
         self._read_at = now
-        self.groups = [self._group(item, now) for item in answer["AutoScalingGroups"]]
 
     def _group(self, item: dict[str, Any], now: datetime) -> NodeGroup:
         name, desired = item["AutoScalingGroupName"], item["DesiredCapacity"]
         missing = [f"i-placeholder-{name}-{number}" for number in range(desired - len(item["Instances"]))]
         present = {one["InstanceId"]: one["LifecycleState"] for one in item["Instances"]}
+        self._nodes |= {each for each, state in present.items() if state == "InService" and self.has_node(each)}
+        ending = frozenset(each for each, state in present.items() if state.startswith("Terminat"))
         machines = [
             Machine(
                 name=each,
                 created=self._seen.setdefault(each, now.timestamp()),
-                node=present.get(each) == "InService",
+                node=each in self._nodes,
                 placeholder=each not in present,
             )
             for each in (*present, *missing)
-            if not present.get(each, "").startswith("Terminating")
         ]
         for each in [each for each in self._seen if each.startswith(f"i-placeholder-{name}-") and each not in missing]:
             del self._seen[each]
+        tags = {tag["Key"]: tag["Value"] for tag in item["Tags"]}
+        is_managed = "eks:nodegroup-name" in tags
+        if is_managed and not any(machine.node for machine in machines):
+            self._describe(tags["eks:cluster-name"], tags["eks:nodegroup-name"], now)
         return NodeGroup(
             key=name,
-            pool=next(tag["Value"] for tag in item["Tags"] if tag["Key"] == "evenkeel.dev/pool"),
+            pool=tags.get("evenkeel.dev/pool", name),
             zone=item["AvailabilityZones"][0],
             requested=desired,
             readable_bounds=Bounds(item["MinSize"], item["MaxSize"]),
             machines=machines,
+            ending=ending,
+            is_managed=is_managed,
             refused=bool(missing) and self.version >= _NOTICES_REFUSALS and self._is_refused(name),
         )
 
+    def _describe(self, cluster: str, name: str, now: datetime) -> None:
+        """Ask EKS for the labels of an empty node group. It is not asked sooner after an error."""
+        if self.eks is None or now - self._asked_at.get((cluster, name), _NEVER) < _NODE_GROUP_KEPT:
+            return
+        self._asked_at[cluster, name] = now
+        with suppress(ClientError):
+            self.eks.describe_nodegroup(clusterName=cluster, nodegroupName=name)
+
     def _is_refused(self, name: str) -> bool:
-        activities = self.client.describe_scaling_activities(AutoScalingGroupName=name)["Activities"]
+        try:
+            activities = self.client.describe_scaling_activities(AutoScalingGroupName=name)["Activities"]
+        except ClientError:
+            return False
         own = self._wrote_at.get(name, _NEVER)  # after a restart, any old failure counts
-        return any(each["StatusCode"] == "Failed" for each in activities if each["StartTime"] >= own)
+        for activity in activities:
+            if activity["StartTime"] < own:
+                return False
+            if activity["StatusCode"] == "Failed":
+                return True
+        return False
 
     def set_size(self, group: NodeGroup, size: int, now: datetime) -> bool:
         """Set the desired capacity. Return False if AWS refuses."""
@@ -149,7 +199,11 @@ class AwsAutoscaler:
     def _delete_placeholders(self, group: NodeGroup, now: datetime) -> None:
         size = group.requested - _placeholders(group)
         if self.version >= _LISTS_ANEW:
-            answer = self.client.describe_auto_scaling_groups(AutoScalingGroupNames=[group.key])
+            try:
+                answer = self.client.describe_auto_scaling_groups(AutoScalingGroupNames=[group.key])
+            except ClientError as error:
+                self.errors.append(f"{group.key}: {error}")
+                return
             size = len(answer["AutoScalingGroups"][0]["Instances"])
         if self.set_size(group, size, now):
             group.machines = [machine for machine in group.machines if not machine.placeholder]
@@ -159,6 +213,9 @@ class AwsAutoscaler:
     def _delete(self, group: NodeGroup, machine: model.Machine, now: datetime) -> None:
         if machine.name.startswith("i-placeholder-"):
             self._delete_placeholders(group, now)
+            return
+        if machine.name in group.ending:
+            self._read_at = _NEVER
             return
         try:
             self.client.terminate_instance_in_auto_scaling_group(
@@ -174,3 +231,7 @@ class AwsAutoscaler:
 
 def _placeholders(group: NodeGroup) -> int:
     return sum(machine.placeholder for machine in group.machines)
+
+
+def _are_similar(group: NodeGroup, other: NodeGroup) -> bool:
+    return not any(each.is_managed and not each.running for each in (group, other))

@@ -20,6 +20,7 @@ from evenkeel_cli.main import app
 from sandbox.auto_scaling.api import AutoScaling
 from sandbox.auto_scaling.calls import AwsError
 from sandbox.auto_scaling.server import AwsServer
+from sandbox.server import LoopbackServer, Response
 from tests.aws_account import ZONES, A, Account
 
 
@@ -121,6 +122,19 @@ class TestLive:
         assert result.exit_code == code
         (line,) = result.stderr.splitlines()
         assert line.startswith(f"evenkeel: {says}")
+
+    @pytest.mark.parametrize("status", [200, 302, 403, 407])
+    @pytest.mark.parametrize("page", [b"<html><body>log in</body></html>", b"<!DOCTYPE html><html><br>log in", b""])
+    def test_a_page_of_a_proxy_is_one_line(self, aws: Aws, status: int, page: bytes) -> None:
+        answer = Response(status=status, body=page, content_type="text/html")
+        with LoopbackServer(lambda _request: answer) as proxy:
+            variables = {**aws.variables("OK"), "AWS_ENDPOINT_URL_AUTO_SCALING": proxy.url}
+            arguments = ["plan", "--auto-scaling", "--region", "eu-central-1"]
+            result = CliRunner().invoke(app, arguments, env=variables, catch_exceptions=False)
+        assert result.exit_code == 1
+        (line,) = result.stderr.splitlines()
+        assert "proxy between" in line
+        assert "please report" not in line
 
     def test_without_groups_the_plan_says_how_groups_are_found(self, aws: Aws) -> None:
         result = aws.invoke(region="us-east-1")

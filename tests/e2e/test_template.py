@@ -51,9 +51,8 @@ OPEN_CLUSTERS = {
     "arn:AWS::Partition:eks:*:AWS::AccountId:nodegroup/*/*/*": {"eks:DescribeNodegroup"},
 }
 # EC2 Auto Scaling has no resources for these actions.
-READ_GROUPS = {
-    f"autoscaling:Describe{what}" for what in ("AutoScalingGroups", "InstanceRefreshes", "ScalingActivities")
-}
+READ_GROUPS = {"autoscaling:DescribeAutoScalingGroups", "autoscaling:DescribeScalingActivities"}
+READ_BEFORE_WRITES = {"autoscaling:DescribeInstanceRefreshes"}
 WRITE_GROUPS = {  # all under conditions: tests/integration/test_least_privilege.py judges requests by them
     "arn:AWS::Partition:autoscaling:*:AWS::AccountId:autoScalingGroup:*:autoScalingGroupName/*": {
         f"autoscaling:{action}"
@@ -150,7 +149,8 @@ def test_a_role_allows_exactly_what_its_function_does(role: str, tracing: str) -
     traces = TRACES if tracing == "true" and role != "ScheduleRole" else set()
     opens = TOKENS | READ_GROUPS if ALLOWED[role].items() >= OPEN_CLUSTERS.items() else set()
     zones = {"ec2:DescribeAvailabilityZones"} if role == "OperatorRole" else set()
-    assert granted.pop("*", set()) == traces | opens | zones
+    refreshes = READ_BEFORE_WRITES if role == "RebalanceRole" else set()
+    assert granted.pop("*", set()) == traces | opens | zones | refreshes
     assert granted == ALLOWED[role]
     assert all("*" not in action for actions in granted.values() for action in actions)
 
@@ -551,7 +551,7 @@ def test_another_accounts_roles_have_the_rights_on_groups_that_the_stack_has_in_
     assert all(account[name]["ManagedPolicyArns"] == [{"Ref": "ReadPolicy"}] for name in ("CheckRole", "WriteRole"))
     granted = statements([account["ReadPolicy"], *account["WriteRole"]["Policies"]])
     own = statements(ROLES["RebalanceRole"]["Policies"])
-    about_groups = ("AutoScalingGroups", "NodeGroups")
+    about_groups = ("AutoScalingGroups", "NodeGroups", "InstanceRefreshes")
     assert {one["Sid"]: one for one in granted} == {one["Sid"]: one for one in own if one["Sid"].endswith(about_groups)}
     for role in ("CheckRole", "WriteRole"):
         (trust,) = account[role]["AssumeRolePolicyDocument"]["Statement"]

@@ -1,6 +1,7 @@
 """AWS and its neighbors against runs on Auto Scaling groups: they throttle, refuse, delete, and write in between."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -15,13 +16,15 @@ from evenkeel.domain.model.reasons import Rule
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.texts.english import sentence, sentences
 from sandbox.auto_scaling.calls import AwsError
-from tests.auto_scaling_groups import POOL, REGION, ZONES, Stage, outage, tag
+from sandbox.server import Response
+from tests.auto_scaling_groups import POOL, REGION, ZONES, Stage, outage, over_http, tag
 from tests.fakes import plenty
 from tests.integration.test_auto_scaling_groups import desired, house
 from tests.timed import worker
 
 WRITES = ("CreateOrUpdateTags", "SuspendProcesses", "UpdateAutoScalingGroup", "SetDesiredCapacity", "ResumeProcesses")
-READS = ("DescribeScalingActivities", "DescribeInstanceRefreshes")
+READ_BEFORE_WRITES = "DescribeInstanceRefreshes"
+READS = ("DescribeScalingActivities", READ_BEFORE_WRITES)
 
 
 def refuse(stage: Stage, operations: tuple[str, ...], code: str = "Throttling", group: str = "") -> None:
@@ -93,11 +96,7 @@ def test_ten_minutes_of_throttling_are_harmless_and_end_without_a_person(operati
         runs(stage, 1)
         assert sum(desired(stage, names)) in (6, 8)  # some replicas may wait for their new zone
         assert sum(bool(stage.group(name).suspended) for name in names) <= 1
-    stored = stage.store.load("demo")
-    if operation in READS:
-        assert is_unreachable(stored.unreachable)
-    else:
-        assert not is_unreachable(stored.unreachable)
+    assert not is_unreachable(stage.store.load("demo").unreachable)
     refuse(stage, ())
     runs(stage, 4)
     check_whole(stage, names, running)
@@ -111,7 +110,7 @@ def test_a_right_that_is_missing_is_an_incident_and_nothing_is_half_written(oper
     refuse(stage, (operation,), "AccessDenied")
     runs(stage, 6)
     incidents = stage.store.load("demo").cluster_health.incidents
-    kind = IncidentKind.REFUSED if operation in WRITES else IncidentKind.ACCESS
+    kind = IncidentKind.REFUSED if operation in (*WRITES, READ_BEFORE_WRITES) else IncidentKind.ACCESS
     (incident,) = [incident for incident in incidents if incident.kind is kind]
     assert f"autoscaling:{operation}" in incident.message
     assert "AccessDenied: allow this action in the policy of the role" in incident.message
@@ -518,3 +517,80 @@ def test_an_order_of_cluster_autoscaler_in_the_middle_of_a_write_is_not_cut() ->
     once(stage, "SuspendProcesses", lambda _group: once(stage, "SuspendProcesses", order))
     assert stage.run().conflicts == 1
     assert sum(desired(stage, names)) == 9  # one of the ordered nodes counts as a moved one
+
+
+def test_ten_minutes_in_which_aws_throttles_every_call_end_without_a_person() -> None:
+    stage, names = outage()
+    running = instances(stage, names)
+    stage.api.throttle(timedelta(minutes=10))
+    runs(stage, 10)
+    assert is_unreachable(stage.store.load("demo").unreachable)
+    runs(stage, 5)
+    check_whole(stage, names, running)
+    assert not stage.store.load("demo").cluster_health.incidents
+
+
+PAGE = b"<html><head><title>Sign in</title></head><body>Sign in</body></html>"
+
+
+@pytest.mark.parametrize("status", [200, 403, 502])
+def test_the_html_page_of_a_proxy_is_no_answer(status: int, caplog: pytest.LogCaptureFixture) -> None:
+    stage, names = outage()
+    with over_http(stage) as server:
+        server.proxy = Response(status=status, body=PAGE, content_type="text/html")
+        assert stage.run().unreachable
+        assert "please report this" not in caplog.text
+        server.proxy = None
+        assert desired(stage, names) == [2, 4, 2]
+        assert not stage.run().unreachable
+
+
+UNKNOWN: dict[str, dict[str, Any]] = {
+    "group": {"Status": "Shifting"},
+    "instance": {"LifecycleState": "Quarantined"},
+    "ending instance": {"LifecycleState": "Terminating:Retained"},
+    "health": {"HealthStatus": "Impaired"},
+}
+
+
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_a_state_that_evenkeel_does_not_know_ends_no_instance_and_stops_no_other_group(kind: str) -> None:
+    stage, names = outage()
+    running = instances(stage, names)
+    strange = names[0] if kind == "group" else next(iter(stage.group(names[0]).instances))
+    stage.api.overrides[strange] = UNKNOWN[kind]
+    summary = runs(stage, 4)
+    assert not summary.unreachable
+    assert running <= instances(stage, names)
+    assert desired(stage, names)[1] == 2
+    assert desired(stage, names)[0] >= 2
+
+
+def test_an_unknown_state_of_a_node_group_ends_no_instance() -> None:
+    stage = Stage(autoscaler="none")
+    names = [stage.put_managed(f"workers-{zone[-1]}", zone, 0, 2, 9) for zone in ZONES]
+    stage.minutes(2)
+    running = instances(stage, names)
+    stage.eks.overrides["workers-a"] = {"status": "SHIFTING"}
+    assert not runs(stage, 4).unreachable
+    assert running <= instances(stage, names)
+
+
+@pytest.mark.xfail(reason="E9: the group is read three calls before a lower max")
+@pytest.mark.parametrize("operation", ["CreateOrUpdateTags", "SuspendProcesses"])
+def test_launches_that_cluster_autoscaler_orders_before_a_lower_max_go_on(operation: str) -> None:
+    stage = Stage(autoscaler="none")
+    names = stage.pool()
+    stage.refuse(ZONES[1])
+    stage.api.set_desired_capacity(AutoScalingGroupName=names[1], DesiredCapacity=4)
+    stage.minutes(3)
+
+    def before(name: str, request: object) -> None:
+        if name == operation and names[1] in str(request):
+            stage.api.before = lambda _name, _request: None
+            stage.stock.accept(ZONES[1])
+            stage.api.set_desired_capacity(AutoScalingGroupName=names[1], DesiredCapacity=6)
+
+    stage.api.before = before
+    stage.run()
+    assert len(stage.group(names[1]).counted) == 6

@@ -1,9 +1,13 @@
 """Pods on Auto Scaling groups from end to end: nodes are ordered for them, and drained before their instances end."""
 
+from collections.abc import Callable
+from datetime import timedelta
+
 import pytest
 
 from evenkeel.adapters.kubernetes.write.drainer import NodeDrainer
 from evenkeel.domain.model.incidents import IncidentKind
+from sandbox.auto_scaling.behavior import Behavior, worst
 from tests.auto_scaling_groups import ZONES
 from tests.auto_scaling_pods import PodStage, rights
 from tests.crashing import How, harmed_at
@@ -87,14 +91,19 @@ def test_a_drain_is_a_cordon_then_evictions_then_the_end_of_the_instance() -> No
     assert is_clean(stage)
 
 
+@pytest.mark.parametrize("behavior", [Behavior, pytest.param(worst, marks=pytest.mark.xfail(reason="E6, E5"))])
 @pytest.mark.parametrize("how", [How.AFTER, How.LOST])  # to die before a call is to die after the one before it
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_worker_that_dies_at_any_call_of_a_drain_leaves_nothing_behind(kind: str, how: How) -> None:
+def test_a_worker_that_dies_at_any_call_of_a_drain_leaves_nothing_behind(
+    kind: str, how: How, behavior: Callable[[], Behavior]
+) -> None:
     for check in range(4):
         stage, names = unneeded(kind)
+        stage.api.behavior.become(behavior())
         stage.checks(check)
         for at, step in harmed_at(stage.die_at(-1, how), how):
             stage, names = unneeded(kind)
+            stage.api.behavior.become(behavior())
             stage.checks(check)
             stage.die_at(at, how)
             stage.minutes(1)
@@ -164,3 +173,35 @@ def test_nodes_of_plain_groups_move_back_after_an_outage() -> None:
         assert sum(running(stage, names)) >= 9
     assert running(stage, names) == [3, 3, 3]
     assert is_clean(stage)
+
+
+def waiting(behavior: Behavior) -> tuple[PodStage, list[str]]:
+    """Twelve pods that need a node each, where three nodes run."""
+    stage, names = PodStage(), [f"workers-{zone[-1]}" for zone in ZONES]
+    for name, zone in zip(names, ZONES, strict=True):
+        stage.put(name, zone, 0, 1, 30, **{"evenkeel.dev/pool-max": "60"})
+    stage.minutes(6)
+    stage.run()
+    stage.api.behavior.become(behavior)
+    stage.deploy("web", 12, cpu="3")
+    return stage, names
+
+
+@pytest.mark.xfail(reason="R1: an instance in service whose node has not joined is ordered again")
+def test_twelve_pods_get_twelve_nodes_where_nodes_join_after_their_instances() -> None:
+    late = timedelta(seconds=45)
+    stage, names = waiting(Behavior(join=(late, late)))
+    for _ in range(10):
+        stage.checks(1)
+        assert sum(stage.group(name).desired for name in names) <= 12
+    assert len(stage.nodes()) == 12
+
+
+@pytest.mark.xfail(reason="F1: an instance that never becomes a node counts as running")
+def test_instances_that_never_join_are_replaced_elsewhere_and_reported() -> None:
+    stage, names = waiting(Behavior(never_join=frozenset({ZONES[2]})))
+    stage.checks(20)
+    assert stage.store.load("demo").cluster_health.incidents
+    stage.checks(40)
+    assert all(pod["status"]["phase"] == "Running" for pod in stage.pods())
+    assert sum(running(stage, names)) == len(stage.nodes()) == 12

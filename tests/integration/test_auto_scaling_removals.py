@@ -1,14 +1,17 @@
 """Many instances of one group are given back at once: as many as fit one tag in each run, and none twice."""
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 
 from evenkeel.domain.model.flavours import AUTO_SCALING, MOST_REMOVED
+from sandbox.auto_scaling.behavior import Behavior
 from tests.auto_scaling_groups import ZONES, Stage, tag
 from tests.auto_scaling_pods import MortalClient
 from tests.crashing import How, KilledError, Life
 from tests.house import House
+from tests.integration.test_auto_scaling_groups import BEHAVIORS
 
 
 def managed(nodes: int, zones: int = 2) -> tuple[Stage, list[str], House]:
@@ -57,14 +60,18 @@ def test_nodes_that_must_stay_are_reported_once_the_last_part_is_done() -> None:
     assert "4 more have to stay" in result
 
 
+@pytest.mark.parametrize("behavior", BEHAVIORS)
 @pytest.mark.parametrize("how", [How.BEFORE, How.AFTER, How.LOST])
-def test_a_worker_that_dies_at_any_call_removes_no_node_twice(how: How, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_dies_at_any_call_removes_no_node_twice(
+    how: How, behavior: Callable[[], Behavior], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(MOST_REMOVED, AUTO_SCALING, 2)
     at = 0
     while True:
         stage, names, stack = managed(3, zones=1)
         nodes = 2 + at % 2  # two fit one write
         assert stack.ask("scale-down", pool="workers", nodes=nodes)["ok"]
+        stage.api.behavior.become(behavior())
         life = Life(at=at, how=how)
         stage.clusters.wrap = lambda client, life=life: MortalClient(client, life)
         with suppress(KilledError):

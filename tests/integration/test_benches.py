@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench import auto_scaling, oracle, pages, rows, stack, stored, workload_view
+from bench import auto_scaling, auto_scaling_outage, oracle, pages, rows, stack, stored, workload_view
 from bench.__main__ import BENCHES, main, options_of
 from evenkeel.adapters.page.render import document
 from evenkeel.adapters.page.view import Page
@@ -56,9 +56,15 @@ def test_a_quiet_check_is_measured_with_connections_kept_and_new() -> None:
 
 def test_a_quiet_check_of_auto_scaling_groups_reads_a_hundred_groups_with_a_call() -> None:
     found = figures(auto_scaling.auto_scaling_check(groups=(3, 120), rounds=1))
-    assert {name: row["calls"] for name, row in found.items()} == {
-        f"{kind} auto-scaling {groups}": [calls] for kind in ("full", "quick") for groups, calls in ((3, 1), (120, 2))
+    calls = {name: row["calls"] for name, row in found.items() if name != "a call of EKS"}
+    assert calls == {
+        f"{kind} {of} {groups}": [calls]
+        for of in ("auto-scaling", "managed node groups")
+        for kind in ("full", "quick")
+        for groups, calls in ((3, 1), (120, 2))
     }
+    assert found["full managed node groups 120"]["eks_calls"][0] <= 20
+    assert found["quick managed node groups 120"]["eks_calls"] == [0]
 
 
 def test_a_check_in_each_of_many_accounts_is_a_call_a_minute_and_none_is_throttled() -> None:
@@ -154,3 +160,10 @@ def test_the_bill_of_the_docs_is_what_is_calculated(capsys: pytest.CaptureFixtur
     rows.print_rows(BENCHES["bill"]())
     page = ROOT / "docs" / "operate/cost.md"
     assert capsys.readouterr().out.strip() in page.read_text(encoding="utf-8")
+
+
+def test_checks_of_an_outage_make_few_calls_and_throttle_no_read_of_the_autoscaler() -> None:
+    found = figures(auto_scaling_outage.auto_scaling_outage(groups=30, failing=10, minutes=2))
+    assert [found[f"{kind} 30"]["calls"] for kind in ("auto-scaling", "managed node groups")] == [[2, 2], [2, 2]]
+    shares = [row["throttled_percent"] for name, row in found.items() if name.startswith("reads of")]
+    assert shares == [0, 0, 0, 0]

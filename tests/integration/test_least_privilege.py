@@ -387,14 +387,17 @@ def test_auto_scaling_groups_are_read_unless_the_stack_leaves_them_out(aws: AwsE
         reads = [request_of(made, "eks", "DescribeNodegroup", group)]
         reads += [
             request_of(made, "autoscaling", f"Describe{what}", {})
-            for what in ("AutoScalingGroups", "InstanceRefreshes", "ScalingActivities")
+            for what in ("AutoScalingGroups", "ScalingActivities")
         ]
+        before_writes = request_of(made, "autoscaling", "DescribeInstanceRefreshes", {})
         for function in ("RebalanceFunction", *LOOKING):
             assert {Permissions(made, function).allows(read) for read in reads} == {wanted}
         write = request_of(made, "autoscaling", "UpdateAutoScalingGroup", BOUNDS)
-        assert Permissions(made, "RebalanceFunction").allows(write) is wanted
+        for request in (before_writes, write):
+            assert Permissions(made, "RebalanceFunction").allows(request) is wanted
+            assert not any(Permissions(made, function).allows(request) for function in LOOKING)
         for function in ("ScanFunction", "ProvisioningFailureFunction", "StatusPageFunction"):
-            assert not any(Permissions(made, function).allows(request) for request in (*reads, write))
+            assert not any(Permissions(made, function).allows(request) for request in (*reads, before_writes, write))
 
 
 OWN, DOMAIN = "evenkeel:https://api.blue.example:6443", "evenkeel:prod"

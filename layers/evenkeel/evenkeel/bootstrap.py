@@ -8,6 +8,7 @@ import gc
 import json
 import logging
 import os
+import random
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache, cached_property
@@ -146,11 +147,15 @@ class Container:
     @cached_property
     def _auto_scaling_clusters(self) -> "AutoScalingClusters":
         from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters
+        from evenkeel.adapters.auto_scaling.node_groups import NodeGroups
+        from evenkeel.adapters.aws.node_group_store import DynamoNodeGroups
 
+        store = DynamoNodeGroups(self._dynamodb, self.settings.table, self.clock.now)
         return AutoScalingClusters(
             session=self._session,
             clock=self.clock,
             drainer=lambda record, remaining: self._kubernetes().open_drainer(record, remaining),
+            node_groups=NodeGroups(random=random.random, store=store, saves=self._writes),
             writes=self._writes,
             stack=self.settings.stack,
         )

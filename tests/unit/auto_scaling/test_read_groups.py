@@ -204,6 +204,33 @@ class TestLaunches:
         assert group.refused_machines == ()
         assert group.waiting == 1
 
+    def test_a_failed_launch_into_a_warm_pool_is_no_failed_machine(self) -> None:
+        failed = launch("Failed", 1, CAPACITY)
+        failed["Description"] = "Launching a new EC2 instance into warm pool.  Status Reason: no capacity"
+        group = read(described(Instances=[instance(1)]), [failed])
+        assert [machine.failure for machine in group.machines or () if not machine.has_node] == []
+
+    def test_a_launch_from_a_warm_pool_dates_its_instance(self) -> None:
+        began = launch("Successful", 3)
+        began["Description"] = "Launching a new EC2 instance from warm pool: i-1"
+        group = read(described(), [began])
+        assert [machine.created_at for machine in group.machines or () if machine.name == "i-1"] == [began["StartTime"]]
+
+    def test_an_instance_in_an_unknown_state_counts_and_is_on_its_way(self) -> None:
+        group = read(described(Instances=[instance(1), instance(2, "A:New:State")]), [])
+        assert group.running == 1
+        assert [machine.name for machine in group.machines or () if not machine.has_node] == ["i-2"]
+
+    def test_without_its_launches_only_a_group_that_is_not_at_rest_is_frozen(self) -> None:
+        at_rest, short = (
+            read(described(Instances=[instance(number) for number in numbers]), unread=[NAME])
+            for numbers in ((1, 2), (1,))
+        )
+        assert at_rest.frozen_because is None
+        assert at_rest.machines is None  # it is unknown when they were launched
+        assert short.frozen_because is not None
+        assert short.frozen_because.rule is Rule.LAUNCHES_UNREAD
+
     def test_a_group_with_all_its_instances_has_no_failed_machine(self) -> None:
         assert read(described(), [launch("Failed", 1, CAPACITY)]).refused_machines == ()
 
@@ -277,13 +304,13 @@ class TestFrozen:
         assert text in sentence(reason)
 
     def test_by_a_refresh(self) -> None:
-        reason = read(described(), refreshes={NAME: "InProgress"}).frozen_because
+        reason = read(described(), refreshing={NAME: ("InProgress", NOW)}).frozen_because
         assert reason is not None
         assert sentence(reason) == "instances are being replaced: an instance refresh is InProgress"
 
     @pytest.mark.parametrize(
         ("status", "frozen"),
-        [("ACTIVE", False), ("DEGRADED", False), ("UPDATING", True), ("CREATING", True), ("DELETE_FAILED", True)],
+        [("ACTIVE", False), ("DEGRADED", False), ("UPDATING", True), ("CREATING", True), ("A_NEW_STATUS", True)],
     )
     def test_by_its_managed_node_group(self, status: str, frozen: bool) -> None:
         reason = read(described(), [], node_group(status)).frozen_because
@@ -350,6 +377,7 @@ class TestTags:
             f"{prefix}/resources/cpu": "3920m",
             f"{prefix}/resources/memory": "16Gi",
             f"{prefix}/taint/dedicated": "gpu:NoSchedule",
+            f"{prefix}/taint/without-effect": "gpu",
         }
         taints = [{"key": "spot", "value": "true", "effect": "NO_EXECUTE"}]
         group = read(described(tags), [], node_group(labels={"tier": "web"}, taints=taints, instanceTypes=["m5.large"]))

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from botocore.session import get_session
 
-from evenkeel.adapters.auto_scaling.api import REFRESHING
-from evenkeel.adapters.auto_scaling.read import _UNFINISHED, BUSY_STATUSES, instances_of, is_terminating
+from evenkeel.adapters.auto_scaling.api import ENDED_REFRESHES
+from evenkeel.adapters.auto_scaling.read import _FREE_STATUSES, _UNFINISHED, instances_of, is_terminating
+from evenkeel.adapters.own_annotations import DECISION
+from evenkeel.texts.english import sentence
 from sandbox.auto_scaling.api import AutoScaling
 from sandbox.auto_scaling.calls import AwsError
 from sandbox.auto_scaling.groups import PROCESSES
@@ -47,9 +49,10 @@ def test_each_status_of_a_launch_is_known() -> None:
 
 
 def test_each_status_of_a_refresh_or_a_node_group_freezes_or_does_not() -> None:
-    ended = {"Successful", "Failed", "Cancelled", "RollbackFailed", "RollbackSuccessful"}
-    assert {*REFRESHING} | ended == values("InstanceRefreshStatus")
-    assert BUSY_STATUSES | {"ACTIVE", "DEGRADED"} == values("NodegroupStatus", "eks")
+    in_progress = {"Pending", "InProgress", "Cancelling", "RollbackInProgress", "Baking"}
+    assert {*ENDED_REFRESHES} | in_progress == values("InstanceRefreshStatus")
+    busy = {"CREATING", "UPDATING", "DELETING", "CREATE_FAILED", "DELETE_FAILED"}
+    assert _FREE_STATUSES | busy == values("NodegroupStatus", "eks")
 
 
 @pytest.mark.parametrize(("service", "simulated"), [("autoscaling", AutoScaling), ("eks", NodeGroups)])
@@ -65,7 +68,7 @@ def test_the_simulated_operations_and_error_codes_are_those_of_aws(service: str,
     assert codes
 
 
-def test_a_busy_read_is_no_answer() -> None:
+def test_a_group_whose_launches_aws_does_not_list_is_not_written_and_the_others_are() -> None:
     stage = Stage()
     names = stage.pool()
     stage.refuse(ZONES[1])
@@ -76,9 +79,11 @@ def test_a_busy_read_is_no_answer() -> None:
             raise AwsError("ResourceContention", "You already have a pending update", 500)
 
     stage.api.before = before
-    summary = stage.run()
-    assert summary.unreachable
-    assert "was not answered: ResourceContention" in summary.message
+    reason = stage.observe()[names[1]].frozen_because
+    assert reason is not None
+    assert sentence(reason) == "AWS has not listed its launches in time: the next check reads them"
+    assert not stage.run().unreachable
+    assert [DECISION in stage.tags(name) for name in names] == [True, False, True]
 
 
 def test_the_simulated_processes_are_those_that_aws_lists() -> None:

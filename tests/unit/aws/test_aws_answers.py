@@ -10,6 +10,8 @@ from botocore.parsers import ResponseParserError
 
 from evenkeel.access_config import EksAccess
 from evenkeel.adapters.alerts.channels import ChatTopic
+from evenkeel.adapters.auto_scaling.api import AutoScalingApi
+from evenkeel.adapters.auto_scaling.node_groups import NodeGroups
 from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
 from evenkeel.adapters.aws.page_bucket import S3PageStore
 from evenkeel.adapters.aws.queues import EventBridgeBus, QueueUrls, SqsQueue
@@ -23,6 +25,7 @@ from evenkeel.adapters.kubernetes.access.eks import describe_eks
 from evenkeel.application.errors import (
     AccessError,
     AccessUnavailableError,
+    ClusterUnavailableError,
     EvenkeelError,
     QueueUnavailableError,
     StateUnavailableError,
@@ -79,6 +82,10 @@ ASKED: dict[str, tuple[type[EvenkeelError], Ask]] = {
     "kept token": (AccessUnavailableError, lambda of: _vault(of).load("a", writes=True)),
     "encrypt": (AccessUnavailableError, lambda of: _vault(of).seal("token", "https://api", writes=True)),
     "decrypt": (AccessUnavailableError, lambda of: _vault(of).unseal("c2VhbA==", "https://api", writes=True)),
+    "groups": (ClusterUnavailableError, lambda of: _auto_scaling(of).groups(())),
+    "activities": (ClusterUnavailableError, lambda of: [*_auto_scaling(of).activities()]),
+    "refresh": (ClusterUnavailableError, lambda of: _auto_scaling(of).refresh("workers")),
+    "node group": (ClusterUnavailableError, lambda of: _auto_scaling(of).node_group("demo", "workers")),
     "zones": (AccessUnavailableError, lambda of: ZoneNames(lambda region: of("ec2"))("eu-central-1")),
     "eks": (AccessUnavailableError, lambda of: describe_eks(of("eks"), ACCESS, "cluster a")),
     "token": (AccessUnavailableError, lambda of: _identity(of).token("https://api", 300)),
@@ -103,6 +110,17 @@ def _memory(of: Callable[[str], Any]) -> DynamoAlertMemory:
 
 def _vault(of: Callable[[str], Any]) -> SealedTokens:
     return SealedTokens(of("dynamodb"), of("kms"), "t", "key")
+
+
+def _auto_scaling(of: Callable[[str], Any]) -> AutoScalingApi:
+    return AutoScalingApi(
+        "demo",
+        auto_scaling=lambda: of("autoscaling"),
+        eks=lambda: of("eks"),
+        node_groups=NodeGroups(random=lambda: 0.0),
+        clock=FakeClock(NOW),
+        remaining=lambda: 60.0,
+    )
 
 
 def _identity(of: Callable[[str], Any]) -> AwsIdentity:

@@ -7,6 +7,8 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
+from evenkeel.adapters.thread_pool import THREADS
+
 # AWS writes the user agent into CloudTrail's events, so that Evenkeel does not react to its own calls.
 USER_AGENT = "evenkeel"
 
@@ -28,7 +30,8 @@ def for_clusters(attempts: int) -> Config:
 
     The second attempt is made where AWS throttles the first.
     """
-    return Config(connect_timeout=1.5, read_timeout=2, retries={"mode": "standard", "total_max_attempts": attempts})
+    retries = {"mode": "standard", "total_max_attempts": attempts}
+    return Config(connect_timeout=1.5, read_timeout=2, retries=retries, max_pool_connections=THREADS)
 
 
 class AwsSession:

@@ -1,12 +1,15 @@
 """Calls EC2 Auto Scaling and EKS. Each error becomes one line: the call, its object, AWS's code, and what to do."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from threading import Lock
 from typing import Any, NoReturn
 
+from botocore.exceptions import BotoCoreError, ClientError
+
+from evenkeel.adapters.auto_scaling.node_groups import NodeGroups
 from evenkeel.adapters.auto_scaling.read import Described
-from evenkeel.adapters.aws_faults import AWS_ERRORS, code_of
-from evenkeel.adapters.lru import LruCache
+from evenkeel.adapters.aws_faults import AWS_ERRORS, code_of, part_of
 from evenkeel.application.errors import (
     AccessRefusedError,
     ClusterUnavailableError,
@@ -18,14 +21,15 @@ from evenkeel.application.ports import Clock, Remaining
 from evenkeel.domain.model.values import printable
 
 _PAGE = 100  # the most groups, and the most activities, of one answer
-# A launch that began earlier says nothing about the launches that a group attempts now.
-_ACTIVITIES_KEPT = timedelta(hours=2)
-_NODE_GROUP_KEPT = timedelta(minutes=5)
+# AWS retries a refused launch within 15 minutes. What an older launch has shown is stored.
+_ACTIVITIES_READ = timedelta(minutes=20)
 # Seconds before a throttled call is repeated, doubled each time. The account's calls are throttled together with those
 # of cluster-autoscaler, so few calls are repeated.
 _FIRST_WAIT, _WAITS = 0.5, 3
+# Seconds from one call to the next after a throttled call, at first and at most.
+_FIRST_APART, _SLOWEST = 0.05, 0.5
 _CALL_SECONDS = 4.0  # the longest time of one call: 1.5 s to connect, 2 s to read
-REFRESHING = ("Pending", "InProgress", "Cancelling", "RollbackInProgress", "Baking")
+ENDED_REFRESHES = ("Successful", "Failed", "Cancelled", "RollbackFailed", "RollbackSuccessful")
 
 _DENIED = ("AccessDenied", "UnauthorizedOperation", "Unauthorized", "AuthFailure", "InvalidClientTokenId")
 _EXPIRED = ("ExpiredToken", "UnrecognizedClient", "SignatureDoesNotMatch", "IncompleteSignature", "MissingAuth")
@@ -36,8 +40,36 @@ _BUSY = ("ScalingActivityInProgress", "ResourceContention", "ResourceInUse", "In
 Filters = Sequence[Mapping[str, Any]]
 """The tag filters of a record; all must match."""
 
-NodeGroups = LruCache[tuple[str, str, str], tuple[Described, datetime]]
-"""EKS's descriptions of managed node groups with their expiry, by the cluster's id, EKS cluster and node group."""
+
+class _Pace:
+    """Delays the calls of all threads of a run while AWS throttles the account.
+
+    Otherwise the threads would use each token as soon as there is one, and cluster-autoscaler would get none.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = Lock()
+        self._apart = 0.0  # seconds from one call to the next
+        self._next = clock.now()
+
+    def wait(self) -> None:
+        """Wait until the next call may be made."""
+        with self._lock:
+            now = self._clock.now()
+            begin = max(now, self._next)
+            self._next = begin + timedelta(seconds=self._apart)
+        if begin > now:
+            self._clock.sleep((begin - now).total_seconds())
+
+    def note(self, *, throttled: bool) -> None:
+        """Make calls rarer after a throttled one, and by and by more frequent after others."""
+        with self._lock:
+            self._apart = min(_SLOWEST, max(_FIRST_APART, self._apart * 2)) if throttled else self._apart * 0.97
+
+
+class ThrottledError(ClusterUnavailableError):
+    """AWS throttles the account. Further calls would also throttle cluster-autoscaler."""
 
 
 class AutoScalingApi:
@@ -64,9 +96,10 @@ class AutoScalingApi:
         self.name = name
         self._auto_scaling = auto_scaling
         self._eks = eks
-        self._node_groups = node_groups
+        self.node_groups = node_groups
         self._clock = clock
         self._remaining = remaining
+        self._pace = _Pace(clock)
 
     def now(self) -> datetime:
         """Return the time."""
@@ -76,58 +109,76 @@ class AutoScalingApi:
 
     def groups(self, filters: Filters) -> list[Described]:
         """Return all groups that match."""
-        groups: list[Described] = []
-        request: dict[str, Any] = {"Filters": [*filters], "MaxRecords": _PAGE}
-        while True:
-            answer = self._read(self._auto_scaling(), "describe_auto_scaling_groups", "", **request)
-            groups += answer["AutoScalingGroups"]
-            if not answer.get("NextToken"):
-                return groups
-            request["NextToken"] = answer["NextToken"]
+        request = {"Filters": [*filters], "MaxRecords": _PAGE}
+        pages = self._pages("describe_auto_scaling_groups", "", "AutoScalingGroups", request)
+        return [group for page in pages for group in page]
 
     def group(self, name: str) -> Described:
         """Return one group. Raises ConflictError if it does not exist any more."""
-        answer = self._read(
-            self._auto_scaling(), "describe_auto_scaling_groups", name, AutoScalingGroupNames=[name], MaxRecords=1
-        )
-        if not answer["AutoScalingGroups"]:
-            raise ConflictError(f"Auto Scaling group {name} is gone since it was read")
-        group: Described = answer["AutoScalingGroups"][0]
-        return group
+        request = {"AutoScalingGroupNames": [name], "MaxRecords": 1}
+        pages = self._pages("describe_auto_scaling_groups", name, "AutoScalingGroups", request)
+        for page in pages:
+            for group in page:
+                return group
+        raise ConflictError(f"Auto Scaling group {name} is gone since it was read")
 
-    def activities(self, name: str) -> Sequence[Described]:
-        """Return the newest activities of a group."""
-        since = (self.now() - _ACTIVITIES_KEPT).strftime("%Y-%m-%dT%H:%M:%SZ")
-        recent = [{"Name": "StartTimeLowerBound", "Values": [since]}]
-        request = {"AutoScalingGroupName": name, "Filters": recent, "MaxRecords": _PAGE}
-        answer = self._read(self._auto_scaling(), "describe_scaling_activities", name, **request)
-        activities: Sequence[Described] = answer["Activities"]
-        return activities
+    def activities(self, name: str = "") -> Iterator[Sequence[Described]]:
+        """Yield the pages of the newest activities: of one group or, without a name, of the account and Region."""
+        since = (self.now() - _ACTIVITIES_READ).strftime("%Y-%m-%dT%H:%M:%SZ")
+        request: dict[str, Any] = {"Filters": [{"Name": "StartTimeLowerBound", "Values": [since]}], "MaxRecords": _PAGE}
+        if name:
+            request["AutoScalingGroupName"] = name
+        return self._pages("describe_scaling_activities", name, "Activities", request)
 
     def refresh(self, name: str) -> str | None:
-        """Return the status of the group's instance refresh in progress; None: there is none."""
-        answer = self._read(self._auto_scaling(), "describe_instance_refreshes", name, AutoScalingGroupName=name)
-        statuses = (str(refresh.get("Status")) for refresh in answer["InstanceRefreshes"])
-        return next((status for status in statuses if status in REFRESHING), None)
+        """Return the status of the group's instance refresh in progress; None: there is none.
 
-    def node_group(self, cluster: str, name: str, *, fresh: bool) -> Described | None:
-        """Return EKS's description of a managed node group, at most five minutes old; None: there is no such group."""
-        key, now = (self.name, cluster, name), self.now()
-        kept = None if fresh else self._node_groups.get(key)
-        if kept is not None and now < kept[1]:
-            return kept[0] or None
+        Only writes read it. So its errors are those of a write, and keep only this group from being written.
+        """
+        request, part = {"AutoScalingGroupName": name}, "InstanceRefreshes"
+        answer = self._read(self._auto_scaling(), "describe_instance_refreshes", name, part, request, is_for_write=True)
+        statuses = (str(refresh.get("Status")) for refresh in answer[part])
+        return next((status for status in statuses if status not in ENDED_REFRESHES), None)
+
+    def node_group(self, cluster: str, name: str) -> Described:
+        """Return EKS's description of a managed node group; empty: there is no such node group."""
+        request = {"clusterName": cluster, "nodegroupName": name}
         try:
-            answer = self._read(
-                self._eks(), "describe_nodegroup", f"{cluster}/{name}", clusterName=cluster, nodegroupName=name
-            )
+            answer = self._read(self._eks(), "describe_nodegroup", f"{cluster}/{name}", "nodegroup", request)
         except ConflictError:  # the tags of a group remain after its node group is deleted
             answer = {"nodegroup": {}}
         node_group: Described = answer["nodegroup"]
-        self._node_groups.put(key, (node_group, now + _NODE_GROUP_KEPT))
-        return node_group or None
+        self.node_groups.keep(self.name, (cluster, name), node_group, self.now())
+        return node_group
 
-    def _read(self, client: Any, operation: str, place: str, **request: Any) -> Mapping[str, Any]:
-        return self._call(client, operation, place, request, reads=True)
+    def _pages(
+        self, operation: str, place: str, part: str, request: Mapping[str, Any]
+    ) -> Iterator[Sequence[Described]]:
+        token: dict[str, Any] = {}
+        while True:
+            answer = self._read(self._auto_scaling(), operation, place, part, {**request, **token})
+            yield answer[part]
+            if not answer.get("NextToken"):
+                return
+            token = {"NextToken": answer["NextToken"]}
+
+    def _read(
+        self,
+        client: Any,
+        operation: str,
+        place: str,
+        part: str,
+        request: Mapping[str, Any],
+        *,
+        is_for_write: bool = False,
+    ) -> Mapping[str, Any]:
+        """Return an answer that has this part. A proxy may answer with a page of its own."""
+        answer = self._call(client, operation, place, request, reads=not is_for_write)
+        try:
+            part_of(answer, part)
+        except AWS_ERRORS as error:
+            self._raise(error, operation, place, reads=not is_for_write)
+        return answer
 
     # Writes
 
@@ -147,12 +198,17 @@ class AutoScalingApi:
         for turn in range(_WAITS + 1):
             if self._remaining() < _CALL_SECONDS:
                 raise ClusterUnavailableError(f"{self._named(operation, place)}: no time left")
+            self._pace.wait()
             try:
                 answer: Mapping[str, Any] = getattr(client, operation)(**request)
-                return answer
             except AWS_ERRORS as error:
                 problem = error
-            is_repeated = code_of(problem).startswith(_THROTTLED) and turn < _WAITS
+            else:
+                self._pace.note(throttled=False)
+                return answer
+            is_throttled = code_of(problem).startswith(_THROTTLED)
+            self._pace.note(throttled=is_throttled)
+            is_repeated = is_throttled and turn < _WAITS
             if not is_repeated or self._remaining() < wait + _CALL_SECONDS:
                 break
             self._clock.sleep(wait)
@@ -166,10 +222,10 @@ class AutoScalingApi:
 
     def _raise(self, error: Exception, operation: str, place: str, *, reads: bool) -> NoReturn:
         code, where = code_of(error), self._named(operation, place)
-        answer = getattr(error, "response", {})
+        answer = getattr(error, "response", None) or {}  # errors of the HTTP client have None
         message = printable(str(answer.get("Error", {}).get("Message", "")))[:500]
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        said = f"{code}: {message}" if message else code
+        said = f"{code}: {message}" if message and not message.startswith("<") else code
         failure: Exception
         if code.startswith(_DENIED):
             kind = AccessRefusedError if reads else ForbiddenError
@@ -177,7 +233,11 @@ class AutoScalingApi:
         elif code.startswith(_EXPIRED):
             failure = AccessRefusedError(f"{where}: {code}: AWS refuses the credentials; correct the record's role")
         elif code.startswith(_THROTTLED):
-            failure = ClusterUnavailableError(f"{where}: {code}: AWS throttles the account; the next check tries again")
+            failure = ThrottledError(f"{where}: {code}: AWS throttles the account; the next check tries again")
+        elif _is_foreign(error):
+            failure = ClusterUnavailableError(
+                f"{where}: the answer is not one of AWS: let the proxy between Evenkeel and AWS pass it on unchanged"
+            )
         elif _is_absent(code, message) or (code.startswith(_BUSY) and not reads):
             failure = ConflictError(f"{where}: {said}")
         elif 400 <= status < 500:
@@ -190,3 +250,12 @@ class AutoScalingApi:
 def _is_absent(code: str, message: str) -> bool:
     """Return True if the object of the call does not exist. EC2 Auto Scaling has no code for that."""
     return code == "ResourceNotFoundException" or (code == "ValidationError" and "not found" in message)
+
+
+def _is_foreign(error: Exception) -> bool:
+    """Return True if AWS has not written the answer: it cannot be read, or refuses the call without a code of AWS."""
+    if not isinstance(error, ClientError):
+        return not isinstance(error, BotoCoreError)
+    code = code_of(error)
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return status < 500 and (code in ("", "Unknown") or code.isdigit())

@@ -6,21 +6,24 @@ import json
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi, Filters
 from evenkeel.adapters.auto_scaling.autoscaler_status import with_autoscaler_bounds
+from evenkeel.adapters.auto_scaling.bulk_reads import read_launches, read_node_groups
 from evenkeel.adapters.auto_scaling.read import (
     Described,
     Member,
+    Refreshing,
     instances_of,
-    is_terminating,
     node_group_of,
     read_groups,
     tags_of,
 )
 from evenkeel.adapters.auto_scaling.write import GroupWriter
 from evenkeel.adapters.own_annotations import ADOPTED, DECISION, POOL_LABEL
+from evenkeel.adapters.thread_pool import run_in_threads
 from evenkeel.application.errors import (
     AccessError,
     ClusterUnavailableError,
@@ -86,7 +89,7 @@ class AutoScalingCluster:
         self,
         api: AutoScalingApi,
         policy: ClusterPolicy,
-        refreshing: set[str],
+        refreshing: Refreshing,
         *,
         writer: str = "",
         consistent: bool = True,
@@ -97,7 +100,7 @@ class AutoScalingCluster:
         Args:
             api: The API.
             policy: The record.
-            refreshing: The groups with an instance refresh that writes have found.
+            refreshing: The instance refreshes that writes have found.
             writer: The names of the stack and the cluster, for tags; empty: the caller does not write.
             consistent: False for a check.
             drainer: Opens the workload cluster; None: the record names none. Raises AccessError.
@@ -128,60 +131,45 @@ class AutoScalingCluster:
         return Observation(groups=tuple(member.group for member in members), skipped=tuple(skipped))
 
     def _read(self, described: Sequence[Described], named: Collection[str]) -> tuple[list[Member], list[Skipped]]:
-        """Return the groups. Launches and instance refreshes are read only for groups that are not at rest."""
-        activities: dict[str, Sequence[Described]] = {}
-        refreshes: dict[str, str] = {}
-        present: list[Described] = []
-        for item in described:
-            try:
-                if len(item["AvailabilityZones"]) == 1:  # other groups are skipped
-                    self._read_more(item, named, activities, refreshes)
-                present.append(item)
-            except ConflictError as error:  # the group is deleted since it was listed
-                _log.info("%s", error, extra={"cluster": self._api.name})
-        managed = {names for item in present if (names := node_group_of(item)) is not None}
-        found = (self._api.node_group(*names, fresh=False) for names in sorted(managed))
-        node_groups = [node_group for node_group in found if node_group is not None]
-        now = self._api.now()
-        return read_groups(present, self._policy, now, activities, node_groups, refreshes, named, self._name)
-
-    def _read_more(
-        self,
-        item: Described,
-        named: Collection[str],
-        activities: dict[str, Sequence[Described]],
-        refreshes: dict[str, str],
-    ) -> None:
-        """Read the launches and the instance refresh of a group that is not at rest, and add them to the mappings."""
-        name, desired, count = str(item["AutoScalingGroupName"]), item["DesiredCapacity"], len(instances_of(item))
-        if desired > count or name in named:
-            activities[name] = self._api.activities(name)
-        is_going = any(map(is_terminating, item.get("Instances") or ()))
-        if desired != count or is_going or name in self._refreshing:
-            if status := self._api.refresh(name):
-                refreshes[name] = status
-            self._refreshing.discard(name)
+        """Return the groups. Launches are read only for groups that lack instances, and for ``named`` groups."""
+        # Groups with several zones are skipped.
+        single = {str(item["AutoScalingGroupName"]): item for item in described if len(item["AvailabilityZones"]) == 1}
+        short = {name for name, item in single.items() if item["DesiredCapacity"] > len(instances_of(item))}
+        activities, unread = read_launches(self._api, short.union(single.keys() & named))
+        managed = {name: names for name, item in single.items() if (names := node_group_of(item))}
+        node_groups = read_node_groups(self._api, set(managed.values()))
+        undescribed = [name for name, names in managed.items() if names not in node_groups]
+        return read_groups(
+            described,
+            self._policy,
+            self._api.now(),
+            activities,
+            node_groups.values(),
+            self._refreshing,
+            named,
+            unread,
+            undescribed,
+            self._name,
+        )
 
     def _resumed(self, described: Sequence[Described]) -> list[Described]:
         """Return the groups, after the writes that former runs have not finished are ended.
 
         A write that cannot be ended never keeps the cluster from being read. The next run tries again.
         """
-        groups, answers = list[Described](), True
-        for item in described:
+        resumed: dict[str, Described] = {}
+
+        def resume(item: Described) -> None:
             name = str(item["AutoScalingGroupName"])
             try:
-                if not is_unfinished(tags_of(item).get(DECISION)):
-                    pass
-                elif not answers:
-                    self._writer.unfinished.add(name)
-                elif self._writer.resume(item, self._api.now()):
-                    item = self._api.group(name)
+                if self._writer.resume(item, self._api.now()):
+                    resumed[name] = self._api.group(name)
             except (RejectedError, ConflictError, ClusterUnavailableError) as error:
                 _log.error("unfinished write: %s", error, extra={"cluster": self._api.name, "group": name})
-                answers = not isinstance(error, ClusterUnavailableError)  # each such error takes seconds
-            groups.append(item)
-        return groups
+
+        unfinished = [item for item in described if is_unfinished(tags_of(item).get(DECISION))]
+        run_in_threads([partial(resume, item) for item in unfinished])  # each may take seconds
+        return [resumed.get(str(item["AutoScalingGroupName"]), item) for item in described]
 
     def _autoscaler_status(self, namespace: str) -> tuple[str, datetime | None]:
         """Return the status, empty where it is unreadable: then it is unknown which bounds the autoscaler uses."""

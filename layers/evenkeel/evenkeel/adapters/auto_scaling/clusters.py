@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from evenkeel.access_config import AutoScalingAccess
-from evenkeel.adapters.auto_scaling.api import AutoScalingApi, NodeGroups
+from evenkeel.adapters.auto_scaling.api import AutoScalingApi
 from evenkeel.adapters.auto_scaling.cluster import AutoScalingCluster, Drainer
+from evenkeel.adapters.auto_scaling.node_groups import NodeGroups
+from evenkeel.adapters.auto_scaling.read import Refreshing
 from evenkeel.adapters.aws_identity import AwsIdentity
 from evenkeel.adapters.aws_session import AwsSession
-from evenkeel.adapters.lru import LruCache
 from evenkeel.application.errors import AccessError, AccessRefusedError
 from evenkeel.application.ports import Clock, Remaining
 from evenkeel.record import ClusterRecord
@@ -17,7 +18,6 @@ from evenkeel.record import ClusterRecord
 # The largest number of clients. Each account needs its own, which takes 3 ms and 200 KB.
 _MAX_CLIENTS = 300
 _WRITER_LENGTH = 80  # in the tag of the decision, which has 256 characters
-_MAX_NODE_GROUPS = 30_000  # the largest number of cached node groups, each of 2 KB
 
 
 def writer_name(stack: str, cluster: str) -> str:
@@ -36,6 +36,7 @@ class AutoScalingClusters:
         session: The session of the functions.
         clock: Used to wait, and to compute the age of answers.
         drainer: Opens the workload cluster of a record that names one. Raises AccessError, ClusterUnavailableError.
+        node_groups: Keeps answers of EKS.
         writes: False for checks, whose identity may only read.
         stack: The stack's name, which tags show.
     """
@@ -46,6 +47,7 @@ class AutoScalingClusters:
         session: AwsSession,
         clock: Clock,
         drainer: Callable[[ClusterRecord, Remaining], Drainer],
+        node_groups: NodeGroups,
         writes: bool = True,
         stack: str = "",
     ) -> None:
@@ -54,8 +56,8 @@ class AutoScalingClusters:
         self._writes = writes
         self._stack = stack
         self._identity = AwsIdentity(session, clock.now, most_clients=_MAX_CLIENTS)
-        self._node_groups: NodeGroups = LruCache(_MAX_NODE_GROUPS)
-        self._refreshing: dict[str, set[str]] = {}  # by cluster, the groups whose instances are being replaced
+        self._node_groups = node_groups
+        self._refreshing: dict[str, Refreshing] = {}  # by cluster
 
     def open(
         self,
@@ -75,12 +77,12 @@ class AutoScalingClusters:
         api = AutoScalingApi(
             record.id,
             auto_scaling=lambda: self._identity.client("autoscaling", access.region, role, attempts=1),
-            eks=lambda: self._identity.client("eks", access.region, role),
+            eks=lambda: self._identity.client("eks", access.region, role, attempts=1),
             node_groups=self._node_groups,
             clock=self._clock,
             remaining=remaining,
         )
-        refreshing = self._refreshing.setdefault(record.id, set())
+        refreshing = self._refreshing.setdefault(record.id, {})
         drainer = None if record.workload is None else partial(self._drainer, record, remaining)
         writer = writer_name(self._stack, record.id)
         return AutoScalingCluster(api, record, refreshing, writer=writer, consistent=consistent, drainer=drainer)

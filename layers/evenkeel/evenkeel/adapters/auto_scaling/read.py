@@ -58,10 +58,13 @@ _TEMPLATE = "k8s.io/cluster-autoscaler/node-template/"
 _OPTIONS = _TEMPLATE + "autoscaling-options/"
 _CLUSTER = "kubernetes.io/cluster/"
 _EKS_CLUSTER, _EKS_NODE_GROUP = "eks:cluster-name", "eks:nodegroup-name"
-# DEGRADED is missing: EKS sets it for refused launches, which are the failures that Evenkeel exists for.
-BUSY_STATUSES = frozenset({"CREATING", "UPDATING", "DELETING", "CREATE_FAILED", "DELETE_FAILED"})
+# EKS sets DEGRADED for refused launches, which are the failures that Evenkeel exists for. In every other status, EKS
+# changes the node group. This includes a status that AWS adds later.
+_FREE_STATUSES = frozenset({"ACTIVE", "DEGRADED"})
 _LAUNCH_PROCESS, _TERMINATE_PROCESS = "Launch", "Terminate"
-_LAUNCH = "Launching a new EC2 instance"
+_LAUNCH, _INTO_WARM_POOL = "Launching a new EC2 instance", "into warm pool"
+_ENDED = frozenset({"Failed", "Successful", "Cancelled"})
+_LAUNCHED = re.compile(rf"{_LAUNCH}(?: from warm pool)?: (\S+)")
 _UNFINISHED = frozenset(
     {
         *("PendingSpotBidPlacement", "WaitingForSpotInstanceRequestId", "WaitingForSpotInstanceId"),
@@ -78,6 +81,12 @@ _LONG_AGO = datetime.fromtimestamp(0, UTC)
 _MANAGERS = FieldManagers(bounds_by=UNNAMED_BY_AWS, replicas_by=UNNAMED_BY_AWS)
 _NO_OPTIONS = AutoscalerOptions()
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+
+
+Refreshing = dict[str, tuple[str, datetime]]
+"""Name of a group -> the status of its instance refresh, and when a write has found it."""
+# A refresh takes longer. Then a write reads it again.
+_REFRESH_KEPT = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +111,10 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
     now: datetime,
     activities: Mapping[str, Sequence[Described]],
     node_groups: Iterable[Described],
-    refreshes: Mapping[str, str] | None = None,
+    refreshing: Mapping[str, tuple[str, datetime]] | None = None,
     with_machines: Collection[str] = (),
+    unread: Collection[str] = (),
+    undescribed: Collection[str] = (),
     writer: str = "",
 ) -> tuple[list[Member], list[Skipped]]:
     """Return the node groups, and the skipped Auto Scaling groups with the reasons.
@@ -115,8 +126,10 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
         activities: The newest ``Activities`` of DescribeScalingActivities, by name of the group. A group whose
             activities were not read has no failed machines.
         node_groups: The values of ``nodegroup`` of EKS's DescribeNodegroup.
-        refreshes: The statuses of instance refreshes in progress, by name of the group.
+        refreshing: The instance refreshes that writes have found.
         with_machines: The names of groups whose machines are returned even if all their instances run.
+        unread: The names of groups whose activities AWS has not listed. If it lacks instances, it is not written.
+        undescribed: The names of groups whose managed node groups were never read. A write reads them just before.
         writer: The names of the stack and the cluster that read; empty: the reader never writes.
     """
     managed = {name: node_group for node_group in node_groups for name in _groups_of(node_group)}
@@ -128,7 +141,12 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
         reader = _GroupReader(item, policy, now, activities.get(name, ()), managed.get(name), writer)
         reason = reader.skipped_because(discoveries)
         if reason is None:
-            members.append(reader.read((refreshes or {}).get(name), with_machines=name in with_machines))
+            status, found_at = (refreshing or {}).get(name, ("", _LONG_AGO))
+            refresh = status if now - found_at < _REFRESH_KEPT else None
+            if name in undescribed:
+                reader.note_undescribed()
+            is_unread = name in unread
+            members.append(reader.read(refresh, is_unread=is_unread, with_machines=name in with_machines))
         else:
             skipped.append(Skipped(namespace=reader.key.namespace, name=name, reason=reason))
     return members, skipped
@@ -162,6 +180,17 @@ def node_group_of(described: Described) -> tuple[str, str] | None:
     return (cluster, name) if cluster and name else None
 
 
+def busy_status(node_group: Described) -> str:
+    """Return the status in which EKS changes a managed node group; empty: EKS does not change it."""
+    status = str(node_group.get("status"))
+    return "" if status in _FREE_STATUSES else status
+
+
+def is_ended_launch(activity: Described) -> bool:
+    """Return True if the activity is a launch of an instance that has ended."""
+    return _is_launch(activity) and activity.get("StatusCode") in _ENDED
+
+
 def is_suspended(described: Described, process: str) -> bool:
     """Return True if the process of the group is suspended."""
     return process in _suspended(described)
@@ -183,8 +212,9 @@ def read_move(text: str, described: Described) -> dict[str, Any]:
 
 
 def _counts(instance: Described) -> bool:
+    """Return True unless AWS does not count the instance. An instance in an unknown state counts, so that it stays."""
     state = str(instance.get("LifecycleState"))
-    return state.startswith(("Pending", "InService", "Quarantined", "ReplacingRootVolume", "RootVolumeReplaced"))
+    return not state.startswith(("Terminat", "Detach", "EnteringStandby", "Standby", "Warmed"))
 
 
 def _groups_of(node_group: Described) -> list[str]:
@@ -212,7 +242,7 @@ class _GroupReader:
         self._item = item
         self._policy = policy
         self._now = now
-        self._launches = [each for each in activities if str(each.get("Description")).startswith(_LAUNCH)]
+        self._launches = [each for each in activities if _is_launch(each)]
         self._node_group = node_group
         self._tags = tags_of(item)
         self._name = str(item.get("AutoScalingGroupName") or "")
@@ -224,6 +254,7 @@ class _GroupReader:
         self._other_writer = named if writer and named != writer else ""
         owned = (key.removeprefix(_CLUSTER) for key in sorted(self._tags) if key.startswith(_CLUSTER))
         self._cluster = self._tags.get(_EKS_CLUSTER) or next(owned, "")
+        self._is_undescribed = False
 
     def skipped_because(self, discoveries: Sequence[Discovery]) -> Reason | None:
         """Return the reason why the group is no node group; None: it is one."""
@@ -255,8 +286,18 @@ class _GroupReader:
         unit = str(self._item.get("DesiredCapacityType") or "units")
         return None if unit == "units" else Reason.of(Rule.GROUP_IN_OTHER_UNITS, unit=unit)
 
-    def read(self, refresh: str | None, *, with_machines: bool) -> Member:
-        """Return the node group. ``refresh``: the status of an instance refresh in progress; None: there is none."""
+    def note_undescribed(self) -> None:
+        """Report that EKS has not described the managed node group. So it is unknown what its nodes are like."""
+        self._is_undescribed = True
+        name = quote(self._tags[_EKS_NODE_GROUP])
+        self._reading.note(_EKS_NODE_GROUP, name, "EKS has not described it yet: the next checks read it")
+
+    def read(self, refresh: str | None, *, is_unread: bool, with_machines: bool) -> Member:
+        """Return the node group.
+
+        ``refresh``: the status of an instance refresh in progress; None: none is known. ``is_unread``: the launches
+        were not read.
+        """
         reading, item, tags = self._reading, self._item, self._tags
         reading.unknown_names(tags, _READABLE, "tag")
         bounds = self._bounds()
@@ -265,10 +306,12 @@ class _GroupReader:
             reading.fault("DesiredCapacity", "missing", "every Auto Scaling group has one: read the group again")
         machines = self._machines(requested or 0)
         settings, ours, options = read_annotations(tags, reading), self._written_by_us(), self._options()
-        template = GroupTemplate(node=self._template())
+        template = GroupTemplate(node=None if self._is_undescribed else self._template())
         self._note_drift(bounds, ours)
         running = sum(machine.has_node and not machine.deleting for machine in machines)
         is_at_rest = len(machines) == running == requested
+        # A group at rest needs no launches. Without them, it is unknown when its instances were launched.
+        frozen = self._frozen(refresh) or (Reason.of(Rule.LAUNCHES_UNREAD) if is_unread and not is_at_rest else None)
         # Evenkeel drains the nodes of clusters with a workload view, and EKS those of its node groups. Anyone can copy
         # EKS's tags to another group, so only EKS says which groups are its own.
         is_drained = self._policy.workload is not None or self._node_group is not None
@@ -284,9 +327,9 @@ class _GroupReader:
             ),
             requested=requested or 0,
             running=running,
-            machines=None if is_at_rest and not with_machines else machines,
+            machines=None if is_at_rest and (is_unread or not with_machines) else machines,
             bounds=bounds,
-            frozen_because=self._frozen(refresh),
+            frozen_because=frozen,
             status=GroupStatus(
                 launched=None if is_drained else len(instances_of(item)),
                 launches_stopped=self._suspension(_LAUNCH_PROCESS),
@@ -344,8 +387,7 @@ class _GroupReader:
 
     def _frozen(self, refresh: str | None) -> Reason | None:
         item, node_group = self._item, self._node_group or {}
-        status = str(node_group.get("status"))
-        if item.get("Status") or status == "DELETING":
+        if item.get("Status") or node_group.get("status") == "DELETING":
             return Reason.of(Rule.OBJECT_BEING_DELETED)
         if operator := (item.get("Operator") or {}).get("Principal"):
             return Reason.of(Rule.MANAGED_BY_OPERATOR, operator=str(operator))
@@ -354,7 +396,7 @@ class _GroupReader:
         if self._other_writer:
             stack, _, cluster = self._other_writer.partition("/")
             return Reason.of(Rule.WRITTEN_BY_OTHER_CLUSTER, stack=stack, cluster=cluster)
-        if status in BUSY_STATUSES:
+        if node_group and (status := busy_status(node_group)):
             return Reason.of(Rule.NODE_GROUP_BUSY, name=str(node_group.get("nodegroupName")), status=status)
         if lacks_room(self._tags):
             count = sum(not key.startswith("aws:") for key in self._tags)
@@ -467,7 +509,8 @@ class _GroupReader:
                 capacity[name] = amount
             elif kind == "taint":
                 text, _, effect = value.partition(":")
-                taints.append(Taint(name, text, effect))
+                if effect in _EFFECTS.values():  # Cluster Autoscaler ignores the other values
+                    taints.append(Taint(name, text, effect))
         for taint in (self._node_group or {}).get("taints") or ():
             effect = _EFFECTS.get(str(taint.get("effect")), "")
             taints.append(Taint(str(taint.get("key")), str(taint.get("value") or ""), effect))
@@ -514,7 +557,13 @@ _EFFECTS = {
 
 def _instance_of(launch: Described) -> str:
     """Return the id of the instance that a launch has created; empty: it has created none yet."""
-    return str(launch.get("Description")).partition(f"{_LAUNCH}: ")[2].partition(" ")[0]
+    found = _LAUNCHED.match(str(launch.get("Description")))
+    return found[1] if found else ""
+
+
+def _is_launch(activity: Described) -> bool:
+    description = str(activity.get("Description"))
+    return description.startswith(_LAUNCH) and _INTO_WARM_POOL not in description
 
 
 def _start(launch: Described) -> datetime | None:

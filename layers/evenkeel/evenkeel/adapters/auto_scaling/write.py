@@ -21,10 +21,11 @@ from typing import Any
 
 from evenkeel.adapters.auto_scaling.api import AutoScalingApi
 from evenkeel.adapters.auto_scaling.read import (
-    BUSY_STATUSES,
     OWN_TAGS,
     Described,
     Member,
+    Refreshing,
+    busy_status,
     instances_of,
     is_running,
     is_suspended,
@@ -92,7 +93,7 @@ class GroupWriter:
     ``refreshing`` gets the groups whose instances are replaced. ``writer`` names the stack and the cluster in each tag.
     """
 
-    def __init__(self, api: AutoScalingApi, refreshing: set[str], writer: str = "") -> None:
+    def __init__(self, api: AutoScalingApi, refreshing: Refreshing, writer: str = "") -> None:
         self._api = api
         self._writer = writer
         self._refreshing = refreshing
@@ -183,12 +184,11 @@ class GroupWriter:
         if changed:
             raise ConflictError(f"{self._place(member)} has changed since it was read: {', '.join(changed)}")
         if refresh := self._api.refresh(name):
-            self._refreshing.add(name)
+            self._refreshing[name] = (refresh, self._api.now())
             raise ConflictError(f"{self._place(member)} has an instance refresh, {refresh}, since it was read")
         managed = node_group_of(newest)
-        node_group = None if managed is None else self._api.node_group(*managed, fresh=True)
-        status = str((node_group or {}).get("status"))
-        if status in BUSY_STATUSES:
+        node_group = {} if managed is None else self._api.node_group(*managed)
+        if node_group and (status := busy_status(node_group)):
             raise ConflictError(f"{self._place(member)}: EKS changes its node group since it was read: {status}")
         return newest
 

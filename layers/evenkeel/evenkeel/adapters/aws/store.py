@@ -1,7 +1,8 @@
 """The DynamoDB table. Writes are conditional on the version that was read, and no code scans the table.
 
     pk                 sk                              content
-    CLUSTER#<id>       DECISION#<ulid>                 a decision and its outcome (30 days)
+    CLUSTER#<id>       CACHE#NODE_GROUPS               EKS's descriptions of node groups (``node_group_store``)
+                       DECISION#<ulid>                 a decision and its outcome (30 days)
                        EVENT_CHECK                     the last check that an event has requested; proof of events
                        GROUP#<flavour>/<ns>/<name>     backoff of a node group
                        HEALTH                          incidents, and the notifications about them
@@ -22,7 +23,7 @@
 
 A hash of a cluster's id selects its shard. Readers of all records use the sparse index `due`.
 
-One query with ``sk >= "E"`` reads all items of a cluster except its decisions and tokens.
+One query with ``sk >= "E"`` reads all items of a cluster except its decisions, tokens and node groups.
 
 The function that receives events writes the items EVENT_CHECK, GROUP#, SCALE_REQUEST# and ZONE#. These items have the
 attributes ``state`` and ``revision``; all other items have ``record`` and ``version``. So an IAM policy can

@@ -227,6 +227,7 @@ class Rule(StrEnum):
     ROLLING_SETS = "rolling-sets", Topic.STATE
     REFRESHING = "refreshing", Topic.STATE
     NODE_GROUP_BUSY = "node-group-busy", Topic.STATE
+    LAUNCHES_UNREAD = "launches-unread", Topic.STATE
     MANAGED_BY_OPERATOR = "managed-by-operator", Topic.STATE
     PROCESS_SUSPENDED = "process-suspended", Topic.STATE
     AUTOSCALER_USES_FLAGS = "autoscaler-uses-flags", Topic.STATE

@@ -15,7 +15,7 @@ from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, St
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.pools import AnyPool
-from evenkeel.domain.model.reasons import ROLLOUTS
+from evenkeel.domain.model.reasons import ROLLOUTS, Rule
 from evenkeel.domain.model.states import ArrivalHistory, ClusterState, ContestHistory, FailureHistory, GroupState
 from evenkeel.domain.rebalancing.health.backoff import observe_running, record_failure, state_at
 from evenkeel.domain.rebalancing.health.slow_start import count_arrivals
@@ -43,6 +43,8 @@ def changed_states(pools: Iterable[AnyPool], check: Check) -> dict[GroupKey, Gro
     changed: dict[GroupKey, GroupState] = {}
     for pool in pools:
         for group in pool.groups:
+            if group.frozen_because is not None and group.frozen_because.rule is Rule.LAUNCHES_UNREAD:
+                continue  # what the group's stored state says is all that is known
             before, of_sets = stored.groups.get(group.key), _of_sets(group, stored) if group.identity.sets else ()
             after = observe_reader(pool, group, observe_appliers(group, before))
             after = observe_health(group, after, now, pool.settings.backoff, pool.timeout_of(group), of_sets)

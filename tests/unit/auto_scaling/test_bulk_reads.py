@@ -1,0 +1,153 @@
+"""A check of a large outage: the calls do not grow with the groups that fail, and what was not read is unknown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from evenkeel.adapters.auto_scaling.node_groups import NodeGroups
+from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.reasons import Rule
+from sandbox.auto_scaling.calls import AwsError, Json
+from tests.auto_scaling_groups import ZONES, Stage
+
+ACTIVITIES = "DescribeScalingActivities"
+
+
+def outage_of(failing: int, groups: int) -> Stage:
+    """Groups of one node each in three zones. Of those in the second zone, some ask for a node that AWS refuses."""
+    stage = Stage()
+    for number in range(groups):
+        pool = f"workers-{number // 3}"
+        stage.put(f"{pool}-{number % 3}", ZONES[number % 3], 0, 1, 4, **{"evenkeel.dev/pool": pool})
+    stage.minutes(2)
+    stage.refuse(ZONES[1])
+    for number in range(failing):
+        stage.api.set_desired_capacity(AutoScalingGroupName=f"workers-{number}-1", DesiredCapacity=3)
+    stage.minutes(2)
+    stage.api.calls.clear()
+    return stage
+
+
+def failed(groups: dict[str, NodeGroup]) -> set[str]:
+    return {name for name, group in groups.items() if group.refused_machines}
+
+
+def unread(groups: dict[str, NodeGroup]) -> dict[str, Rule]:
+    return {name: group.frozen_because.rule for name, group in groups.items() if group.frozen_because is not None}
+
+
+def undescribed(groups: dict[str, NodeGroup]) -> set[str]:
+    problem = "EKS has not described it yet: the next checks read it"
+    return {name for name, group in groups.items() if any(one.problem == problem for one in group.unreadable.notes)}
+
+
+def calls(stage: Stage) -> Counter[str]:
+    return Counter(name for name, _ in stage.api.calls)
+
+
+@pytest.mark.parametrize(("failing", "groups"), [(1, 30), (10, 30), (100, 300)])
+def test_a_check_finds_all_refused_launches_with_at_most_ten_calls(failing: int, groups: int) -> None:
+    stage = outage_of(failing, groups)
+    observed = stage.observe()
+    assert failed(observed) == {f"workers-{number}-1" for number in range(failing)}
+    assert not unread(observed)
+    assert calls(stage).total() <= 10
+
+
+def test_where_aws_does_not_list_the_accounts_activities_in_time_each_group_is_asked() -> None:
+    stage = outage_of(10, 30)
+
+    def before(name: str, request: Json) -> None:
+        if name == ACTIVITIES and "AutoScalingGroupName" not in request:
+            raise AwsError("InternalFailure", "it took too long", 500)
+
+    stage.api.before = before
+    observed = stage.observe()
+    assert (len(failed(observed)), unread(observed)) == (10, {})
+    assert calls(stage)[ACTIVITIES] == 1 + 10
+
+
+def test_a_group_that_is_not_answered_for_is_unknown_and_the_others_are_not() -> None:
+    stage = outage_of(10, 30)
+
+    def before(name: str, request: Json) -> None:
+        if name == ACTIVITIES and request.get("AutoScalingGroupName") in (None, "workers-3-1"):
+            raise AwsError("InternalFailure", "it took too long", 500)
+
+    stage.api.before = before
+    observed = stage.observe()
+    assert len(failed(observed)) == 9
+    assert unread(observed) == {"workers-3-1": Rule.LAUNCHES_UNREAD}
+
+
+def test_where_aws_throttles_the_account_no_group_is_asked() -> None:
+    stage = outage_of(10, 30)
+
+    def before(name: str, _request: Json) -> None:
+        if name == ACTIVITIES:
+            raise AwsError("Throttling", "Rate exceeded")
+
+    stage.api.before = before
+    observed = stage.observe()
+    assert set(unread(observed)) == {f"workers-{number}-1" for number in range(10)}
+    assert calls(stage)[ACTIVITIES] == 4  # one call and its repeats
+
+
+def test_a_page_that_is_not_answered_leaves_the_groups_of_the_first_pages_known() -> None:
+    stage = outage_of(100, 300)
+
+    def before(name: str, request: Json) -> None:
+        if name == ACTIVITIES and "NextToken" in request:
+            raise AwsError("InternalFailure", "it took too long", 500)
+
+    stage.api.before = before
+    observed = stage.observe()
+    assert 0 < len(failed(observed)) < 100
+    assert failed(observed) | set(unread(observed)) == {f"workers-{number}-1" for number in range(100)}
+
+
+def test_what_is_unknown_changes_nothing_that_is_stored_about_the_group() -> None:
+    stage = outage_of(1, 30)
+    stage.run()
+    before = {key: state for key, state in stage.store.load("demo").state.groups.items() if state.is_failing}
+    stage.api.before = lambda name, _request: _throttled() if name == ACTIVITIES else None
+    stage.minutes(1)
+    stage.run()
+    assert {key: stage.store.load("demo").state.groups[key] for key in before} == before
+    assert len(before) == 1
+
+
+def _throttled() -> None:
+    raise AwsError("Throttling", "Rate exceeded")
+
+
+def test_eks_is_asked_for_an_eighth_of_the_node_groups_and_the_others_are_unknown_until_then() -> None:
+    stage = Stage()
+    names = [stage.put_managed(f"workers-{number}", ZONES[number % 3], 0, 1, 4) for number in range(48)]
+    stage.minutes(2)
+    stage.clusters.node_groups = NodeGroups(random=lambda: 0.5)
+    for known in (20, 40, 48):
+        observed = stage.observe()
+        assert len(names) - len(undescribed(observed)) == known
+        assert not unread(observed)
+        stage.api.clock.run(timedelta(minutes=1))
+
+
+def test_a_throttled_eks_leaves_the_older_answers_and_gets_few_more_calls() -> None:
+    stage = Stage()
+    for number in range(18):
+        stage.put_managed(f"workers-{number}", ZONES[number % 3], 0, 1, 4)
+    stage.minutes(2)
+    stage.observe()
+    stage.minutes(20)
+    stage.eks.calls.clear()
+    stage.eks.before = lambda _name, _request: _too_many()
+    assert not undescribed(stage.observe())
+    assert len(stage.eks.calls) <= 18 * 4
+
+
+def _too_many() -> None:
+    raise AwsError("ThrottlingException", "Rate exceeded")
