@@ -6,7 +6,10 @@ from datetime import timedelta
 import pytest
 
 from evenkeel.application.errors import BadRequestError
+from evenkeel.domain.demand.simulation import Simulation
+from evenkeel.domain.demand.zone_loss import zone_losses
 from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.demand import DemandPolicy
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import Policy
@@ -19,7 +22,7 @@ from tests.builders import BALANCED, MINUTE, NOW, group, key, stated
 from tests.fakes import FakeWorkload
 from tests.house import House
 from tests.parts import make, replace
-from tests.workloads import node, pod, template
+from tests.workloads import node, offer, pod, pool_offer, template
 
 AZURE = NodeTemplate(labels={ZONE: "westeurope-1"})
 
@@ -158,3 +161,13 @@ def test_a_group_at_zero_learns_cpu_and_memory_from_a_node_of_another_zone() -> 
     assert ordered(there, *closed, nodes=(in_zone("a"),), wants="b") == {"a": 0, "b": 1, "c": 0}
     broken = replace(in_zone("a"), ready=False)
     assert ordered(there, *closed, nodes=(broken,), wants="b") == {"a": 0, "b": 0, "c": 0}
+
+
+def test_a_node_of_no_group_is_lost_with_its_zone() -> None:
+    stray = replace(in_zone("westeurope-2"), group=None)
+    groups = tuple(offer(zone, zone_label=f"westeurope-{zone}") for zone in "12")
+    pool = replace(pool_offer(), groups=groups, survives=True)
+    simulation = Simulation(Workload(nodes=(stray,)), (pool,), DemandPolicy(), NOW)
+    losses = zone_losses(simulation)
+    assert losses is not None
+    assert losses.zone_of(simulation.snapshot.node_infos[stray.name]) == "2"

@@ -310,11 +310,12 @@ class _GroupReader:
         self._note_drift(bounds, ours)
         running = sum(machine.has_node and not machine.deleting for machine in machines)
         is_at_rest = len(machines) == running == requested
-        # A group at rest needs no launches. Without them, it is unknown when its instances were launched.
-        frozen = self._frozen(refresh) or (Reason.of(Rule.LAUNCHES_UNREAD) if is_unread and not is_at_rest else None)
         # Evenkeel drains the nodes of clusters with a workload view, and EKS those of its node groups. Anyone can copy
         # EKS's tags to another group, so only EKS says which groups are its own.
         is_drained = self._policy.workload is not None or self._node_group is not None
+        # Launches matter to a group that waits for nodes. Of another one, only the ages of its instances are unknown.
+        lacks_launches = is_unread and running < (requested or 0)
+        frozen = self._frozen(refresh) or (Reason.of(Rule.LAUNCHES_UNREAD) if lacks_launches else None)
         group = NodeGroup(
             key=self.key,
             identity=Identity(

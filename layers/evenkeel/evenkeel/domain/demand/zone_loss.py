@@ -39,6 +39,7 @@ class ZoneLosses:
         self._simulation = simulation
         self._snapshot = simulation.snapshot
         self._zone_of = {offer.group: offer.zone for _, offer in offers}
+        self._zone_called = {offer.zone_label: offer.zone for _, offer in offers if offer.zone_label is not None}
         self._surviving = {offer.group for pool, offer in offers if pool.survives}
         self.zones = sorted({offer.zone for pool, offer in offers if pool.survives})
         template_pods = [pod for template in simulation.template_nodes.values() for pod in template.pods]
@@ -55,8 +56,10 @@ class ZoneLosses:
 
     def zone_of(self, node_info: NodeInfo) -> str:
         """Return the zone of a node: its group's zone, else its label."""
-        group = node_info.node.group
-        return self._zone_of[group] if group in self._zone_of and group is not None else node_info.labels.get(ZONE, "")
+        group, label = node_info.node.group, node_info.labels.get(ZONE, "")
+        if group is not None and group in self._zone_of:
+            return self._zone_of[group]
+        return self._zone_called.get(label, label)
 
     def is_empty(self, node_info: NodeInfo) -> bool:
         """Return True if a node has only pods that need no place elsewhere."""
