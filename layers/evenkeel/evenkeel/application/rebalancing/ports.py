@@ -132,6 +132,7 @@ class MachineNode:
     group: GroupKey
     machine: Machine | None = None  # None: an instance pool has no object per machine
     deleting: bool = False  # True: the machine is being deleted, whatever the node reports
+    is_sought: bool = False  # True: only a Node shows that this machine is one, whatever the machine reports
 
 
 class ClusterReader(Protocol):

@@ -40,7 +40,7 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     pools = without_foreign(pools, restored)
     if policy.demand.orders:
         # Evenkeel must evaluate the nodes that it orders itself. An autoscaler evaluates the nodes that it orders.
-        pools = with_never_ready(pools, observation.workload)
+        pools = with_never_ready(pools, check)
     changed = changed_states(pools, check)
     if changed:
         check = check._replace(state=replace(stored, groups={**stored.groups, **changed}))

@@ -43,7 +43,7 @@ def changed_states(pools: Iterable[AnyPool], check: Check) -> dict[GroupKey, Gro
     for pool in pools:
         for group in pool.groups:
             before, of_sets = stored.groups.get(group.key), _of_sets(group, stored) if group.identity.sets else ()
-            after = observe_reader(pool, group, observe_appliers(group, before))
+            after = observe_nodeless(group, observe_reader(pool, group, observe_appliers(group, before)))
             after = observe_health(group, after, now, pool.settings.backoff, pool.timeout_of(group), of_sets)
             if after is not None:
                 after = count_arrivals(pool, group, before, after, now)
@@ -184,6 +184,14 @@ def observe_reader(pool: AnyPool, group: NodeGroup, state: GroupState | None) ->
     return replace(before, contest=replace(before.contest, unread_bounds=used))
 
 
+def observe_nodeless(group: NodeGroup, state: GroupState | None) -> GroupState | None:
+    """Return the state with the group's instances that have no Node."""
+    before = state or GroupState()
+    if before.arrivals.nodeless == group.status.nodeless:
+        return state
+    return replace(before, arrivals=replace(before.arrivals, nodeless=group.status.nodeless))
+
+
 def _failures(
     group: NodeGroup,
     before: GroupState,
@@ -192,11 +200,11 @@ def _failures(
     provision_timeout: timedelta,
     of_sets: Sequence[GroupState],
 ) -> Iterator[tuple[datetime, FailureClass, str, BackoffPolicy]]:
-    """Yield the failures of machines, autoscaler, events, never-Ready nodes and MachineSets, with their backoff policy.
+    """Yield the failures of machines, autoscaler, events, nodes and MachineSets, with their backoff policy.
 
-    Each never-Ready node is one failure at one fixed time, however long the node exists. The backoff for such nodes
-    does not double, and is at most the provision timeout, because each attempt already takes the provision timeout. So
-    Evenkeel soon detects that a broken bootstrap is fixed.
+    Each never-Ready node, and each instance without a node, is one failure at one fixed time, however long it exists.
+    The backoff for never-Ready nodes does not double, and is at most the provision timeout, because each attempt
+    already takes the provision timeout. So Evenkeel soon detects that a broken bootstrap is fixed.
     """
     reported = [(machine.failure, machine.created_at) for machine in group.refused_machines]
     undated = [(failure, None) for failure in (group.status.autoscaler_failure, *before.failure.announced)]
@@ -204,11 +212,15 @@ def _failures(
         at = created_at if failure is None else failure.at or created_at
         if failure is not None and at is not None:
             yield at, class_of(failure), f"{failure.code}: {failure.message}", backoff
+    minutes = int(provision_timeout.total_seconds() // 60)
     for name, ready_by in sorted(group.status.never_ready.items()):
         if ready_by <= now:
-            minutes, short = int(provision_timeout.total_seconds() // 60), replace(backoff, longest=backoff.initial)
+            short = replace(backoff, longest=backoff.initial)
             message = f"machine {name} has a node that was not Ready within {minutes} min"
             yield ready_by - min(backoff.initial, provision_timeout), FailureClass.TIMEOUT, message, short
+    for machine in group.dead_instances(now, provision_timeout):
+        message = f"instance {machine.name} has been in service without a node for {minutes} min"
+        yield machine.created_at + provision_timeout, FailureClass.TIMEOUT, message, backoff
     for of_set in of_sets:
         for at in of_set.failure.reports:
             yield at, of_set.failure.failure_class, of_set.failure.message, backoff
@@ -222,10 +234,11 @@ def _launched_since(group: NodeGroup, failure: FailureHistory, now: datetime) ->
     """
     if group.machines is None or failure.last_failure is None:
         return None
+    no_nodes = {*group.status.never_ready, *group.status.nodeless}
     launches = [
         (machine.launched_at or now) if machine.name in failure.refused else machine.created_at
         for machine in group.machines
-        if machine.has_node and not machine.deleting and machine.name not in group.status.never_ready
+        if machine.has_node and not machine.deleting and machine.name not in no_nodes
     ]
     return sum(launch > failure.last_failure for launch in launches)
 

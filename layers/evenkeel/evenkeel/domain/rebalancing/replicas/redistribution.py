@@ -7,7 +7,7 @@ from datetime import datetime
 
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.drafts import Draft, PoolDraft
-from evenkeel.domain.model.flavours import GIVEN_UP_WITHIN
+from evenkeel.domain.model.flavours import GIVEN_UP_WITHIN, MOST_REMOVED
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rebalancing.replicas.raising import raise_together
@@ -64,7 +64,9 @@ def _give_up(pool: PoolDraft, room: int | None, *, has_takers: bool, moving: boo
             draft.health.stuck_kept += kept
             lowest += kept
             draft.add_reason(Rule.STUCK_WITHOUT_TAKER, count=kept)
-        released += _lower(draft, lowest, moving=moving)
+        dead = len(draft.group.dead_instances(pool.now, draft.provision_timeout))
+        later = max(0, dead - MOST_REMOVED.get(draft.group.key.flavour, dead))
+        released += _lower(draft, min(draft.requested, lowest + later), moving=moving)
     return released
 
 
