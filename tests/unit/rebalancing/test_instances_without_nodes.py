@@ -67,7 +67,7 @@ def test_it_is_coming_until_the_timeout_and_then_its_group_has_failed_and_loses_
     assert (states(made), requested(made)) == ([State.FENCED, State.HEALTHY], [1, 2])
     failure = made.states[groups[0].key].failure
     assert (failure.failures, failure.failure_class) == (1, FailureClass.TIMEOUT)
-    assert failure.message == "instance i-0 has been in service without a node for 15 min"
+    assert failure.message == "no node within 15 min for 1 of its replicas, though instance i-0 is in service"
 
 
 def test_other_nodes_that_register_meanwhile_do_not_prolong_its_time() -> None:

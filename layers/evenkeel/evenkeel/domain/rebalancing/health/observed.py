@@ -322,6 +322,8 @@ def _late_failure(group: NodeGroup, provision_timeout: timedelta) -> tuple[Failu
     """
     minutes = int(provision_timeout.total_seconds() // 60)
     kind, message = FailureClass.TIMEOUT, f"no node within {minutes} min for {group.waiting} of its replicas"
+    if group.status.nodeless:
+        message += f", though instance {min(group.status.nodeless)} is in service"
     for machine in group.refused_machines:
         failure = machine.failure
         if failure is not None and not machine.preserved and not class_of(failure).moves_elsewhere:
