@@ -22,7 +22,8 @@ from evenkeel.adapters.auto_scaling.clusters import AutoScalingClusters
 from evenkeel.adapters.aws_session import AwsSession
 from evenkeel.record import ClusterRecord
 from sandbox.auto_scaling.api import AutoScaling
-from sandbox.auto_scaling.calls import Service, TokenBucket
+from sandbox.auto_scaling.behavior import Rate
+from sandbox.auto_scaling.calls import Service
 from sandbox.auto_scaling.clock import VirtualClock
 from sandbox.auto_scaling.node_groups import NodeGroups
 from sandbox.auto_scaling.server import AwsServer
@@ -82,7 +83,7 @@ class _Accounts:
         """Give each account its token bucket, and forget the calls so far."""
         for services in self.services.values():
             api = services["autoscaling"]
-            api.bucket = TokenBucket(self.clock, size=_BUCKET, per_second=_PER_MINUTE / 60)
+            api.behavior.auto_scaling_rate = Rate(size=_BUCKET, per_second=_PER_MINUTE / 60)
             api.calls.clear()
 
     def calls(self) -> Counter[str]:

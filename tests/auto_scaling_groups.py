@@ -18,6 +18,7 @@ from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from sandbox.auto_scaling.api import AutoScaling
+from sandbox.auto_scaling.behavior import Behavior
 from sandbox.auto_scaling.groups import Group
 from sandbox.auto_scaling.node_groups import NodeGroups as ManagedNodeGroups
 from sandbox.auto_scaling.server import AwsServer
@@ -44,7 +45,7 @@ class SimulatedClock:
         return self._api.clock.now
 
     def sleep(self, seconds: float) -> None:
-        self._api.clock.run(timedelta(seconds=seconds))
+        self._api.clock.wait(timedelta(seconds=seconds), self._api.behavior.parallel)
 
 
 class InProcess:
@@ -80,9 +81,9 @@ class InProcess:
 class Stage:
     """Auto Scaling groups of one account and Region, and Evenkeel beside them."""
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, behavior: Behavior | None = None, **fields: Any) -> None:
         self.stock = Cloud(zones=ZONES)
-        self.api = AutoScaling(self.stock)
+        self.api = AutoScaling(self.stock, behavior=behavior)
         self.eks = ManagedNodeGroups(self.api)
         self.clock = SimulatedClock(self.api)
         self.clusters: Any = InProcess(self.api, self.eks)
@@ -138,6 +139,11 @@ class Stage:
     def minutes(self, minutes: float) -> None:
         self.api.clock.run(timedelta(minutes=minutes))
 
+    def seconds_left(self, seconds: float) -> Remaining:
+        """Return what counts the seconds that remain of a function, in the time of the simulated API."""
+        end = self.clock.now() + timedelta(seconds=seconds)
+        return lambda: (end - self.clock.now()).total_seconds()
+
     def group(self, name: str) -> Group:
         return self.api.groups.by_name[name]
 
@@ -160,10 +166,11 @@ class Stage:
     def settle(self) -> None:
         """Run until there is nothing to write."""
         for _ in range(8):
-            if not self.run().written:
+            summary = self.run()
+            if not summary.written and not summary.conflicts:
                 return
             self.minutes(1)
-        raise AssertionError("eight runs, and it still writes")
+        raise AssertionError("eight runs, and it still writes, or meets conflicts")
 
     def restore(self) -> None:
         stored = self.store.load("demo")
@@ -201,12 +208,12 @@ class SessionAt(AwsSession):
 
 
 @contextmanager
-def over_http(stage: Stage) -> Iterator[AutoScalingClusters]:
-    """Open the stage's clusters as deployed code does: with boto3's clients, over HTTP."""
+def over_http(stage: Stage) -> Iterator[AwsServer]:
+    """Open the stage's clusters as deployed code does: with boto3's clients, over HTTP. Yield the server."""
     with AwsServer(lambda _key, _region: {"autoscaling": stage.api, "eks": stage.eks}) as server:
         session = SessionAt(server.url)
         stage.clusters = AutoScalingClusters(session=session, clock=stage.clock, drainer=no_workload)
-        yield stage.clusters
+        yield server
 
 
 def outage(**fields: Any) -> tuple[Stage, list[str]]:

@@ -120,7 +120,7 @@ class PodStage(Stage):
         instances = {id: one for group in self.api.groups.by_name.values() for id, one in group.instances.items()}
         nodes = self.nodes()
         for id, instance in instances.items():
-            if instance.state == "InService" and id not in nodes:
+            if instance.has_joined(self.clock.now()) and id not in nodes:
                 self._join(instance)
         for name in nodes:
             if name not in instances or instances[name].ends:

@@ -61,7 +61,12 @@ class _Play:
         self.stage = stage = Stage(autoscaler="cluster-autoscaler", autoscaler_loop=outage.loop)
         self._names = stage.pool(desired=0, maximum=_MAXIMUM // len(ZONES))
         self._autoscaler = AwsAutoscaler(
-            client=stage.api, names=self._names, version=outage.version, flags=Flags(scale_down=False), seed=1
+            client=stage.api,
+            names=self._names,
+            has_node=stage.api.groups.has_node,
+            version=outage.version,
+            flags=Flags(scale_down=False),
+            seed=1,
         )
         self.stack = TimedStack(stage.clusters, stage.clock, stage.store)
         self._events: list[tuple[datetime, dict[str, Any]]] = []

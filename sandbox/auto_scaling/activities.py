@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from sandbox.auto_scaling.behavior import Behavior
 from sandbox.auto_scaling.calls import AwsError, Json
 from sandbox.auto_scaling.clock import VirtualClock
 from sandbox.kube.cloud import Cloud, LaunchError, subnet_in
@@ -59,6 +60,7 @@ class Activity:
     cause: str
     zone: str
     start: datetime
+    shown: datetime  # when answers begin to have it
     instance: str = ""
     status: str = "InProgress"
     progress: int = 30
@@ -100,10 +102,10 @@ class Activity:
 class ActivityLog:
     """The activities of an account, and the events that AWS sends about its groups."""
 
-    def __init__(self, clock: VirtualClock, *, account: str, region: str) -> None:
-        self._clock = clock
+    def __init__(self, clock: VirtualClock, behavior: Behavior, *, account: str, region: str) -> None:
+        self._clock, self._behavior = clock, behavior
         self._account, self._region = account, region
-        self._activities: dict[str, list[Activity]] = {}  # by group
+        self._activities: dict[str, list[Activity]] = {}  # by group, also of deleted ones
         self._numbers = 0
         #: called with each event of EventBridge
         self.listeners: list[Callable[[Json], None]] = []
@@ -118,6 +120,7 @@ class ActivityLog:
             cause=cause,
             zone=zone,
             start=self._clock.now,
+            shown=self._clock.now + self._behavior.choose(self._behavior.activity_delay),
             instance=instance,
         )
         self._activities.setdefault(group, []).append(activity)
@@ -170,23 +173,32 @@ class ActivityLog:
         self._numbers += 1
         return self._numbers
 
-    def select(self, names: Iterable[str], filters: Sequence[Json]) -> list[Activity]:
-        """Return the activities of groups that pass the filters of DescribeScalingActivities, newest first."""
+    def select(self, name: str | None, filters: Sequence[Json]) -> list[Activity]:
+        """Return the activities that pass the filters of DescribeScalingActivities, of one group or of all.
+
+        Those in progress are first, then those that began last.
+        """
         values = {item["Name"]: item["Values"] for item in filters}
-        if unknown := set(values) - {"Status", "StartTimeLowerBound"}:
+        if unknown := set(values) - {"Status", "StartTimeLowerBound", "StartTimeUpperBound"}:
             raise AwsError("ValidationError", f"Invalid filter: {', '.join(sorted(unknown))}")
-        since = max(map(_moment, values.get("StartTimeLowerBound", [])), default=self._clock.now - KEPT)
+        now = self._clock.now
+        since = max(min(map(_moment, values.get("StartTimeLowerBound", [])), default=now - KEPT), now - KEPT)
+        until = max(map(_moment, values.get("StartTimeUpperBound", [])), default=now)
+        groups = self._activities.values() if name is None else [self._activities.get(name, [])]
         selected = [
             activity
-            for name in names
-            for activity in self._activities.get(name, [])
-            if activity.start >= since and activity.status in values.get("Status", [activity.status])
+            for activities in groups
+            for activity in activities
+            if since <= activity.start <= until
+            and activity.shown <= now
+            and activity.status in values.get("Status", [activity.status])
         ]
-        return sorted(selected, key=lambda activity: -activity.number)
+        return sorted(selected, key=lambda activity: (activity.end is not None, -activity.number))
 
 
 def _moment(text: str) -> datetime:
     try:
-        return datetime.fromisoformat(text).astimezone(UTC)
+        moment = datetime.fromisoformat(text)
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     except ValueError:
         raise AwsError("ValidationError", f"Invalid time: {text}") from None

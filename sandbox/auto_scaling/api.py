@@ -10,14 +10,17 @@ is not known, the operations do what is worst for a writer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from datetime import timedelta
 from typing import Any
 
 from sandbox.auto_scaling.activities import ActivityLog, stamp
+from sandbox.auto_scaling.behavior import Behavior, Termination
 from sandbox.auto_scaling.calls import AwsError, Json, Service, operation, page, page_size
 from sandbox.auto_scaling.clock import VirtualClock
-from sandbox.auto_scaling.groups import PROCESSES, Group, Groups, Hook, Instance, Timing
+from sandbox.auto_scaling.groups import PROCESSES, Group, Groups, Hook, Instance
+from sandbox.auto_scaling.past import Past
 from sandbox.kube.cloud import Cloud
 
 _USER = "a user request"
@@ -39,6 +42,13 @@ _DEFAULTS: Json = {
 }
 
 
+_REFUSED_TERMINATIONS = {
+    "ScalingActivityInProgress": "The operation can't be performed because there are scaling activities in progress.",
+    "ResourceContention": "You already have a pending update to an Amazon EC2 Auto Scaling resource.",
+    "ValidationError": "The Terminate process is suspended for the Auto Scaling group.",
+}
+
+
 def _invalid(message: str) -> AwsError:
     return AwsError("ValidationError", message)
 
@@ -51,14 +61,23 @@ class AutoScaling(Service):
         stock: Cloud,
         *,
         clock: VirtualClock | None = None,
-        timing: Timing = Timing(),  # noqa: B008 (frozen)
+        behavior: Behavior | None = None,
         account: str = "123456789012",
         region: str = "eu-central-1",
     ) -> None:
-        super().__init__(clock or VirtualClock())
+        behavior = behavior or Behavior()
+        super().__init__(clock or VirtualClock(), behavior)
         self.account, self.region = account, region
-        self.log = ActivityLog(self.clock, account=account, region=region)
-        self.groups = Groups(stock, self.clock, self.log, timing)
+        self.log = ActivityLog(self.clock, behavior, account=account, region=region)
+        self.groups = Groups(stock, self.clock, self.log, behavior)
+        self.past = Past[str, Group](self.clock, behavior, lambda: self.groups.by_name, _is_same)
+        #: members of answers that differ from what is simulated, by the name of a group or the id of an instance
+        self.overrides: dict[str, Json] = {}
+
+    def latency(self, operation: str, request: Json) -> timedelta:
+        """Return how long AWS takes for a call."""
+        is_account_wide = operation == "DescribeScalingActivities" and "AutoScalingGroupName" not in request
+        return self.behavior.latency + (self.behavior.account_wide_latency if is_account_wide else timedelta(0))
 
     # -- groups ---------------------------------------------------------------------------------------------------
 
@@ -89,6 +108,7 @@ class AutoScaling(Service):
         self._check_tags({name: group}, tags)
         self.groups.by_name[name] = group
         self._write_tags(tags)
+        group.declared = frozenset(group.tags)
         for hook in request.get("LifecycleHookSpecificationList", []):
             self._put_hook(group, hook)
         self.groups.set_desired(group, desired, f"{_USER} created an AutoScalingGroup")
@@ -137,24 +157,40 @@ class AutoScaling(Service):
     @operation
     def describe_auto_scaling_groups(self, request: Json) -> Json:
         """Return one page of groups. Filters are ANDed, the values of a filter are ORed."""
-        groups = self.groups.by_name
-        names = [name for name in request.get("AutoScalingGroupNames") or groups if name in groups]
+        names = set(request.get("AutoScalingGroupNames") or ())
+        groups = {name: group for name, group in self.past.read() if not names or name in names}
         for one in request.get("Filters", []):
-            names = [name for name in names if _matches(groups[name], one["Name"], one["Values"])]
-        chosen, token = page(sorted(set(names)), request.get("NextToken"), page_size(request, 50))
+            groups = {name: group for name, group in groups.items() if _matches(group, one["Name"], one["Values"])}
+        chosen, token = self._page(sorted(groups), request, 50)
         described = [self._describe(groups[name], request.get("IncludeInstances", True)) for name in chosen]
         return {"AutoScalingGroups": described, **({"NextToken": token} if token else {})}
 
     @operation
     def describe_scaling_activities(self, request: Json) -> Json:
-        """Return one page of activities, newest first."""
-        if "AutoScalingGroupName" in request:
+        """Return one page of activities: those in progress first, then the latest, of one group or of all."""
+        name, filters = request.get("AutoScalingGroupName"), request.get("Filters", [])
+        with_deleted = request.get("IncludeDeletedGroups", False)
+        if name is None and any(one["Name"] == "Status" for one in filters):
+            raise _invalid("The Status filter can only be used together with an AutoScalingGroupName.")
+        if name is not None and not with_deleted:
             self._readable(request)
-        names = [request["AutoScalingGroupName"]] if "AutoScalingGroupName" in request else [*self.groups.by_name]
-        activities = {one.id: one for one in self.log.select(names, request.get("Filters", []))}
-        chosen, token = page(list(activities), request.get("NextToken"), page_size(request, 100))
-        described = [activities[name].describe() for name in chosen]
+        alive = {group.arn for group in self.groups.by_name.values()}
+        ids = request.get("ActivityIds")
+        found = {
+            activity.id: activity
+            for activity in self.log.select(name, filters)
+            if (with_deleted or activity.arn in alive) and (not ids or activity.id in ids)
+        }
+        chosen, token = self._page(list(found), request, 100)
+        states = {True: "InService", False: "Deleted"}
+        described = [
+            {**found[each].describe(), "AutoScalingGroupState": states[found[each].arn in alive]} for each in chosen
+        ]
         return {"Activities": described, **({"NextToken": token} if token else {})}
+
+    def _page(self, names: list[str], request: Json, default: int) -> tuple[Sequence[str], str | None]:
+        size = page_size(request, default)
+        return page(names, request.get("NextToken"), size, short=self.behavior.short_pages)
 
     # -- capacity -------------------------------------------------------------------------------------------------
 
@@ -174,6 +210,7 @@ class AutoScaling(Service):
         """Terminate an instance, also a protected one. A second call for an instance decrements again."""
         group, instance = self._instance(request["InstanceId"])
         self._check_writable(group)
+        effect = self._termination(group)
         counted, shrinking = len(group.counted), ""
         if request["ShouldDecrementDesiredCapacity"]:
             if group.desired <= group.minimum:
@@ -182,8 +219,10 @@ class AutoScaling(Service):
                     "replacement will violate group's min size constraint. Either set shouldDecrementDesiredCapacity "
                     "flag to false or lower group's min size."
                 )
-            group.desired -= 1
+            group.desired -= effect is not Termination.IGNORED
             shrinking = f", shrinking the capacity from {counted} to {group.desired}"
+        if effect is not Termination.DONE:
+            return {"Activity": {**instance.activity.describe(), "StatusCode": "InProgress"}}
         if not instance.ends:
             end = f"was taken out of service in response to {_USER}{shrinking}."
             self.groups.terminate(group, instance, f"At {stamp(self.clock.now)} instance {instance.id} {end}")
@@ -224,6 +263,18 @@ class AutoScaling(Service):
         """Write tags of groups: all or none."""
         self._check_tags(self.groups.by_name, request["Tags"])
         self._write_tags(request["Tags"])
+        if self.behavior.tags_kept is not None:
+            for name in {tag["ResourceId"] for tag in request["Tags"]}:
+                self.clock.after(self.behavior.tags_kept, self.strip_tags, name)
+
+    def strip_tags(self, name: str) -> None:
+        """Delete the tags that a group was not created with, as Terraform does, whose `tag` blocks are authoritative.
+
+        Tags that begin with "aws:" stay.
+        """
+        if group := self.groups.by_name.get(name):
+            kept = [key for key in group.tags if key in group.declared or key.startswith("aws:")]
+            group.tags = {key: group.tags[key] for key in kept}
 
     @operation
     def delete_tags(self, request: Json) -> None:
@@ -286,6 +337,15 @@ class AutoScaling(Service):
         return {"InstanceRefreshes": described}
 
     # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _termination(self, group: Group) -> Termination:
+        """Return what a termination does. Raises AwsError if it is refused."""
+        behavior = self.behavior
+        effect = behavior.termination if group.runs("Terminate") else behavior.suspended_termination
+        if effect is Termination.REFUSED:
+            code = behavior.termination_error
+            raise AwsError(code, _REFUSED_TERMINATIONS[code], 500 if code == "ResourceContention" else 400)
+        return effect
 
     def _readable(self, request: Json) -> Group:
         name = request["AutoScalingGroupName"]
@@ -396,13 +456,16 @@ class AutoScaling(Service):
             "MaxSize": group.maximum,
             "DesiredCapacity": group.desired,
             "AvailabilityZones": sorted(group.zones),
-            "Instances": [_describe_instance(group, instance) for instance in instances],
+            "Instances": [
+                _describe_instance(group, instance) | self.overrides.get(instance.id, {}) for instance in instances
+            ],
             "SuspendedProcesses": [
                 {"ProcessName": process, "SuspensionReason": reason}
                 for process, reason in sorted(group.suspended.items())
             ],
             "Tags": tags,
             **({"Status": "Delete in progress"} if group.deleting else {}),
+            **self.overrides.get(group.name, {}),
         }
 
 
@@ -427,3 +490,15 @@ def _matches(group: Group, name: str, values: list[str]) -> bool:
     if name.startswith("tag:"):
         return name[4:] in group.tags and group.tags[name[4:]][0] in values
     raise _invalid(f"Invalid filter: {name}")
+
+
+def _is_same(former: Group, group: Group) -> bool:
+    """Return whether descriptions of two states of a group are equal."""
+
+    def seen(one: Group) -> tuple[object, ...]:
+        instances = [(each.id, each.state, each.healthy, each.protected) for each in one.instances.values()]
+        return one.arn, one.minimum, one.maximum, one.desired, one.deleting, one.zones, instances
+
+    return seen(former) == seen(group) and all(
+        getattr(former, name) == getattr(group, name) for name in ("tags", "suspended", "settings")
+    )

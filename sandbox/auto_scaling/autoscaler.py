@@ -5,11 +5,16 @@ the desired capacity as an absolute number, computed from the size that it has r
 instances becomes placeholders. Since 1.24, launches that failed after its own last write mark them as refused. To
 delete any of them, it sets the desired capacity to the instances that are listed, or, before 1.30, to the size that it
 has read without them. That number may be stale, and end instances in service.
+
+Its defects are those of the provider: an activity that began before its own last write ends the search for refused
+launches, and AWS lists activities in progress first. Instances that end are listed and have nodes; to delete one does
+nothing, without an error. A read that fails ends the loop. Empty managed node groups are similar to no other group,
+because their tag eks:nodegroup-name is a label of their template.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -46,8 +51,10 @@ class NodeGroup:
     requested: int
     readable_bounds: Bounds | None
     machines: list[Machine]
+    ending: frozenset[str] = frozenset()  # instances whose termination has begun
     refused: bool = False  # launches have failed since the last own write
     has_template: bool = True
+    is_managed: bool = False
 
     @property
     def running(self) -> int:
@@ -57,10 +64,14 @@ class NodeGroup:
 
 @dataclass(kw_only=True)
 class AwsAutoscaler:
-    """The cluster-autoscaler of one cluster. ``client``: the simulated API, or a client of it."""
+    """The cluster-autoscaler of one cluster.
+
+    ``client``: the simulated API, or a client of it. ``has_node`` returns whether an instance in service is a node.
+    """
 
     client: Any
     names: Sequence[str]
+    has_node: Callable[[str], bool] = lambda _instance: True
     version: tuple[int, int] = (1, 36)
     flags: model.Flags = field(default_factory=model.Flags)
     seed: int = 0
@@ -69,7 +80,7 @@ class AwsAutoscaler:
 
     def __post_init__(self) -> None:
         flags = replace(self.flags, counts_others=self.version < _COUNTS_OWN)
-        self.model = model.ClusterAutoscaler[NodeGroup](flags, seed=self.seed)
+        self.model = model.ClusterAutoscaler[NodeGroup](flags, seed=self.seed, similar=_are_similar)
         self.groups: list[NodeGroup] = []
         self._read_at = _NEVER
         self._wrote_at: dict[str, datetime] = {}
@@ -79,7 +90,11 @@ class AwsAutoscaler:
         """Run one loop."""
         self.errors = []
         if now - self._read_at >= _REFRESH:
-            self.refresh(now)
+            try:
+                self.refresh(now)
+            except ClientError as error:
+                self.errors.append(str(error))
+                return
         seconds = now.timestamp()
         for group in [group for group in self.groups if group.refused]:
             if self.model.has_order(group.key):
@@ -100,23 +115,30 @@ class AwsAutoscaler:
 
     def refresh(self, now: datetime) -> None:
         """Read bounds, desired capacities, instances and, for groups with placeholders, their activities."""
-        answer = self.client.describe_auto_scaling_groups(AutoScalingGroupNames=list(self.names))
+        request: dict[str, Any] = {"AutoScalingGroupNames": list(self.names), "MaxRecords": 100}
+        found: list[dict[str, Any]] = []
+        while True:
+            answer = self.client.describe_auto_scaling_groups(**request)
+            found += answer["AutoScalingGroups"]
+            if not answer.get("NextToken"):
+                break
+            request["NextToken"] = answer["NextToken"]
+        self.groups = [self._group(item, now) for item in found]
         self._read_at = now
-        self.groups = [self._group(item, now) for item in answer["AutoScalingGroups"]]
 
     def _group(self, item: dict[str, Any], now: datetime) -> NodeGroup:
         name, desired = item["AutoScalingGroupName"], item["DesiredCapacity"]
         missing = [f"i-placeholder-{name}-{number}" for number in range(desired - len(item["Instances"]))]
         present = {one["InstanceId"]: one["LifecycleState"] for one in item["Instances"]}
+        ending = frozenset(each for each, state in present.items() if state.startswith("Terminat"))
         machines = [
             Machine(
                 name=each,
                 created=self._seen.setdefault(each, now.timestamp()),
-                node=present.get(each) == "InService",
+                node=each in ending or (present.get(each) == "InService" and self.has_node(each)),
                 placeholder=each not in present,
             )
             for each in (*present, *missing)
-            if not present.get(each, "").startswith("Terminating")
         ]
         for each in [each for each in self._seen if each.startswith(f"i-placeholder-{name}-") and each not in missing]:
             del self._seen[each]
@@ -127,13 +149,23 @@ class AwsAutoscaler:
             requested=desired,
             readable_bounds=Bounds(item["MinSize"], item["MaxSize"]),
             machines=machines,
+            ending=ending,
+            is_managed=any(tag["Key"] == "eks:nodegroup-name" for tag in item["Tags"]),
             refused=bool(missing) and self.version >= _NOTICES_REFUSALS and self._is_refused(name),
         )
 
     def _is_refused(self, name: str) -> bool:
-        activities = self.client.describe_scaling_activities(AutoScalingGroupName=name)["Activities"]
+        try:
+            activities = self.client.describe_scaling_activities(AutoScalingGroupName=name)["Activities"]
+        except ClientError:
+            return False
         own = self._wrote_at.get(name, _NEVER)  # after a restart, any old failure counts
-        return any(each["StatusCode"] == "Failed" for each in activities if each["StartTime"] >= own)
+        for activity in activities:
+            if activity["StartTime"] < own:
+                return False
+            if activity["StatusCode"] == "Failed":
+                return True
+        return False
 
     def set_size(self, group: NodeGroup, size: int, now: datetime) -> bool:
         """Set the desired capacity. Return False if AWS refuses."""
@@ -149,7 +181,11 @@ class AwsAutoscaler:
     def _delete_placeholders(self, group: NodeGroup, now: datetime) -> None:
         size = group.requested - _placeholders(group)
         if self.version >= _LISTS_ANEW:
-            answer = self.client.describe_auto_scaling_groups(AutoScalingGroupNames=[group.key])
+            try:
+                answer = self.client.describe_auto_scaling_groups(AutoScalingGroupNames=[group.key])
+            except ClientError as error:
+                self.errors.append(f"{group.key}: {error}")
+                return
             size = len(answer["AutoScalingGroups"][0]["Instances"])
         if self.set_size(group, size, now):
             group.machines = [machine for machine in group.machines if not machine.placeholder]
@@ -159,6 +195,9 @@ class AwsAutoscaler:
     def _delete(self, group: NodeGroup, machine: model.Machine, now: datetime) -> None:
         if machine.name.startswith("i-placeholder-"):
             self._delete_placeholders(group, now)
+            return
+        if machine.name in group.ending:
+            self._read_at = _NEVER
             return
         try:
             self.client.terminate_instance_in_auto_scaling_group(
@@ -174,3 +213,7 @@ class AwsAutoscaler:
 
 def _placeholders(group: NodeGroup) -> int:
     return sum(machine.placeholder for machine in group.machines)
+
+
+def _are_similar(group: NodeGroup, other: NodeGroup) -> bool:
+    return not any(each.is_managed and not each.running for each in (group, other))

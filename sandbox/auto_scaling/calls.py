@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import wraps
+from math import inf
 from typing import Any, Concatenate
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ReadTimeoutError
 
+from sandbox.auto_scaling.behavior import Behavior, Rate
 from sandbox.auto_scaling.clock import VirtualClock
 
 Json = dict[str, Any]
@@ -31,17 +34,16 @@ class AwsError(Exception):
 
 
 class TokenBucket:
-    """AWS's throttle of an account in a Region: `size` calls at once, then `per_second` calls."""
+    """AWS's throttle of an account in a Region, full at first."""
 
-    def __init__(self, clock: VirtualClock, *, size: float, per_second: float) -> None:
+    def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
-        self.size, self.per_second = size, per_second
-        self.tokens, self._filled = size, clock.now
+        self.tokens, self._filled = inf, clock.now
 
-    def take(self) -> bool:
+    def take(self, rate: Rate) -> bool:
         """Take a token. Return False if there is none."""
-        gained = (self._clock.now - self._filled).total_seconds() * self.per_second
-        self.tokens, self._filled = min(self.size, self.tokens + gained), self._clock.now
+        gained = (self._clock.now - self._filled).total_seconds() * rate.per_second
+        self.tokens, self._filled = min(rate.size, self.tokens + gained), self._clock.now
         if self.tokens < 1:
             return False
         self.tokens -= 1
@@ -51,15 +53,46 @@ class TokenBucket:
 class Service:
     """A simulated service. Each operation is a method with the name, arguments, answer and errors of boto3's client."""
 
-    #: codes of a throttled call and of a request that is not valid
-    throttled, invalid = "Throttling", "ValidationError"
+    #: code of a request that is not valid
+    invalid = "ValidationError"
 
-    def __init__(self, clock: VirtualClock) -> None:
-        self.clock = clock
-        self.bucket: TokenBucket | None = None
+    def __init__(self, clock: VirtualClock, behavior: Behavior) -> None:
+        self.clock, self.behavior = clock, behavior
+        self.bucket = TokenBucket(clock)
+        #: every call is throttled until then
+        self.throttled_until: datetime | None = None
         self.calls: list[tuple[str, Json]] = []  # every operation with its arguments, in order, also refused ones
         #: called before each operation; may change the world or raise AwsError
         self.before: Callable[[str, Json], None] = lambda _operation, _request: None
+
+    def throttle(self, duration: timedelta) -> None:
+        """Throttle every call from now on, for so long."""
+        self.throttled_until = self.clock.now + duration
+
+    @property
+    def rate(self) -> Rate | None:
+        """Return the rate of the token bucket; None: calls are not throttled."""
+        return self.behavior.auto_scaling_rate
+
+    def latency(self, _operation: str, _request: Json) -> timedelta:
+        """Return how long AWS takes for a call."""
+        return self.behavior.latency
+
+    def throttled(self) -> AwsError:
+        """Return the error of a throttled call."""
+        if self.behavior.throttled == "RequestLimitExceeded":
+            return AwsError("RequestLimitExceeded", "Request limit exceeded.", 503)
+        return AwsError("Throttling", "Rate exceeded")
+
+    def admit(self, operation: str, request: Json) -> None:
+        """Note a call, and raise AwsError if it is throttled."""
+        if not operation.startswith(("Describe", "List")):
+            self.clock.change()
+        self.calls.append((operation, request))
+        self.before(operation, request)
+        stopped = self.throttled_until is not None and self.clock.now < self.throttled_until
+        if stopped or (self.rate is not None and not self.bucket.take(self.rate)):
+            raise self.throttled()
 
 
 def operation(implement: Callable[Concatenate[Any, Json, ...], Json | None]) -> Callable[..., Json]:
@@ -68,27 +101,35 @@ def operation(implement: Callable[Concatenate[Any, Json, ...], Json | None]) -> 
 
     @wraps(implement)
     def call(service: Service, **request: Any) -> Json:
-        service.calls.append((name, request))
-        try:
-            service.before(name, request)
-            if service.bucket is not None and not service.bucket.take():
-                raise AwsError(service.throttled, "Rate exceeded")
-            return implement(service, request) or {}
-        except AwsError as error:
-            raise error.for_client(name) from None
+        latency = service.latency(name, request)
+        service.clock.wait(latency, service.behavior.parallel)
+        with service.clock.lock:
+            try:
+                service.admit(name, request)
+                answer = implement(service, request) or {}
+            except AwsError as error:
+                raise error.for_client(name) from None
+            if latency > service.behavior.read_timeout:
+                raise ReadTimeoutError(endpoint_url=f"https://{service.__class__.__name__.lower()}")
+            return answer
 
     return call
 
 
-def page(names: Sequence[str], token: str | None, size: int) -> tuple[Sequence[str], str | None]:
-    """Return one page of names, and the token of the next page. Raises AwsError for a token of another list."""
+def page(
+    names: Sequence[str], token: str | None, size: int, *, short: bool = False
+) -> tuple[Sequence[str], str | None]:
+    """Return one page of names, and the token of the next page. Raises AwsError for a token of another list.
+
+    ``short``: the page has fewer names than it may have, as AWS documents.
+    """
     try:
         start = int(base64.b64decode(token or "MA==", validate=True))
     except ValueError:
         start = -1
     if not 0 <= start <= len(names):
         raise AwsError("InvalidNextToken", "The NextToken value is not valid.")
-    end = start + size
+    end = start + (size if not short else max(1, size * 2 // 3))
     return names[start:end], base64.b64encode(str(end).encode()).decode() if end < len(names) else None
 
 

@@ -1,7 +1,7 @@
 """What Auto Scaling does by itself: it launches, terminates, replaces and rebalances the instances of its groups.
 
-AWS publishes no delay between a write and its consequences. Here, both happen at the same time, which is the worst for
-a writer.
+AWS publishes no delay between a write and its consequences. Here, terminations begin with the write, which is the worst
+for a writer. Launches begin after the delay that the behavior has.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sandbox.auto_scaling.activities import Activity, ActivityLog, refusal_message, stamp
+from sandbox.auto_scaling.behavior import Behavior
 from sandbox.auto_scaling.calls import Json
 from sandbox.auto_scaling.clock import VirtualClock
 from sandbox.kube import cloud
@@ -22,23 +23,6 @@ PROCESSES = (
 )
 LAUNCHING, TERMINATING = "autoscaling:EC2_INSTANCE_LAUNCHING", "autoscaling:EC2_INSTANCE_TERMINATING"
 _ACTIVE = ("Pending", "InProgress")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Timing:
-    """Delays of AWS, which publishes none of them."""
-
-    #: from an accepted launch to InService or to the hook
-    launch: timedelta = timedelta(seconds=30)
-    #: from the end of the hook to the end of the instance
-    termination: timedelta = timedelta(seconds=30)
-    #: between launches that EC2 refuses: the first delay, and the last of the delays, which double
-    first_retry: timedelta = timedelta(minutes=1)
-    last_retry: timedelta = timedelta(minutes=15)
-    #: between attempts to level the zones
-    rebalance: timedelta = timedelta(minutes=10)
-    #: after this time without any launch, AWS suspends Launch
-    give_up: timedelta = timedelta(hours=24)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +51,11 @@ class Instance:
     state: str = "Pending"
     healthy: bool = True
     waits: dict[str, str] = field(default_factory=dict)  # the token by hook
+    joins_at: datetime | None = None  # when its node is ready; None: not in service, or it never joins
+
+    def has_joined(self, now: datetime) -> bool:
+        """Return whether the instance is a node that is ready."""
+        return self.state == "InService" and self.joins_at is not None and self.joins_at <= now
 
     @property
     def counts(self) -> bool:
@@ -117,6 +106,8 @@ class Group:
     refreshes: list[Refresh] = field(default_factory=list)
     deleting: bool = False
     change: str = ""  # the cause of the latest change of desired, until it has been carried out
+    declared: frozenset[str] = frozenset()  # the keys of the tags that it was created with
+    launch_at: datetime | None = None  # when the launches of the latest desired capacity begin
     retry_at: datetime | None = None
     retry_delay: timedelta = timedelta(0)
     failing_since: datetime | None = None
@@ -152,8 +143,8 @@ class Group:
 class Groups:
     """The groups of an account in one Region, and the processes that keep their desired capacity."""
 
-    def __init__(self, stock: cloud.Cloud, clock: VirtualClock, log: ActivityLog, timing: Timing) -> None:
-        self.stock, self.clock, self.log, self.timing = stock, clock, log, timing
+    def __init__(self, stock: cloud.Cloud, clock: VirtualClock, log: ActivityLog, behavior: Behavior) -> None:
+        self.stock, self.clock, self.log, self.behavior = stock, clock, log, behavior
         self.by_name: dict[str, Group] = {}
         #: the machine type by the name or the id of a launch template; others have the cloud's type
         self.launch_templates: dict[str, str] = {}
@@ -164,6 +155,9 @@ class Groups:
         """Change the desired capacity, for a reason that the causes of activities name, and carry it out."""
         if desired != group.desired:
             group.change = self._at(f"{reason} changing the desired capacity from {group.desired} to {desired}.") + "  "
+            if desired > group.desired and (delay := self.behavior.choose(self.behavior.launch_delay)):
+                group.launch_at = self.clock.now + delay
+                self.clock.after(delay, self._wake, group.name)
             group.desired, group.retry_at, group.retry_delay = desired, None, timedelta(0)
         self.reconcile(group)
 
@@ -180,7 +174,8 @@ class Groups:
             self._scale_in(group, -missing)
         else:
             self._rebalance(group)
-        group.change = ""
+        if group.launch_at is None or group.launch_at <= self.clock.now:
+            group.change, group.launch_at = "", None
 
     def _wake(self, name: str) -> None:
         if group := self.by_name.get(name):
@@ -190,7 +185,7 @@ class Groups:
 
     def _launch_missing(self, group: Group, missing: int, replaced: str) -> None:
         now = self.clock.now
-        if not group.runs("Launch") or (group.retry_at is not None and now < group.retry_at):
+        if not group.runs("Launch") or any(at is not None and now < at for at in (group.launch_at, group.retry_at)):
             return
         capacity = f"increasing the capacity from {len(group.counted)} to {group.desired}."
         reasons = {
@@ -205,10 +200,10 @@ class Groups:
             group.retry_at, group.retry_delay = None, timedelta(0)
             return
         group.failing_since = group.failing_since or now
-        if now - group.failing_since >= self.timing.give_up:
+        if now - group.failing_since >= self.behavior.give_up:
             group.suspended["Launch"] = f"Administrative suspension at {stamp(now)}"
             return
-        group.retry_delay = min(max(group.retry_delay * 2, self.timing.first_retry), self.timing.last_retry)
+        group.retry_delay = min(max(group.retry_delay * 2, self.behavior.first_retry), self.behavior.last_retry)
         group.retry_at = now + group.retry_delay
         self.clock.after(group.retry_delay, self._wake, group.name)
 
@@ -251,7 +246,7 @@ class Groups:
             extra=extra,
             activity=self._start(group, f"Launching a new EC2 instance: {machine.id}", cause, machine.zone, machine.id),
         )
-        self.clock.after(self.timing.launch, self._launched, group.name, machine.id)
+        self.clock.after(self.behavior.launch, self._launched, group.name, machine.id)
 
     def _launched(self, name: str, instance_id: str) -> None:
         group, instance = self.find(name, instance_id)
@@ -358,12 +353,14 @@ class Groups:
         instance.waits = {}
         if not instance.ends:
             instance.state = "InService"
+            if instance.zone not in self.behavior.never_join:
+                instance.joins_at = self.clock.now + self.behavior.choose(self.behavior.join)
             self.log.end(instance.activity)
             self.reconcile(group)
         else:
             instance.state = "Terminating:Proceed" if instance.state.endswith(":Wait") else "Terminating"
             instance.activity.status = "InProgress"
-            self.clock.after(self.timing.termination, self._gone, group.name, instance.id)
+            self.clock.after(self.behavior.termination_time, self._gone, group.name, instance.id)
 
     # -- health, zones and refreshes ------------------------------------------------------------------------------
 
@@ -395,8 +392,8 @@ class Groups:
             or (group.rebalance_at is not None and now < group.rebalance_at)
         ):
             return
-        group.rebalance_at = now + self.timing.rebalance
-        self.clock.after(self.timing.rebalance, self._wake, group.name)
+        group.rebalance_at = now + self.behavior.rebalance
+        self.clock.after(self.behavior.rebalance, self._wake, group.name)
         zones = sorted(group.zones, key=lambda zone: -counts[zone])
         numbers = " ".join(str(counts[zone]) for zone in zones)
         self._launch_in(
@@ -422,20 +419,20 @@ class Groups:
         )
         group.refreshes.append(refresh)
         self._send_refresh(group, refresh, "Started")
-        self.clock.after(self.timing.launch, self._wake, group.name)
+        self.clock.after(self.behavior.launch, self._wake, group.name)
         return refresh
 
     def cancel_refresh(self, group: Group, refresh: Refresh) -> None:
         """Begin the end of an instance refresh. Replaced instances remain."""
         refresh.status = "Cancelling"
-        self.clock.after(self.timing.launch, self._end_refresh, group, refresh, "Cancelled", "Cancelled")
+        self.clock.after(self.behavior.launch, self._end_refresh, group, refresh, "Cancelled", "Cancelled")
 
     def _advance_refresh(self, group: Group) -> bool:
         """Terminate the next instances of a refresh once the replacements of the previous ones are in service."""
         refresh = group.refresh
         if refresh is None or refresh.status not in _ACTIVE or not group.runs("InstanceRefresh", "Launch", "Terminate"):
             return False
-        if refresh.status == "Pending" and self.clock.now < refresh.start + self.timing.launch:
+        if refresh.status == "Pending" and self.clock.now < refresh.start + self.behavior.launch:
             return False
         refresh.status = "InProgress"
         counted = group.counted
@@ -464,6 +461,11 @@ class Groups:
         self.log.send(f"EC2 Auto Scaling Instance Refresh {event}", detail, [group.arn])
 
     # -- parts ----------------------------------------------------------------------------------------------------
+
+    def has_node(self, instance_id: str) -> bool:
+        """Return whether an instance is a node that is ready."""
+        instances = (group.instances.get(instance_id) for group in self.by_name.values())
+        return any(instance.has_joined(self.clock.now) for instance in instances if instance)
 
     def find(self, name: str, instance_id: str) -> tuple[Group | None, Instance | None]:
         """Return a group and its instance; None for what does not exist."""

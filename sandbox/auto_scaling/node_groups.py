@@ -8,8 +8,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sandbox.auto_scaling.api import AutoScaling
+from sandbox.auto_scaling.behavior import Rate
 from sandbox.auto_scaling.calls import AwsError, Json, Service, operation, page
 from sandbox.auto_scaling.groups import TERMINATING, Group
+from sandbox.auto_scaling.past import Past
 
 _HOOK = "Terminate-LC-Hook"
 _UPDATABLE = ("ACTIVE", "DEGRADED")
@@ -35,7 +37,7 @@ class NodeGroup:
 class NodeGroups(Service):
     """The node groups of the EKS clusters in the account and Region of an Auto Scaling API."""
 
-    throttled, invalid = "ThrottlingException", "InvalidParameterException"
+    invalid = "InvalidParameterException"
 
     def __init__(
         self,
@@ -44,11 +46,26 @@ class NodeGroups(Service):
         update: timedelta = timedelta(seconds=30),
         drain: timedelta = timedelta(minutes=1),
     ) -> None:
-        super().__init__(auto_scaling.clock)
+        behavior = auto_scaling.behavior
+        super().__init__(auto_scaling.clock, behavior)
         self.auto_scaling = auto_scaling
         self.update, self.drain = update, drain  # from a request to the write, and from a hook to its completion
         self.clusters: dict[str, dict[str, NodeGroup]] = {}
+        self.past = Past[tuple[str, str], NodeGroup](
+            self.clock, behavior, self._by_name, lambda former, one: vars(former) == vars(one)
+        )
+        #: members of descriptions that differ from what is simulated, by the name of a node group
+        self.overrides: dict[str, Json] = {}
         auto_scaling.log.listeners.append(self._receive)
+
+    @property
+    def rate(self) -> Rate | None:
+        """Return the rate of the token bucket; None: calls are not throttled."""
+        return self.behavior.eks_rate
+
+    def throttled(self) -> AwsError:
+        """Return the error of a throttled call."""
+        return AwsError("ThrottlingException", "Rate exceeded")
 
     @operation
     def create_nodegroup(self, request: Json) -> Json:
@@ -82,7 +99,8 @@ class NodeGroups(Service):
     @operation
     def describe_nodegroup(self, request: Json) -> Json:
         """Return a node group."""
-        return {"nodegroup": self._describe(self._find(request))}
+        seen = self.past.see((request["clusterName"], request["nodegroupName"])) or self._find(request)
+        return {"nodegroup": self._describe(seen) | self.overrides.get(seen.name, {})}
 
     @operation
     def update_nodegroup_config(self, request: Json) -> Json:
@@ -262,6 +280,9 @@ class NodeGroups(Service):
             self.auto_scaling.groups.complete(group, instance, _HOOK, "CONTINUE", "")
 
     # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _by_name(self) -> dict[tuple[str, str], NodeGroup]:
+        return {(one.cluster, one.name): one for groups in self.clusters.values() for one in groups.values()}
 
     def _cluster(self, request: Json) -> dict[str, NodeGroup]:
         name = request["clusterName"]

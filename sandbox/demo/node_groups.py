@@ -65,14 +65,14 @@ class EksCluster(AbstractContextManager["EksCluster"]):
 
     def step(self, now: datetime) -> list[Any]:
         """Move AWS to this time, and return its new events."""
-        with self._server.lock:
+        with self.api.clock.lock:
             self.api.clock.step(now)
             events, self.events[:] = [*self.events], []
         return [json.loads(json.dumps(event)) for event in events]
 
     def groups(self) -> list[GroupView]:
         """Return the node groups, by zone."""
-        with self._server.lock:
+        with self.api.clock.lock:
             found = [self.api.groups.by_name[name] for name in self._groups]
             return [
                 GroupView(

@@ -27,17 +27,27 @@ from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rebalancing.annotations import shortened, write_adopted, write_published
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.texts.english import sentence
+from sandbox.auto_scaling.behavior import Behavior, slow
 from sandbox.auto_scaling.calls import AwsError
-from tests.auto_scaling_groups import REGION, ZONES, Stage, over_http, tag
+from tests.auto_scaling_groups import REGION, ZONES, InProcess, Stage, over_http, tag
 from tests.fakes import plenty
 
 NAME = "workers-a"
 READS = ("DescribeAutoScalingGroups", "DescribeScalingActivities", "DescribeInstanceRefreshes", "DescribeNodegroup")
 
 
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    stage = Stage(autoscaler="none")
+#: what the adapter gets wrong while AWS is slow
+NOT_YET = {
+    "test_instances_that_start_are_on_their_way": "R1: what desired lacks is on its way before there is an activity",
+    "test_a_named_node_of_a_managed_group_goes_and_no_other": "E6: a termination while Terminate is suspended",
+}
+
+
+@pytest.fixture(params=[Behavior, slow])
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    if request.param is slow and request.node.originalname in NOT_YET:
+        request.applymarker(pytest.mark.xfail(reason=NOT_YET[request.node.originalname]))
+    stage = Stage(request.param(), autoscaler="none")
     with over_http(stage):
         yield stage
 
@@ -82,7 +92,7 @@ class TestReading:
     def test_failed_launches_are_machines_with_the_clouds_message(self, stage: Stage) -> None:
         stage.refuse(ZONES[0])
         stage.put(NAME, ZONES[0], 0, 2, 9)
-        stage.minutes(1)
+        stage.minutes(4)
         group = stage.observe()[NAME]
         assert (group.requested, group.running, group.on_its_way(stage.clock.now(), timedelta(minutes=15))) == (2, 0, 0)
         assert all(
@@ -197,7 +207,7 @@ class TestWriting:
         [
             ({"MaxSize": 8}, "MaxSize"),
             ({"MinSize": 1}, "MinSize"),
-            ({"DesiredCapacity": 3}, "DesiredCapacity, Instances"),
+            ({"DesiredCapacity": 3}, "DesiredCapacity(, Instances)?"),
         ],
     )
     def test_a_group_that_changes_after_the_read_is_not_written(
@@ -330,6 +340,12 @@ class TestErrors:
         stage.api.before = before
         write(stage, Bounds(0, 4))
         assert stage.numbers(NAME) == (0, 2, 2, 4)
+
+    def test_an_answer_that_does_not_come_in_time_is_one_line(self, stage: Stage) -> None:
+        in_process = InProcess(stage.api, stage.eks)
+        stage.api.behavior.latency = timedelta(seconds=3)
+        with pytest.raises(ClusterUnavailableError, match="DescribeAutoScalingGroups was not answered: ReadTimeout"):
+            in_process.open(stage.record, plenty).observe()
 
     def test_without_time_nothing_is_sent(self, stage: Stage) -> None:
         with pytest.raises(ClusterUnavailableError, match="no time left"):

@@ -1,6 +1,7 @@
 """AWS and its neighbors against runs on Auto Scaling groups: they throttle, refuse, delete, and write in between."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,8 @@ from evenkeel.domain.model.reasons import Rule
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.texts.english import sentence, sentences
 from sandbox.auto_scaling.calls import AwsError
-from tests.auto_scaling_groups import POOL, REGION, ZONES, Stage, outage, tag
+from sandbox.server import Response
+from tests.auto_scaling_groups import POOL, REGION, ZONES, Stage, outage, over_http, tag
 from tests.fakes import plenty
 from tests.integration.test_auto_scaling_groups import desired, house
 from tests.timed import worker
@@ -518,3 +520,60 @@ def test_an_order_of_cluster_autoscaler_in_the_middle_of_a_write_is_not_cut() ->
     once(stage, "SuspendProcesses", lambda _group: once(stage, "SuspendProcesses", order))
     assert stage.run().conflicts == 1
     assert sum(desired(stage, names)) == 9  # one of the ordered nodes counts as a moved one
+
+
+def test_ten_minutes_in_which_aws_throttles_every_call_end_without_a_person() -> None:
+    stage, names = outage()
+    running = instances(stage, names)
+    stage.api.throttle(timedelta(minutes=10))
+    runs(stage, 10)
+    assert is_unreachable(stage.store.load("demo").unreachable)
+    runs(stage, 5)
+    check_whole(stage, names, running)
+    assert not stage.store.load("demo").cluster_health.incidents
+
+
+PAGE = b"<html><head><title>Sign in</title></head><body>Sign in</body></html>"
+
+
+@pytest.mark.parametrize("status", [200, 403, 502])
+def test_the_html_page_of_a_proxy_is_no_answer(status: int, caplog: pytest.LogCaptureFixture) -> None:
+    stage, names = outage()
+    with over_http(stage) as server:
+        server.proxy = Response(status=status, body=PAGE, content_type="text/html")
+        assert stage.run().unreachable
+        assert "please report this" not in caplog.text
+        server.proxy = None
+        assert desired(stage, names) == [2, 4, 2]
+        assert not stage.run().unreachable
+
+
+UNKNOWN: dict[str, dict[str, Any]] = {
+    "group": {"Status": "Shifting"},
+    "instance": {"LifecycleState": "Quarantined"},
+    "ending instance": {"LifecycleState": "Terminating:Retained"},
+    "health": {"HealthStatus": "Impaired"},
+}
+
+
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_a_state_that_evenkeel_does_not_know_ends_no_instance_and_stops_no_other_group(kind: str) -> None:
+    stage, names = outage()
+    running = instances(stage, names)
+    strange = names[0] if kind == "group" else next(iter(stage.group(names[0]).instances))
+    stage.api.overrides[strange] = UNKNOWN[kind]
+    summary = runs(stage, 4)
+    assert not summary.unreachable
+    assert running <= instances(stage, names)
+    assert desired(stage, names)[1] == 2
+    assert desired(stage, names)[0] >= 2
+
+
+def test_an_unknown_state_of_a_node_group_ends_no_instance() -> None:
+    stage = Stage(autoscaler="none")
+    names = [stage.put_managed(f"workers-{zone[-1]}", zone, 0, 2, 9) for zone in ZONES]
+    stage.minutes(2)
+    running = instances(stage, names)
+    stage.eks.overrides["workers-a"] = {"status": "SHIFTING"}
+    assert not runs(stage, 4).unreachable
+    assert running <= instances(stage, names)

@@ -1,9 +1,12 @@
 """Pods on Auto Scaling groups from end to end: nodes are ordered for them, and drained before their instances end."""
 
+from collections.abc import Callable
+
 import pytest
 
 from evenkeel.adapters.kubernetes.write.drainer import NodeDrainer
 from evenkeel.domain.model.incidents import IncidentKind
+from sandbox.auto_scaling.behavior import Behavior, worst
 from tests.auto_scaling_groups import ZONES
 from tests.auto_scaling_pods import PodStage, rights
 from tests.crashing import How, harmed_at
@@ -87,14 +90,19 @@ def test_a_drain_is_a_cordon_then_evictions_then_the_end_of_the_instance() -> No
     assert is_clean(stage)
 
 
+@pytest.mark.parametrize("behavior", [Behavior, pytest.param(worst, marks=pytest.mark.xfail(reason="E6, E5"))])
 @pytest.mark.parametrize("how", [How.AFTER, How.LOST])  # to die before a call is to die after the one before it
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_worker_that_dies_at_any_call_of_a_drain_leaves_nothing_behind(kind: str, how: How) -> None:
+def test_a_worker_that_dies_at_any_call_of_a_drain_leaves_nothing_behind(
+    kind: str, how: How, behavior: Callable[[], Behavior]
+) -> None:
     for check in range(4):
         stage, names = unneeded(kind)
+        stage.api.behavior.become(behavior())
         stage.checks(check)
         for at, step in harmed_at(stage.die_at(-1, how), how):
             stage, names = unneeded(kind)
+            stage.api.behavior.become(behavior())
             stage.checks(check)
             stage.die_at(at, how)
             stage.minutes(1)

@@ -10,6 +10,7 @@ from evenkeel.adapters.own_annotations import DECISION
 from evenkeel.application.errors import StateUnavailableError
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.record import ControlRecord
+from sandbox.auto_scaling.behavior import Behavior, worst
 from sandbox.auto_scaling.calls import AwsError
 from tests.auto_scaling_groups import REGION, Stage, outage
 from tests.auto_scaling_pods import MortalClient
@@ -20,9 +21,10 @@ from tests.house import House
 from tests.timed import worker
 
 
-def killed(at: int, how: How) -> tuple[Stage, House, Life]:
+def killed(at: int, how: How, behavior: Behavior) -> tuple[Stage, House, Life]:
     """Kill a run at one call of AWS. From then on, the dead run reaches neither AWS nor the table."""
     stage, _ = outage(dry_run=False)
+    stage.api.behavior.become(behavior)
     life = Life(at=at, how=how)
     stage.clusters.wrap = lambda client: MortalClient(client, life)
     table = MortalPort(stage.store, life, "table", StateUnavailableError, only=("give_back_lease",))
@@ -36,12 +38,12 @@ def suspended(stage: Stage) -> list[str]:
     return [name for name, group in stage.api.groups.by_name.items() if group.suspended]
 
 
-def crashes() -> Iterator[tuple[Stage, House, str]]:
+def crashes(behavior: Callable[[], Behavior] = Behavior) -> Iterator[tuple[Stage, House, str]]:
     """Each way to kill a run so that it leaves a process suspended."""
-    _, _, life = killed(-1, How.BEFORE)
+    _, _, life = killed(-1, How.BEFORE, behavior())
     for how in (How.BEFORE, How.AFTER):
         for at in range(len(life.steps)):
-            stage, stack, _ = killed(at, how)
+            stage, stack, _ = killed(at, how, behavior())
             if suspended(stage):
                 yield stage, stack, f"{life.steps[at]}, {at}, {how}"
 
@@ -81,10 +83,13 @@ def untag(stage: Stage, stack: House) -> None:
     pause(stage, stack)
 
 
+@pytest.mark.parametrize("behavior", [Behavior, worst])
 @pytest.mark.parametrize("change", [pause, pause_pool, dry_run, pool_dry_run, untag])
-def test_it_is_ended_whatever_an_operator_does_next(change: Callable[[Stage, House], None]) -> None:
+def test_it_is_ended_whatever_an_operator_does_next(
+    change: Callable[[Stage, House], None], behavior: Callable[[], Behavior]
+) -> None:
     count = 0
-    for stage, stack, place in crashes():
+    for stage, stack, place in crashes(behavior):
         (left,) = suspended(stage)
         change(stage, stack)
         bounds = stage.numbers(left)[::3]

@@ -13,7 +13,7 @@ cloudprovider/clusterapi/clusterapi_nodegroup.go, all under cluster-autoscaler/.
 """
 
 import random
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -151,11 +151,20 @@ class Backoff:
 class ClusterAutoscaler(Generic[AnyGroup]):
     """The autoscaler and its state. A restart loses the state. ``seed`` determines the choices of the expander.
 
+    ``similar`` returns True if two groups of a pool have equal node templates, so that it balances them.
+
     From one loop to the next, a group is identified by its key, and a machine by its name.
     """
 
-    def __init__(self, flags: Flags, *, seed: int | str = 0) -> None:
+    def __init__(
+        self,
+        flags: Flags,
+        *,
+        seed: int | str = 0,
+        similar: Callable[[AnyGroup, AnyGroup], bool] = lambda _group, _other: True,
+    ) -> None:
         self._flags = flags
+        self._similar = similar
         self._orders: dict[Hashable, _Order] = {}
         self._backoffs: dict[Hashable, Backoff] = {}
         self._unneeded: dict[str, dict[str, float]] = {}  # by pool and node: the time since which the node is unneeded
@@ -343,8 +352,9 @@ class ClusterAutoscaler(Generic[AnyGroup]):
             able = [group for group in visible if group.pool == pool and self._may_grow(group, now)]
             for group in able:
                 zonal = bound.get(group.zone, 0)
-                # A group is similar if all pods of the option fit on its nodes.
-                similar = [other for other in able if not zonal or other.zone == group.zone]
+                # All pods of the option must fit on the nodes of a similar group.
+                fitting = [other for other in able if not zonal or other.zone == group.zone]
+                similar = [other for other in fitting if other is group or self._similar(group, other)]
                 if zonal + anywhere:
                     options.append((group, similar, zonal + anywhere))
         if not options or self._lacks_template(visible, now):

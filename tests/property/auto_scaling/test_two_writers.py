@@ -20,10 +20,12 @@ from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.rebalancing.annotations import write_adopted, write_published
 from evenkeel.domain.rebalancing.writes import Patch
 from sandbox.auto_scaling.autoscaler import AwsAutoscaler
+from sandbox.auto_scaling.behavior import Span, worst
 from tests.auto_scaling_groups import ZONES, Stage
 from tests.fakes import plenty
 
 _NAME = "workers-a"
+_NEW: Span = (timedelta(0), timedelta(0))  # reads are not old
 Play = Callable[[Stage, AwsAutoscaler], None]
 
 
@@ -105,7 +107,13 @@ class _Watched:
 class _Interleaving:
     """One write of ours; the others' calls come before our ordered call of these numbers, or after the last."""
 
-    def __init__(self, version: tuple[int, int], calls: tuple[Play, ...], places: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        version: tuple[int, int],
+        calls: tuple[Play, ...],
+        places: tuple[int, ...],
+        read_age: Span = _NEW,
+    ) -> None:
         self.stage = stage = Stage(autoscaler="cluster-autoscaler")
         stage.put(_NAME, ZONES[0], 0, 2, 9)
         stage.minutes(2)
@@ -115,6 +123,7 @@ class _Interleaving:
         stage.stock.accept(ZONES[0])  # AWS's next attempt succeeds
         self.autoscaler = AwsAutoscaler(client=stage.api, names=[_NAME], version=version)
         self.autoscaler.refresh(stage.clock.now())
+        stage.api.behavior.read_age = read_age
         self._due = list(zip(places, calls, strict=True))
         self.named: set[str] = set()  # the instances that our write removes
         self.lowered = False  # the others have lowered the desired capacity below the instances
@@ -190,8 +199,14 @@ def _ends_alone(version: tuple[int, int], calls: tuple[Play, ...]) -> int:
     return alone.ended_by_others
 
 
-def _played(write: str, version: tuple[int, int], calls: tuple[Play, ...], places: tuple[int, ...]) -> _Interleaving:
-    played = _Interleaving(version, calls, places).run(write)
+def _played(
+    write: str,
+    version: tuple[int, int],
+    calls: tuple[Play, ...],
+    places: tuple[int, ...],
+    read_age: Span = _NEW,
+) -> _Interleaving:
+    played = _Interleaving(version, calls, places, read_age).run(write)
     where = f"{write}, {version}: {[call.__name__ for call in calls]} before our calls {places}"
     assert not played.ended_by_us, where
     assert played.ended_by_others <= _ends_alone(version, calls), where
@@ -220,13 +235,21 @@ def test_interleavings_that_differ_are_played_once(calls: tuple[Play, ...]) -> N
     assert sorted(map(trace, played)) == sorted(traces)
 
 
-@pytest.mark.parametrize("write", _WRITES)
-def test_no_interleaving_with_the_autoscaler_of_today_ends_an_instance(write: str) -> None:
+_OLD = worst().read_age
+_ENDS = pytest.mark.xfail(reason="E5: an old read hides instances before Terminate is resumed")
+
+
+@pytest.mark.parametrize(
+    ("write", "read_age"),
+    [(write, _NEW) for write in _WRITES]
+    + [pytest.param(write, _OLD, marks=[] if write == "widen" else _ENDS) for write in _WRITES],
+)
+def test_no_interleaving_with_the_autoscaler_of_today_ends_an_instance(write: str, read_age: Span) -> None:
     version = (1, 36)
     places = range(len(_Interleaving(version, (), ()).run(write).calls) + 1)
     for calls in _sequences([_grow, _put_back]):
         for at in [*combinations_with_replacement(places, 3)][::23]:
-            assert not _played(write, version, calls, at).ended_by_others
+            assert not _played(write, version, calls, at, read_age).ended_by_others
 
 
 @pytest.mark.deep

@@ -166,7 +166,7 @@ class AutoScalingApi:
 
     def _raise(self, error: Exception, operation: str, place: str, *, reads: bool) -> NoReturn:
         code, where = code_of(error), self._named(operation, place)
-        answer = getattr(error, "response", {})
+        answer = getattr(error, "response", None) or {}  # errors of the HTTP client have None
         message = printable(str(answer.get("Error", {}).get("Message", "")))[:500]
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         said = f"{code}: {message}" if message else code
