@@ -25,6 +25,7 @@ _NODE_GROUP_KEPT = timedelta(minutes=5)
 # of cluster-autoscaler, so few calls are repeated.
 _FIRST_WAIT, _WAITS = 0.5, 3
 _CALL_SECONDS = 4.0  # the longest time of one call: 1.5 s to connect, 2 s to read
+_KEPT_FOR_WRITES = 20.0  # seconds for the calls that end a write
 REFRESHING = ("Pending", "InProgress", "Cancelling", "RollbackInProgress", "Baking")
 
 _DENIED = ("AccessDenied", "UnauthorizedOperation", "Unauthorized", "AuthFailure", "InvalidClientTokenId")
@@ -138,6 +139,13 @@ class AutoScalingApi:
         unknown if AWS has carried out the write.
         """
         self._call(self._auto_scaling(), operation, name, request, reads=False)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for these seconds, and return True; return False if too little time would be left to end a write."""
+        if self._remaining() < seconds + _KEPT_FOR_WRITES:
+            return False
+        self._clock.sleep(seconds)
+        return True
 
     def _call(
         self, client: Any, operation: str, place: str, request: Mapping[str, Any], *, reads: bool
