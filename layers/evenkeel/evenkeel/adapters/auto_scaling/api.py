@@ -17,6 +17,7 @@ from evenkeel.application.errors import (
 from evenkeel.application.ports import Clock, Remaining
 from evenkeel.domain.model.values import printable
 
+_NAMES = 50  # the most names of one call
 _PAGE = 100  # the most groups, and the most activities, of one answer
 # A launch that began earlier says nothing about the launches that a group attempts now.
 _ACTIVITIES_KEPT = timedelta(hours=2)
@@ -85,6 +86,17 @@ class AutoScalingApi:
             if not answer.get("NextToken"):
                 return groups
             request["NextToken"] = answer["NextToken"]
+
+    def named_groups(self, names: Sequence[str]) -> list[Described]:
+        """Return the groups with these names that exist."""
+        groups: list[Described] = []
+        for start in range(0, len(names), _NAMES):
+            request: dict[str, Any] = {"AutoScalingGroupNames": [*names[start : start + _NAMES]], "MaxRecords": _NAMES}
+            while request.get("NextToken", "first"):
+                answer = self._read(self._auto_scaling(), "describe_auto_scaling_groups", "", **request)
+                groups += answer["AutoScalingGroups"]
+                request["NextToken"] = answer.get("NextToken")
+        return groups
 
     def group(self, name: str) -> Described:
         """Return one group. Raises ConflictError if it does not exist any more."""

@@ -285,6 +285,10 @@ class AutoScalingCluster:
         if names and self._drainer is not None:
             self._drainer().release(names)
 
+    def confirm(self, groups: Collection[GroupKey]) -> None:
+        """Read these groups again. Raises ConflictError if another writer has raised the max of one."""
+        self._writer.confirm([self._members[key] for key in groups if key in self._members])
+
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         """Write one planned patch to its group."""
         key = patch.plan.group.key

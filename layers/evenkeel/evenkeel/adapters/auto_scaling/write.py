@@ -134,7 +134,7 @@ class GroupWriter:
         """Write bounds, desired capacity and tags. ``named``: the instances that the patch removes."""
         change = _change(self._unchanged(member), patch, named)
         tags, first = tags_of(change.newest), dict[str, str]()
-        if change.may_terminate:
+        if change.may_terminate or change.named:
             first[DECISION] = self._decision(decision, change.before, unfinished=True)
             self.unfinished.add(member.name)
         if patch.leaves:
@@ -155,7 +155,9 @@ class GroupWriter:
         if move is not None:
             last[MOVE] = move
         self._write_tags(member, first)
+        self._confirm_named(member, change, first)
         written = self._write_numbers(member.name, change)
+        self._confirm_gone(member, change, tags)
         self._write_tags(member, last)
         self.unfinished.discard(member.name)
         self._written[member.name] = _with_tags(written, {**tags, **first, **last})
@@ -167,6 +169,45 @@ class GroupWriter:
             problem = f"{len(change.named)} instances at once do not fit tag {MOVE}: give back fewer nodes"
             raise RejectedError(f"{self._place(member)}: {problem}")
         return value
+
+    def _confirm_named(self, member: Member, change: _Change, written: Mapping[str, str]) -> None:
+        """Raise ConflictError if a named instance is going already: AWS would count its termination twice.
+
+        A read that shows the tags that were written is no older than they are.
+        """
+        if not change.named:
+            return
+        group = self._read_until(member.name, lambda group: written.items() <= tags_of(group).items())
+        same = group["DesiredCapacity"] == change.newest["DesiredCapacity"]
+        if not (same and written.items() <= tags_of(group).items() and _staying(group).issuperset(change.named)):
+            raise ConflictError(f"{self._place(member)}: others have changed its capacity since it was read")
+
+    def _confirm_gone(self, member: Member, change: _Change, tags: Mapping[str, str]) -> None:
+        """Raise ConflictError if AWS has accepted a termination and not begun it; the second time, RejectedError."""
+        if not change.named:
+            return
+        group = self._read_until(member.name, lambda group: _staying(group).isdisjoint(change.named))
+        if left := sorted(_staying(group).intersection(change.named)):
+            problem = (
+                f"{self._place(member)}: instance {left[0]} is still in service after AWS accepted its termination"
+            )
+            if left[0] in tags.get(MOVE, ""):  # the move tag of the first attempt names it, too
+                raise RejectedError(
+                    f"{problem} twice: end it with aws ec2 terminate-instances, or ask AWS why it stays"
+                )
+            raise ConflictError(problem)
+
+    def confirm(self, siblings: Collection[Member]) -> None:
+        """Raise ConflictError if another writer has raised the max of one of these groups since it was read."""
+        known = {one.name: int(self._written.get(one.name, one.described)["MaxSize"]) for one in siblings}
+        for wait in _WAITS:
+            groups = self._api.named_groups([*known])
+            raised = [group["AutoScalingGroupName"] for group in groups if _exceeds(group, known)]
+            # A read may be older than Evenkeel's own last write of the group.
+            if not raised or (wait > _WAITS[0] and self._written.keys().isdisjoint(raised)) or not self._api.wait(wait):
+                break
+        if raised:
+            raise ConflictError(f"Auto Scaling group {raised[0]}: another writer has raised its max since it was read")
 
     def write_tag(self, member: Member, key: str, value: str) -> None:
         """Write one tag of a group."""
@@ -361,6 +402,14 @@ def _checked(written: Described, change: _Change) -> Described:
         name = written["AutoScalingGroupName"]
         raise ConflictError(f"Auto Scaling group {name}: another writer has changed its bounds")
     return written
+
+
+def _exceeds(described: Described, known: Mapping[str, int]) -> bool:
+    return bool(described["MaxSize"] > known[described["AutoScalingGroupName"]])
+
+
+def _staying(described: Described) -> set[str]:
+    return {str(one["InstanceId"]) for one in described.get("Instances") or () if not is_terminating(one)}
 
 
 def _surplus(described: Described) -> int:

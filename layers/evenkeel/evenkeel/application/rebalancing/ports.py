@@ -192,6 +192,12 @@ class ClusterWriter(Protocol):
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
         """Remove Evenkeel's marks from these machines. If the group must first delete a machine, only return False."""
 
+    def confirm(self, groups: Collection[GroupKey]) -> None:
+        """Return if no other writer has raised the max of these groups, the siblings of a group that grows.
+
+        Raises ConflictError.
+        """
+
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         """Send one merge patch. ``move``: the id of the move that the patch belongs to."""
 

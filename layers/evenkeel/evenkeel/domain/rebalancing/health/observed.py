@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.failures import FailureClass, class_of
+from evenkeel.domain.model.flavours import READS_MAY_BE_OLD
 from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, State
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.policy import BackoffPolicy
@@ -74,7 +75,7 @@ def observe_health(
         if state is not None and state.arrivals.waiting_since is not None:
             state = replace(state, arrivals=_not_waiting(state.arrivals))
         return _stalled(group, state, now, provision_timeout)
-    put_back = group.ours.published is not None and (_bounds_put_back(group) or _replicas_put_back(group))
+    put_back = _is_put_back(group, now)
     status = group.status
     is_event = put_back or of_sets or status.never_ready or status.autoscaler_failure is not None or group.waiting
     if state is None and not is_event:
@@ -249,6 +250,14 @@ def _with_refused(group: NodeGroup, failure: FailureHistory) -> FailureHistory:
         return failure
     known = [name for name in failure.refused if name not in names]
     return replace(failure, refused=tuple(sorted(names) + known)[:_REFUSED_KEPT])
+
+
+def _is_put_back(group: NodeGroup, now: datetime) -> bool:
+    """Return True if another writer has reverted Evenkeel's last write. A read that may be older shows no revert."""
+    wrote = group.ours.published
+    if wrote is None or timedelta(0) <= now - wrote.at < READS_MAY_BE_OLD.get(group.key.flavour, timedelta(0)):
+        return False
+    return _bounds_put_back(group) or _replicas_put_back(group)
 
 
 def _bounds_put_back(group: NodeGroup) -> bool:
