@@ -477,6 +477,9 @@ class FakeCluster:
         self.told.append((str(plan.group.key), decision))
         self.told_dry += dry_run
 
+    def confirm(self, groups: Collection[GroupKey]) -> None:
+        pass
+
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         self.before_apply(patch)
         key = patch.plan.group.key

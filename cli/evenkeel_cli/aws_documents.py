@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from evenkeel.adapters.auto_scaling.read import read_groups, tags_of
+from evenkeel.adapters.auto_scaling.read import Member, read_groups, tags_of
 from evenkeel.adapters.own_annotations import OWN
-from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import quote
@@ -64,7 +63,7 @@ class AwsDocuments:
         more = len(faults) - _MOST_FAULTS
         return faults if more <= 0 else [*faults[:_MOST_FAULTS], f"{more} more values are bad"]
 
-    def read(self, policy: ClusterPolicy, now: datetime) -> tuple[list[NodeGroup], list[Skipped]]:
+    def read(self, policy: ClusterPolicy, now: datetime) -> tuple[list[Member], list[Skipped]]:
         """Return the node groups, and the skipped Auto Scaling groups with the reasons.
 
         Raises:
@@ -90,7 +89,7 @@ class AwsDocuments:
         if unknown:
             reason = Reason.of(Rule.ACTIVITIES_NOT_READ, count=len(unknown), name=shlex.quote(unknown[0]))
             skipped.append(Skipped(namespace="", name="Activities", reason=reason))
-        return [member.group for member in members], [*skipped, *others_skipped]
+        return members, [*skipped, *others_skipped]
 
     def _lists(self) -> dict[str, list[dict[str, Any]]]:
         return {"AutoScalingGroups": self.groups, "Activities": self.activities, "nodegroup": self.node_groups}

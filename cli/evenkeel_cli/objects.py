@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import MsgspecError
 from msgspec.json import Decoder, encode
 
+from evenkeel.adapters.auto_scaling.read import machine_nodes
 from evenkeel.adapters.documents import UnreadableError, read_documents
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS, flavours_of
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
@@ -185,7 +186,8 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: dat
         objects.skipped.append(Skipped(namespace="", name=KIND, reason=reason))
     elif objects.of_aws.groups:
         of_aws, others = objects.of_aws.read(policy, now)
-        groups += of_aws
+        groups += [member.group for member in of_aws]
+        nodes |= machine_nodes(of_aws, orders=policy.demand_stage.orders)
         objects.skipped += others
     workload = objects.workload.read(nodes) if objects.workload else None
     return Observation(groups=tuple(groups), skipped=tuple(objects.skipped), shoots=shoots, workload=workload)

@@ -40,7 +40,6 @@ READS = ("DescribeAutoScalingGroups", "DescribeScalingActivities", "DescribeInst
 #: what the adapter gets wrong while AWS is slow
 NOT_YET = {
     "test_instances_that_start_are_on_their_way": "R1: what desired lacks is on its way before there is an activity",
-    "test_a_named_node_of_a_managed_group_goes_and_no_other": "E6: a termination while Terminate is suspended",
 }
 
 

@@ -91,7 +91,7 @@ def test_a_drain_is_a_cordon_then_evictions_then_the_end_of_the_instance() -> No
     assert is_clean(stage)
 
 
-@pytest.mark.parametrize("behavior", [Behavior, pytest.param(worst, marks=pytest.mark.xfail(reason="E6, E5"))])
+@pytest.mark.parametrize("behavior", [Behavior, worst])
 @pytest.mark.parametrize("how", [How.AFTER, How.LOST])  # to die before a call is to die after the one before it
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_worker_that_dies_at_any_call_of_a_drain_leaves_nothing_behind(

@@ -213,6 +213,9 @@ class _Cluster(_Port):
         self.groups[group.key].marked = frozenset()
         return True
 
+    def confirm(self, groups: Collection[GroupKey]) -> None:
+        pass
+
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         group = self.groups[patch.plan.group.key]
         group.decision = decision

@@ -20,6 +20,7 @@ from evenkeel.application.errors import (
 from evenkeel.application.ports import Clock, Remaining
 from evenkeel.domain.model.values import printable
 
+_NAMES = 50  # the most names of one call
 _PAGE = 100  # the most groups, and the most activities, of one answer
 # AWS retries a refused launch within 15 minutes. What an older launch has shown is stored.
 _ACTIVITIES_READ = timedelta(minutes=20)
@@ -30,6 +31,7 @@ _FIRST_WAIT, _WAITS = 0.5, 3
 _FIRST_APART, _SLOWEST = 0.05, 0.5
 _CALL_SECONDS = 4.0  # the longest time of one call: 1.5 s to connect, 2 s to read
 ENDED_REFRESHES = ("Successful", "Failed", "Cancelled", "RollbackFailed", "RollbackSuccessful")
+_KEPT_FOR_WRITES = 20.0  # seconds for the calls that end a write
 
 _DENIED = ("AccessDenied", "UnauthorizedOperation", "Unauthorized", "AuthFailure", "InvalidClientTokenId")
 _EXPIRED = ("ExpiredToken", "UnrecognizedClient", "SignatureDoesNotMatch", "IncompleteSignature", "MissingAuth")
@@ -113,6 +115,15 @@ class AutoScalingApi:
         pages = self._pages("describe_auto_scaling_groups", "", "AutoScalingGroups", request)
         return [group for page in pages for group in page]
 
+    def named_groups(self, names: Sequence[str]) -> list[Described]:
+        """Return the groups with these names that exist."""
+        groups: list[Described] = []
+        for start in range(0, len(names), _NAMES):
+            request = {"AutoScalingGroupNames": [*names[start : start + _NAMES]], "MaxRecords": _NAMES}
+            for page in self._pages("describe_auto_scaling_groups", "", "AutoScalingGroups", request):
+                groups += page
+        return groups
+
     def group(self, name: str) -> Described:
         """Return one group. Raises ConflictError if it does not exist any more."""
         request = {"AutoScalingGroupNames": [name], "MaxRecords": 1}
@@ -189,6 +200,13 @@ class AutoScalingApi:
         unknown if AWS has carried out the write.
         """
         self._call(self._auto_scaling(), operation, name, request, reads=False)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for these seconds, and return True; return False if too little time would be left to end a write."""
+        if self._remaining() < seconds + _KEPT_FOR_WRITES:
+            return False
+        self._clock.sleep(seconds)
+        return True
 
     def _call(
         self, client: Any, operation: str, place: str, request: Mapping[str, Any], *, reads: bool

@@ -17,6 +17,7 @@ from evenkeel.adapters.auto_scaling.read import (
     Member,
     Refreshing,
     instances_of,
+    machine_nodes,
     node_group_of,
     read_groups,
     tags_of,
@@ -34,7 +35,7 @@ from evenkeel.application.errors import (
 )
 from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.flavours import AUTO_SCALING
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Shoot
+from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, Shoot
 from evenkeel.domain.model.observations import Observation, Skipped
 from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.plans import GroupPlan
@@ -55,8 +56,13 @@ class Drainer(Protocol):
     All methods raise AccessError, ClusterUnavailableError.
     """
 
-    def drain(self, instances: Collection[str], read_at: datetime, now: datetime) -> None:
-        """Return if no pod is left on the nodes of these instances, and none can come. Raises DrainingError."""
+    def drain(
+        self, instances: Collection[str], read_at: datetime, now: datetime, nodeless: Collection[str] = ()
+    ) -> None:
+        """Return if no pod is left on the nodes of these instances, and none can come. Raises DrainingError.
+
+        ``nodeless``: instances that had no node when they were read. They are drained if they have one now.
+        """
 
     def release(self, instances: Collection[str]) -> None:
         """Uncordon the nodes of these instances that Evenkeel has cordoned."""
@@ -188,15 +194,8 @@ class AutoScalingCluster:
         return bool(seen) and {**seen} == {AUTO_SCALING: _digest(self._api.groups(tag_filters(self._policy)))}
 
     def nodes(self) -> Mapping[str, MachineNode]:
-        """Return the nodes by the provider id that the cloud provider gives them: ``aws:///<zone>/<instance>``."""
-        return {
-            f"aws:///{machine.zone}/{machine.name}": MachineNode(
-                group=member.group.key, machine=machine, deleting=machine.deleting
-            )
-            for member in self._members.values()
-            for machine in member.machines
-            if machine.zone is not None
-        }
+        """Return the nodes by the provider id that the cloud provider gives them."""
+        return machine_nodes(self._members.values(), orders=self._policy.demand_stage.orders)
 
     def zone_ids(self) -> Mapping[str, str]:
         """Return the zone names by AWS zone id, from the instances that the last read has found."""
@@ -220,7 +219,7 @@ class AutoScalingCluster:
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
         """Return the names of the machines that the patch removes. Raises RejectedError, ConflictError."""
         group, removal = patch.plan.group, patch.plan.removal
-        machines = {machine.ref: machine for machine in self._members[group.key].machines}
+        machines = {machine.ref: machine for machine in self._machines(group)}
         names = tuple(ref.name for ref in removal.machines) or deletion_candidates(
             machines.values(),
             patch.requested or 0,
@@ -244,22 +243,27 @@ class AutoScalingCluster:
 
         Raises DrainingError until no pod is left that must move, ConflictError.
         """
-        group, machines = patch.plan.group, self._members[patch.plan.group.key].machines
+        group, machines = patch.plan.group, self._machines(patch.plan.group)
         reason = disagree(machines, group.requested, ours) if patch.plan.removal.machines else None
         if reason is not None:
             raise ConflictError(f"{group.key}: {sentence(reason)}")
         running = {machine.name for machine in machines if machine.has_node and not machine.deleting}
         self._release(running.intersection(ours).difference(names))
-        if self._drainer is not None and (drained := running.intersection(names)):
+        nodeless = set(group.status.nodeless).intersection(names) - running
+        if self._drainer is not None and (drained := running.intersection(names) | nodeless):
             try:
-                self._drainer().drain(drained, self._read_at, self._api.now())
+                self._drainer().drain(drained, self._read_at, self._api.now(), nodeless)
             except (AccessError, ClusterUnavailableError) as error:
                 raise DrainingError(str(error)) from None
         self._removals[group.key] = tuple(names)
 
+    def _machines(self, group: NodeGroup) -> Sequence[Machine]:
+        """Return all machines of a group. The plan knows which instances have no node."""
+        return self._members[group.key].machines if group.machines is None else group.machines
+
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
         """Uncordon the nodes of these machines. While the group has a surplus machine, only return False."""
-        machines = self._members[group.key].machines
+        machines = self._machines(group)
         if not no_surplus(machines, group.requested):
             return False
         self._release({machine.name for machine in machines if machine.name in names and not machine.deleting})
@@ -268,6 +272,10 @@ class AutoScalingCluster:
     def _release(self, names: Collection[str]) -> None:
         if names and self._drainer is not None:
             self._drainer().release(names)
+
+    def confirm(self, groups: Collection[GroupKey]) -> None:
+        """Read these groups again. Raises ConflictError if another writer has raised the max of one."""
+        self._writer.confirm([self._members[key] for key in groups if key in self._members])
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         """Write one planned patch to its group."""

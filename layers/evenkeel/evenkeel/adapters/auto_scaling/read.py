@@ -22,6 +22,7 @@ from evenkeel.adapters.own_annotations import (
     Reading,
     read_annotations,
 )
+from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.flavours import AUTO_SCALING, PLACEHOLDER
 from evenkeel.domain.model.groups import (
     UNNAMED_BY_AWS,
@@ -150,6 +151,24 @@ def read_groups(  # noqa: PLR0913  each kind of answer is an argument
         else:
             skipped.append(Skipped(namespace=reader.key.namespace, name=name, reason=reason))
     return members, skipped
+
+
+def machine_nodes(members: Iterable[Member], *, orders: bool) -> dict[str, MachineNode]:
+    """Return the instances by the id that the cloud provider gives their nodes: ``aws:///<zone>/<instance>``.
+
+    ``orders``: True where Evenkeel orders nodes. Then only a Node shows that an instance in service is a node.
+    """
+    return {
+        f"aws:///{machine.zone}/{machine.name}": MachineNode(
+            group=member.group.key,
+            machine=machine,
+            deleting=machine.deleting,
+            is_sought=orders and machine.has_node and not machine.deleting,
+        )
+        for member in members
+        for machine in member.machines
+        if machine.zone is not None
+    }
 
 
 def tags_of(described: Described) -> dict[str, str]:
@@ -309,7 +328,8 @@ class _GroupReader:
         template = GroupTemplate(node=None if self._is_undescribed else self._template())
         self._note_drift(bounds, ours)
         running = sum(machine.has_node and not machine.deleting for machine in machines)
-        is_at_rest = len(machines) == running == requested
+        # Where Evenkeel orders nodes, the nodes of the cluster show which of the instances run.
+        is_at_rest = len(machines) == running == requested and not self._policy.demand_stage.orders
         # Evenkeel drains the nodes of clusters with a workload view, and EKS those of its node groups. Anyone can copy
         # EKS's tags to another group, so only EKS says which groups are its own.
         is_drained = self._policy.workload is not None or self._node_group is not None

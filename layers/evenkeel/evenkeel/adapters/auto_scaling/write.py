@@ -14,8 +14,8 @@ After a crash, the tags show how far the write came. The adopted bounds are stor
 move is done if the desired capacity, or the named instances, have changed. ``resume`` ends an unfinished write.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -50,7 +50,10 @@ _TERMINATE = "Terminate"
 _UPDATE = "update_auto_scaling_group"
 # Another run may still carry out an unfinished write that is younger.
 _UNFINISHED_AFTER = timedelta(seconds=60)
-_REPAIRS = 3  # how often the desired capacity is raised to the instances before a write gives up
+_REPAIRS = 3  # how often the desired capacity is raised to the instances before the process is resumed anyway
+# Seconds between reads of a group that do not show yet what was sent. Auto Scaling's documentation does not say how old
+# a read may be; EC2's says that reads are old for seconds. Together, these waits are longer than the oldest known read.
+_WAITS = (0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +74,7 @@ class _Change:
     @property
     def surplus(self) -> int:
         """Return how many instances AWS keeps above the desired capacity: protected ones, or ones that it replaces."""
-        return max(0, len(instances_of(self.newest)) - int(self.newest["DesiredCapacity"]))
+        return _surplus(self.newest)
 
     @property
     def changes_desired(self) -> bool:
@@ -84,7 +87,25 @@ class _Change:
 
         Even a larger max may be below the max and the desired capacity that others write meanwhile.
         """
-        return self.changes_desired or self.first.max != self.before.max
+        lowers = self.desired != int(self.newest["DesiredCapacity"]) - len(self.named)
+        return lowers or self.first.max != self.before.max or self.bounds.max != self.before.max
+
+
+@dataclass(kw_only=True)
+class _Sent:
+    """The numbers that one write has sent. Only a read that shows them is certainly no older than they are."""
+
+    newest: Described = field(default_factory=dict)
+    surplus: int = 0  # the instances that AWS keeps above the desired capacity
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def add(self, **numbers: int) -> None:
+        """Note numbers that have been sent."""
+        self.numbers.update(numbers)
+
+    def is_shown_by(self, group: Described) -> bool:
+        """Return True if a read shows the numbers."""
+        return all(group[name] == number for name, number in self.numbers.items())
 
 
 class GroupWriter:
@@ -114,7 +135,7 @@ class GroupWriter:
         """Write bounds, desired capacity and tags. ``named``: the instances that the patch removes."""
         change = _change(self._unchanged(member), patch, named)
         tags, first = tags_of(change.newest), dict[str, str]()
-        if change.may_terminate:
+        if change.may_terminate or change.named:
             first[DECISION] = self._decision(decision, change.before, unfinished=True)
             self.unfinished.add(member.name)
         if patch.leaves:
@@ -135,7 +156,9 @@ class GroupWriter:
         if move is not None:
             last[MOVE] = move
         self._write_tags(member, first)
+        self._confirm_named(member, change, first)
         written = self._write_numbers(member.name, change)
+        self._confirm_gone(member, change, tags)
         self._write_tags(member, last)
         self.unfinished.discard(member.name)
         self._written[member.name] = _with_tags(written, {**tags, **first, **last})
@@ -147,6 +170,45 @@ class GroupWriter:
             problem = f"{len(change.named)} instances at once do not fit tag {MOVE}: give back fewer nodes"
             raise RejectedError(f"{self._place(member)}: {problem}")
         return value
+
+    def _confirm_named(self, member: Member, change: _Change, written: Mapping[str, str]) -> None:
+        """Raise ConflictError if a named instance is going already: AWS would count its termination twice.
+
+        A read that shows the tags that were written is no older than they are.
+        """
+        if not change.named:
+            return
+        group = self._read_until(member.name, lambda group: written.items() <= tags_of(group).items())
+        same = group["DesiredCapacity"] == change.newest["DesiredCapacity"]
+        if not (same and written.items() <= tags_of(group).items() and _staying(group).issuperset(change.named)):
+            raise ConflictError(f"{self._place(member)}: others have changed its capacity since it was read")
+
+    def _confirm_gone(self, member: Member, change: _Change, tags: Mapping[str, str]) -> None:
+        """Raise ConflictError if AWS has accepted a termination and not begun it; the second time, RejectedError."""
+        if not change.named:
+            return
+        group = self._read_until(member.name, lambda group: _staying(group).isdisjoint(change.named))
+        if left := sorted(_staying(group).intersection(change.named)):
+            problem = (
+                f"{self._place(member)}: instance {left[0]} is still in service after AWS accepted its termination"
+            )
+            if left[0] in tags.get(MOVE, ""):  # the move tag of the first attempt names it, too
+                raise RejectedError(
+                    f"{problem} twice: end it with aws ec2 terminate-instances, or ask AWS why it stays"
+                )
+            raise ConflictError(problem)
+
+    def confirm(self, siblings: Collection[Member]) -> None:
+        """Raise ConflictError if another writer has raised the max of one of these groups since it was read."""
+        known = {one.name: int(self._written.get(one.name, one.described)["MaxSize"]) for one in siblings}
+        for wait in _WAITS:
+            groups = self._api.named_groups([*known])
+            raised = [group["AutoScalingGroupName"] for group in groups if _exceeds(group, known)]
+            # A read may be older than Evenkeel's own last write of the group.
+            if not raised or (wait > _WAITS[0] and self._written.keys().isdisjoint(raised)) or not self._api.wait(wait):
+                break
+        if raised:
+            raise ConflictError(f"Auto Scaling group {raised[0]}: another writer has raised its max since it was read")
 
     def write_tag(self, member: Member, key: str, value: str) -> None:
         """Write one tag of a group."""
@@ -163,7 +225,7 @@ class GroupWriter:
         self.unfinished.add(name)
         if published is not None and abs(now - published.at) < _UNFINISHED_AFTER:
             return False
-        ended = self._decision(decision, _bounds(self._resume(name)))
+        ended = self._decision(decision, _bounds(self._resume(name, _Sent())))
         self._send_tags(name, {DECISION: ended})
         self.unfinished.discard(name)
         return True
@@ -179,8 +241,11 @@ class GroupWriter:
     def _unchanged(self, member: Member) -> Described:
         """Return the group as it is now. Raises ConflictError if it has changed since it was read."""
         name = member.name
-        newest, before = self._api.group(name), self._written.get(name, member.described)
-        changed = [field for field, value in _state(newest).items() if value != _state(before)[field]]
+        before = _state(self._written.get(name, member.described))
+        # A read may be older than the one before, and older than Evenkeel's own last write.
+        waits = _WAITS if name in self._written else _WAITS[:1]
+        newest = self._read_until(name, lambda group: _state(group) == before, waits)
+        changed = [field for field, value in _state(newest).items() if value != before[field]]
         if changed:
             raise ConflictError(f"{self._place(member)} has changed since it was read: {', '.join(changed)}")
         if refresh := self._api.refresh(name):
@@ -192,6 +257,15 @@ class GroupWriter:
             raise ConflictError(f"{self._place(member)}: EKS changes its node group since it was read: {status}")
         return newest
 
+    def _read_until(self, name: str, shows: Callable[[Described], bool], waits: Sequence[float] = _WAITS) -> Described:
+        """Return the group as soon as a read shows something, or else the last read."""
+        group = self._api.group(name)
+        for wait in waits:
+            if shows(group) or not self._api.wait(wait):
+                break
+            group = self._api.group(name)
+        return group
+
     # The requests of one write
 
     def _write_numbers(self, name: str, change: _Change) -> Described:
@@ -200,24 +274,20 @@ class GroupWriter:
             return change.newest
         if self._not_resumed is not None and change.may_terminate:
             raise type(self._not_resumed)(f"Auto Scaling group {name} is not written: {self._not_resumed}")
-        if change.may_terminate:
-            self._api.write("suspend_processes", name, AutoScalingGroupName=name, ScalingProcesses=[_TERMINATE])
         refused: RejectedError | None = None
         try:
-            self._send_numbers(name, change)
+            self._end_named(name, change)
+            written = self._write_suspended(name, change) if change.may_terminate else self._write_min(name, change)
         except RejectedError as error:
-            refused = error
-        finally:
-            written = self._resume(name, change.surplus) if change.may_terminate else self._api.group(name)
+            refused, written = error, self._api.group(name)
         # AWS refuses numbers that do not fit the bounds which others have written meanwhile. That is a conflict.
         if refused is not None and _bounds(written) in (change.before, change.first, change.bounds):
             raise refused
         return _checked(written, change)
 
-    def _send_numbers(self, name: str, change: _Change) -> None:
-        if change.first.max != change.before.max:
-            self._send_bounds(name, change.first)
-        elif change.first != change.before:
+    def _end_named(self, name: str, change: _Change) -> None:
+        """Terminate the named instances. No process is suspended: AWS may refuse or ignore a termination then."""
+        if change.named and change.first.min < change.before.min:
             self._api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=change.first.min)
         for instance in change.named:
             self._api.write(
@@ -226,37 +296,74 @@ class GroupWriter:
                 InstanceId=instance,
                 ShouldDecrementDesiredCapacity=True,
             )
+
+    def _write_min(self, name: str, change: _Change) -> Described:
+        if change.bounds.min != change.before.min and not (change.named and change.first.min < change.before.min):
+            self._api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=change.bounds.min)
+        return self._read_until(name, lambda group: _bounds(group) == change.bounds)
+
+    def _write_suspended(self, name: str, change: _Change) -> Described:
+        """Write max or the desired capacity while Terminate is suspended. Resume it whatever reads show."""
+        self._api.write("suspend_processes", name, AutoScalingGroupName=name, ScalingProcesses=[_TERMINATE])
+        sent = _Sent()
+        try:
+            # A read that shows the suspended process is no older than it. So it shows all earlier orders of others.
+            before = self._read_until(name, lambda group: is_suspended(group, _TERMINATE))
+            sent.newest, sent.surplus = before, min(change.surplus, _surplus(before))
+            self._send_numbers(name, change, sent)
+        finally:
+            written = self._resume(name, sent)
+        return written
+
+    def _send_numbers(self, name: str, change: _Change, sent: "_Sent") -> None:
+        group = sent.newest
         expected = change.newest["DesiredCapacity"] - len(change.named)
+        low = min(change.first.min, change.before.min) if change.named else change.before.min
+        if _bounds(group) not in (change.before, Bounds(low, change.before.max)):
+            raise ConflictError(f"Auto Scaling group {name}: another writer has changed its bounds since it was read")
+        is_same = group["DesiredCapacity"] == expected and _surplus(group) == change.surplus
+        if not (is_same and is_suspended(group, _TERMINATE)):
+            # Its order would be lost, and Cluster Autoscaler could write the lower number that it reads meanwhile.
+            raise ConflictError(f"Auto Scaling group {name}: others have changed its capacity since it was read")
+        if change.first != _bounds(group):
+            self._send_bounds(name, change.first)
+            sent.add(MinSize=change.first.min, MaxSize=change.first.max)
         if change.desired != expected:
-            # Others' orders would be lost, and a lower number that Cluster Autoscaler reads meanwhile would stay in its
-            # later absolute writes.
-            group = self._api.group(name)
+            group = self._newest(name, sent)
             if group["DesiredCapacity"] != expected or len(instances_of(group)) > change.desired:
                 raise ConflictError(f"Auto Scaling group {name}: others have changed its capacity since it was read")
             self._send_desired(name, change.desired)
+            sent.add(DesiredCapacity=change.desired)
         if change.bounds != change.first:
             # Before other zones may grow, max follows the desired capacity down, unless others have written meanwhile.
-            group = self._api.group(name)
+            group = self._newest(name, sent)
             if _bounds(group) == change.first and group["DesiredCapacity"] <= change.bounds.max:
                 self._send_bounds(name, change.bounds)
+                sent.add(MinSize=change.bounds.min, MaxSize=change.bounds.max)
 
-    def _resume(self, name: str, surplus: int = 0) -> Described:
+    def _newest(self, name: str, sent: "_Sent") -> Described:
+        """Return the group in a read that is no older than what was sent."""
+        sent.newest = self._read_until(name, sent.is_shown_by)
+        return sent.newest
+
+    def _resume(self, name: str, sent: "_Sent") -> Described:
         """Resume the process Terminate, once the desired capacity covers all instances. Return the group.
 
         Others have raised the desired capacity if there are more instances. Without this, AWS would terminate some.
-        ``surplus``: the instances above the desired capacity that AWS has not terminated before the write.
         """
-        for _ in range(_REPAIRS):
-            group = self._api.group(name)
-            count = len(instances_of(group)) - surplus
-            if count <= group["DesiredCapacity"]:
-                break
-            if count > group["MaxSize"]:
-                self._send_bounds(name, Bounds(group["MinSize"], count))
-            self._send_desired(name, count)
-        else:
-            raise ConflictError(f"Auto Scaling group {name}: another writer changes its desired capacity")
-        if is_suspended(group, _TERMINATE):
+        try:
+            group = self._newest(name, sent) if sent.numbers or not sent.newest else sent.newest
+            for _ in range(_REPAIRS):
+                count = len(instances_of(group)) - sent.surplus
+                if count <= group["DesiredCapacity"]:
+                    break
+                if count > group["MaxSize"]:
+                    self._send_bounds(name, Bounds(group["MinSize"], count))
+                    sent.add(MinSize=group["MinSize"], MaxSize=count)
+                self._send_desired(name, count)
+                sent.add(DesiredCapacity=count)
+                group = self._newest(name, sent)
+        finally:
             try:
                 self._api.write("resume_processes", name, AutoScalingGroupName=name, ScalingProcesses=[_TERMINATE])
             except (ForbiddenError, ClusterUnavailableError) as error:
@@ -295,6 +402,18 @@ def _checked(written: Described, change: _Change) -> Described:
         name = written["AutoScalingGroupName"]
         raise ConflictError(f"Auto Scaling group {name}: another writer has changed its bounds")
     return written
+
+
+def _exceeds(described: Described, known: Mapping[str, int]) -> bool:
+    return bool(described["MaxSize"] > known[described["AutoScalingGroupName"]])
+
+
+def _staying(described: Described) -> set[str]:
+    return {str(one["InstanceId"]) for one in described.get("Instances") or () if not is_terminating(one)}
+
+
+def _surplus(described: Described) -> int:
+    return max(0, len(instances_of(described)) - int(described["DesiredCapacity"]))
 
 
 def _bounds(described: Described) -> Bounds:

@@ -93,6 +93,9 @@ class KubernetesCluster:
         """Remove Evenkeel's marks. While the group has a surplus machine, keep the marks and return False."""
         return self._marker.unmark(group, names)
 
+    def confirm(self, groups: Collection[GroupKey]) -> None:
+        """Do nothing: cluster-autoscaler, the usual other writer, writes no bounds, and patches are conditional."""
+
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         """Write one planned patch to the group's objects."""
         self._patcher.apply(self._objects.members[patch.plan.group.key], patch, decision, adopted, move)

@@ -132,6 +132,7 @@ class MachineNode:
     group: GroupKey
     machine: Machine | None = None  # None: an instance pool has no object per machine
     deleting: bool = False  # True: the machine is being deleted, whatever the node reports
+    is_sought: bool = False  # True: only a Node shows that this machine is one, whatever the machine reports
 
 
 class ClusterReader(Protocol):
@@ -190,6 +191,12 @@ class ClusterWriter(Protocol):
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
         """Remove Evenkeel's marks from these machines. If the group must first delete a machine, only return False."""
+
+    def confirm(self, groups: Collection[GroupKey]) -> None:
+        """Return if no other writer has raised the max of these groups, the siblings of a group that grows.
+
+        Raises ConflictError.
+        """
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         """Send one merge patch. ``move``: the id of the move that the patch belongs to."""

@@ -281,11 +281,14 @@ class _PoolCheck:
         released = self.pool.next_state.release
         arrivals = [state.arrivals for plan, state in self.states() if self.missing[plan.group.key]]
         times = [since for one in arrivals if (since := one.waiting_since or one.stalled_since) is not None]
+        times += [since for one in arrivals for since in one.nodeless.values()]
         times += [released.at] if self.not_reordered and released is not None else []
         return min(times, default=None)
 
     def _missing_of(self, plan: GroupPlan) -> int:
         group, state = plan.group, self.groups.get(plan.group.key)
+        if dead := group.dead_instances(self.now, plan.provision_timeout):
+            return len(dead)  # also where this plan orders other nodes, because these were awaited in vain
         waiting = max(0, min(self.requested(plan), group.requested) - group.running)
         if not waiting:
             return 0

@@ -12,6 +12,9 @@ BOUNDS_KEPT = {AUTO_SCALING: timedelta(minutes=1)}
 # Since 1.24, Cluster Autoscaler itself gives up launches that these APIs refuse, at its first refresh afterwards
 # (auto_scaling_groups.go). Evenkeel gives them up only where the autoscaler has not done so within this time.
 GIVEN_UP_WITHIN = {AUTO_SCALING: timedelta(minutes=2)}
+# A read of these APIs may be as old as this, also in a part of its answer. AWS documents no limit; this is the oldest
+# read that was reported.
+READS_MAY_BE_OLD = {AUTO_SCALING: timedelta(seconds=30)}
 # A write to these APIs is several requests. Until the last one, a process of the group is suspended.
 WRITTEN_IN_STEPS = frozenset({AUTO_SCALING})
 # The name of a machine of Auto Scaling groups begins with this if its launch has failed or has no instance yet.

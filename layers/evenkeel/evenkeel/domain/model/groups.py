@@ -245,7 +245,8 @@ class Machine:
     has_node: bool
     created_at: datetime
     launched_at: datetime | None = None  # when the provider last tried to launch the machine; None: ``created_at``
-    preserved: bool = False  # True: Gardener preserves the machine, running or failed; the machine uses up one replica
+    # True: the machine keeps its replica, running or failed. Gardener preserves it, or it may be of another cluster.
+    preserved: bool = False
     ready: bool = True  # False: its node is known to be not Ready
     marked: bool = False  # True: it has the flavour's delete mark
     marked_by_us: bool = False  # True: the mark names Evenkeel as its writer; the marks of some flavours name no writer
@@ -306,6 +307,9 @@ class GroupStatus:
     never_ready: Mapping[str, datetime] = field(default_factory=dict)
     # Why the group is unhealthy: too many nodes of the group, its zone or its cluster are not Ready. None: it is not.
     unhealthy: Reason | None = None
+    # Instances in service that have no Node -> since when Evenkeel knows so. If the check has read the nodes,
+    # ``machines`` has these instances without a node.
+    nodeless: Mapping[str, datetime] = field(default_factory=dict)
     preserved_failed: int = 0  # the number of failed machines that Gardener preserves, from the scalable's status
     autoscaler_failure: MachineFailure | None = None  # the group's failure in ConfigMap cluster-autoscaler-status
     # The bounds that the autoscaler of Auto Scaling groups uses, and when it has written so. None: unknown.
@@ -454,7 +458,9 @@ class NodeGroup:
     @property
     def delivered(self) -> int:
         """Return the number of machines whose node has been Ready at least once."""
-        return max(0, self.running - len(self.status.never_ready))
+        status = self.status
+        unread = sum([machine.has_node and machine.name in status.nodeless for machine in self.machines or ()])
+        return max(0, self.running - len(status.never_ready) - unread)
 
     @property
     def preserved(self) -> int:
@@ -491,6 +497,14 @@ class NodeGroup:
                 if machine.failure is not None and not machine.has_node and not machine.deleting
             ]
         )
+
+    def dead_instances(self, now: datetime, provision_timeout: timedelta) -> tuple[Machine, ...]:
+        """Return the instances that have been in service without a Node for a provision timeout."""
+        nodeless = self.status.nodeless
+        if not nodeless:
+            return ()
+        dead = [machine for machine in self.machines or () if machine.name in nodeless and not machine.has_node]
+        return tuple([machine for machine in dead if machine.is_overdue(now, provision_timeout)])
 
     def is_ordered_by_us(self, now: datetime, provision_timeout: timedelta) -> bool:
         """Return True if a move or a request has changed the replicas within the last provision timeout."""

@@ -75,6 +75,7 @@ class Rule(StrEnum):
     KEPT_TO_SURVIVE = "kept-to-survive", Topic.NOTE
     REMOVES = "removes", Topic.REQUESTED
     PRESERVED = "preserved", Topic.REQUESTED
+    NODES_OF_ANOTHER = "nodes-of-another", Topic.REQUESTED
     STEP_ORDERS = "step-orders", Topic.REQUESTED
     STEP_GIVES = "step-gives", Topic.REQUESTED
     STEP_UNDONE = "step-undone", Topic.REQUESTED

@@ -49,6 +49,8 @@ class ArrivalHistory:
     # Since when the group waits for missing nodes. The wait restarts when a node registers. None: no node is missing.
     waiting_since: datetime | None = None
     waiting_running: int | None = None  # the number of nodes that ran at ``waiting_since``
+    # Instances in service that have no Node -> when a check first found them so (``health.never_ready``).
+    nodeless: Mapping[str, datetime] = field(default_factory=dict)
     stalled_since: datetime | None = None  # since when a rollout freezes the group and fails to launch missing nodes
 
 

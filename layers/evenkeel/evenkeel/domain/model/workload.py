@@ -3,7 +3,7 @@
 Names follow the Kubernetes API. Amounts are exact, in the resource's base unit (cores, bytes, pieces).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -310,3 +310,17 @@ class Workload:
     whole: bool = True  # True: all pods and budgets were read, as scale-down requires
     # One pod from the template of each DaemonSet. Empty: the newest pod of each DaemonSet is used instead.
     daemon_sets: tuple[Pod, ...] = ()
+    # Names of the machines that have a Node. None: only ``nodes`` shows them, or the nodes were not read.
+    registered: frozenset[str] | None = None
+
+    @property
+    def machines_with_node(self) -> frozenset[str] | None:
+        """Return the names of the machines that have a Node; None: the nodes were not read."""
+        if self.registered is not None:
+            return self.registered
+        return machine_names(self.nodes) if self.nodes else None
+
+
+def machine_names(nodes: Iterable[Node]) -> frozenset[str]:
+    """Return the names of the nodes' machines."""
+    return frozenset([node.machine.name for node in nodes if node.machine is not None])

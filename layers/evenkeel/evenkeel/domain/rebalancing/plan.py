@@ -44,7 +44,7 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     pools = without_foreign(pools, restored)
     if policy.demand.orders:
         # Evenkeel must evaluate the nodes that it orders itself. An autoscaler evaluates the nodes that it orders.
-        pools = with_known_sizes(with_never_ready(pools, observation.workload), observation.workload)
+        pools = with_known_sizes(with_never_ready(pools, check), observation.workload)
     pools = with_unhealthy(pools, check)
     changed = changed_states(pools, check)
     if changed:

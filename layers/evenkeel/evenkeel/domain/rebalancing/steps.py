@@ -71,11 +71,11 @@ def _steps_at(point: Point, capabilities: Sequence[Capability]) -> list[Step]:
 
 
 def note(pool: PoolDraft) -> None:
-    """Add the reasons that explain the numbers: preserved machines, owners, groups closed at zero, rollout shares."""
+    """Add the reasons that explain the numbers: machines that stay, owners, groups closed at zero, rollout shares."""
     for draft in pool.groups:
         group, owner = draft.group, draft.group.owner.numbers
         if count := group.preserved:
-            draft.add_reason(Rule.PRESERVED, count=count)
+            draft.add_reason(Rule.NODES_OF_ANOTHER if group.status.nodeless else Rule.PRESERVED, count=count)
         if owner is not None and owner.needs_consent and owner.set_by and _max_changes(draft):
             draft.add_reason(Rule.TAKEN_FROM, field=owner.max_field, owner=str(owner.ref), manager=owner.set_by)
         if group.template.closed_because is not None and draft.requested == 0:

@@ -32,7 +32,7 @@ from evenkeel.application.ports import Remaining
 from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.demand.volumes import OF_CLAIMS
 from evenkeel.domain.model.values import BadValueError
-from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Workload
+from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Workload, machine_names
 
 RIGHTS = "deploy/kubernetes/rbac-workload.yaml"
 # The largest number of pods of a cluster that is read in parallel with others.
@@ -94,9 +94,13 @@ class KubernetesWorkload:
         if not judges_nodes:
             self._read_pods("spec.nodeName=", pods)
             if not any(pod.unscheduled is not None and pod.deleted_at is None for pod in pods.values()):
-                return Workload(pods=tuple(pods.values()), whole=False)
+                known = machines()
+                sought = any(machine.is_sought for machine in known.values())
+                registered = machine_names(self._nodes(known)) if sought else None
+                return Workload(pods=tuple(pods.values()), registered=registered, whole=False)
         self._read_pods("" if judges_nodes else "spec.nodeName!=", pods)
-        workload = Workload(pods=tuple(pods.values()), nodes=self._nodes(machines()), whole=judges_nodes)
+        nodes = self._nodes(machines())
+        workload = Workload(pods=tuple(pods.values()), nodes=nodes, registered=machine_names(nodes), whole=judges_nodes)
         workload = replace(workload, autoscaler_sought=True, autoscaler_at=self.autoscaler_at())
         workload = replace(workload, daemon_sets=self._daemon_sets())
         all_needs = {id(pod.needs): pod.needs for pod in workload.pods}.values()
@@ -166,7 +170,9 @@ class KubernetesWorkload:
                 raise self._too_large("nodes", self._most_nodes)
             nodes.append(node)
         # A machine that is still starting has an id and no node.
-        joined = any(node.machine is None or node.machine.has_node for node in machines.values())
+        joined = any(
+            not node.is_sought and (node.machine is None or node.machine.has_node) for node in machines.values()
+        )
         if nodes and joined and not any(node.group for node in nodes):
             raise ClusterUnavailableError(
                 f"{self.api.name}: none of its {len(nodes)} nodes is a machine of the record's node groups: "

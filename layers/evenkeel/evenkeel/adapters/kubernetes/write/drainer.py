@@ -73,13 +73,16 @@ class NodeDrainer:
         """Return a sentence for each missing right."""
         return [described_right(right) for right in _NEEDED if not self._api.allows(right, self._remaining)]
 
-    def drain(self, instances: Collection[str], read_at: datetime, now: datetime) -> None:
+    def drain(
+        self, instances: Collection[str], read_at: datetime, now: datetime, nodeless: Collection[str] = ()
+    ) -> None:
         """Return if no pod is left on the nodes of these instances, and none can come.
 
         Args:
             instances: The ids of the instances.
             read_at: When the read of the cluster began on which the plan is based.
             now: The time.
+            nodeless: The instances that had no node when they were read. They are drained if they have one now.
 
         Raises:
             DrainingError: a drain is not over. This call has taken its next step.
@@ -88,7 +91,7 @@ class NodeDrainer:
             AccessError, ClusterUnavailableError, ForbiddenError: a request failed.
         """
         nodes = dict(self._nodes(instances))
-        if missing := sorted(set(instances) - nodes.keys()):
+        if missing := sorted(set(instances) - nodes.keys() - set(nodeless)):
             raise RejectedError(
                 f"{self._api.name}: instance {missing[0]} has no node: let workload.access lead to its cluster"
             )

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.failures import FailureClass, class_of
+from evenkeel.domain.model.flavours import READS_MAY_BE_OLD
 from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, State
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.policy import BackoffPolicy
@@ -46,7 +47,7 @@ def changed_states(pools: Iterable[AnyPool], check: Check) -> dict[GroupKey, Gro
             if group.frozen_because is not None and group.frozen_because.rule is Rule.LAUNCHES_UNREAD:
                 continue  # what the group's stored state says is all that is known
             before, of_sets = stored.groups.get(group.key), _of_sets(group, stored) if group.identity.sets else ()
-            after = observe_reader(pool, group, observe_appliers(group, before))
+            after = observe_nodeless(group, observe_reader(pool, group, observe_appliers(group, before)))
             after = observe_health(group, after, now, pool.settings.backoff, pool.timeout_of(group), of_sets)
             after = with_unhealthy_since(group, after, now)
             if after is not None:
@@ -78,7 +79,7 @@ def observe_health(
         if state is not None and state.arrivals.waiting_since is not None:
             state = replace(state, arrivals=_not_waiting(state.arrivals))
         return _stalled(group, state, now, provision_timeout)
-    put_back = group.ours.published is not None and (_bounds_put_back(group) or _replicas_put_back(group))
+    put_back = _is_put_back(group, now)
     status = group.status
     is_event = put_back or of_sets or status.never_ready or status.autoscaler_failure is not None or group.waiting
     if state is None and not is_event:
@@ -188,6 +189,14 @@ def observe_reader(pool: AnyPool, group: NodeGroup, state: GroupState | None) ->
     return replace(before, contest=replace(before.contest, unread_bounds=used))
 
 
+def observe_nodeless(group: NodeGroup, state: GroupState | None) -> GroupState | None:
+    """Return the state with the group's instances that have no Node."""
+    before = state or GroupState()
+    if before.arrivals.nodeless == group.status.nodeless:
+        return state
+    return replace(before, arrivals=replace(before.arrivals, nodeless=group.status.nodeless))
+
+
 def _failures(
     group: NodeGroup,
     before: GroupState,
@@ -196,11 +205,11 @@ def _failures(
     provision_timeout: timedelta,
     of_sets: Sequence[GroupState],
 ) -> Iterator[tuple[datetime, FailureClass, str, BackoffPolicy]]:
-    """Yield the failures of machines, autoscaler, events, never-Ready nodes and MachineSets, with their backoff policy.
+    """Yield the failures of machines, autoscaler, events, nodes and MachineSets, with their backoff policy.
 
-    Each never-Ready node is one failure at one fixed time, however long the node exists. The backoff for such nodes
-    does not double, and is at most the provision timeout, because each attempt already takes the provision timeout. So
-    Evenkeel soon detects that a broken bootstrap is fixed.
+    Each never-Ready node, and each instance without a node, is one failure at one fixed time, however long it exists.
+    The backoff for never-Ready nodes does not double, and is at most the provision timeout, because each attempt
+    already takes the provision timeout. So Evenkeel soon detects that a broken bootstrap is fixed.
     """
     reported = [(machine.failure, machine.created_at) for machine in group.refused_machines]
     undated = [(failure, None) for failure in (group.status.autoscaler_failure, *before.failure.announced)]
@@ -208,11 +217,15 @@ def _failures(
         at = created_at if failure is None else failure.at or created_at
         if failure is not None and at is not None:
             yield at, class_of(failure), f"{failure.code}: {failure.message}", backoff
+    minutes = int(provision_timeout.total_seconds() // 60)
     for name, ready_by in sorted(group.status.never_ready.items()):
         if ready_by <= now:
-            minutes, short = int(provision_timeout.total_seconds() // 60), replace(backoff, longest=backoff.initial)
+            short = replace(backoff, longest=backoff.initial)
             message = f"machine {name} has a node that was not Ready within {minutes} min"
             yield ready_by - min(backoff.initial, provision_timeout), FailureClass.TIMEOUT, message, short
+    for machine in group.dead_instances(now, provision_timeout):
+        message = f"instance {machine.name} has been in service without a node for {minutes} min"
+        yield machine.created_at + provision_timeout, FailureClass.TIMEOUT, message, backoff
     for of_set in of_sets:
         for at in of_set.failure.reports:
             yield at, of_set.failure.failure_class, of_set.failure.message, backoff
@@ -226,10 +239,11 @@ def _launched_since(group: NodeGroup, failure: FailureHistory, now: datetime) ->
     """
     if group.machines is None or failure.last_failure is None:
         return None
+    no_nodes = {*group.status.never_ready, *group.status.nodeless}
     launches = [
         (machine.launched_at or now) if machine.name in failure.refused else machine.created_at
         for machine in group.machines
-        if machine.has_node and not machine.deleting and machine.name not in group.status.never_ready
+        if machine.has_node and not machine.deleting and machine.name not in no_nodes
     ]
     return sum(launch > failure.last_failure for launch in launches)
 
@@ -240,6 +254,14 @@ def _with_refused(group: NodeGroup, failure: FailureHistory) -> FailureHistory:
         return failure
     known = [name for name in failure.refused if name not in names]
     return replace(failure, refused=tuple(sorted(names) + known)[:_REFUSED_KEPT])
+
+
+def _is_put_back(group: NodeGroup, now: datetime) -> bool:
+    """Return True if another writer has reverted Evenkeel's last write. A read that may be older shows no revert."""
+    wrote = group.ours.published
+    if wrote is None or timedelta(0) <= now - wrote.at < READS_MAY_BE_OLD.get(group.key.flavour, timedelta(0)):
+        return False
+    return _bounds_put_back(group) or _replicas_put_back(group)
 
 
 def _bounds_put_back(group: NodeGroup) -> bool:
@@ -314,6 +336,8 @@ def _late_failure(group: NodeGroup, provision_timeout: timedelta) -> tuple[Failu
     """
     minutes = int(provision_timeout.total_seconds() // 60)
     kind, message = FailureClass.TIMEOUT, f"no node within {minutes} min for {group.waiting} of its replicas"
+    if group.status.nodeless:
+        message += f", though instance {min(group.status.nodeless)} is in service"
     for machine in group.refused_machines:
         failure = machine.failure
         if failure is not None and not machine.preserved and not class_of(failure).moves_elsewhere:

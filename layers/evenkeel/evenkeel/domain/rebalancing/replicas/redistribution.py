@@ -8,7 +8,7 @@ from datetime import datetime
 
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.drafts import Draft, PoolDraft
-from evenkeel.domain.model.flavours import GIVEN_UP_WITHIN
+from evenkeel.domain.model.flavours import GIVEN_UP_WITHIN, MOST_REMOVED
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rebalancing.replicas.raising import raise_together
@@ -78,7 +78,9 @@ def _give_up(pool: PoolDraft, takers: Sequence[Draft], *, is_limited: bool, movi
             draft.health.stuck_kept = draft.stuck
             draft.add_reason(Rule.STUCK_WITHOUT_TAKER, count=draft.stuck)
             continue
-        lowest = _lowest(pool, draft)
+        dead = len(draft.group.dead_instances(pool.now, draft.provision_timeout))
+        later = max(0, dead - MOST_REMOVED.get(draft.group.key.flavour, dead))
+        lowest = min(draft.requested, _lowest(pool, draft) + later)
         moved, kept = place_requested(pool, draft, draft.requested - lowest, takers, room)
         if is_limited:
             kept += max(0, draft.requested - lowest - kept - (room - moved))
