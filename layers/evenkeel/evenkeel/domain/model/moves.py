@@ -36,6 +36,10 @@ class Move:
         steps_done = sum(self._done(group) for group in groups)
         return max(0, self.unplaced - steps_done) if self.unplaced >= 0 else min(0, self.unplaced - steps_done)
 
+    def left_of(self, group: NodeGroup) -> int:
+        """Return the part of the group's step that is not done."""
+        return self.steps.get(str(group.key), 0) - self._done(group)
+
     def _done(self, group: NodeGroup) -> int:
         if group.ours.move == self.id:
             return self.steps.get(str(group.key), 0)

@@ -13,7 +13,7 @@ from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rebalancing.replicas.raising import raise_together
 from evenkeel.domain.rebalancing.replicas.release import remember_release
-from evenkeel.domain.rebalancing.replicas.requested_nodes import is_of_request, place_requested
+from evenkeel.domain.rebalancing.replicas.requested_nodes import is_of_request, place_requested, place_unplaced
 from evenkeel.domain.rebalancing.replicas.thaw import added_by_thaws
 
 
@@ -38,15 +38,16 @@ def redistribute(pool: PoolDraft) -> None:
     # wanted. The room that frozen groups reserve is not subtracted here. Otherwise the move would lose replicas.
     pool_max = pool.pool.max
     unplaced = min(unplaced, max(0, pool_max - pool.target))
-    placed = min(unplaced, sum(draft.takes for draft in takers))
-    _raise(takers, placed)
-    pool.replicas.unplaced = unplaced - placed
+    placed = place_unplaced(pool, takers, unplaced)
+    _take_on(placed)
+    pool.replicas.unplaced = unplaced - sum(more for _, more in placed)
     is_limited = not by_fallback and (moving or is_doubtful)
     released = _give_up(pool, takers, is_limited=is_limited, moving=moving)
     if pool.pool.settings.on_failure is OnFailure.RELEASE:
         remember_release(pool, released)
     if moving:
-        _raise(takers, min(released, max(0, pool_max - pool.target)))
+        nodes = min(released, max(0, pool_max - pool.target))
+        _take_on(raise_together(takers, nodes, [taker.takes for taker in takers]))
 
 
 def _moves(pool: PoolDraft) -> bool:
@@ -58,8 +59,8 @@ def _moves(pool: PoolDraft) -> bool:
     return pool.pool.settings.on_failure is OnFailure.MOVE and not pool.demand.orders_for_pods
 
 
-def _raise(takers: Sequence[Draft], nodes: int) -> None:
-    for draft, more in raise_together(takers, nodes, [taker.takes for taker in takers]):
+def _take_on(raised: Sequence[tuple[Draft, int]]) -> None:
+    for draft, more in raised:
         draft.journal_delta += more
         draft.add_reason(Rule.TAKES_ON, count=more)
 

@@ -4,11 +4,12 @@ Without an autoscaler, a released replica is ordered again only for a pod. A per
 exist. So a refused node of a request moves to another zone that the request allows, or stays requested.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from evenkeel.domain.model.drafts import Draft, PoolDraft
-from evenkeel.domain.model.moves import SCALE_REQUEST_KEPT, RequestedNodes, ScaleRequest
+from evenkeel.domain.model.moves import FOR_PODS, SCALE_REQUEST_KEPT, UNNEEDED_NODES, RequestedNodes, ScaleRequest
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rebalancing.replicas.raising import raise_together
 
@@ -19,15 +20,42 @@ def recall_requested(pool: PoolDraft) -> None:
         return
     waiting = {draft.key: draft.group.waiting for draft in pool.groups}
     kept = []
-    for one in pool.pool.state.requested_nodes:
+    for one, stored in zip(pool.pool.state.requested_nodes, _as_written(pool), strict=True):
         if pool.now - one.at > SCALE_REQUEST_KEPT:
             continue
-        nodes = {key: min(count, waiting.get(key, 0)) for key, count in one.nodes.items()}
+        nodes = {key: min(count, waiting.get(key, 0)) for key, count in stored.items()}
         for key, count in nodes.items():
             waiting[key] = waiting.get(key, 0) - count
-        if any(nodes.values()):
+        if any(nodes.values()) or pool.pool.unplaced:
             kept.append(replace(one, nodes={key: count for key, count in nodes.items() if count}))
     pool.request.requested_nodes = tuple(kept)
+
+
+def _as_written(pool: PoolDraft) -> list[Counter[str]]:
+    """Return the stored nodes of each request, without the steps of an interrupted move that were not written."""
+    nodes = [Counter(one.nodes) for one in pool.pool.state.requested_nodes]
+    move = pool.pool.state.move
+    if move is None or move.request in (FOR_PODS, UNNEEDED_NODES):
+        return nodes
+    for draft in pool.groups:
+        left = move.left_of(draft.group)
+        nodes[0][draft.key] += max(0, -left)
+        for counts in reversed(nodes):
+            less = min(max(0, left), counts[draft.key])
+            counts[draft.key] -= less
+            left -= less
+    return nodes
+
+
+def place_unplaced(pool: PoolDraft, takers: Sequence[Draft], unplaced: int) -> list[tuple[Draft, int]]:
+    """Raise groups by the replicas that an interrupted move has lost. Return each raised group with its increase."""
+    entries = pool.request.requested_nodes
+    allowed = [taker for taker in takers if not entries or entries[0].fits(taker.group)]
+    raised = raise_together(allowed, unplaced, [taker.takes for taker in allowed])
+    if entries and raised:
+        nodes = Counter(entries[0].nodes) + Counter({taker.key: more for taker, more in raised})
+        pool.request.requested_nodes = (replace(entries[0], nodes=dict(nodes)), *entries[1:])
+    return raised
 
 
 def remember_requested(pool: PoolDraft, request: ScaleRequest, added: dict[str, int]) -> None:
