@@ -179,7 +179,7 @@ def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, d
     """Delete one machine of the source by name, or of the destination if the step is undone, and return the report."""
     # Of all reasons to doubt the other zones, only a fence stops the drain.
     # test_once_the_successor_runs_doubt_about_other_zones_stops_nothing
-    fence = next((state_reason(draft) for draft in pool.groups if draft.state is State.FENCED), None)
+    fence = next((state_reason(draft) for draft in pool.groups if draft.zone_fails), None)
     reason: Reason | None = rollout_in_progress(pool) or fence or other_change(pool)
     candidates: list[Draft] = []
     is_late = pool.now >= deadline

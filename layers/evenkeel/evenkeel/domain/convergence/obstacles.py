@@ -51,7 +51,7 @@ def zone_doubt(drafts: Iterable[Draft], source: Draft | None = None) -> Reason |
     test_when_backoff_is_over_a_step_tries_the_zone
     """
     for draft in drafts:
-        if draft.state is State.FENCED or (draft is source and draft.state is State.PROBING):
+        if draft.zone_fails or (draft is source and draft.state is State.PROBING):
             return state_reason(draft)
     return None
 

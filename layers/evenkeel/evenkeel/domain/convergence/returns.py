@@ -86,7 +86,7 @@ def _taker(fallback: Fallback, first_pools: Sequence[tuple[Pool, Sequence[Draft]
             return first.id
     for first, groups in reversed(first_pools):
         is_on = first.settings.level is Level.CONVERGE or first.convergence_requested is not None
-        if is_on and _is_like(fallback.pool, first, check) and all(draft.state is not State.FENCED for draft in groups):
+        if is_on and _is_like(fallback.pool, first, check) and not any(draft.zone_fails for draft in groups):
             return first.id
     return None
 
