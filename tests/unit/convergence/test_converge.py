@@ -711,6 +711,21 @@ def test_a_frozen_destination_keeps_a_late_machine_until_it_may_be_written() -> 
     expect(home, 60, 0, 4, 5)
 
 
+def test_a_zone_that_people_leave_by_suspending_launches_keeps_the_others_from_nothing() -> None:
+    home = Home((2, 1, 5))
+    home.change("a", launches_stopped=stated("Launch suspended"))
+    home.look()
+    expect(home, SETTLED, 2, 2, 5)
+    home.boot()
+    expect(home, 60, 2, 2, 4)
+
+
+def test_a_step_into_a_zone_whose_launches_stop_is_cancelled() -> None:
+    home = begun(0, 4, 5)
+    home.change("a", launches_stopped=stated("Launch suspended"))
+    expect(home, 60, 0, 4, 5)
+
+
 def test_a_machine_that_was_chosen_and_never_deleted_is_chosen_anew() -> None:
     home = begun(0, 4, 5)
     home.boot()

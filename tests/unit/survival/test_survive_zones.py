@@ -75,8 +75,9 @@ def test_weights_zone_max_and_frozen_zones_count() -> None:
     assert requested(rested(weighted, policy)) == (6, 3, 3)
     capped = [replace(zones((0, 0, 0))[0], zone_max=1), *zones((0, 0, 0))[1:]]
     assert requested(rested(capped, policy)) == (1, 5, 5)
-    frozen = [replace(zones((2, 0, 0))[0], frozen_because=stated("rolling out")), *zones((0, 0, 0))[1:]]
-    assert requested(rested(frozen, policy)) == (2, 4, 4)
+    for stays in ({"frozen_because": stated("rolling out")}, {"launches_stopped": stated("Launch suspended")}):
+        left = [replace(zones((2, 0, 0))[0], **stays), *zones((0, 0, 0))[1:]]
+        assert requested(rested(left, policy)) == (2, 4, 4)
 
 
 def test_without_an_autoscaler_the_same_nodes_are_ordered() -> None:

@@ -29,7 +29,6 @@ from evenkeel.domain.convergence.obstacles import (
     awaited_machines,
     doubt_of,
     goes_without_order,
-    is_out,
     no_room,
     not_now,
     other_change,
@@ -180,7 +179,7 @@ def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, d
     """Delete one machine of the source by name, or of the destination if the step is undone, and return the report."""
     # Of all reasons to doubt the other zones, only a fence or broken nodes stop the drain.
     # test_once_the_successor_runs_doubt_about_other_zones_stops_nothing
-    fence = next((state_reason(draft) for draft in pool.groups if is_out(draft)), None)
+    fence = next((state_reason(draft) for draft in pool.groups if draft.zone_fails), None)
     reason: Reason | None = rollout_in_progress(pool) or fence or other_change(pool)
     candidates: list[Draft] = []
     is_late = pool.now >= deadline

@@ -51,14 +51,9 @@ def zone_doubt(drafts: Iterable[Draft], source: Draft | None = None) -> Reason |
     test_when_backoff_is_over_a_step_tries_the_zone
     """
     for draft in drafts:
-        if is_out(draft) or (draft is source and draft.state is State.PROBING):
+        if draft.zone_fails or (draft is source and draft.state is State.PROBING):
             return state_reason(draft)
     return None
-
-
-def is_out(draft: Draft) -> bool:
-    """Return True if the group is fenced or unhealthy."""
-    return draft.state is State.FENCED or draft.group.status.unhealthy is not None
 
 
 def doubt_of(draft: Draft) -> Reason | None:

@@ -23,8 +23,7 @@ from evenkeel.domain.rebalancing.dry_run import is_pool_dry
 from evenkeel.domain.rebalancing.health.states import assess
 from evenkeel.domain.rebalancing.restore import is_restored
 
-_OUT = (State.FENCED, State.UNHEALTHY)
-_FAILING = (*_OUT, State.PROBING)
+_FAILING = (State.FENCED, State.UNHEALTHY, State.PROBING)
 
 
 def with_fallbacks(check: Check, pools: Sequence[AnyPool], inputs: Inputs) -> Inputs:
@@ -90,7 +89,7 @@ def _taker(fallback: Fallback, first_pools: Sequence[tuple[Pool, Sequence[Draft]
             return first.id
     for first, groups in reversed(first_pools):
         is_on = first.settings.level is Level.CONVERGE or first.convergence_requested is not None
-        if is_on and _is_like(fallback.pool, first, check) and all(draft.state not in _OUT for draft in groups):
+        if is_on and _is_like(fallback.pool, first, check) and not any(draft.zone_fails for draft in groups):
             return first.id
     return None
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from evenkeel.domain.convergence.obstacles import no_room, zone_doubt
+from evenkeel.domain.convergence.obstacles import no_room, state_reason, zone_doubt
 from evenkeel.domain.model.convergence import (
     AFTER_FAILURE,
     COMES_BACK,
@@ -281,6 +281,8 @@ def _cancel_reason(pool: PoolDraft, order: Order, source: Draft | None, destinat
     if pool.now >= (until := deadline_of(order, destination)):
         return Reason.of(Rule.STEP_LATE, until=until)
     doubt = zone_doubt(pool.groups, source)
+    if destination.state is State.FENCED:
+        doubt = doubt or state_reason(destination)
     return doubt or (None if source is None else takes_last_place(pool, source, destination))
 
 

@@ -164,6 +164,12 @@ class Draft(GroupPlan):
         return not self.health.probes_slowly and self.state is State.PROBING
 
     @property
+    def zone_fails(self) -> bool:
+        """Return True if the group is unhealthy, or fenced. A fence because of stopped launches names no fault."""
+        is_fenced = self.state is State.FENCED and self.group.status.launches_stopped is None
+        return is_fenced or self.group.status.unhealthy is not None
+
+    @property
     def kept_room(self) -> int:
         """Return max minus requested for a group that is frozen or has held bounds, and may grow; for others 0."""
         stay = self.group.owner.bounds_held or self.state is State.FROZEN

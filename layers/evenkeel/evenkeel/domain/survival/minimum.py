@@ -36,7 +36,7 @@ def set_survival_minima(pool: PoolDraft) -> None:
         survival.result = Survival(possible=False)
         return
     survival.least = sum(level)
-    if all([draft.state in (State.HEALTHY, State.FROZEN) for draft in pool.groups]):
+    if not any([draft.zone_fails or draft.state is State.PROBING for draft in pool.groups]):
         enough = _with_enough(pool, [draft.requested for draft in pool.groups])
         level = levelled(_shares(pool.groups, fixed, enough), pool.pool.min, total=sum(level)) or enough
     for draft, nodes in zip(pool.groups, level, strict=True):
@@ -84,8 +84,7 @@ def order_to_survive(pool: PoolDraft) -> None:
     Each zone gets its share. A probing zone gets one machine. The rest of its share goes to no other zone.
     """
     lacking = _lacking(pool)
-    is_out = [draft.state is State.FENCED or draft.group.status.unhealthy is not None for draft in pool.groups]
-    if not any(lacking) or any(is_out):
+    if not any(lacking) or any([draft.zone_fails for draft in pool.groups]):
         return
     limits = [min(draft.room_for_pods, nodes) for draft, nodes in zip(pool.groups, lacking, strict=True)]
     wanted = min(sum(limits), pool.bounds.pool_max - pool.target)
@@ -154,7 +153,8 @@ def _shares(drafts: Sequence[Draft], least: Sequence[int], most: Sequence[int] |
 
 
 def _is_fixed(draft: Draft) -> bool:
-    return draft.state is State.FROZEN or not draft.replicas_are_ours
+    is_left = draft.group.status.launches_stopped is not None
+    return draft.state is State.FROZEN or is_left or not draft.replicas_are_ours
 
 
 def _cap(draft: Draft) -> int:
