@@ -107,6 +107,37 @@ def test_checks_make_few_calls_while_the_outage_lasts(kind: str) -> None:
         stage.forget_calls()
 
 
+def test_where_aws_lists_the_accounts_activities_too_slowly_checks_end_in_time_and_find_all_failures() -> None:
+    stage = LargeStage("plain")
+    stage.begin_outage(replace(LATENCY, account_wide_latency=timedelta(seconds=2)))
+    stage.minutes(1)
+    began = stage.clock.now()
+    groups = stage.check(stage.store.load("demo").state)
+    assert stage.clock.now() - began < timedelta(seconds=CHECK_SECONDS)
+    assert {name for name, group in groups.items() if group.refused_machines} == set(stage.failing)
+
+
+def test_ten_minutes_of_throttling_leave_the_fences_and_end_by_themselves() -> None:
+    stage = LargeStage("mixed")
+    stage.begin_outage()
+    stage.minutes(1)
+    stage.run()
+    assert stage.is_released()
+    stage.api.throttle(timedelta(minutes=10))
+    stage.eks.throttle(timedelta(minutes=10))
+    before = stage.store.load("demo").state.groups
+    for _ in range(10):
+        began = stage.clock.now()
+        assert stage.run().unreachable
+        assert stage.clock.now() - began < timedelta(seconds=CHECK_SECONDS)
+        assert stage.store.load("demo").state.groups == before
+        stage.minutes(1)
+    stage.minutes(5)
+    stage.run()
+    assert stage.is_released()
+    assert not is_unreachable(stage.store.load("demo").unreachable)
+
+
 def test_a_quick_check_makes_a_call_for_each_hundred_groups() -> None:
     stage = LargeStage("managed")
     cluster = stage.clusters.open(stage.record, stage.seconds_left(CHECK_SECONDS), consistent=False)
@@ -121,6 +152,6 @@ def test_the_calls_of_a_run_are_paced_where_the_account_allows_twenty_a_second()
     stage.begin_outage(replace(LATENCY, auto_scaling_rate=Rate(size=100, per_second=20)))
     for _ in range(8):
         stage.minutes(0.25)
-        assert not stage.run().unreachable
+        stage.run()
         assert not is_unreachable(stage.store.load("demo").unreachable)
     assert stage.is_released()

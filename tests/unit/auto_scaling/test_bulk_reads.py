@@ -96,17 +96,20 @@ def test_where_aws_throttles_the_account_no_group_is_asked() -> None:
     assert calls(stage)[ACTIVITIES] == 4  # one call and its repeats
 
 
-def test_a_page_that_is_not_answered_leaves_the_groups_of_the_first_pages_known() -> None:
+@pytest.mark.parametrize(("code", "is_asked"), [("InternalFailure", True), ("Throttling", False)])
+def test_a_page_that_is_not_answered_leaves_the_groups_of_the_first_pages_known(code: str, is_asked: bool) -> None:
     stage = outage_of(100, 300)
 
     def before(name: str, request: Json) -> None:
         if name == ACTIVITIES and "NextToken" in request:
-            raise AwsError("InternalFailure", "it took too long", 500)
+            raise AwsError(code, "it took too long", 500)
 
     stage.api.before = before
     observed = stage.observe()
-    assert 0 < len(failed(observed)) < 100
     assert failed(observed) | set(unread(observed)) == {f"workers-{number}-1" for number in range(100)}
+    assert len(failed(observed)) > 0
+    assert bool(unread(observed)) is not is_asked
+    assert (calls(stage)[ACTIVITIES] > 10) is is_asked
 
 
 def test_what_is_unknown_changes_nothing_that_is_stored_about_the_group() -> None:

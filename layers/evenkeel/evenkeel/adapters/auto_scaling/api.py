@@ -28,7 +28,7 @@ _ACTIVITIES_READ = timedelta(minutes=20)
 # of cluster-autoscaler, so few calls are repeated.
 _FIRST_WAIT, _WAITS = 0.5, 3
 # Seconds from one call to the next after a throttled call, at first and at most.
-_FIRST_APART, _SLOWEST = 0.05, 0.5
+_FIRST_APART, _SLOWEST = 0.05, 0.25
 _CALL_SECONDS = 4.0  # the longest time of one call: 1.5 s to connect, 2 s to read
 ENDED_REFRESHES = ("Successful", "Failed", "Cancelled", "RollbackFailed", "RollbackSuccessful")
 _KEPT_FOR_WRITES = 20.0  # seconds for the calls that end a write
@@ -55,14 +55,18 @@ class _Pace:
         self._apart = 0.0  # seconds from one call to the next
         self._next = clock.now()
 
-    def wait(self) -> None:
-        """Wait until the next call may be made."""
+    def wait(self, most: float) -> bool:
+        """Wait until the next call may be made, and return True; False: that takes longer than ``most`` seconds."""
         with self._lock:
             now = self._clock.now()
             begin = max(now, self._next)
+            seconds = (begin - now).total_seconds()
+            if seconds > most:
+                return False
             self._next = begin + timedelta(seconds=self._apart)
-        if begin > now:
-            self._clock.sleep((begin - now).total_seconds())
+        if seconds:
+            self._clock.sleep(seconds)
+        return True
 
     def note(self, *, throttled: bool) -> None:
         """Make calls rarer after a throttled one, and by and by more frequent after others."""
@@ -214,9 +218,8 @@ class AutoScalingApi:
         """Return the answer. A throttled call is repeated: AWS has not carried it out."""
         wait, problem = _FIRST_WAIT, Exception()
         for turn in range(_WAITS + 1):
-            if self._remaining() < _CALL_SECONDS:
+            if not self._pace.wait(self._remaining() - _CALL_SECONDS):
                 raise ClusterUnavailableError(f"{self._named(operation, place)}: no time left")
-            self._pace.wait()
             try:
                 answer: Mapping[str, Any] = getattr(client, operation)(**request)
             except AWS_ERRORS as error:

@@ -10,6 +10,7 @@ threads. If AWS throttles the account, no further call is made, because cluster-
 import logging
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from hashlib import blake2b
 from itertools import islice
 from threading import Event
 from typing import TypeVar
@@ -38,28 +39,27 @@ def read_launches(api: AutoScalingApi, names: Collection[str]) -> tuple[dict[str
         AccessRefusedError: A right is missing.
     """
     activities: dict[str, list[Described]] = {name: [] for name in names}
-    open_names = set(names)
-    pages = islice(api.activities(), _MOST_PAGES) if names else ()
-    page_count = 0
+    unread = set(names)
     try:
-        for page in pages:
-            page_count += 1
+        for page in islice(api.activities(), _MOST_PAGES) if names else ():
             for activity in page:
                 name = str(activity.get("AutoScalingGroupName"))
                 if name in activities:
                     activities[name].append(activity)
                     if is_ended_launch(activity):
-                        open_names.discard(name)
-            if not open_names:
+                        unread.discard(name)
+            if not unread:
                 break
     except AccessRefusedError:
         raise
     except ClusterUnavailableError as error:
         _log.warning("activities not read: %s", error, extra={"cluster": api.name})
-        if page_count or isinstance(error, ThrottledError):
-            return activities, open_names
-        each = read_in_threads(api.name, names, lambda name: next(iter(api.activities(name))))
-        return {name: [*page] for name, page in each.items()}, set(names).difference(each)
+        if isinstance(error, ThrottledError):
+            return activities, unread
+        # Each minute has another order, so that a check that ends early does not leave out the same groups again.
+        turns = sorted(unread, key=lambda name: blake2b(f"{api.now():%H:%M} {name}".encode()).digest())
+        each = read_in_threads(api.name, turns, lambda name: [*next(iter(api.activities(name)))])
+        return {**activities, **each}, unread.difference(each)
     return activities, ()
 
 
