@@ -1,5 +1,6 @@
 """Node groups from the answers of AWS: what is read, what is skipped or frozen, and what each bad value leads to."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -177,6 +178,18 @@ class TestLaunches:
         group = read(described(DesiredCapacity=5), [launch("Failed", 1, CAPACITY)])
         assert len(group.refused_machines) == 3
         assert len({machine.name for machine in group.machines or ()}) == 5
+
+    @pytest.mark.parametrize(("at", "coming"), [("11:58", 2), ("11:44", 0), ("11:40", 0)])
+    def test_what_evenkeel_has_ordered_since_a_failure_is_on_its_way(self, at: str, coming: int) -> None:
+        """AWS lists a launch up to minutes after its order. Until then, the newest launch is one that failed before."""
+        decision = {"min": 0, "max": 4, "requested": 4, "before": 2, "at": f"2026-01-01T{at}:00Z", "state": "probing"}
+        group = read(
+            described({"evenkeel.dev/decision": json.dumps(decision)}, DesiredCapacity=4),
+            [launch("Failed", 18, CAPACITY)],
+            node_group(),
+        )
+        assert group.on_its_way(NOW, timedelta(minutes=15)) == coming
+        assert len(group.refused_machines) == (2 if at == "11:40" else 0)
 
     def test_a_launch_in_progress_is_on_its_way(self) -> None:
         activities = [launch("WaitingForSpotInstanceId", 1), launch("Failed", 3, CAPACITY)]

@@ -463,6 +463,7 @@ class _GroupReader:
             if launch.get("StatusCode") in _UNFINISHED and _instance_of(launch) not in known
         ][:missing]
         failure = self._failure()
+        launching += self._just_ordered(requested, failure)[: missing - len(launching)]
         placeholders: list[tuple[datetime, MachineFailure | None]] = [(at, None) for at in launching]
         if failure is not None:
             placeholders += [(failure.at or self._now, failure)] * (missing - len(launching))
@@ -471,6 +472,18 @@ class _GroupReader:
             for number, (at, failure) in enumerate(placeholders)
         ]
         return tuple(machines)
+
+    def _just_ordered(self, requested: int, failure: MachineFailure | None) -> list[datetime]:
+        """Return when each instance was ordered that Evenkeel has ordered since the newest launch failed.
+
+        AWS starts a launch some seconds after an order, and lists it up to minutes later.
+        """
+        decision = self._tags.get(DECISION)
+        wrote = read_published(decision)
+        if self._other_writer or wrote is None or is_unfinished(decision) or wrote.requested != requested:
+            return []
+        is_later = failure is None or failure.at is None or failure.at < wrote.at
+        return [wrote.at] * (requested - (wrote.before if wrote.before is not None else requested)) if is_later else []
 
     def _machine(self, instance: Described, started: Mapping[str, datetime]) -> Machine:
         name, is_deleting, runs = str(instance.get("InstanceId")), is_terminating(instance), is_running(instance)

@@ -5,10 +5,17 @@ that read and the write, another writer can still raise the desired capacity and
 below theirs then makes AWS terminate instances that run. So Evenkeel suspends the group's process Terminate during such
 a write, and raises the desired capacity to the instances that exist before it resumes the process.
 
-    read   tags   suspend   bounds   desired capacity   max   read   resume   tags
-    -*------*-------*---------*-------------*------------*-----*-------*-------*->
-            |                                                                  the decision, and the move as done
+    read   tags   terminate   suspend   read   bounds   desired capacity   max   read   resume   tags
+    -*------*---------*----------*--------*------*-------------*------------*-----*-------*-------*->
+            |         |                   |                                       |               |
+            |         named instances     shows that it is suspended              |               the decision, and the
+            |                                                                     |               move as done
+            |                                                    shows the numbers that were sent
             adopted bounds, the move as announced, and the decision with the former bounds, as unfinished
+
+A read may be older than the write before it. So each of these reads is repeated until it shows what was sent, for up to
+40 s. Whatever it shows, the process is resumed: by this run or, if too little time is left, by a later one. Named
+instances are terminated while no process is suspended, because AWS may refuse or ignore a termination otherwise.
 
 After a crash, the tags show how far the write came. The adopted bounds are stored before the first change. An announced
 move is done if the desired capacity, or the named instances, have changed. ``resume`` ends an unfinished write.
@@ -118,6 +125,7 @@ class GroupWriter:
         self._api = api
         self._writer = writer
         self._refreshing = refreshing
+        self._sent_max: dict[str, int] = {}  # of writes that may not have ended, because groups are written in parallel
         self._written: dict[str, Described] = {}  # the groups as Evenkeel's last writes left them, by name
         self.unfinished: set[str] = set()  # the names of groups whose writes have begun and not ended
         # The error of a resume that was refused or not answered. Then the process would stay suspended in other groups.
@@ -200,7 +208,10 @@ class GroupWriter:
 
     def confirm(self, siblings: Collection[Member]) -> None:
         """Raise ConflictError if another writer has raised the max of one of these groups since it was read."""
-        known = {one.name: int(self._written.get(one.name, one.described)["MaxSize"]) for one in siblings}
+        known = {
+            one.name: max(int(self._written.get(one.name, one.described)["MaxSize"]), self._sent_max.get(one.name, 0))
+            for one in siblings
+        }
         for wait in _WAITS:
             groups = self._api.named_groups([*known])
             raised = [group["AutoScalingGroupName"] for group in groups if _exceeds(group, known)]
@@ -373,6 +384,7 @@ class GroupWriter:
         return {**group, "SuspendedProcesses": suspended}
 
     def _send_bounds(self, name: str, bounds: Bounds) -> None:
+        self._sent_max[name] = bounds.max
         self._api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=bounds.min, MaxSize=bounds.max)
 
     def _send_desired(self, name: str, desired: int) -> None:

@@ -220,7 +220,8 @@ class Writer:
         decision = write_published(published, plan.requested, "; ".join(sentences(plan.reasons, group.key.flavour)))
         move = self.run_state.pools.get(pool.id, PoolState()).move
         is_step = move is not None and plan.journal_delta and patch.requested is not None
-        if patch.bounds is not None and group.bounds is not None and patch.bounds.max > group.bounds.max:
+        raises = patch.bounds is not None and group.bounds is not None and patch.bounds.max > group.bounds.max
+        if raises and not patch.leaves:
             self.api.confirm([each.group.key for each in pool.groups if each is not plan])
         self.api.apply(
             patch, decision, write_adopted(pool.adopted.get(str(group.key))), move.id if move and is_step else None

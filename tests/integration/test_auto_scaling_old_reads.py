@@ -1,0 +1,128 @@
+"""Writes while AWS's reads are old, its terminations do nothing, and others write in the same second."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from evenkeel.domain.model.incidents import IncidentKind
+from sandbox.auto_scaling.behavior import Behavior, Termination, worst
+from tests.auto_scaling_groups import ZONES, Stage, outage
+from tests.integration.test_auto_scaling_pods import is_clean, running, unneeded
+
+
+@pytest.mark.parametrize("kind", ["plain", "managed"])
+def test_a_removal_without_effect_twice_is_an_incident_and_ends_once_it_works(kind: str) -> None:
+    stage, names = unneeded(kind)
+    behavior = stage.api.behavior
+    behavior.termination = Termination.IGNORED
+    for _ in range(12):
+        stage.checks(1)
+    (incident,) = stage.store.load("demo").cluster_health.incidents
+    assert incident.kind is IncidentKind.REFUSED
+    assert "is still in service after AWS accepted its termination twice" in incident.message
+    tries = [request for name, request in stage.api.calls if name.startswith("Terminate")]
+    assert len(tries) <= 4, "a refused write waits for five minutes"
+    assert sum(running(stage, names)) == 2
+    behavior.termination = Termination.DONE
+    stage.checks(12)
+    assert sum(running(stage, names)) == 1
+    assert not stage.store.load("demo").cluster_health.incidents
+    assert is_clean(stage)
+
+
+def test_no_process_is_suspended_while_an_instance_is_terminated_by_id() -> None:
+    stage, _ = unneeded("managed")
+    suspended: list[list[str]] = []
+
+    def look(name: str, request: dict[str, Any]) -> None:
+        if name.startswith("Terminate"):
+            suspended.append([process for group in stage.api.groups.by_name.values() for process in group.suspended])
+
+    stage.api.before = look
+    stage.checks(8)
+    assert suspended
+    assert not any(suspended)
+
+
+@pytest.mark.parametrize("behavior", [Behavior, worst])
+def test_old_reads_leave_no_process_suspended_nothing_contested_and_no_replica_lost(
+    behavior: Callable[[], Behavior],
+) -> None:
+    for seed in range(4):
+        stage, names = outage()
+        stage.api.behavior.become(behavior())
+        stage.api.behavior.chance.seed(seed)
+        there = {id for name in names for id in stage.group(name).instances}
+        for _ in range(12):
+            stage.run()
+            stage.minutes(1)
+            assert sum(stage.group(name).maximum for name in names) <= 12
+        stage.minutes(5)
+        groups = [stage.group(name) for name in names]
+        assert not any(group.suspended for group in groups)
+        assert sum(group.desired for group in groups) == 8
+        assert there <= {id for group in groups for id in group.instances}
+        state = stage.store.load("demo").state
+        assert not any(one.contest.reverts or one.contest.contested_since for one in state.groups.values())
+
+
+def test_an_order_of_the_autoscaler_in_the_same_second_is_kept() -> None:
+    """It comes after the last read of the plan, and before max falls."""
+    stage, names = outage()
+    stage.api.set_desired_capacity(AutoScalingGroupName=names[1], DesiredCapacity=3)
+    ordered: list[str] = []
+
+    def order(name: str, request: dict[str, Any]) -> None:
+        group = request.get("AutoScalingGroupName", "")
+        if name == "SuspendProcesses" and group == names[1] and not ordered:
+            ordered.append(group)
+            stage.stock.accept(ZONES[1])
+            stage.api.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=4)
+
+    stage.api.before = order
+    stage.run()
+    assert ordered
+    assert stage.group(names[1]).desired == 4
+    assert len(stage.group(names[1]).instances) == 4
+    assert not stage.group(names[1]).suspended
+
+
+def test_a_sibling_that_another_writer_has_raised_is_seen_before_a_raise() -> None:
+    stage = Stage(autoscaler="none")
+    names = stage.pool(maximum=2)
+    stage.settle()
+    maxima = {name: stage.group(name).maximum for name in names}
+    assert sum(maxima.values()) <= 12
+    for name in names:
+        stage.api.update_auto_scaling_group(AutoScalingGroupName=name, MinSize=0, MaxSize=2)
+    raised: list[str] = []
+
+    def rival(name: str, request: dict[str, Any]) -> None:
+        if name == "CreateOrUpdateTags" and not raised:
+            raised.append(names[2])
+            stage.api.update_auto_scaling_group(AutoScalingGroupName=names[2], MinSize=0, MaxSize=8)
+
+    stage.api.before = rival
+    stage.minutes(2)
+    stage.run()
+    assert raised
+    assert sum(stage.group(name).maximum for name in names) <= 12
+
+
+def test_a_dry_run_writes_nothing_while_reads_are_old() -> None:
+    stage, _ = outage(dry_run=True)
+    stage.api.behavior.become(worst())
+    stage.api.calls.clear()
+    for _ in range(4):
+        stage.run()
+        stage.minutes(1)
+    assert not [name for name, _ in stage.api.calls if not name.startswith("Describe")]
+
+
+def test_a_change_of_bounds_waits_for_no_read_while_reads_are_fresh() -> None:
+    stage, _ = outage()
+    before = stage.clock.now()
+    stage.run()
+    assert stage.clock.now() - before < timedelta(seconds=1)
