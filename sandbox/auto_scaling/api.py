@@ -182,9 +182,9 @@ class AutoScaling(Service):
             if (with_deleted or activity.arn in alive) and (not ids or activity.id in ids)
         }
         chosen, token = self._page(list(found), request, 100)
-        states = {True: "InService", False: "Deleted"}
         described = [
-            {**found[each].describe(), "AutoScalingGroupState": states[found[each].arn in alive]} for each in chosen
+            {**activity.describe(), "AutoScalingGroupState": "InService" if activity.arn in alive else "Deleted"}
+            for activity in (found[each] for each in chosen)
         ]
         return {"Activities": described, **({"NextToken": token} if token else {})}
 
@@ -219,7 +219,8 @@ class AutoScaling(Service):
                     "replacement will violate group's min size constraint. Either set shouldDecrementDesiredCapacity "
                     "flag to false or lower group's min size."
                 )
-            group.desired -= effect is not Termination.IGNORED
+            if effect is not Termination.IGNORED:
+                group.desired -= 1
             shrinking = f", shrinking the capacity from {counted} to {group.desired}"
         if effect is not Termination.DONE:
             return {"Activity": {**instance.activity.describe(), "StatusCode": "InProgress"}}

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from evenkeel.domain.model.groups import Bounds
 from evenkeel_cli.simulation import autoscaler_model as model
@@ -29,6 +29,7 @@ _REFRESH, _NODE_GROUP_KEPT = timedelta(minutes=1), timedelta(minutes=6)
 #: versions: refused launches are noticed; the instances are listed anew before placeholders are deleted; nodes that
 #: others ordered are no longer upcoming
 _NOTICES_REFUSALS, _LISTS_ANEW, _COUNTS_OWN = (1, 24), (1, 30), (1, 36)
+_FAULTS = (ClientError, BotoCoreError)
 _NEVER = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
@@ -97,7 +98,7 @@ class AwsAutoscaler:
         if now - self._read_at >= _REFRESH:
             try:
                 self.refresh(now)
-            except ClientError as error:
+            except _FAULTS as error:
                 self.errors.append(str(error))
                 return
         seconds = now.timestamp()
@@ -169,13 +170,13 @@ class AwsAutoscaler:
         if self.eks is None or now - self._asked_at.get((cluster, name), _NEVER) < _NODE_GROUP_KEPT:
             return
         self._asked_at[cluster, name] = now
-        with suppress(ClientError):
+        with suppress(*_FAULTS):
             self.eks.describe_nodegroup(clusterName=cluster, nodegroupName=name)
 
     def _is_refused(self, name: str) -> bool:
         try:
             activities = self.client.describe_scaling_activities(AutoScalingGroupName=name)["Activities"]
-        except ClientError:
+        except _FAULTS:
             return False
         own = self._wrote_at.get(name, _NEVER)  # after a restart, any old failure counts
         for activity in activities:
@@ -189,7 +190,7 @@ class AwsAutoscaler:
         """Set the desired capacity. Return False if AWS refuses."""
         try:
             self.client.set_desired_capacity(AutoScalingGroupName=group.key, DesiredCapacity=size, HonorCooldown=False)
-        except ClientError as error:
+        except _FAULTS as error:
             self.errors.append(f"{group.key}: {error}")
             return False
         self._wrote_at[group.key] = now
@@ -201,7 +202,7 @@ class AwsAutoscaler:
         if self.version >= _LISTS_ANEW:
             try:
                 answer = self.client.describe_auto_scaling_groups(AutoScalingGroupNames=[group.key])
-            except ClientError as error:
+            except _FAULTS as error:
                 self.errors.append(f"{group.key}: {error}")
                 return
             size = len(answer["AutoScalingGroups"][0]["Instances"])
@@ -221,7 +222,7 @@ class AwsAutoscaler:
             self.client.terminate_instance_in_auto_scaling_group(
                 InstanceId=machine.name, ShouldDecrementDesiredCapacity=True
             )
-        except ClientError as error:
+        except _FAULTS as error:
             self.errors.append(f"{group.key}: {error}")
             return
         group.requested -= 1

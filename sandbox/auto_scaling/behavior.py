@@ -91,8 +91,6 @@ class Behavior:
     #: between launches that EC2 refuses: the first delay, and the last of the delays, which double
     first_retry: timedelta = timedelta(minutes=1)
     last_retry: timedelta = timedelta(minutes=15)
-    #: between attempts to level the zones
-    rebalance: timedelta = timedelta(minutes=10)
     #: after this time without any launch, AWS suspends Launch
     give_up: timedelta = timedelta(hours=24)
 

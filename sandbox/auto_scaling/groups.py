@@ -1,7 +1,7 @@
-"""What Auto Scaling does by itself: it launches, terminates, replaces and rebalances the instances of its groups.
+"""What Auto Scaling does by itself: it launches, terminates and replaces the instances of its groups.
 
 AWS publishes no delay between a write and its consequences. Here, terminations begin with the write, which is the worst
-for a writer. Launches begin after the delay that the behavior has.
+for a writer. Launches begin after the delay that the behavior has. Groups over several zones are not rebalanced.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ class Instance:
     template: Json
     protected: bool
     activity: Activity
-    extra: bool = False  # launched to level the zones
     state: str = "Pending"
     healthy: bool = True
     waits: dict[str, str] = field(default_factory=dict)  # the token by hook
@@ -56,11 +55,6 @@ class Instance:
     def has_joined(self, now: datetime) -> bool:
         """Return whether the instance is a node that is ready."""
         return self.state == "InService" and self.joins_at is not None and self.joins_at <= now
-
-    @property
-    def counts(self) -> bool:
-        """Return whether the instance counts toward the desired capacity."""
-        return not self.ends and not (self.extra and self.state.startswith("Pending"))
 
     @property
     def ends(self) -> bool:
@@ -111,12 +105,11 @@ class Group:
     retry_at: datetime | None = None
     retry_delay: timedelta = timedelta(0)
     failing_since: datetime | None = None
-    rebalance_at: datetime | None = None
 
     @property
     def counted(self) -> list[Instance]:
         """Return the instances that count toward the desired capacity."""
-        return [instance for instance in self.instances.values() if instance.counts]
+        return [instance for instance in self.instances.values() if not instance.ends]
 
     @property
     def template(self) -> Json:
@@ -172,8 +165,6 @@ class Groups:
             self._launch_missing(group, missing, "unhealthy" if replaced else "refresh" if refreshed else "")
         elif missing < 0:
             self._scale_in(group, -missing)
-        else:
-            self._rebalance(group)
         if group.launch_at is None or group.launch_at <= self.clock.now:
             group.change, group.launch_at = "", None
 
@@ -216,7 +207,7 @@ class Groups:
             self._launch_in(group, zone, cause) for zone in zones[: 1 if distribution == "balanced-only" else None]
         )
 
-    def _launch_in(self, group: Group, zone: str, cause: str, *, extra: bool = False) -> bool:
+    def _launch_in(self, group: Group, zone: str, cause: str) -> bool:
         policy = group.settings.get("MixedInstancesPolicy", {})
         template = group.template
         name = template.get("LaunchTemplateName") or template.get("LaunchTemplateId", "")
@@ -229,13 +220,13 @@ class Groups:
             except cloud.LaunchError as error:
                 refusal = refusal_message(error, spot=spot, mixed=bool(policy))
                 continue
-            self._add(group, machine, cause, extra)
+            self._add(group, machine, cause)
             return True
         activity = self._start(group, "Launching a new EC2 instance.", cause, zone)
         self.log.end(activity, "Failed", refusal)
         return False
 
-    def _add(self, group: Group, machine: cloud.Instance, cause: str, extra: bool) -> None:
+    def _add(self, group: Group, machine: cloud.Instance, cause: str) -> None:
         group.instances[machine.id] = Instance(
             id=machine.id,
             number=self.log.next_number(),
@@ -243,7 +234,6 @@ class Groups:
             machine_type=machine.machine_type,
             template=group.template,
             protected=group.settings.get("NewInstancesProtectedFromScaleIn", False),
-            extra=extra,
             activity=self._start(group, f"Launching a new EC2 instance: {machine.id}", cause, machine.zone, machine.id),
         )
         self.clock.after(self.behavior.launch, self._launched, group.name, machine.id)
@@ -365,7 +355,7 @@ class Groups:
             instance.activity.status = "InProgress"
             self.clock.after(self.behavior.termination_time, self._gone, group.name, instance.id)
 
-    # -- health, zones and refreshes ------------------------------------------------------------------------------
+    # -- health and refreshes -------------------------------------------------------------------------------------
 
     def fail(self, instance_id: str) -> None:
         """Let EC2 report an instance as stopped."""
@@ -383,31 +373,6 @@ class Groups:
             cause = self._at(f"an instance was taken out of service in response to {reason}")
             self.terminate(group, instance, cause)
         return bool(unhealthy)
-
-    def _rebalance(self, group: Group) -> None:
-        """Launch in the emptiest zone, at the maximum too; scale-in then takes an instance of the fullest zone."""
-        counts, now = group.count_per_zone(), self.clock.now
-        most, least = max(counts.values(), default=0), min(counts.values(), default=0)
-        if (
-            most - least < 2
-            or not group.runs("AZRebalance", "Launch", "Terminate")
-            or any(instance.state != "InService" for instance in group.instances.values())
-            or (group.rebalance_at is not None and now < group.rebalance_at)
-        ):
-            return
-        group.rebalance_at = now + self.behavior.rebalance
-        self.clock.after(self.behavior.rebalance, self._wake, group.name)
-        zones = sorted(group.zones, key=lambda zone: -counts[zone])
-        numbers = " ".join(str(counts[zone]) for zone in zones)
-        self._launch_in(
-            group,
-            zones[-1],
-            self._at(
-                f"availability zones {' '.join(zones)} had {numbers} instances respectively. An instance was launched "
-                "to aid in balancing the group's zones."
-            ),
-            extra=True,
-        )
 
     def start_refresh(self, group: Group, *, healthy_percent: int, todo: Iterable[Instance]) -> Refresh:
         """Begin an instance refresh."""

@@ -251,6 +251,7 @@ class TestAutoscaler:
         stage = put(Behavior(termination_time=600 * SECOND))
         autoscaler = AwsAutoscaler(client=stage.api, names=[NAME])
         (first, _) = stage.group(NAME).instances
+        autoscaler.refresh(stage.clock.now())
         terminate(stage, first)
         autoscaler.refresh(stage.clock.now())
         (group,) = autoscaler.groups
