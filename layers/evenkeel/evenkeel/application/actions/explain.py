@@ -240,7 +240,7 @@ _NAMES: Mapping[Rule, str] = {
             Rule.MIN_ZERO_WHILE_FENCED,
             *(rule for rule in Rule if rule.name.startswith("HEADROOM_")),
         ),
-        "fence": (Rule.FENCE, Rule.PINNED, Rule.PROBE, Rule.SLOW_START_MAX),
+        "fence": (Rule.FENCE, Rule.UNHEALTHY_MAX, Rule.PINNED, Rule.PROBE, Rule.SLOW_START_MAX),
         "safety pass": (
             Rule.WORKER_SHARE,
             Rule.ZONE_MAX,
