@@ -228,7 +228,7 @@ class WirelessClusters:
     def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> WorkloadCluster:
         assert record.workload is not None
         api = KubernetesApi(record.id, cast("Any", _Wireless(self.api, self.life)), None, self.clock)
-        return KubernetesWorkload(api, record.workload, remaining, alone=alone)
+        return KubernetesWorkload(api, record.workload, remaining, flavours=record.flavours, alone=alone)
 
 
 class Scene(ClusterObjects):

@@ -26,7 +26,15 @@ from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.relief import RefusedMaximum, Relief
-from evenkeel.domain.model.states import DesiredBounds, GroupState, MemberSnapshot, PoolState, Publication, Release
+from evenkeel.domain.model.states import (
+    DesiredBounds,
+    GroupState,
+    MemberSnapshot,
+    PoolState,
+    Publication,
+    Release,
+    ReplicasState,
+)
 from evenkeel.validation import ConfigError
 from tests.fakes import NOW
 from tests.parts import make
@@ -46,7 +54,9 @@ POOL = PoolState(
     convergence=ConvergenceState(step=STEP),
     relief=Relief(dead={"a": NOW}, refused=RefusedMaximum(number=3, generation=2**40, at=NOW)),
     release=Release(at=NOW, replicas=3),
-    requested_nodes=(RequestedNodes(at=NOW, only=("a", "b"), nodes={str(KEY): 2}),),
+    replicas=ReplicasState(
+        requested_nodes=(RequestedNodes(at=NOW, only=("a", "b"), nodes={str(KEY): 2}),), reserved={str(KEY): 1}
+    ),
     orders={"a/b": PastOrder(at=NOW, seen=NOW, groups=(str(KEY),), why=REASON)},
 )
 PROBLEM = Problem(ProblemKind.STARVED, {"why": REASON, "nodes": 3})

@@ -112,7 +112,7 @@ def pods_of(found: Measures) -> PodMeasures:
     [
         ("spot-drought", "Balanced", 4 * HOUR, 9),
         ("spot-drought", SERVERLESS, 4 * HOUR, 9),
-        ("machine-type-sold-out", "Balanced", 25 * HOUR, 7),
+        ("machine-type-sold-out", "Balanced", 25 * HOUR, 6),
         ("machine-type-sold-out", SERVERLESS, 25 * HOUR, 6),
     ],
 )

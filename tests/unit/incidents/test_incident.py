@@ -755,7 +755,7 @@ class TestStatusOfAll:
         assert [len(line) <= 80 for line in lines] == [True] * 6
         assert lines[0].startswith("demo ")
         assert "critical  workers: 3 of 9 nodes missing for 7 min:" in lines[0]
-        assert "warning   unreachable for 7 min: demo does" in lines[1]
+        assert "warning   unreachable for 7 min: demo" in lines[1]
         assert lines[2].startswith("bare ")
         assert "invalid record" in lines[2]
         assert lines[3] == "evenkeel explain prints each message and what to do"

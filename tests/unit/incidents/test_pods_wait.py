@@ -12,7 +12,7 @@ from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.domain.incidents.health import evaluate, evaluate_unread
 from evenkeel.domain.incidents.pods_wait import WAITS_FOR
 from evenkeel.domain.model.demand import Advice, PendingPods, PoolAdvice, PoolDemand, Unfit
-from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind, Waiting
 from evenkeel.domain.model.past_orders import IneffectiveOrder
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -69,7 +69,7 @@ def minutes(time: timedelta) -> int:
 def test_pods_that_fit_a_pool_wait_for_it_and_others_for_the_cluster() -> None:
     checks = Checks()
     waits = advice(unmet=(unfit(), unfit("big", fits="", why=Reason.of(Rule.POOL_AT_ITS_MAX))))
-    assert checks.see(waits, minutes(WAITS_FOR) - 1) == []
+    assert checks.see(waits, minutes(WAITS_FOR)) == []
     of_pool, of_cluster = sorted(checks.see(waits), key=lambda each: not each.pool)
     assert (of_pool.pool, of_pool.zones, of_pool.groups) == (str(POOL), ("b",), (str(key("b")),))
     assert (of_cluster.pool, of_cluster.zones) == ("", ())
@@ -79,8 +79,10 @@ def test_pods_that_fit_a_pool_wait_for_it_and_others_for_the_cluster() -> None:
     assert "fenced until" in incident_text(of_pool, checks.now)
 
 
-def test_pods_that_have_waited_longer_are_reported_at_once() -> None:
-    assert Checks().see(advice(unmet=(unfit(since=NOW - WAITS_FOR),)))
+def test_the_time_in_which_nodes_were_on_their_way_does_not_count() -> None:
+    checks, waits = Checks(), advice(unmet=(unfit(since=NOW - 4 * WAITS_FOR),))
+    assert checks.see(waits, minutes(WAITS_FOR)) == []
+    assert checks.see(waits)
 
 
 def test_pods_that_are_recreated_while_they_wait_are_reported() -> None:
@@ -138,7 +140,8 @@ def test_pods_wait_for_a_pool_that_a_persons_request_keeps_busy_without_growth(i
     pending = PendingPods(pods=("db-0",), since=NOW - WAITS_FOR)
     asked = PoolDemand(pool=POOL, pending=(pending,), nodes={key("b"): 1})
     pools = tuple(replace(pool, advice=PoolAdvice(asked=asked, is_ordered=is_ordered)) for pool in PLAN.pools)
-    found = evaluate(ClusterHealth(), replace(PLAN, pools=pools, demand=advice()), {}, MINUTE).incidents
+    before = ClusterHealth(waiting={str(POOL): Waiting(since=NOW - WAITS_FOR)})
+    found = evaluate(before, replace(PLAN, pools=pools, demand=advice()), {}, MINUTE).incidents
     assert [each.pool for each in found] == [str(POOL)] * waits
     for each in found:
         assert "a move or a scale request of the pool is in progress" in incident_text(each, NOW)

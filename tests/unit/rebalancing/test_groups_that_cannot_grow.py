@@ -182,7 +182,7 @@ class TestThaws:
             found = play.look(15)
             assert requested(found) == (8, 7, 7)
             assert found.report.overcommitted
-        assert found.next_state.reserved == {str(key("a")): 4}
+        assert found.next_state.replicas.reserved == {str(key("a")): 4}
 
     def test_a_lower_maximum_is_not_charged_to_the_thaw(self) -> None:
         play = played(requested=6, frozen_because=PAUSED)
@@ -206,7 +206,7 @@ class TestThaws:
 
     def test_it_is_forgotten_once_bounds_and_replicas_are_within_the_maximum(self) -> None:
         play = played(requested=6, frozen_because=PAUSED)
-        assert play.look().next_state.reserved == {str(key("a")): 4}
+        assert play.look().next_state.replicas.reserved == {str(key("a")): 4}
         play.groups[0] = replace(play.groups[0], frozen_because=None)
-        assert play.look(15).next_state.reserved == {str(key("a")): 4}  # its old max was live until now
-        assert play.look(15).next_state.reserved == {}
+        assert play.look(15).next_state.replicas.reserved == {str(key("a")): 4}  # its old max was live until now
+        assert play.look(15).next_state.replicas.reserved == {}

@@ -13,7 +13,7 @@ from evenkeel.domain.model.groups import Bounds, MachineFailure, NodeGroup, Stat
 from evenkeel.domain.model.moves import RequestedNodes
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
-from evenkeel.domain.model.states import ClusterState, PoolState
+from evenkeel.domain.model.states import ClusterState, PoolState, ReplicasState
 from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from evenkeel.domain.rebalancing.replicas.redistribution import redistribute
@@ -320,7 +320,9 @@ class TestWhereEvenkeelOrdersForPods:
         pool = drafted(THREE, policy, state)
         pool.demand.orders_for_pods = pods_read
         if request:
-            pool.pool = replace(pool.pool, state=PoolState(requested_nodes=(RequestedNodes(**request),)))
+            pool.pool = replace(
+                pool.pool, state=PoolState(replicas=ReplicasState(requested_nodes=(RequestedNodes(**request),)))
+            )
             recall_requested(pool)
         redistribute(pool)
         return pool

@@ -367,7 +367,9 @@ def test_pool_minimum_is_raised_in_healthy_zones_only() -> None:
 def test_stuck_replicas_move_to_a_healthy_zone_only() -> None:
     a, b, c = zone("a", 6, 6), zone("b", 6), zone("c", 6)
     stuck = (replace(b[0], requested=8), b[1])
-    found = planned([a, stuck, c], policy=replace(FULL, on_failure=OnFailure.MOVE), states={key("b"): in_backoff()})
+    states = {key("a"): GroupState(unhealthy_since=NOW - MINUTE), key("b"): in_backoff()}
+    unread = Observation(groups=tuple(group for group, _ in (a, stuck, c)))
+    found = plan(unread, ClusterState(groups=states), replace(FULL, on_failure=OnFailure.MOVE), NOW)
     assert added(found) == {"a": 0, "b": -2, "c": 2}
 
 

@@ -338,14 +338,7 @@ class _GroupReader:
         frozen = self._frozen(refresh) or (Reason.of(Rule.LAUNCHES_UNREAD) if lacks_launches else None)
         group = NodeGroup(
             key=self.key,
-            identity=Identity(
-                kind="AutoScalingGroup",
-                cluster=self._cluster,
-                pool_label=tags.get(POOL_LABEL) or None,
-                labels=tags,
-                zone=str(item["AvailabilityZones"][0]),
-                created_at=_moment(item.get("CreatedTime")),
-            ),
+            identity=self._identity(),
             requested=requested or 0,
             running=running,
             machines=None if is_at_rest and (is_unread or not with_machines) else machines,
@@ -364,6 +357,16 @@ class _GroupReader:
             unreadable=Unreadable(faults=tuple(reading.faults), notes=tuple(reading.notes)),
         )
         return Member(group=group, described=item, machines=machines, is_drained=is_drained)
+
+    def _identity(self) -> Identity:
+        return Identity(
+            kind="AutoScalingGroup",
+            cluster=self._cluster,
+            pool_label=self._tags.get(POOL_LABEL) or None,
+            labels=self._tags,
+            zone=str(self._item["AvailabilityZones"][0]),
+            created_at=_moment(self._item.get("CreatedTime")),
+        )
 
     def _bounds(self) -> Bounds | None:
         reading, minimum, maximum = self._reading, self._item.get("MinSize"), self._item.get("MaxSize")

@@ -30,9 +30,8 @@ _UNREAD = "unread"  # the key of the time since when pods are not read; other ke
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
-    """Pods that wait now, for one pool or for the cluster."""
+    """Pods that wait now while no node is on its way, for one pool or for the cluster."""
 
-    since: datetime
     zones: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -83,7 +82,7 @@ def _cases(plan: Plan, advice: Advice) -> dict[str, _Case]:
         kind = ProblemKind.PODS_UNJUDGED if unread.rule is Rule.WORKLOAD_UNJUDGED else ProblemKind.PODS_UNREAD
         facts = {name: excerpt(fact) if isinstance(fact, str) else fact for name, fact in unread.facts.items()}
         problem = Problem.of(kind, why=Reason.of(unread.rule, **facts))
-        return {_UNREAD: _Case(since=plan.now, problems=(problem,))}
+        return {_UNREAD: _Case(problems=(problem,))}
     told = _told_otherwise(plan.pools)
     unmet = [unfit for unfit in advice.unmet if told.isdisjoint(unfit.pods)]
     cases = {"": _of_pods([unfit for unfit in unmet if not unfit.fitting], None)}
@@ -118,7 +117,6 @@ def _of_pods(unmet: Sequence[Unfit], pool: PoolPlan | None) -> _Case | None:
     keys = {group for unfit in unmet for groups in unfit.fitting.values() for group in groups}
     groups = [] if pool is None else [plan.group for plan in pool.groups if plan.group.key in keys]
     return _Case(
-        since=min(unfit.since for unfit in unmet),
         zones=tuple(sorted({group.identity.zone for group in groups if group.identity.zone})),
         groups=tuple(sorted(str(group.key) for group in groups)),
         problems=tuple(
@@ -153,8 +151,7 @@ def _after(before: Waiting | None, case: _Case | None, now: datetime, *, is_know
     if not is_known and case is None:
         return before
     if case is not None:
-        since = min(case.since, now)
-        return Waiting(since=since if before is None else min(since, before.since))
+        return Waiting(since=now if before is None else min(now, before.since))
     if before is None:
         return None
     calm = min(before.calm_since or now, now)

@@ -209,6 +209,16 @@ class Release:
         return max(0, min(group.requested, self.ordered.get(str(group.key), 0)) - group.running)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReplicasState:
+    """What is stored of replicas that have no node yet."""
+
+    requested_nodes: tuple[RequestedNodes, ...] = ()  # by request: the nodes that do not run yet
+    # Key of a group that may not grow -> the replicas that count for PoolMaximum. A group that may grow again stays
+    # here until the pool is within PoolMaximum.
+    reserved: Mapping[str, int] = field(default_factory=dict)
+
+
 @dataclass(kw_only=True)
 class PoolState:
     """The stored state of a pool."""
@@ -236,10 +246,7 @@ class PoolState:
     survival: HeldNodes | None = None  # None: the pool keeps no node only to survive the loss of a zone
     # Key of a group -> the nodes that it holds for the pools of which its pool is a fallback; no key: none.
     held_nodes: Mapping[str, int] = field(default_factory=dict)
-    requested_nodes: tuple[RequestedNodes, ...] = ()  # by request: the nodes that do not run yet
-    # Key of a group that may not grow -> the replicas that count for PoolMaximum. A group that may grow again stays
-    # here until the pool is within PoolMaximum.
-    reserved: Mapping[str, int] = field(default_factory=dict)
+    replicas: ReplicasState = field(default_factory=ReplicasState)
 
     @property
     def members(self) -> frozenset[str]:

@@ -33,7 +33,7 @@ from evenkeel.domain.model.plans import (
 )
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, rule_of
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.states import MemberSnapshot, PoolState
+from evenkeel.domain.model.states import MemberSnapshot, PoolState, ReplicasState
 from evenkeel.domain.rebalancing.bounds.safety import stays_closed
 from evenkeel.domain.rebalancing.capability import Capability, PlannedPool, PoolInput
 from evenkeel.domain.rebalancing.health.states import assess, without_drill
@@ -214,9 +214,8 @@ def _next_state(draft: PoolDraft) -> PoolState:
         "held_nodes": state.held_nodes if draft.convergence.held == state.held_nodes else draft.convergence.held,
         "release": draft.release.stored,
         "orders": state.orders if draft.demand.facts is None else draft.demand.facts.orders,
-        "requested_nodes": draft.request.requested_nodes,
         "survival": None if draft.survival is None or draft.survival.facts is None else draft.survival.facts.held,
-        "reserved": reserved_after(draft),
+        "replicas": ReplicasState(requested_nodes=draft.request.requested_nodes, reserved=reserved_after(draft)),
     }
     if after.items() <= before.items():
         return state

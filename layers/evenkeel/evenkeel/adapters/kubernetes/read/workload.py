@@ -31,6 +31,7 @@ from evenkeel.application.errors import AccessRefusedError, ClusterUnavailableEr
 from evenkeel.application.ports import Remaining
 from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.demand.volumes import OF_CLAIMS
+from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Workload, machine_names
 
@@ -80,8 +81,11 @@ class KubernetesWorkload:
         alone: bool = True,
     ) -> None:
         self.api = api
+        names = frozenset(flavours)
+        # An Auto Scaling group lists instances, and only a Node shows that one of them is a node.
+        self._seeks_nodes = AUTO_SCALING in names
         self._autoscaler_namespaces = sorted(
-            {_KUBE_SYSTEM, *(flavour.autoscaler.namespace or _KUBE_SYSTEM for flavour in flavours_of(flavours))}
+            {_KUBE_SYSTEM, *(flavour.autoscaler.namespace or _KUBE_SYSTEM for flavour in flavours_of(names))}
         )
         self._most_nodes, self._most_pods = entry.most_nodes, entry.most_pods
         self._remaining = remaining
@@ -94,9 +98,7 @@ class KubernetesWorkload:
         if not judges_nodes:
             self._read_pods("spec.nodeName=", pods)
             if not any(pod.unscheduled is not None and pod.deleted_at is None for pod in pods.values()):
-                known = machines()
-                sought = any(machine.is_sought for machine in known.values())
-                registered = machine_names(self._nodes(known)) if sought else None
+                registered = machine_names(self._nodes(machines())) if self._seeks_nodes else None
                 return Workload(pods=tuple(pods.values()), registered=registered, whole=False)
         self._read_pods("" if judges_nodes else "spec.nodeName!=", pods)
         nodes = self._nodes(machines())

@@ -16,11 +16,11 @@ from evenkeel.domain.rebalancing.replicas.raising import raise_together
 
 def recall_requested(pool: PoolDraft) -> None:
     """Keep the stored nodes that do not run yet, for the hour of their request."""
-    if not pool.pool.state.requested_nodes or pool.pool.settings.autoscaler:
+    if not pool.pool.state.replicas.requested_nodes or pool.pool.settings.autoscaler:
         return
     waiting = {draft.key: draft.group.waiting for draft in pool.groups}
     kept = []
-    for one, stored in zip(pool.pool.state.requested_nodes, _as_written(pool), strict=True):
+    for one, stored in zip(pool.pool.state.replicas.requested_nodes, _as_written(pool), strict=True):
         if pool.now - one.at > SCALE_REQUEST_KEPT:
             continue
         nodes = {key: min(count, waiting.get(key, 0)) for key, count in stored.items()}
@@ -33,7 +33,7 @@ def recall_requested(pool: PoolDraft) -> None:
 
 def _as_written(pool: PoolDraft) -> list[Counter[str]]:
     """Return the stored nodes of each request, without the steps of an interrupted move that were not written."""
-    nodes = [Counter(one.nodes) for one in pool.pool.state.requested_nodes]
+    nodes = [Counter(one.nodes) for one in pool.pool.state.replicas.requested_nodes]
     move = pool.pool.state.move
     if move is None or move.request in (FOR_PODS, UNNEEDED_NODES):
         return nodes

@@ -14,7 +14,7 @@ from evenkeel.domain.model.reasons import DELETIONS, Reason, Rule
 
 def added_by_thaws(pool: PoolDraft) -> Mapping[str, int]:
     """Return the replicas of each group above those that it has reserved, by key of the group."""
-    reserved = pool.pool.state.reserved
+    reserved = pool.pool.state.replicas.reserved
     return {
         draft.key: draft.target - reserved[draft.key]
         for draft in pool.groups
@@ -27,7 +27,7 @@ def reserved_after(pool: PoolDraft) -> Mapping[str, int]:
 
     While the pool may pass PoolMaximum, known values stay, also those of groups that may grow again.
     """
-    known = pool.pool.state.reserved
+    known = pool.pool.state.replicas.reserved
     stopped = {draft.key: draft.target for draft in pool.groups if not draft.may_grow and _at_thaw(pool, draft)}
     if not known or _is_within_max(pool):
         return stopped
