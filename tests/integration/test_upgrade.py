@@ -22,8 +22,9 @@ INCIDENTS = {DetailType.INCIDENT_OPENED, DetailType.INCIDENT_CHANGED, DetailType
 
 
 def changed(item: Item, fields: dict[str, Any]) -> Item:
-    """Return the item with more fields in its JSON text."""
-    texts = {name: json.loads(item[name]["S"]) for name in ("record", "state") if name in item}
+    """Return the item with more fields in its JSON text. A compressed cache stays as it is."""
+    stored = {name: item[name]["S"] for name in ("record", "state") if name in item}
+    texts = {name: json.loads(text) for name, text in stored.items() if text.startswith("{")}
     return item | {name: {"S": json.dumps(text | fields)} for name, text in texts.items()}
 
 

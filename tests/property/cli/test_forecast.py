@@ -150,7 +150,7 @@ def test_bound_pods_are_worse_than_pods_that_wait() -> None:
     assert bound.badness > waits.badness
 
 
-def test_a_pod_that_a_drain_moves_later_counts_once() -> None:
+def test_each_pod_of_the_lost_zone_counts_once_beside_a_tainted_node() -> None:
     even = places.Kind("k0", 2, 5, "even zones", tolerates=True)
     alone = places.Kind("k2", 3, 9, "no other on the node", tolerates=True)
     bound = places.Kind("k1", 2, 9, "even nodes")
@@ -166,7 +166,6 @@ def test_a_pod_that_a_drain_moves_later_counts_once() -> None:
     ]
     outcome = foreseen(Observation(groups=tuple(groups), workload=places.workload_of(there)), "b", survive_zones="1")
 
-    assert sum(shot.pods.evicted for shot in outcome.snapshots[-1:] if shot.pods is not None) > 0
     (waits,) = outcome.waits
     assert waits.pods == 4, "the pods of the lost zone"
     assert waits.longest is not None

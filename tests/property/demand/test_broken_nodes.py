@@ -109,7 +109,8 @@ def test_nothing_is_ordered_or_removed_while_every_node_is_broken() -> None:
         world.outage(zone)
     world.live(120)
     assert (world.requested(), world.removed, world.ordered) == ({"a": 5, "b": 5, "c": 5}, [], 0)
-    assert [incident.kind for incident in world.incidents()] == [IncidentKind.CLUSTER_UNHEALTHY]
+    kinds = {incident.kind for incident in world.incidents()}
+    assert kinds == {IncidentKind.CLUSTER_UNHEALTHY, IncidentKind.PODS_WAIT}
     for zone in "abc":
         world.end(zone)
     world.live(40)

@@ -258,7 +258,7 @@ _NAMES: Mapping[Rule, str] = {
         "restore": (Rule.RESTORED, Rule.RESTORED_TO_NONE, Rule.RESTORED_WITHOUT_BOUNDS),
         "release": (Rule.RELEASED,),
         "move": (Rule.TAKES_ON, Rule.MOVED, Rule.MOVE_UNDER_WAY, Rule.CLOSED_FOR_ORDER, Rule.OPEN_FOR_PODS),
-        "held": (*KEEPING, Rule.REQUEST_NO_SHARE, Rule.CLOSED_AT_ZERO, Rule.BOUNDS_HELD),
+        "held": (*KEEPING, Rule.NODES_OF_ANOTHER, Rule.REQUEST_NO_SHARE, Rule.CLOSED_AT_ZERO, Rule.BOUNDS_HELD),
         "owner": (Rule.TAKEN_FROM,),
         "take-back": (Rule.TAKEN_BACK,),
         "raise": (Rule.POOL_MINIMUM, Rule.PROBE_FOR_MINIMUM, Rule.OWN_MINIMUM, Rule.SURVIVAL_ORDER),
