@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.incidents import Incident
 from evenkeel.domain.model.workload import FIRST_MINUTES, ZONE, Pod, Workload
 from tests.crashing import How, Life
@@ -31,10 +32,14 @@ class Zone(NamedTuple):
 
 
 class Broken(Valley):
-    """A valley whose nodes may be not Ready. ``dead``: zones in which new nodes register and never become Ready."""
+    """A valley whose nodes may be not Ready. ``dead``: zones in which new nodes register and never become Ready.
+
+    ``refusing``: zones that refuse each new machine. Their machine controllers try again and again.
+    """
 
     def __init__(self, apps: Iterable[App], **fields: Any) -> None:
         self.dead: set[str] = set()
+        self.refusing: set[str] = set()
         self.ever_ready: set[str] = set()
         super().__init__(list(apps), **fields)
         self.ever_ready |= set(self.node_names())
@@ -61,6 +66,19 @@ class Broken(Valley):
     def end(self, zone: str) -> None:
         self.dead.discard(zone)
         self.up(self.in_zone(zone))
+
+    def control(self) -> None:
+        joined = set(self.node_names())
+        super().control()
+        now = self.clock.now()
+        for group, machines in self.cluster.machines.items():
+            for name, machine in list(machines.items()):
+                if group.name[-1] in self.refusing and name not in joined:
+                    code = "InsufficientInstanceCapacity"
+                    failure = machine.failure or MachineFailure(code=code, message="no room", at=now)
+                    self.cluster.set(group, name, has_node=False, failure=failure)
+                elif machine.failure is not None:
+                    self.cluster.set(group, name, failure=None, created_at=now, launched_at=now)
 
     def pass_time(self, time: timedelta = MINUTE) -> None:
         """The node controller deletes the pods of a node that is not Ready for five minutes; others replace them."""
@@ -121,7 +139,7 @@ class Broken(Valley):
             for group, found in self.cluster.machines.items()
             if group.name.endswith(f"-{zone}")
             for machine in found.values()
-            if not machine.deleting and self.clock.now() - machine.created_at < TIMEOUT
+            if not machine.deleting and not machine.failure and self.clock.now() - machine.created_at < TIMEOUT
         ]
         return sum(not machine.has_node or machine.name in self.not_ready for machine in machines)
 

@@ -109,8 +109,7 @@ def test_nothing_is_ordered_or_removed_while_every_node_is_broken() -> None:
         world.outage(zone)
     world.live(120)
     assert (world.requested(), world.removed, world.ordered) == ({"a": 5, "b": 5, "c": 5}, [], 0)
-    kinds = {incident.kind for incident in world.incidents()}
-    assert kinds == {IncidentKind.CLUSTER_UNHEALTHY, IncidentKind.PODS_WAIT}
+    assert {incident.kind for incident in world.incidents()} == {IncidentKind.CLUSTER_UNHEALTHY, IncidentKind.PODS_WAIT}
     for zone in "abc":
         world.end(zone)
     world.live(40)
@@ -130,6 +129,19 @@ def test_a_bound_pod_in_a_dead_zone_leaves_no_nodes_behind() -> None:
     assert world.faults == []
     world.end("a")
     world.live(2)
+    assert not world.waiting()
+
+
+def test_a_dead_zone_that_refuses_machines_gets_one_more_replica_not_one_after_another() -> None:
+    world = Broken([App("bound", 1, milli=2900, fields=BOUND), App("web", 8, milli=2900)], nodes=(5, 4), maximum=60)
+    world.live(3)
+    world.refusing = {"a", "b"}
+    world.outage("a")
+    world.live(4 * 60)
+    assert world.requested() == {"a": 6, "b": 8}
+    world.refusing = set()
+    world.end("a")
+    world.live(6)
     assert not world.waiting()
 
 

@@ -416,6 +416,17 @@ def test_an_incident_names_the_zones_after_the_delay_and_closes_at_once() -> Non
     assert evaluate(opened, well, since, 5 * MINUTE).incidents == ()
 
 
+def test_a_cluster_that_rests_for_a_moment_changes_no_incident() -> None:
+    long = {key("a"): GroupState(unhealthy_since=NOW - 60 * MINUTE)}
+    opened = evaluate(ClusterHealth(), planned([zone("a", 5, 5), zone("b", 5)], states=long), long, 5 * MINUTE)
+    assert [incident.kind for incident in opened.incidents] == [IncidentKind.ZONE_UNHEALTHY]
+    world = [zone("a", 5, 5), zone("b", 5, 5)]
+    for minutes, kind in ((0, IncidentKind.ZONE_UNHEALTHY), (5, IncidentKind.CLUSTER_UNHEALTHY)):
+        states = {**long, key("b"): GroupState(unhealthy_since=NOW - minutes * MINUTE)}
+        (incident,) = evaluate(opened, planned(world, states=states), states, 5 * MINUTE).incidents
+        assert incident.kind is kind
+
+
 def test_a_resting_cluster_has_one_critical_incident() -> None:
     world = [zone("a", 5, 5), zone("b", 5, 5), zone("c", 5, 5)]
     since = {found.key: GroupState(unhealthy_since=NOW - 6 * MINUTE) for found, _ in world}

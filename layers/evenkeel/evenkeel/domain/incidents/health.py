@@ -85,6 +85,7 @@ def evaluate(
     """
     known = {incident.key: incident for incident in before.incidents}
     incidents: list[Incident] = []
+    resting = _cluster_unhealthy(known, plan, groups, delay)
     for pool in plan.pools:
         # The list of groups may be incomplete, so known incidents stay open.
         if pool.mode.valid and not pool.mode.judged:
@@ -102,6 +103,7 @@ def evaluate(
             delay=delay,
             demand=plan.demand,
             is_dry=pool.id in dry,
+            cluster_rests=bool(resting),
         )
         incidents += check.incidents()
     names = {str(pool) for pool in dry}
@@ -111,7 +113,7 @@ def evaluate(
     of_cluster = (
         *_two_autoscalers(known, plan),
         *_too_large(known, plan),
-        *_cluster_unhealthy(known, plan, groups, delay),
+        *resting,
     )
     return replace(before.with_incidents([*incidents, *of_cluster]), waiting=waiting)
 
@@ -144,7 +146,8 @@ def _cluster_unhealthy(known: Mapping[str, Incident], plan: Plan, groups: Groups
     if incident is not None and any(reason.rule is Rule.UNHEALTHY_BEFORE for reason in reasons.values()):
         return [incident]
     resting = {key: reason for key, reason in reasons.items() if reason.rule is Rule.CLUSTER_UNHEALTHY}
-    since = _unhealthy_since(resting, groups, plan.now)
+    # The cluster rests since its last group became unhealthy.
+    since = max(_unhealthy_since(resting, groups, plan.now), default=plan.now)
     if not resting or (incident is None and plan.now - since < delay):
         return []
     since = since if incident is None else incident.since
@@ -155,8 +158,8 @@ def _unhealthy(plans: Iterable[GroupPlan]) -> dict[GroupKey, Reason]:
     return {plan.group.key: why for plan in plans if (why := plan.group.status.unhealthy) is not None}
 
 
-def _unhealthy_since(keys: Iterable[GroupKey], groups: Groups, now: datetime) -> datetime:
-    return min((groups[key].unhealthy_since or now for key in keys if key in groups), default=now)
+def _unhealthy_since(keys: Iterable[GroupKey], groups: Groups, now: datetime) -> list[datetime]:
+    return [groups[key].unhealthy_since or now for key in keys if key in groups]
 
 
 def _broken(reasons: Mapping[GroupKey, Reason]) -> str:
@@ -214,6 +217,7 @@ class _PoolCheck:
     delay: timedelta
     demand: Advice | None  # None: pods and nodes were not read
     is_dry: bool
+    cluster_rests: bool  # True: the cluster has an open incident, because too many of its nodes are not Ready
 
     def incidents(self) -> Iterator[Incident]:
         for row in _POOL_KINDS:
@@ -432,14 +436,17 @@ class _PoolCheck:
         )
 
     def find_zone_unhealthy(self) -> Incident | None:
-        """Return the incident if nodes of some zones are broken. The cluster has its own incident while it rests."""
+        """Return the incident if nodes of some zones are broken.
+
+        Once the incident of a cluster that rests is open, it replaces this one. Until then, this one is unchanged.
+        """
         reasons = _unhealthy(self.pool.groups)
-        if any(reason.rule is Rule.UNHEALTHY_BEFORE for reason in reasons.values()):
+        rules = {reason.rule for reason in reasons.values()}
+        if Rule.UNHEALTHY_BEFORE in rules or (Rule.CLUSTER_UNHEALTHY in rules and not self.cluster_rests):
             return self.before(IncidentKind.ZONE_UNHEALTHY)
-        reasons = {key: reason for key, reason in reasons.items() if reason.rule is not Rule.CLUSTER_UNHEALTHY}
-        if not reasons:
+        if not reasons or self.cluster_rests:
             return None
-        since = _unhealthy_since(reasons, self.groups, self.now)
+        since = min(_unhealthy_since(reasons, self.groups, self.now), default=self.now)
         return self.incident(IncidentKind.ZONE_UNHEALTHY, since, set(map(str, reasons)), _broken(reasons))
 
     def find_refused(self) -> Incident | None:

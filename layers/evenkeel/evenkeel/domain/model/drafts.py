@@ -136,21 +136,19 @@ class Draft(GroupPlan):
     def room_for_pods(self) -> int:
         """Return how many nodes may be ordered in the group for pods.
 
-        A healthy group may get up to ``room`` nodes, a probing or unhealthy group at most one, and any other group
-        none. The published bounds do not limit this number, because they follow the replicas and no autoscaler reads
-        them.
+        A healthy group may get up to ``room`` nodes, a probing or unhealthy group as many as ``probe``, and any other
+        group none. The published bounds do not limit this number, because they follow the replicas and no autoscaler
+        reads them.
         """
         if self.group.template.closed_because is not None:
             return 0
-        if self.state is State.PROBING:
+        if self.state in (State.PROBING, State.UNHEALTHY):
             return min(self.room, self.probe)
-        if self.state is State.UNHEALTHY:
-            return min(self.room, 1)
         return self.room if self.state is State.HEALTHY else 0
 
     @property
     def probe(self) -> int:
-        """Return how many machines a probing group may add: none while a machine is provisioning, otherwise one."""
+        """Return how many machines a group in doubt may add: none while a replica lacks its node, otherwise one."""
         return 0 if self.group.running - self.machines.starting + self.group.preserved < self.requested else 1
 
     @property
