@@ -140,6 +140,13 @@ def test_a_zone_whose_only_driver_is_silent_has_the_devices_of_most_nodes_of_its
     assert fresh(silent, others[0]).node.allocatable["nvidia.com/gpu"] == 0, "one of two"
 
 
+def test_silent_nodes_do_not_outvote_the_nodes_that_were_there_before_their_driver_failed() -> None:
+    old = made("old", zone="b", age=9 * DAY, size={"nvidia.com/gpu": 1})
+    older = made("older", zone="b", age=10 * DAY, size={"nvidia.com/gpu": 1})
+    silent = [made(f"n-{number}", zone=zone) for zone in "bb" for number in range(9)]
+    assert fresh(made("only", zone="a"), old, older, *silent).node.allocatable["nvidia.com/gpu"] == 1
+
+
 def test_nodes_that_are_odd_still_give_a_sample() -> None:
     """A node without a group, two nodes of one machine, and a node whose creation time is unknown."""
     stray = replace(made("stray", size={"cpu": "64"}), group=None)

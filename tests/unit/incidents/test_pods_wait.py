@@ -217,6 +217,20 @@ def test_3_a_read_that_succeeds_now_and_then_does_not_reset_the_start() -> None:
     assert checks.see(UNREAD) != []
 
 
+def test_3_a_read_that_succeeds_now_and_then_and_finds_pods_changes_the_incident_once() -> None:
+    checks, found = Checks(), advice(unmet=(unfit(fits=""),))
+    checks.see(found, 20)
+    matters = [checks.health.incidents[0].matter]
+    for _ in range(10):
+        for seen in (UNREAD, UNREAD, UNREAD, found):
+            checks.see(seen)
+            (incident,) = checks.health.incidents
+            matters += [incident.matter] if incident.matter != matters[-1] else []
+    assert len(matters) == 2, "from the pods to the reads that fail"
+    checks.see(found, minutes(WAITS_FOR) + 1)
+    assert (checks.opened, checks.closed, checks.health.incidents[0].matter) == (1, 0, matters[0])
+
+
 def test_4_an_unreachable_time_resets_the_start() -> None:
     checks = Checks()
     checks.see(UNREAD, 10)

@@ -23,6 +23,7 @@ from tests.builders import (
     numbers,
     pool_plan,
     reasons,
+    refused,
     requested,
     stated,
 )
@@ -84,6 +85,17 @@ class TestReserves:
         policy = replace(numbers(6, 18), autoscaler=False)
         found = pool_plan([replace(first, machines=(*listed, deleting)), *others], policy)
         assert sum(maxima(found)[1:]) == 18 - 4
+
+    @pytest.mark.parametrize("why", GROWING, ids=lambda why: why.rule)
+    def test_without_an_autoscaler_replicas_still_get_their_machines_where_nothing_stops_them(
+        self, why: Reason
+    ) -> None:
+        policy = replace(numbers(6, 18), autoscaler=False)
+        first, *others = pool(requested=7, frozen_because=why)
+        found = pool_plan([machines(first, MINUTE), *others], policy)  # two of seven have no machine yet
+        assert sum(maxima(found)[1:]) == 18 - 7
+        first = refused(replace(first, requested=6), MINUTE, MINUTE)
+        assert sum(maxima(pool_plan([first, *others], policy))[1:]) == 18 - 4
 
     def test_pool_minimum_counts_what_the_group_has(self) -> None:
         paused = pool(requested=6, frozen_because=PAUSED)

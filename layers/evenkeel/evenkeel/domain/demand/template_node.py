@@ -56,30 +56,34 @@ class TemplateNodes:
         for node in workload.nodes:
             if node.group is not None and node.ready and not node.unschedulable and not node.deleting:
                 self._ready.setdefault(node.group, []).append(node)
-        self._samples = {group: _sample(nodes) for group, nodes in self._ready.items()}
+        self._whole = {group: _whole(nodes) for group, nodes in self._ready.items()}
+        self._samples = {group: nodes[-1] for group, nodes in self._whole.items()}
 
     def of_pool(self, pool: PoolOffer) -> dict[GroupKey, TemplateNode]:
         """Return the template node of each group that has a sample or a complete template."""
         samples = [self._samples[offer.group] for offer in pool.groups if offer.group in self._samples]
         newest = max(samples, key=_age, default=None)
         ready = [node for offer in pool.groups for node in self._ready.get(offer.group, ())]
-        templates = {offer.group: self._of_group(offer, newest, ready) for offer in pool.groups}
+        devices = _common_devices([node for offer in pool.groups for node in self._whole.get(offer.group, ())])
+        templates = {offer.group: self._of_group(offer, newest, ready, devices) for offer in pool.groups}
         return {group: template for group, template in templates.items() if template is not None}
 
-    def _of_group(self, offer: GroupOffer, newest: Node | None, ready: Sequence[Node]) -> TemplateNode | None:
+    def _of_group(
+        self, offer: GroupOffer, newest: Node | None, ready: Sequence[Node], devices: Mapping[str, Fraction]
+    ) -> TemplateNode | None:
         sample = self._samples.get(offer.group)
         if sample is not None:
-            return self._from_sample(sample, offer, ready)
+            return self._from_sample(sample, offer, devices)
         template = offer.template or NodeTemplate()
         if newest is not None and newest.group is not None:
-            node = _with_missing_values(template, _in_zone_of(offer, newest, ready), offer)
+            node = _with_missing_values(template, _in_zone_of(offer, newest, ready, devices), offer)
             return TemplateNode(node, self._pods(self._ready[newest.group], node))
         if not template.complete:
             return None
         node = _from_template(template, offer, self._policy.reserve)
         return TemplateNode(node, tuple(pod for pod in self._daemon_sets if _runs_on(pod, node)))
 
-    def _from_sample(self, sample: Node, offer: GroupOffer, ready: Sequence[Node]) -> TemplateNode:
+    def _from_sample(self, sample: Node, offer: GroupOffer, common: Mapping[str, Fraction]) -> TemplateNode:
         template = offer.template or NodeTemplate()
         peers = self._ready[offer.group]
         labels = {
@@ -89,7 +93,7 @@ class TemplateNodes:
         }
         # The sample's driver may be silent. Then the devices of the pool's nodes, or of the template, are used.
         resources = template.allocatable or template.capacity
-        devices = {**_common_devices(ready), **{name: amount for name, amount in resources.items() if "/" in name}}
+        devices = {**common, **{name: amount for name, amount in resources.items() if "/" in name}}
         node = replace(
             sample,
             labels=labels,
@@ -127,16 +131,16 @@ def _age(node: Node) -> tuple[float, str]:
     return (0.0 if node.created_at is None else node.created_at.timestamp()), node.name
 
 
-def _sample(nodes: Sequence[Node]) -> Node:
-    """Return the newest node that lacks no device of an older node. A silent driver must not hide the devices."""
-    oldest, *others = sorted(nodes, key=_age)
-    sample, devices = oldest, {*_devices(oldest)}
-    for node in others:
+def _whole(nodes: Sequence[Node]) -> list[Node]:
+    """Return the nodes that lack no device of an older node, the newest last. The drivers of others are silent."""
+    whole: list[Node] = []
+    devices: set[str] = set()
+    for node in sorted(nodes, key=_age):
         own = _devices(node).keys()
         if devices <= own:
-            sample = node
+            whole.append(node)
         devices |= own
-    return sample
+    return whole
 
 
 def _devices(node: Node) -> dict[str, Fraction]:
@@ -162,7 +166,7 @@ def _in_most(nodes: Iterable[bool]) -> bool:
     return 2 * sum(answers) > len(answers)
 
 
-def _in_zone_of(offer: GroupOffer, sibling: Node, ready: Sequence[Node]) -> Node:
+def _in_zone_of(offer: GroupOffer, sibling: Node, ready: Sequence[Node], devices: Mapping[str, Fraction]) -> Node:
     """Return the node that a sibling group's node would be in this group.
 
     It has the labels and taints that most Ready nodes of the pool have. A person may have tainted the only node of the
@@ -188,8 +192,8 @@ def _in_zone_of(offer: GroupOffer, sibling: Node, ready: Sequence[Node]) -> Node
         sibling,
         labels={**{key: value for (key, value), count in counts.items() if 2 * count > len(ready)}, ZONE: zone},
         taints=tuple(taint for taint, count in taints.items() if 2 * count > len(ready) and count > 1),
-        allocatable={**sibling.allocatable, **_common_devices(ready), **_devices(sibling)},
-        capacity={**_common_devices(ready), **sibling.capacity},
+        allocatable={**sibling.allocatable, **devices, **_devices(sibling)},
+        capacity={**devices, **sibling.capacity},
         annotations={},
         group=offer.group,
     )

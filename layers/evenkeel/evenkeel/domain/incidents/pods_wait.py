@@ -168,6 +168,8 @@ def _incident(
     keys = (pool,) if pool else (_UNREAD, "")
     before = known.get(f"{pool}/{IncidentKind.PODS_WAIT.value}" if pool else IncidentKind.PODS_WAIT.value)
     due = [key for key in keys if key in waiting and now - waiting[key].since >= WAITS_FOR]
+    if before is not None and _UNREAD in due and not _names_pods(before):
+        due = [_UNREAD]  # a read that succeeds now and then does not change the incident
     case = next((cases[key] for key in due if key in cases), None)
     if case is None:
         return before if due else None
@@ -185,9 +187,14 @@ def _incident(
 
 def _is_same(before: Incident, incident: Incident) -> bool:
     """Return True if the incident is about pods of which some still wait, or has the same reasons."""
-    if before.problems and before.problems[0].kind is not ProblemKind.PODS_WAIT:
-        return incident.problems[0].kind is not ProblemKind.PODS_WAIT
+    if not _names_pods(before):
+        return not _names_pods(incident)
     return before.matter == incident.matter or bool(_named(before) & _named(incident))
+
+
+def _names_pods(incident: Incident) -> bool:
+    """Return True if the incident is about pods that wait; False: about pods that cannot be read."""
+    return not incident.problems or incident.problems[0].kind is ProblemKind.PODS_WAIT
 
 
 def _named(incident: Incident) -> set[str]:

@@ -15,7 +15,7 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.pools import Pool, tie_of
 from evenkeel.domain.model.problems import Problem, ProblemKind
-from evenkeel.domain.model.reasons import ROLLOUTS, Fact, Reason, Rule
+from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.model.states import STEPS_APART, MemberSnapshot, Publication, Release
 from evenkeel.domain.model.survival import Survival, SurvivalFacts
@@ -179,15 +179,12 @@ class Draft(GroupPlan):
     def target(self) -> int:
         """Return the replicas that count for PoolMinimum and PoolMaximum.
 
-        They are the requested ones, but in a group that may not grow only those with a machine that runs or may come. A
-        rollout creates a machine for each that it deletes, so these count, too.
+        They are the requested ones, but in a group that may not grow only those with a machine that runs or may come.
+        Where machines are made, replicas without one count, too: a rollout replaces each machine that it deletes.
         """
         if self.may_grow:
             return self.requested
-        frozen = self.group.frozen_because
-        rolls = frozen is not None and frozen.rule in ROLLOUTS
-        replaced = sum([machine.deleting for machine in self.group.machines or ()]) if rolls else 0
-        return min(self.requested, self.alive + replaced)
+        return min(self.requested, self.alive + (self.group.unmade if self.group.makes_machines else 0))
 
     @property
     def zone_share(self) -> int:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple, Self
 
 from evenkeel.domain.model.choices import Level, OnFailure, Strategy, SurviveZones
-from evenkeel.domain.model.reasons import Reason
+from evenkeel.domain.model.reasons import STOPS, Reason
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import BadValueError, Fault
@@ -454,6 +454,19 @@ class NodeGroup:
     def frozen(self, reason: Reason) -> Self:
         """Return the group frozen for this reason. A group that is already frozen keeps its reason."""
         return self if self.frozen_because is not None else replace(self, frozen_because=reason)
+
+    @property
+    def makes_machines(self) -> bool:
+        """Return False while the group is paused, hibernated or being deleted, or while the cloud launches nothing."""
+        is_stopped = self.frozen_because is not None and self.frozen_because.rule in STOPS
+        return self.status.launches_stopped is None and not is_stopped
+
+    @property
+    def unmade(self) -> int:
+        """Return how many requested replicas have no machine; 0 if the machines are not listed."""
+        if self.machines is None:
+            return 0
+        return max(0, self.requested - sum([not machine.deleting for machine in self.machines]))
 
     @property
     def delivered(self) -> int:

@@ -25,7 +25,7 @@ from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.flavours import BOUNDS_KEPT
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.pools import AnyPool, Pool
-from evenkeel.domain.model.reasons import STOPS, Fact, Reason, Rule
+from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.states import ClusterState, ContestHistory, FailureHistory, GroupState
 from evenkeel.domain.rebalancing.health.backoff import state_at
 from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
@@ -124,10 +124,7 @@ def _may_grow(group: NodeGroup, state: State, *, autoscaler: bool) -> bool:
     Nothing adds machines to a frozen group without an autoscaler. An autoscaler cannot add any while the group is
     paused, hibernated or being deleted, or while the cloud launches none.
     """
-    if state is not State.FROZEN:
-        return True
-    frozen = group.frozen_because
-    return autoscaler and group.status.launches_stopped is None and (frozen is None or frozen.rule not in STOPS)
+    return state is not State.FROZEN or (autoscaler and group.makes_machines)
 
 
 def _states(healths: Sequence[_Health]) -> list[State]:
