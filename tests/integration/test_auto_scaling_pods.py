@@ -187,7 +187,6 @@ def waiting(behavior: Behavior) -> tuple[PodStage, list[str]]:
     return stage, names
 
 
-@pytest.mark.xfail(reason="R1: an instance in service whose node has not joined is ordered again")
 def test_twelve_pods_get_twelve_nodes_where_nodes_join_after_their_instances() -> None:
     late = timedelta(seconds=45)
     stage, names = waiting(Behavior(join=(late, late)))
@@ -197,7 +196,6 @@ def test_twelve_pods_get_twelve_nodes_where_nodes_join_after_their_instances() -
     assert len(stage.nodes()) == 12
 
 
-@pytest.mark.xfail(reason="F1: an instance that never becomes a node counts as running")
 def test_instances_that_never_join_are_replaced_elsewhere_and_reported() -> None:
     stage, names = waiting(Behavior(never_join=frozenset({ZONES[2]})))
     stage.checks(20)
