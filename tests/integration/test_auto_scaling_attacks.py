@@ -576,7 +576,6 @@ def test_an_unknown_state_of_a_node_group_ends_no_instance() -> None:
     assert running <= instances(stage, names)
 
 
-@pytest.mark.xfail(reason="E9: the group is read three calls before a lower max")
 @pytest.mark.parametrize("operation", ["CreateOrUpdateTags", "SuspendProcesses"])
 def test_launches_that_cluster_autoscaler_orders_before_a_lower_max_go_on(operation: str) -> None:
     stage = Stage(autoscaler="none")

@@ -92,10 +92,15 @@ class _Change:
     def may_terminate(self) -> bool:
         """Return True if AWS may terminate instances after the write.
 
-        Even a larger max may be below the max and the desired capacity that others write meanwhile.
+        A max is never below the capacity that others order meanwhile if it is above the max up to which they may order.
         """
         lowers = self.desired != int(self.newest["DesiredCapacity"]) - len(self.named)
-        return lowers or self.first.max != self.before.max or self.bounds.max != self.before.max
+        return lowers or self.bounds.max < self.before.max
+
+    @property
+    def raises_max(self) -> bool:
+        """Return True if max rises."""
+        return self.bounds.max > self.before.max
 
 
 @dataclass(kw_only=True)
@@ -143,11 +148,12 @@ class GroupWriter:
         """Write bounds, desired capacity and tags. ``named``: the instances that the patch removes."""
         change = _change(self._unchanged(member), patch, named)
         tags, first = tags_of(change.newest), dict[str, str]()
-        if change.may_terminate or change.named:
+        if change.may_terminate or change.raises_max or change.named:
             first[DECISION] = self._decision(decision, change.before, unfinished=True)
             self.unfinished.add(member.name)
         if patch.leaves:
             self._write_tags(member, first)
+            self._confirm_raise(member, change, first)
             self._write_numbers(member.name, change)
             self._delete_tags(member.name, {**tags, **first})
             self.unfinished.discard(member.name)
@@ -165,6 +171,7 @@ class GroupWriter:
             last[MOVE] = move
         self._write_tags(member, first)
         self._confirm_named(member, change, first)
+        self._confirm_raise(member, change, first)
         written = self._write_numbers(member.name, change)
         self._confirm_gone(member, change, tags)
         self._write_tags(member, last)
@@ -190,6 +197,17 @@ class GroupWriter:
         same = group["DesiredCapacity"] == change.newest["DesiredCapacity"]
         if not (same and written.items() <= tags_of(group).items() and _staying(group).issuperset(change.named)):
             raise ConflictError(f"{self._place(member)}: others have changed its capacity since it was read")
+
+    def _confirm_raise(self, member: Member, change: _Change, written: Mapping[str, str]) -> None:
+        """Raise ConflictError if another writer has changed the bounds: it may have ordered more than our max allows.
+
+        A process is suspended only where max does not rise. Otherwise, only this read shows what is there.
+        """
+        if change.may_terminate or not change.raises_max:
+            return
+        group = self._read_until(member.name, lambda group: written.items() <= tags_of(group).items())
+        if _bounds(group) != change.before or not written.items() <= tags_of(group).items():
+            raise ConflictError(f"{self._place(member)}: another writer has changed its bounds since it was read")
 
     def _confirm_gone(self, member: Member, change: _Change, tags: Mapping[str, str]) -> None:
         """Raise ConflictError if AWS has accepted a termination and not begun it; the second time, RejectedError."""
@@ -288,7 +306,7 @@ class GroupWriter:
         refused: RejectedError | None = None
         try:
             self._end_named(name, change)
-            written = self._write_suspended(name, change) if change.may_terminate else self._write_min(name, change)
+            written = self._write_suspended(name, change) if change.may_terminate else self._write_bounds(name, change)
         except RejectedError as error:
             refused, written = error, self._api.group(name)
         # AWS refuses numbers that do not fit the bounds which others have written meanwhile. That is a conflict.
@@ -308,8 +326,10 @@ class GroupWriter:
                 ShouldDecrementDesiredCapacity=True,
             )
 
-    def _write_min(self, name: str, change: _Change) -> Described:
-        if change.bounds.min != change.before.min and not (change.named and change.first.min < change.before.min):
+    def _write_bounds(self, name: str, change: _Change) -> Described:
+        if change.raises_max:
+            self._send_bounds(name, change.bounds)
+        elif change.bounds.min != change.before.min and not (change.named and change.first.min < change.before.min):
             self._api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=change.bounds.min)
         return self._read_until(name, lambda group: _bounds(group) == change.bounds)
 
@@ -336,19 +356,19 @@ class GroupWriter:
         if not (is_same and is_suspended(group, _TERMINATE)):
             # Its order would be lost, and Cluster Autoscaler could write the lower number that it reads meanwhile.
             raise ConflictError(f"Auto Scaling group {name}: others have changed its capacity since it was read")
-        if change.first != _bounds(group):
-            self._send_bounds(name, change.first)
-            sent.add(MinSize=change.first.min, MaxSize=change.first.max)
         if change.desired != expected:
-            group = self._newest(name, sent)
+            if not group["MinSize"] <= change.desired <= group["MaxSize"]:
+                self._send_bounds(name, change.first)
+                sent.add(MinSize=change.first.min, MaxSize=change.first.max)
+                group = self._newest(name, sent)
             if group["DesiredCapacity"] != expected or len(instances_of(group)) > change.desired:
                 raise ConflictError(f"Auto Scaling group {name}: others have changed its capacity since it was read")
             self._send_desired(name, change.desired)
             sent.add(DesiredCapacity=change.desired)
-        if change.bounds != change.first:
+        if change.bounds != _bounds(group):
             # Before other zones may grow, max follows the desired capacity down, unless others have written meanwhile.
-            group = self._newest(name, sent)
-            if _bounds(group) == change.first and group["DesiredCapacity"] <= change.bounds.max:
+            bounds, group = _bounds(group), self._newest(name, sent) if sent.numbers else group
+            if _bounds(group) == bounds and group["DesiredCapacity"] <= change.bounds.max:
                 self._send_bounds(name, change.bounds)
                 sent.add(MinSize=change.bounds.min, MaxSize=change.bounds.max)
 
