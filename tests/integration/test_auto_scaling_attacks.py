@@ -19,6 +19,7 @@ from sandbox.auto_scaling.calls import AwsError
 from sandbox.server import Response
 from tests.auto_scaling_groups import POOL, REGION, ZONES, Stage, outage, over_http, tag
 from tests.fakes import plenty
+from tests.timed import worker
 from tests.integration.test_auto_scaling_groups import desired, house
 from tests.timed import worker
 
@@ -517,6 +518,21 @@ def test_an_order_of_cluster_autoscaler_in_the_middle_of_a_write_is_not_cut() ->
     once(stage, "SuspendProcesses", lambda _group: once(stage, "SuspendProcesses", order))
     assert stage.run().conflicts == 1
     assert sum(desired(stage, names)) == 9  # one of the ordered nodes counts as a moved one
+
+
+def test_a_run_without_time_to_read_again_after_a_conflict_has_read_the_cluster() -> None:
+    stage, _ = outage()
+    seconds = [60.0]
+
+    def put_back(group: str) -> None:
+        stage.api.update_auto_scaling_group(AutoScalingGroupName=group, MinSize=0, MaxSize=9)
+        once(stage, "ResumeProcesses", lambda _group: seconds.append(1.0))
+
+    once(stage, "SuspendProcesses", put_back)
+    summary = worker(stage.store, stage.clusters, stage.clock, stage.queue)("demo", "a test", lambda: seconds[-1])
+    assert (summary.conflicts, seconds) == (1, [60.0, 1.0])
+    assert not summary.unreachable
+    assert not is_unreachable(stage.store.load("demo").unreachable)
 
 
 def test_ten_minutes_in_which_aws_throttles_every_call_end_without_a_person() -> None:

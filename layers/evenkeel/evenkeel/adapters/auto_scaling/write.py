@@ -367,7 +367,9 @@ class GroupWriter:
             sent.add(DesiredCapacity=change.desired)
         if change.bounds != _bounds(group):
             # Before other zones may grow, max follows the desired capacity down, unless others have written meanwhile.
-            bounds, group = _bounds(group), self._newest(name, sent) if sent.numbers else group
+            bounds = _bounds(group)
+            if sent.numbers and change.bounds.max < bounds.max:
+                group = self._newest(name, sent)
             if _bounds(group) == bounds and group["DesiredCapacity"] <= change.bounds.max:
                 self._send_bounds(name, change.bounds)
                 sent.add(MinSize=change.bounds.min, MaxSize=change.bounds.max)
