@@ -19,7 +19,6 @@ from sandbox.auto_scaling.calls import AwsError
 from sandbox.server import Response
 from tests.auto_scaling_groups import POOL, REGION, ZONES, Stage, outage, over_http, tag
 from tests.fakes import plenty
-from tests.timed import worker
 from tests.integration.test_auto_scaling_groups import desired, house
 from tests.timed import worker
 

@@ -3,7 +3,8 @@
 Each write reads the group again, and raises ConflictError if anything has changed on which the plan depends. Between
 that read and the write, another writer can still raise the desired capacity and max. A max, or a desired capacity,
 below theirs then makes AWS terminate instances that run. So Evenkeel suspends the group's process Terminate during such
-a write, and raises the desired capacity to the instances that exist before it resumes the process.
+a write, and raises the desired capacity to the instances that exist before it resumes the process. A raise of max
+needs neither: others order up to the lower max. If others raise max, too, the read directly before shows it.
 
     read   tags   terminate   suspend   read   bounds   desired capacity   max   read   resume   tags
     -*------*---------*----------*--------*------*-------------*------------*-----*-------*-------*->
@@ -92,7 +93,7 @@ class _Change:
     def may_terminate(self) -> bool:
         """Return True if AWS may terminate instances after the write.
 
-        A max is never below the capacity that others order meanwhile if it is above the max up to which they may order.
+        A max that rises never does: others may order up to the lower max only.
         """
         lowers = self.desired != int(self.newest["DesiredCapacity"]) - len(self.named)
         return lowers or self.bounds.max < self.before.max
@@ -166,14 +167,16 @@ class GroupWriter:
             first[ADOPTED] = adopted
         if move is not None:
             first[MOVE] = self._announced(member, move, change)
-        last = {DECISION: self._decision(decision, change.bounds)}
-        if move is not None:
-            last[MOVE] = move
         self._write_tags(member, first)
         self._confirm_named(member, change, first)
         self._confirm_raise(member, change, first)
         written = self._write_numbers(member.name, change)
         self._confirm_gone(member, change, tags)
+        # Reads of the next seconds are old. A launch after an order may have failed by now, and is no earlier than it.
+        at = None if change.changes_desired else self._api.now()
+        last = {DECISION: self._decision(decision, change.bounds, at=at)}
+        if move is not None:
+            last[MOVE] = move
         self._write_tags(member, last)
         self.unfinished.discard(member.name)
         self._written[member.name] = _with_tags(written, {**tags, **first, **last})
@@ -199,9 +202,9 @@ class GroupWriter:
             raise ConflictError(f"{self._place(member)}: others have changed its capacity since it was read")
 
     def _confirm_raise(self, member: Member, change: _Change, written: Mapping[str, str]) -> None:
-        """Raise ConflictError if another writer has changed the bounds: it may have ordered more than our max allows.
+        """Raise ConflictError if another writer has changed the bounds: it may order more than the new max allows.
 
-        A process is suspended only where max does not rise. Otherwise, only this read shows what is there.
+        No process is suspended for a raise. So this read must be no older than the tags that were written.
         """
         if change.may_terminate or not change.raises_max:
             return
@@ -245,22 +248,24 @@ class GroupWriter:
         self._write_tags(member, {key: value})
         self._written[member.name] = _with_tags(newest, {**tags_of(newest), key: value})
 
-    def resume(self, described: Described, now: datetime) -> bool:
-        """End the unfinished write of a group, and return True; return False where there is none."""
+    def resume(self, described: Described, now: datetime) -> Described | None:
+        """End the unfinished write of a group. Return the group as it is then; None: there is no such write."""
         decision, name = tags_of(described).get(DECISION), str(described["AutoScalingGroupName"])
         published = read_published(decision)
         if decision is None or not is_unfinished(decision) or writer_of(decision) not in ("", self._writer):
-            return False
+            return None
         self.unfinished.add(name)
         if published is not None and abs(now - published.at) < _UNFINISHED_AFTER:
-            return False
-        ended = self._decision(decision, _bounds(self._resume(name, _Sent())))
-        self._send_tags(name, {DECISION: ended})
+            return None
+        group = self._resume(name, _Sent())
+        ended = {DECISION: self._decision(decision, _bounds(group))}
+        self._send_tags(name, ended)
         self.unfinished.discard(name)
-        return True
+        # A read may be older than these tags. With the old ones, the bounds would look like those of another writer.
+        return _with_tags(group, {**tags_of(group), **ended})
 
-    def _decision(self, text: str, bounds: Bounds, *, unfinished: bool = False) -> str:
-        return shortened(text, bounds, _VALUE_LENGTH, writer=self._writer, unfinished=unfinished)
+    def _decision(self, text: str, bounds: Bounds, *, unfinished: bool = False, at: datetime | None = None) -> str:
+        return shortened(text, bounds, _VALUE_LENGTH, writer=self._writer, unfinished=unfinished, at=at)
 
     def _place(self, member: Member) -> str:
         return f"Auto Scaling group {member.name}"
@@ -356,27 +361,26 @@ class GroupWriter:
         if not (is_same and is_suspended(group, _TERMINATE)):
             # Its order would be lost, and Cluster Autoscaler could write the lower number that it reads meanwhile.
             raise ConflictError(f"Auto Scaling group {name}: others have changed its capacity since it was read")
+        if change.first != _bounds(group):
+            self._send_bounds(name, change.first)
+            sent.add(MinSize=change.first.min, MaxSize=change.first.max)
         if change.desired != expected:
-            if not group["MinSize"] <= change.desired <= group["MaxSize"]:
-                self._send_bounds(name, change.first)
-                sent.add(MinSize=change.first.min, MaxSize=change.first.max)
-                group = self._newest(name, sent)
+            group = self._newest(name, sent)
             if group["DesiredCapacity"] != expected or len(instances_of(group)) > change.desired:
                 raise ConflictError(f"Auto Scaling group {name}: others have changed its capacity since it was read")
             self._send_desired(name, change.desired)
             sent.add(DesiredCapacity=change.desired)
-        if change.bounds != _bounds(group):
+        if change.bounds != change.first:
             # Before other zones may grow, max follows the desired capacity down, unless others have written meanwhile.
-            bounds = _bounds(group)
-            if sent.numbers and change.bounds.max < bounds.max:
-                group = self._newest(name, sent)
-            if _bounds(group) == bounds and group["DesiredCapacity"] <= change.bounds.max:
+            group = self._newest(name, sent)
+            if _bounds(group) == change.first and group["DesiredCapacity"] <= change.bounds.max:
                 self._send_bounds(name, change.bounds)
                 sent.add(MinSize=change.bounds.min, MaxSize=change.bounds.max)
 
     def _newest(self, name: str, sent: "_Sent") -> Described:
         """Return the group in a read that is no older than what was sent."""
-        sent.newest = self._read_until(name, sent.is_shown_by)
+        if sent.numbers or not sent.newest:
+            sent.newest = self._read_until(name, sent.is_shown_by)
         return sent.newest
 
     def _resume(self, name: str, sent: "_Sent") -> Described:
@@ -385,7 +389,7 @@ class GroupWriter:
         Others have raised the desired capacity if there are more instances. Without this, AWS would terminate some.
         """
         try:
-            group = self._newest(name, sent) if sent.numbers or not sent.newest else sent.newest
+            group = self._newest(name, sent)
             for _ in range(_REPAIRS):
                 count = len(instances_of(group)) - sent.surplus
                 if count <= group["DesiredCapacity"]:
