@@ -75,19 +75,22 @@ class _Play:
         )
         self.stack = TimedStack(stage.clusters, stage.clock, stage.store)
         self._events: list[tuple[datetime, dict[str, Any]]] = []
+        self._ends_at: datetime | None = None  # the outage; by the clock, which calls of Evenkeel move, too
         stage.api.log.listeners.append(lambda event: self._events.append((stage.clock.now() + _TRAVEL, event)))
 
     def live(self, second: int) -> None:
         """Live through a second: the zones, cluster-autoscaler, and Evenkeel with its queue."""
         stage, outage = self.stage, self._outage
         if second == _APPEAR:
+            self._ends_at = stage.clock.now() + timedelta(seconds=outage.seconds) if outage.seconds else None
             self._autoscaler.demand[("workers", None)] = PODS
             for zone, name in zip(ZONES[: outage.zones], self._names, strict=False):
                 if outage.suspends:
                     stage.api.suspend_processes(AutoScalingGroupName=name, ScalingProcesses=["Launch"])
                 else:
                     stage.refuse(zone)
-        if outage.seconds and second == _APPEAR + outage.seconds:
+        if self._ends_at is not None and self._ends_at <= stage.clock.now():
+            self._ends_at = None
             for name in self._names if outage.suspends else ():
                 stage.api.resume_processes(AutoScalingGroupName=name, ScalingProcesses=["Launch"])
             for zone in ZONES:

@@ -519,6 +519,21 @@ def test_an_order_of_cluster_autoscaler_in_the_middle_of_a_write_is_not_cut() ->
     assert sum(desired(stage, names)) == 9  # one of the ordered nodes counts as a moved one
 
 
+def test_a_run_without_time_to_read_again_after_a_conflict_has_read_the_cluster() -> None:
+    stage, _ = outage()
+    seconds = [60.0]
+
+    def put_back(group: str) -> None:
+        stage.api.update_auto_scaling_group(AutoScalingGroupName=group, MinSize=0, MaxSize=9)
+        once(stage, "ResumeProcesses", lambda _group: seconds.append(1.0))
+
+    once(stage, "SuspendProcesses", put_back)
+    summary = worker(stage.store, stage.clusters, stage.clock, stage.queue)("demo", "a test", lambda: seconds[-1])
+    assert (summary.conflicts, seconds) == (1, [60.0, 1.0])
+    assert not summary.unreachable
+    assert not is_unreachable(stage.store.load("demo").unreachable)
+
+
 def test_ten_minutes_in_which_aws_throttles_every_call_end_without_a_person() -> None:
     stage, names = outage()
     running = instances(stage, names)

@@ -159,6 +159,47 @@ def test_a_worker_that_dies_at_any_call_of_the_first_write_keeps_the_adopted_bou
         assert not any(stage.group(name).suspended for name in names), at
 
 
+def _raising(behavior: Behavior) -> tuple[Stage, list[str]]:
+    """A pool at rest whose maximum has just been doubled."""
+    stage = Stage(autoscaler="none")
+    names = stage.pool()
+    stage.settle()
+    for name in names:
+        stage.api.create_or_update_tags(Tags=[tag(name, "evenkeel.dev/pool-max", "24")])
+    stage.minutes(1)
+    stage.api.calls.clear()
+    stage.api.behavior.become(behavior)
+    return stage, names
+
+
+def test_a_raise_of_max_is_three_mutating_calls_and_suspends_no_process() -> None:
+    stage, names = _raising(Behavior())
+    stage.run()
+    writes = [name for name, _ in stage.api.calls if not name.startswith("Describe")]
+    assert writes == ["CreateOrUpdateTags", "UpdateAutoScalingGroup", "CreateOrUpdateTags"] * len(names)
+    assert {stage.numbers(name) for name in names} == {(0, 2, 2, 8)}
+
+
+@pytest.mark.parametrize("behavior", BEHAVIORS)
+def test_a_worker_that_dies_at_any_call_of_a_raise_leaves_nothing_contested(
+    behavior: Callable[[], Behavior],
+) -> None:
+    calls = _Calls()
+    stage, _ = _raising(behavior())
+    run_dying(stage, calls)
+    for at, how in product(range(calls.count), HOW):
+        stage, names = _raising(behavior())
+        run_dying(stage, _Calls(at, how))
+        stage.minutes(2)
+        stage.settle()
+        place = f"call {at}, {how}"
+        assert {stage.numbers(name) for name in names} == {(0, 2, 2, 8)}, place
+        assert not any(stage.group(name).suspended for name in names), place
+        assert not any('"unfinished"' in stage.tags(name)["evenkeel.dev/decision"] for name in names), place
+        contests = [one.contest for one in stage.store.load("demo").state.groups.values()]
+        assert not any(one.reverts or one.contested_since for one in contests), place
+
+
 def test_a_frozen_group_is_counted_and_not_written() -> None:
     stage, names = outage()
     stage.api.suspend_processes(AutoScalingGroupName=names[1], ScalingProcesses=["Terminate"])

@@ -29,7 +29,7 @@ def test_never_worse_than_the_autoscaler_alone(world: Outage, behavior: Callable
 
 def test_a_suspended_launch_ends_no_worse_either_and_every_pod_gets_its_node() -> None:
     world = Outage(zones=1, seconds=0, loop=10, version=(1, 36), suspends=True)
-    alone, result = play(world, Who.NOBODY), play(world, Who.SCANS)
+    alone, result = play(world, Who.NOBODY, Behavior()), play(world, Who.SCANS, Behavior())
     assert (alone.nodes, result.nodes, result.ended) == (8, 9, 0)
     _check(replace(world, seconds=300, loop=30), Behavior)
 

@@ -74,6 +74,7 @@ _WRITES = {
     "fence": (Bounds(0, 4), None),
     "release": (Bounds(0, 2), 2),
     "widen": (Bounds(2, 9), None),
+    "raise": (Bounds(0, 12), None),
     "remove": (Bounds(0, 3), 3),  # of a named instance in service
 }
 

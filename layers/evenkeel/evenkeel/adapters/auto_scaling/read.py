@@ -7,7 +7,7 @@ and Cluster Autoscaler's provider for AWS (cloudprovider/aws).
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import cached_property
@@ -324,7 +324,7 @@ class _GroupReader:
         if item.get("DesiredCapacity") is None:
             reading.fault("DesiredCapacity", "missing", "every Auto Scaling group has one: read the group again")
         machines = self._machines(requested or 0)
-        settings, ours, options = read_annotations(tags, reading), self._written_by_us(), self._options()
+        settings, ours, options = read_annotations(tags, reading), self._written_by_us(bounds), self._options()
         template = GroupTemplate(node=None if self._is_undescribed else self._template())
         self._note_drift(bounds, ours)
         running = sum(machine.has_node and not machine.deleting for machine in machines)
@@ -380,16 +380,18 @@ class _GroupReader:
         reading.fault("MinSize", quote(low), f"larger than MaxSize, {high}: lower one or raise the other")
         return None
 
-    def _written_by_us(self) -> WrittenByUs:
-        tags = self._tags
+    def _written_by_us(self, bounds: Bounds | None) -> WrittenByUs:
+        tags, published = self._tags, read_published(self._tags.get(DECISION))
         if self._other_writer:
             return WrittenByUs()
         adopted = self._reading.read(ADOPTED, tags.get(ADOPTED), lambda text: (read_adopted(str(text)),))
         move = tags.get(MOVE)
+        if published is not None and is_unfinished(tags.get(DECISION)):
+            published = replace(published, bounds=bounds)  # the write may have changed them: nobody has put them back
         return WrittenByUs(
             adopted=adopted[0] if adopted else None,
             has_adopted=adopted is not None,
-            published=read_published(tags.get(DECISION)),
+            published=published,
             **(read_move(move, self._item) if move else {}),
         )
 

@@ -3,7 +3,8 @@
 Each write reads the group again, and raises ConflictError if anything has changed on which the plan depends. Between
 that read and the write, another writer can still raise the desired capacity and max. A max, or a desired capacity,
 below theirs then makes AWS terminate instances that run. So Evenkeel suspends the group's process Terminate during such
-a write, and raises the desired capacity to the instances that exist before it resumes the process.
+a write, and raises the desired capacity to the instances that exist before it resumes the process. A raise of max
+needs neither: others order up to the lower max. If others raise max, too, the read directly before shows it.
 
     read   tags   terminate   suspend   read   bounds   desired capacity   max   read   resume   tags
     -*------*---------*----------*--------*------*-------------*------------*-----*-------*-------*->
@@ -92,10 +93,15 @@ class _Change:
     def may_terminate(self) -> bool:
         """Return True if AWS may terminate instances after the write.
 
-        Even a larger max may be below the max and the desired capacity that others write meanwhile.
+        A max that rises never does: others may order up to the lower max only.
         """
         lowers = self.desired != int(self.newest["DesiredCapacity"]) - len(self.named)
-        return lowers or self.first.max != self.before.max or self.bounds.max != self.before.max
+        return lowers or self.bounds.max < self.before.max
+
+    @property
+    def raises_max(self) -> bool:
+        """Return True if max rises."""
+        return self.bounds.max > self.before.max
 
 
 @dataclass(kw_only=True)
@@ -143,11 +149,12 @@ class GroupWriter:
         """Write bounds, desired capacity and tags. ``named``: the instances that the patch removes."""
         change = _change(self._unchanged(member), patch, named)
         tags, first = tags_of(change.newest), dict[str, str]()
-        if change.may_terminate or change.named:
+        if change.may_terminate or change.raises_max or change.named:
             first[DECISION] = self._decision(decision, change.before, unfinished=True)
             self.unfinished.add(member.name)
         if patch.leaves:
             self._write_tags(member, first)
+            self._confirm_raise(member, change, first)
             self._write_numbers(member.name, change)
             self._delete_tags(member.name, {**tags, **first})
             self.unfinished.discard(member.name)
@@ -160,13 +167,16 @@ class GroupWriter:
             first[ADOPTED] = adopted
         if move is not None:
             first[MOVE] = self._announced(member, move, change)
-        last = {DECISION: self._decision(decision, change.bounds)}
-        if move is not None:
-            last[MOVE] = move
         self._write_tags(member, first)
         self._confirm_named(member, change, first)
+        self._confirm_raise(member, change, first)
         written = self._write_numbers(member.name, change)
         self._confirm_gone(member, change, tags)
+        # Reads of the next seconds are old. A launch after an order may have failed by now, and is no earlier than it.
+        at = None if change.changes_desired else self._api.now()
+        last = {DECISION: self._decision(decision, change.bounds, at=at)}
+        if move is not None:
+            last[MOVE] = move
         self._write_tags(member, last)
         self.unfinished.discard(member.name)
         self._written[member.name] = _with_tags(written, {**tags, **first, **last})
@@ -190,6 +200,17 @@ class GroupWriter:
         same = group["DesiredCapacity"] == change.newest["DesiredCapacity"]
         if not (same and written.items() <= tags_of(group).items() and _staying(group).issuperset(change.named)):
             raise ConflictError(f"{self._place(member)}: others have changed its capacity since it was read")
+
+    def _confirm_raise(self, member: Member, change: _Change, written: Mapping[str, str]) -> None:
+        """Raise ConflictError if another writer has changed the bounds: it may order more than the new max allows.
+
+        No process is suspended for a raise. So this read must be no older than the tags that were written.
+        """
+        if change.may_terminate or not change.raises_max:
+            return
+        group = self._read_until(member.name, lambda group: written.items() <= tags_of(group).items())
+        if _bounds(group) != change.before or not written.items() <= tags_of(group).items():
+            raise ConflictError(f"{self._place(member)}: another writer has changed its bounds since it was read")
 
     def _confirm_gone(self, member: Member, change: _Change, tags: Mapping[str, str]) -> None:
         """Raise ConflictError if AWS has accepted a termination and not begun it; the second time, RejectedError."""
@@ -227,22 +248,24 @@ class GroupWriter:
         self._write_tags(member, {key: value})
         self._written[member.name] = _with_tags(newest, {**tags_of(newest), key: value})
 
-    def resume(self, described: Described, now: datetime) -> bool:
-        """End the unfinished write of a group, and return True; return False where there is none."""
+    def resume(self, described: Described, now: datetime) -> Described | None:
+        """End the unfinished write of a group. Return the group as it is then; None: there is no such write."""
         decision, name = tags_of(described).get(DECISION), str(described["AutoScalingGroupName"])
         published = read_published(decision)
         if decision is None or not is_unfinished(decision) or writer_of(decision) not in ("", self._writer):
-            return False
+            return None
         self.unfinished.add(name)
         if published is not None and abs(now - published.at) < _UNFINISHED_AFTER:
-            return False
-        ended = self._decision(decision, _bounds(self._resume(name, _Sent())))
-        self._send_tags(name, {DECISION: ended})
+            return None
+        group = self._resume(name, _Sent())
+        ended = {DECISION: self._decision(decision, _bounds(group))}
+        self._send_tags(name, ended)
         self.unfinished.discard(name)
-        return True
+        # A read may be older than these tags. With the old ones, the bounds would look like those of another writer.
+        return _with_tags(group, {**tags_of(group), **ended})
 
-    def _decision(self, text: str, bounds: Bounds, *, unfinished: bool = False) -> str:
-        return shortened(text, bounds, _VALUE_LENGTH, writer=self._writer, unfinished=unfinished)
+    def _decision(self, text: str, bounds: Bounds, *, unfinished: bool = False, at: datetime | None = None) -> str:
+        return shortened(text, bounds, _VALUE_LENGTH, writer=self._writer, unfinished=unfinished, at=at)
 
     def _place(self, member: Member) -> str:
         return f"Auto Scaling group {member.name}"
@@ -288,7 +311,7 @@ class GroupWriter:
         refused: RejectedError | None = None
         try:
             self._end_named(name, change)
-            written = self._write_suspended(name, change) if change.may_terminate else self._write_min(name, change)
+            written = self._write_suspended(name, change) if change.may_terminate else self._write_bounds(name, change)
         except RejectedError as error:
             refused, written = error, self._api.group(name)
         # AWS refuses numbers that do not fit the bounds which others have written meanwhile. That is a conflict.
@@ -308,8 +331,10 @@ class GroupWriter:
                 ShouldDecrementDesiredCapacity=True,
             )
 
-    def _write_min(self, name: str, change: _Change) -> Described:
-        if change.bounds.min != change.before.min and not (change.named and change.first.min < change.before.min):
+    def _write_bounds(self, name: str, change: _Change) -> Described:
+        if change.raises_max:
+            self._send_bounds(name, change.bounds)
+        elif change.bounds.min != change.before.min and not (change.named and change.first.min < change.before.min):
             self._api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=change.bounds.min)
         return self._read_until(name, lambda group: _bounds(group) == change.bounds)
 
@@ -354,7 +379,8 @@ class GroupWriter:
 
     def _newest(self, name: str, sent: "_Sent") -> Described:
         """Return the group in a read that is no older than what was sent."""
-        sent.newest = self._read_until(name, sent.is_shown_by)
+        if sent.numbers or not sent.newest:
+            sent.newest = self._read_until(name, sent.is_shown_by)
         return sent.newest
 
     def _resume(self, name: str, sent: "_Sent") -> Described:
@@ -363,7 +389,7 @@ class GroupWriter:
         Others have raised the desired capacity if there are more instances. Without this, AWS would terminate some.
         """
         try:
-            group = self._newest(name, sent) if sent.numbers or not sent.newest else sent.newest
+            group = self._newest(name, sent)
             for _ in range(_REPAIRS):
                 count = len(instances_of(group)) - sent.surplus
                 if count <= group["DesiredCapacity"]:

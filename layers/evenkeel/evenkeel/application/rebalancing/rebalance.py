@@ -197,6 +197,10 @@ class _Rounds:
             observed = observer.observe(stored, self.remaining)
             planned = observer.plan(stored, observed, self.refused, self.remaining)
         except EvenkeelError as error:
+            if self.summary.plan is not None:  # the cluster has answered in this run: its time may be over
+                _log.warning("not read again: %s", error, extra={"cluster": self._cluster})
+                self.summary.doubtful = True
+                return None
             self._unreadable(error)
             if not isinstance(error, AccessUnavailableError):
                 self._notify_unread(stored, kind_of(error), str(error))

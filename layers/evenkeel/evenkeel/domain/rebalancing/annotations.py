@@ -25,7 +25,7 @@ def write_published(published: PublishedBounds, target: int, why: str) -> str:
             **({} if bounds is None else {"min": bounds.min}),
             **({} if published.requested is None else {"requested": published.requested}),
             **({} if published.before is None else {"before": published.before}),
-            "at": published.at.isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "at": _moment(published.at),
             "state": published.state.value,
             **({"pinned": True} if published.pinned else {}),
             "target": target,
@@ -34,6 +34,10 @@ def write_published(published: PublishedBounds, target: int, why: str) -> str:
         },
         ensure_ascii=False,
     )
+
+
+def _moment(at: datetime) -> str:
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def write_adopted(bounds: Bounds | None) -> str:
@@ -104,10 +108,13 @@ def writer_of(text: str | None) -> str:
     return writer if isinstance(writer, str) else ""
 
 
-def shortened(text: str, bounds: Bounds, length: int, *, writer: str, unfinished: bool) -> str:
+def shortened(
+    text: str, bounds: Bounds, length: int, *, writer: str, unfinished: bool, at: datetime | None = None
+) -> str:
     """Return the annotation with these bounds, cut to a length that a tag can have. Only the reasons are cut.
 
-    The text of an unfinished write says nothing about replicas, because they have not changed yet.
+    The text of an unfinished write says nothing about replicas, because they have not changed yet. ``at``: when the
+    write has ended; None: the time of the text.
     """
     value = json.loads(text)
     reasons = str(value.pop("why", ""))
@@ -115,6 +122,7 @@ def shortened(text: str, bounds: Bounds, length: int, *, writer: str, unfinished
         value.pop(name, None)
     value |= {"min": bounds.min, "max": bounds.max, **({"unfinished": True} if unfinished else {})}
     value |= {"by": writer} if writer else {}
+    value |= {"at": _moment(at)} if at is not None else {}
     while len(cut := json.dumps({**value, "why": reasons}, ensure_ascii=False, separators=(",", ":"))) > length:
         if not reasons:
             break
