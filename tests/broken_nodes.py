@@ -172,7 +172,7 @@ class Broken(Valley):
 
 @dataclass
 class BrokenStory:
-    """A world by chance: zones die and return, nodes flap, kubelets come back late, workers die."""
+    """A world by chance: zones die and return or refuse machines, nodes flap, kubelets are late, workers die."""
 
     seed: int
     happened: Counter[str] = field(default_factory=Counter)
@@ -199,6 +199,7 @@ class BrokenStory:
             self._minute()
         for zone in world.zones():
             world.end(zone)
+        world.refusing.clear()
         world.slow, world.unread = False, None
         self._peace()
         left = [incident.key for incident in world.incidents()]
@@ -229,6 +230,9 @@ class BrokenStory:
             case 7:
                 world.apps["free"].pods = chance.randint(0, 14)
                 self.happened["demand changes"] += 1
+            case 8:
+                world.refusing ^= {zone}
+                self.happened["a zone refuses machines, or no longer"] += 1
             case _:
                 pass
         life = (

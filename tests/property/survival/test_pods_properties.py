@@ -176,3 +176,12 @@ def test_a_request_gives_back_no_node_that_survival_needs(valley: Valley, nodes:
     # Evicted pods may take other places than those that the plan found. Otherwise no node is ordered again.
     assert valley.ordered - ordered <= (len(valley.lost) if valley.evicted else 0)
     event(f"{len(valley.lost)} of {nodes}")
+
+
+def test_empty_nodes_of_a_large_zone_go_while_those_of_a_small_zone_are_enough() -> None:
+    valley = Valley([App("free", 5, milli=1900)], nodes=(3, 2, 2), survive_zones="1")
+    places = ["workers-c-6", "workers-c-6", "workers-c-7", "workers-c-7", "workers-a-1"]
+    for name, place in zip(sorted(valley.pods), places, strict=True):
+        valley.pods[name] = replace(valley.pods[name], node=place)
+    rest(valley)
+    assert valley.requested() == {"a": 1, "b": 2, "c": 2}

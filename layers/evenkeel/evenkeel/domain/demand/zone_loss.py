@@ -87,11 +87,15 @@ class ZoneLosses:
         return Loss(unplaced=unplaced, used=used)
 
     def _destinations(self) -> Sequence[NodeInfo]:
-        """Return the schedulable nodes: started ones first, and nodes with pods before empty ones."""
-        started = self._simulation.started
+        """Return the schedulable nodes: started ones first, nodes with pods before empty ones, small zones first.
+
+        Scale-down removes empty nodes of large zones first. So survival keeps other nodes than scale-down would remove.
+        """
+        started, nodes = self._simulation.started, self._simulation.schedulable_nodes()
+        nodes_in = Counter(map(self.zone_of, nodes))
         return sorted(
-            self._simulation.schedulable_nodes(),
-            key=lambda info: (info.name not in started, self.is_empty(info), info.name),
+            nodes,
+            key=lambda info: (info.name not in started, self.is_empty(info), nodes_in[self.zone_of(info)], info.name),
         )
 
     # ---------------------------------------------------------------- nodes that survival needs
