@@ -109,6 +109,12 @@ class TestReserves:
         found = pool_plan(pool(requested=6, frozen_because=PAUSED), numbers(6, 18, strategy=strategy))
         assert maxima(found) == expected
 
+    def test_its_old_max_is_no_offer_beside_owners_that_accept_no_max_of_zero(self) -> None:
+        groups = [replace(each, least_max=1) for each in pool(requested=0, running=0, frozen_because=STOPS[1])]
+        found = pool_plan(groups, numbers(0, 18))
+        assert maxima(found) == (10, 9, 9)
+        assert found.report.problems == ()
+
     def test_nothing_elsewhere_is_taken_back_for_it(self) -> None:
         first, b, c = pool(requested=10, frozen_because=PAUSED)
         booting = [machines(replace(each, requested=7), *[MINUTE] * 4) for each in (b, c)]

@@ -80,18 +80,27 @@ def test_a_zone_is_called_by_either_name_and_the_machine_apis_name_is_first() ->
     assert [zone_called(name, groups) for name in ("1", "2", "3", "4")] == ["1", "2", "2", "4"]
 
 
+@pytest.mark.parametrize("workload", [Workload(nodes=(in_zone("westeurope-1"), in_zone("westeurope-3"))), None])
 @pytest.mark.parametrize("name", ["2", "westeurope-2"])
-def test_a_zone_signal_fences_by_either_name(name: str) -> None:
-    nodes = tuple(in_zone(f"westeurope-{zone}") for zone in "13")
-    observation = Observation(
-        groups=tuple(group(zone, pool_min=0, pool_max=9) for zone in "123"), workload=Workload(nodes=nodes)
-    )
+def test_a_zone_signal_fences_by_either_name_whether_nodes_are_read_or_not(
+    name: str, workload: Workload | None
+) -> None:
+    observation = Observation(groups=tuple(group(zone, pool_min=0, pool_max=9) for zone in "123"), workload=workload)
     states = (
         plan(observation, ClusterState(zones={name: NOW + MINUTE}), make(Policy, strategy=BALANCED), NOW)
         .pools[0]
         .groups
     )
     assert [each.state for each in states] == [State.HEALTHY, State.FENCED, State.HEALTHY]
+
+
+def test_the_name_of_a_fence_teaches_nothing_where_nodes_do_or_where_it_fits_no_zone() -> None:
+    groups = (group("1"), group("2"))
+    known = Observation(groups=groups, workload=Workload(nodes=(in_zone("rack-1"),)))
+    assert [each.identity.zone_label for each in with_zone_labels(known, ["x-2"]).groups] == ["rack-1", "rack-2"]
+    unknown = Observation(groups=groups)
+    for fenced in (["2"], ["x-3"], ["x2"], ["x-1", "y-2"]):
+        assert with_zone_labels(unknown, fenced) is unknown
 
 
 def azure(*nodes: Node) -> House:

@@ -14,7 +14,7 @@ from evenkeel.domain.model.workload import ZONE
 _Place = tuple[str, str, str]  # the flavour, namespace and cluster of groups that are in one region
 
 
-def with_zone_labels(observation: Observation) -> Observation:
+def with_zone_labels(observation: Observation, fenced: Iterable[str] = ()) -> Observation:
     """Return the observation, with the zone label of each group whose nodes name their zone differently.
 
     The label is from the first of these sources that has one:
@@ -23,6 +23,8 @@ def with_zone_labels(observation: Observation) -> Observation:
     2. The nodes of the group, else those of groups in the same zone.
     3. The nodes of groups in other zones, if their labels are the zone's name after one common text, such as
        ``westeurope-``.
+    4. If no label is known, such as while nodes cannot be read: the names of fenced zones in ``fenced``, in the same
+       way. Otherwise a fence under such a name would end with each read that fails.
     """
     groups = [group for group in observation.groups if group.identity.zone is not None]
     labels = _known_labels(groups, observation)
@@ -30,7 +32,7 @@ def with_zone_labels(observation: Observation) -> Observation:
     for group in groups:
         by_place[group.key.flavour, group.key.namespace, group.identity.cluster].append(group)
     for members in by_place.values():
-        labels |= _learned_labels(members, labels)
+        labels |= _learned_labels(members, labels, fenced)
     if not any(labels.get(group.key, group.identity.zone) != group.identity.zone for group in groups):
         return observation
     return replace(observation, groups=tuple(_labelled(group, labels.get(group.key)) for group in observation.groups))
@@ -59,10 +61,16 @@ def _known_labels(groups: Iterable[NodeGroup], observation: Observation) -> dict
     return known
 
 
-def _learned_labels(groups: Sequence[NodeGroup], labels: Mapping[GroupKey, str]) -> dict[GroupKey, str]:
+def _learned_labels(
+    groups: Sequence[NodeGroup], labels: Mapping[GroupKey, str], fenced: Iterable[str]
+) -> dict[GroupKey, str]:
     """Return the zone labels of the groups of one place that neither a template nor an own node names."""
     known = [(str(group.identity.zone), labels[group.key]) for group in groups if group.key in labels]
     prefixes = {label.removesuffix(zone) for zone, label in known if label.endswith(zone)}
+    if not known:
+        zones = {str(group.identity.zone) for group in groups}
+        others = [(zone, name) for zone in zones for name in fenced if name not in zones]
+        prefixes = {name.removesuffix(zone) for zone, name in others if name.endswith(f"-{zone}")}
     prefix = next(iter(prefixes)) if len(prefixes) == 1 else ""
     learned = {}
     for group in groups:

@@ -31,7 +31,7 @@ from evenkeel.domain.rebalancing.restore import is_restored, with_left_groups
 
 def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
     """Return the plan of a check with these capabilities."""
-    observation = with_zone_labels(check.observation)
+    observation = with_zone_labels(check.observation, check.state.zones)
     observation = without_unread(with_write_consent(observation, check.policy), check.state)
     check = check._replace(observation=observation)
     stored, policy, now = check.state, check.policy, check.now

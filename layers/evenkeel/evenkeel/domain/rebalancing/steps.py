@@ -102,7 +102,9 @@ def report(pool: PoolDraft) -> None:
         pool.problem(ProblemKind.OVER_COMMITTED, requested=requested, maximum=pool_max)
     reserves = pool.pool.settings.strategy.reserves
     if reserves and any([draft.group.owner.least_max > draft.requested for draft in pool.groups]):
-        offered = sum(draft.bounds.max for draft in pool.groups if draft.bounds is not None)
+        offered = sum(
+            draft.bounds.max if draft.may_grow else draft.target for draft in pool.groups if draft.bounds is not None
+        )
         if offered > pool_max >= requested:
             pool.problem(ProblemKind.OVER_OFFERED, offered=offered, maximum=pool_max)
     if pool.starved:
