@@ -248,21 +248,19 @@ class GroupWriter:
         self._write_tags(member, {key: value})
         self._written[member.name] = _with_tags(newest, {**tags_of(newest), key: value})
 
-    def resume(self, described: Described, now: datetime) -> Described | None:
-        """End the unfinished write of a group. Return the group as it is then; None: there is no such write."""
+    def resume(self, described: Described, now: datetime) -> bool:
+        """End the unfinished write of a group, and return True; return False where there is none."""
         decision, name = tags_of(described).get(DECISION), str(described["AutoScalingGroupName"])
         published = read_published(decision)
         if decision is None or not is_unfinished(decision) or writer_of(decision) not in ("", self._writer):
-            return None
+            return False
         self.unfinished.add(name)
         if published is not None and abs(now - published.at) < _UNFINISHED_AFTER:
-            return None
-        group = self._resume(name, _Sent())
-        ended = {DECISION: self._decision(decision, _bounds(group))}
-        self._send_tags(name, ended)
+            return False
+        ended = self._decision(decision, _bounds(self._resume(name, _Sent())))
+        self._send_tags(name, {DECISION: ended})
         self.unfinished.discard(name)
-        # A read may be older than these tags. With the old ones, the bounds would look like those of another writer.
-        return _with_tags(group, {**tags_of(group), **ended})
+        return True
 
     def _decision(self, text: str, bounds: Bounds, *, unfinished: bool = False, at: datetime | None = None) -> str:
         return shortened(text, bounds, _VALUE_LENGTH, writer=self._writer, unfinished=unfinished, at=at)
