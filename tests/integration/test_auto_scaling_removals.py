@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -87,3 +88,27 @@ def test_a_worker_that_dies_at_any_call_removes_no_node_twice(
         assert desired(stage, names) == [3 - nodes], place
         assert request(stage)[0], place
         at += 1
+
+
+def test_an_instance_that_another_writer_ends_at_the_same_moment_costs_no_other_one() -> None:
+    stage, (name,), stack = managed(5, zones=1)
+    assert stack.ask("scale-down", pool="workers", nodes=2)["ok"]
+    ended: list[str] = []
+
+    def rival(operation: str, request: dict[str, Any]) -> None:
+        if operation == "TerminateInstanceInAutoScalingGroup" and not ended:
+            ended.append(request["InstanceId"])
+            stage.api.terminate_instance_in_auto_scaling_group(**request)
+
+    stage.api.before = rival
+    stage.run()
+    stage.minutes(6)
+    assert ended
+    assert stage.numbers(name)[1:3] == (3, 3)
+    for _ in range(8):
+        stage.run()
+        stage.minutes(1)
+        assert stage.numbers(name)[2] == 3
+    assert stage.numbers(name)[0] == 0
+    assert request(stage)[0]
+    assert not stage.store.load("demo").cluster_health.incidents

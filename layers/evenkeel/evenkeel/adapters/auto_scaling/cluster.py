@@ -168,8 +168,8 @@ class AutoScalingCluster:
         def resume(item: Described) -> None:
             name = str(item["AutoScalingGroupName"])
             try:
-                if (group := self._writer.resume(item, self._api.now())) is not None:
-                    resumed[name] = group
+                if self._writer.resume(item, self._api.now()):
+                    resumed[name] = self._api.group(name)
             except (RejectedError, ConflictError, ClusterUnavailableError) as error:
                 _log.error("unfinished write: %s", error, extra={"cluster": self._api.name, "group": name})
 

@@ -248,21 +248,19 @@ class GroupWriter:
         self._write_tags(member, {key: value})
         self._written[member.name] = _with_tags(newest, {**tags_of(newest), key: value})
 
-    def resume(self, described: Described, now: datetime) -> Described | None:
-        """End the unfinished write of a group. Return the group as it is then; None: there is no such write."""
+    def resume(self, described: Described, now: datetime) -> bool:
+        """End the unfinished write of a group, and return True; return False where there is none."""
         decision, name = tags_of(described).get(DECISION), str(described["AutoScalingGroupName"])
         published = read_published(decision)
         if decision is None or not is_unfinished(decision) or writer_of(decision) not in ("", self._writer):
-            return None
+            return False
         self.unfinished.add(name)
         if published is not None and abs(now - published.at) < _UNFINISHED_AFTER:
-            return None
-        group = self._resume(name, _Sent())
-        ended = {DECISION: self._decision(decision, _bounds(group))}
-        self._send_tags(name, ended)
+            return False
+        ended = self._decision(decision, _bounds(self._resume(name, _Sent())))
+        self._send_tags(name, {DECISION: ended})
         self.unfinished.discard(name)
-        # A read may be older than these tags. With the old ones, the bounds would look like those of another writer.
-        return _with_tags(group, {**tags_of(group), **ended})
+        return True
 
     def _decision(self, text: str, bounds: Bounds, *, unfinished: bool = False, at: datetime | None = None) -> str:
         return shortened(text, bounds, _VALUE_LENGTH, writer=self._writer, unfinished=unfinished, at=at)
@@ -320,21 +318,32 @@ class GroupWriter:
         return _checked(written, change)
 
     def _end_named(self, name: str, change: _Change) -> None:
-        """Terminate the named instances. No process is suspended: AWS may refuse or ignore a termination then."""
-        if change.named and change.first.min < change.before.min:
+        """Terminate the named instances. No process is suspended: AWS may refuse or ignore a termination then.
+
+        If another writer has just terminated one of them, AWS would lower the desired capacity twice, and terminate
+        another instance. It refuses that below min.
+        """
+        if not change.named:
+            return
+        if change.first.min != change.before.min:
             self._api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=change.first.min)
-        for instance in change.named:
-            self._api.write(
-                "terminate_instance_in_auto_scaling_group",
-                name,
-                InstanceId=instance,
-                ShouldDecrementDesiredCapacity=True,
-            )
+        try:
+            for instance in change.named:
+                self._api.write(
+                    "terminate_instance_in_auto_scaling_group",
+                    name,
+                    InstanceId=instance,
+                    ShouldDecrementDesiredCapacity=True,
+                )
+        except RejectedError as error:
+            if self._api.group(name)["DesiredCapacity"] > change.first.min:
+                raise
+            raise ConflictError(str(error)) from None
 
     def _write_bounds(self, name: str, change: _Change) -> Described:
         if change.raises_max:
             self._send_bounds(name, change.bounds)
-        elif change.bounds.min != change.before.min and not (change.named and change.first.min < change.before.min):
+        elif change.bounds.min != (change.first.min if change.named else change.before.min):
             self._api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=change.bounds.min)
         return self._read_until(name, lambda group: _bounds(group) == change.bounds)
 
@@ -354,7 +363,7 @@ class GroupWriter:
     def _send_numbers(self, name: str, change: _Change, sent: "_Sent") -> None:
         group = sent.newest
         expected = change.newest["DesiredCapacity"] - len(change.named)
-        low = min(change.first.min, change.before.min) if change.named else change.before.min
+        low = change.first.min if change.named else change.before.min
         if _bounds(group) not in (change.before, Bounds(low, change.before.max)):
             raise ConflictError(f"Auto Scaling group {name}: another writer has changed its bounds since it was read")
         is_same = group["DesiredCapacity"] == expected and _surplus(group) == change.surplus
@@ -502,7 +511,8 @@ def _change(newest: Described, patch: Patch, named: Collection[str]) -> _Change:
     minimum = max(0, minimum)
     return _Change(
         newest=newest,
-        first=Bounds(minimum, max(bounds.max, desired, before)),
+        # While named instances end, min is what then runs, so that desired capacity falls no further.
+        first=Bounds(max(0, min(desired, running - len(ids))) if ids else minimum, max(bounds.max, desired, before)),
         bounds=Bounds(minimum, max(bounds.max, desired)),
         desired=desired,
         named=ids,
