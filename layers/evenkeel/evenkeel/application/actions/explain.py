@@ -311,7 +311,7 @@ def _strategy_from(preview: Preview, pool: AnyPool) -> str:
 
 
 def _room(pool: PoolPlan, maximum: int) -> str:
-    requested = sum(plan.requested for plan in pool.groups)
+    requested = sum(plan.requested for plan in pool.groups) - pool.report.uncounted
     over = requested - maximum
     room = f"{over} more than PoolMaximum allows" if over > 0 else f"{pool.headroom} more may come"
     offered = sum(max(0, plan.bounds.max - plan.requested) for plan in pool.groups if plan.bounds)

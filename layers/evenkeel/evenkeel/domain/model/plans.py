@@ -103,6 +103,7 @@ class PoolReport:
     overcommitted: bool = False
     contested: tuple[str, ...] = ()  # keys of the groups whose fields another writer reverts
     unmet_minimum: int = 0  # the number of nodes below PoolMinimum that no group can get
+    uncounted: int = 0  # requested replicas that do not count for PoolMaximum, because their group may not grow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +222,7 @@ class PoolPlan:
     @property
     def headroom(self) -> int:
         """Return the number of nodes by which the pool may still grow."""
-        requested = sum(plan.requested for plan in self.groups)
+        requested = sum(plan.requested for plan in self.groups) - self.report.uncounted
         return max(0, self.max - requested) if self.mode.valid and self.max is not None else 0
 
     @property

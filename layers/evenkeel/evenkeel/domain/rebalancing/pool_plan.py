@@ -163,6 +163,7 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
             notes=_notes(draft),
             contested=tuple([group.key for group in draft.groups if group.health.contested]),
             unmet_minimum=draft.replicas.missing,
+            uncounted=draft.requested - draft.target,
         ),
         mode=PoolMode(
             dry_run=pool.dry_run, autoscaler=pool.settings.autoscaler, closes=_closes(draft), opens=draft.opens
