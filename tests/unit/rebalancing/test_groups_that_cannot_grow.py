@@ -62,7 +62,7 @@ class TestReserves:
     def test_a_group_that_may_not_grow_reserves_what_it_has(self, why: Reason) -> None:
         found = pool_plan(pool(requested=6, frozen_because=why), numbers(6, 18))
         assert maxima(found) == (10, 7, 7)
-        assert found.headroom == 18 - 4 * 3
+        assert found.headroom == 18 - 4 - 2 * 3
 
     @pytest.mark.parametrize("why", GROWING, ids=lambda why: why.rule)
     def test_any_other_frozen_group_reserves_its_max(self, why: Reason) -> None:
