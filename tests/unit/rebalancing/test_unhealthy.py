@@ -8,6 +8,7 @@ import pytest
 from msgspec.json import Decoder, encode
 
 from evenkeel.adapters.kubernetes.read.workload_objects import NodeShape
+from evenkeel.application.rebalancing.record import is_failing
 from evenkeel.domain.incidents.health import evaluate
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, SurviveZones
 from evenkeel.domain.model.convergence import ConvergenceState
@@ -345,8 +346,9 @@ def test_without_demand_nothing_changes() -> None:
     assert states_of(found) == [State.HEALTHY] * 2
 
 
-def test_a_check_that_cannot_read_the_nodes_keeps_what_the_last_one_found() -> None:
-    world, before = [zone("a", 10, 10), zone("b", 10)], {key("a"): GroupState(unhealthy_since=NOW - MINUTE)}
+@pytest.mark.parametrize("minutes", [1, 120])
+def test_a_check_that_cannot_read_the_nodes_keeps_what_the_last_one_found(minutes: int) -> None:
+    world, before = [zone("a", 10, 10), zone("b", 10)], {key("a"): GroupState(unhealthy_since=NOW - minutes * MINUTE)}
     seen = Observation(groups=tuple(found for found, _ in world))
     found = plan(seen, ClusterState(groups=before), NEXT_TO_CA, NOW)
     assert (states_of(found), maxima(found)[0]) == ([State.UNHEALTHY, State.HEALTHY], 0)
@@ -354,6 +356,14 @@ def test_a_check_that_cannot_read_the_nodes_keeps_what_the_last_one_found() -> N
     only_pods = planned(world, policy=NEXT_TO_CA, states=before, workload=Workload(whole=False))
     assert states_of(only_pods) == [State.UNHEALTHY, State.HEALTHY]
     assert not only_pods.states
+
+
+def test_a_probed_unhealthy_group_is_not_published_as_failing() -> None:
+    states = {key("a"): GroupState(unhealthy_since=NOW - 10 * MINUTE)}
+    (pool,) = planned([zone("a", 10, 10), zone("b", 10)], policy=NEXT_TO_CA, states=states).pools
+    assert pool.groups[0].state is State.PROBING
+    assert is_failing(pool, PoolState()) == ()
+    assert is_failing(pool, PoolState(is_failing=(str(key("a")),))) == (str(key("a")),)
 
 
 # minima, survival

@@ -78,8 +78,9 @@ class Preview:
                 until.append(backoff_until)
                 since.append(backoff_until - self.pool(pool.id).settings.backoff.length(state.failure.failures))
         elif state is not None:
+            is_unhealthy = plan.group.status.unhealthy is not None
             began = {
-                State.PROBING: state.failure.backoff_until,
+                State.PROBING: state.unhealthy_since if is_unhealthy else state.failure.backoff_until,
                 State.FROZEN: state.contest.contested_since,
                 State.UNHEALTHY: state.unhealthy_since,
                 State.HEALTHY: state.arrivals.last_success,

@@ -88,8 +88,9 @@ def is_failing(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
     return tuple(
         str(plan.group.key)
         for plan in pool.groups
-        if plan.state in (State.FENCED, State.PROBING)
-        or (plan.state in (State.FROZEN, State.UNHEALTHY) and str(plan.group.key) in state.is_failing)
+        if plan.state is State.FENCED
+        or (plan.state is State.PROBING and plan.group.status.unhealthy is None)
+        or (plan.state is not State.HEALTHY and str(plan.group.key) in state.is_failing)
     ) + _absent(pool, state)
 
 

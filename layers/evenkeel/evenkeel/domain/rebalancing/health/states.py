@@ -8,6 +8,7 @@ The first cause that applies decides the state.
     the zone is impaired, or a launch failed and backoff runs      fenced      No growth. Stuck replicas are given up.
     backoff is over, or a machine launched since has a node        probing     One more machine.
     too many nodes of the group or its zone are not Ready          unhealthy   No growth, except one node at a time.
+    the same for 5 min, next to an autoscaler                      probing     One more machine.
     the zone delivers again (``slow_start``)                       slow start  As many more nodes as have registered.
     none of these                                                  healthy     Growth as the strategy sizes it.
 
@@ -107,7 +108,9 @@ def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime)
         own = State.FENCED
     unhealthy = group.status.unhealthy
     if unhealthy is not None and own in (State.HEALTHY, State.PROBING):
-        probes = pool.settings.autoscaler and now >= _probe_at(stored, now) and not unhealthy.facts.get("tried")
+        # A check that has not read the nodes does not know if a node is being tried.
+        may_probe = pool.settings.autoscaler and unhealthy.facts.get("tried") == 0
+        probes = may_probe and now >= _probe_at(stored, now)
         own = State.PROBING if probes else State.UNHEALTHY
     return _Health(group, stored or _UNKNOWN, impaired_until, own)
 
