@@ -34,8 +34,11 @@ class Zone(NamedTuple):
 class Broken(Valley):
     """A valley whose nodes may be not Ready. ``dead``: zones in which new nodes register and never become Ready.
 
-    ``refusing``: zones that refuse each new machine. Their machine controllers try again and again.
+    ``refusing``: zones that refuse each new machine. Their machine controllers try again and again, or never if
+    ``fails_for_good``.
     """
+
+    fails_for_good = False
 
     def __init__(self, apps: Iterable[App], **fields: Any) -> None:
         self.dead: set[str] = set()
@@ -76,7 +79,10 @@ class Broken(Valley):
                 if group.name[-1] in self.refusing and name not in joined:
                     code = "InsufficientInstanceCapacity"
                     failure = machine.failure or MachineFailure(code=code, message="no room", at=now)
-                    self.cluster.set(group, name, has_node=False, failure=failure)
+                    final = self.fails_for_good
+                    self.cluster.set(group, name, has_node=False, failure=failure, failed_for_good=final)
+                elif machine.failure is not None and self.fails_for_good:
+                    self.cluster.set(group, name, has_node=False)
                 elif machine.failure is not None:
                     self.cluster.set(group, name, failure=None, created_at=now, launched_at=now)
 
@@ -175,6 +181,7 @@ class BrokenStory:
     """A world by chance: zones die and return or refuse machines, nodes flap, kubelets are late, workers die."""
 
     seed: int
+    fails_for_good: bool = False
     happened: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -192,6 +199,7 @@ class BrokenStory:
             takes=chance.choice([MINUTE, 4 * MINUTE]),
             seed=self.seed,
         )
+        self.world.fails_for_good = self.fails_for_good
 
     def play(self) -> list[str]:
         world, chance = self.world, self.chance

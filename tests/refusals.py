@@ -19,7 +19,12 @@ FULL_NODE = (Make(),)
 
 
 class Refusals(VainWorld):
-    """A world in which the zones ``refusing`` refuse each machine at once."""
+    """A world in which the zones ``refusing`` refuse each machine at once.
+
+    Their machine controllers try again and again, or never if ``fails_for_good``.
+    """
+
+    fails_for_good = False
 
     def __init__(self, apps: list[App], **fields: Any) -> None:
         self.refusing = set[str]()
@@ -40,7 +45,9 @@ class Refusals(VainWorld):
                     failure = MachineFailure(
                         code="InsufficientInstanceCapacity", message="no room", at=self.clock.now()
                     )
-                    self.cluster.set(key, name, failure=failure)
+                    self.cluster.set(key, name, failure=failure, failed_for_good=self.fails_for_good)
+                elif machine.failure is not None and self.fails_for_good:
+                    self.cluster.set(key, name, has_node=False)
                 elif machine.failure is not None and not refuses:
                     self.cluster.set(key, name, failure=None, launched_at=self.clock.now())
 
@@ -80,6 +87,7 @@ class Night:
     seed: int
     demand: str = "scale-up"
     deaths: bool = False
+    fails_for_good: bool = False
     happened: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -95,6 +103,7 @@ class Night:
             seed=self.seed,
             demand=self.demand,
         )
+        self.world.fails_for_good = self.fails_for_good
 
     def play(self) -> Refusals:
         """Six hours of outages, and then peace."""

@@ -31,6 +31,28 @@ def test_whatever_breaks_the_rule_holds_and_every_pod_runs_in_the_end(seed: int)
     assert BrokenStory(seed).play() == []
 
 
+@settings(max_examples=5)
+@given(st.integers(0, 1_000_000))
+@example(16)  # without the rule for fenced groups: a failed machine stays for ever
+@example(19)  # without the rule: six pods wait for ever
+def test_so_it_does_where_no_controller_retries_a_failed_machine(seed: int) -> None:
+    assert BrokenStory(seed, fails_for_good=True).play() == []
+
+
+@pytest.mark.parametrize("stage", ["scale-up", "full"])
+def test_pods_get_nodes_after_all_zones_have_refused_machines_for_good(stage: str) -> None:
+    world = Broken([App("web", 4, milli=2900)], nodes=(4, 4), maximum=60, demand=stage)
+    world.fails_for_good = True
+    world.apps["web"].pods, world.refusing = 12, {"a", "b"}
+    world.settle_pods()
+    world.live(60)
+    assert world.ordered <= 10, "two per zone, and one probe per zone and backoff"
+    world.refusing.clear()
+    world.live(40)  # the longest backoff, and two boots
+    assert not world.waiting()
+    assert world.faults == []
+
+
 @pytest.mark.parametrize("dead", [True, False])
 @pytest.mark.parametrize("nodes", [(10, 10), (10, 10, 10), (4, 0)])
 def test_pods_of_a_dead_zone_run_elsewhere_within_ten_minutes(nodes: tuple[int, ...], *, dead: bool) -> None:

@@ -28,9 +28,10 @@ def test_a_bound_pod_adds_no_node_elsewhere_and_runs_when_its_zone_is_well(deman
     assert world.running() == {"a": 2, "b": 1, "c": 1}
 
 
+@pytest.mark.parametrize("for_good", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_every_pod_gets_its_node_and_no_node_is_idle_for_an_hour(seed: int) -> None:
-    night = Night(seed, demand=("scale-up", "full")[seed % 2], deaths=seed >= 2)
+def test_every_pod_gets_its_node_and_no_node_is_idle_for_an_hour(seed: int, *, for_good: bool) -> None:
+    night = Night(seed, demand=("scale-up", "full")[seed % 2], deaths=seed >= 2, fails_for_good=for_good)
     world = night.play()
     assert all(world.waiting(app) == 0 for app in world.apps)
     assert world.longest_idle <= HOUR

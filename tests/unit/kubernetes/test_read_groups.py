@@ -500,6 +500,29 @@ class TestLaunches:
         launched_at = read_machine(FLAVOURS[flavour], {**item, "status": status}, NOW).launched_at
         assert launched_at == (NOW - timedelta(hours=1) if is_launched else None)
 
+    @pytest.mark.parametrize(
+        ("flavour", "status", "is_final"),
+        [
+            ("cluster-api", {"failureMessage": "no room"}, True),
+            ("cluster-api", {"deprecated": {"v1beta1": {"failureMessage": "no room"}}}, True),
+            ("openshift", {"phase": "Failed", "errorMessage": "no room"}, True),
+            (
+                "cluster-api",
+                {"conditions": [{**condition("InfrastructureReady", "False"), "reason": "InstanceProvisionFailed"}]},
+                False,
+            ),
+            ("openshift", {"providerStatus": {"conditions": [condition("MachineCreation", "False")]}}, False),
+            ("gardener", operation("Create", "Failed"), False),
+        ],
+    )
+    def test_only_a_launch_that_no_controller_retries_has_failed_for_good(
+        self, flavour: str, status: Object, is_final: bool
+    ) -> None:
+        item = machine(MAKE[flavour](ZONES[0], 1), 1, node=False)
+        found = read_machine(FLAVOURS[flavour], {**item, "status": status}, NOW)
+        assert found.failure is not None
+        assert found.failed_for_good is is_final
+
 
 class TestPreserved:
     @staticmethod

@@ -12,10 +12,11 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, MachineFailure, NodeGroup, State
 from evenkeel.domain.model.moves import RequestedNodes
 from evenkeel.domain.model.plans import PoolPlan
-from evenkeel.domain.model.policy import Policy
-from evenkeel.domain.model.states import ClusterState, PoolState, ReplicasState
+from evenkeel.domain.model.policy import BackoffPolicy, Policy
+from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, ReplicasState
 from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
+from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.domain.rebalancing.replicas.redistribution import redistribute
 from evenkeel.domain.rebalancing.replicas.requested_nodes import recall_requested
 from tests.builders import (
@@ -388,3 +389,30 @@ class TestAGroupWhoseNodeCameAfterItsFailure:
     @pytest.mark.parametrize("fields", [{"proven": False}, {"running": 2}])
     def test_without_such_a_node_or_with_a_machine_on_its_way_it_takes_none(self, fields: dict[str, Any]) -> None:
         assert requested(self.planned(OnFailure.MOVE, **fields)) == (5, 3, 3)
+
+
+class TestMachinesThatFailedForGood:
+    """No controller tries again, so the group releases them after the backoff, and a probe can be ordered."""
+
+    @staticmethod
+    def requested(*, pods_read: bool = True, minutes: int = 6, final: bool = True, **settings: Any) -> tuple[int, int]:
+        """Return replicas and room of a group with 3 nodes of 5, so many minutes after the failure."""
+        age = timedelta(minutes=minutes)
+        group = refused(zones((5,), running=(3,))[0], age, age)
+        found = [replace(one, failed_for_good=final and not one.has_node) for one in group.machines or ()]
+        failed = record_failure(GroupState(), NOW - age, FailureClass.CAPACITY, "", BackoffPolicy())
+        policy = replace(numbers(0, 20, **{"on_failure": OnFailure.MOVE, **settings}), autoscaler=False)
+        state = ClusterState(groups={group.key: failed})
+        pool = drafted((replace(group, machines=tuple(found)),), policy, state)
+        pool.demand.orders_for_pods = pods_read
+        redistribute(pool)
+        return pool.groups[0].requested, pool.groups[0].room_for_pods
+
+    def test_they_are_released_after_the_backoff_and_not_ordered_again_in_the_same_plan(self) -> None:
+        assert self.requested() == (3, 0)
+
+    @pytest.mark.parametrize(
+        "fields", [{"pods_read": False}, {"minutes": 4}, {"final": False}, {"on_failure": OnFailure.HOLD}]
+    )
+    def test_they_stay_within_it_unread_retried_or_on_hold(self, fields: dict[str, Any]) -> None:
+        assert self.requested(**fields) == (5, 0)

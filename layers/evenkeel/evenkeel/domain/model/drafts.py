@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from evenkeel.domain.model.choices import Size
 from evenkeel.domain.model.convergence import Choices, ConvergenceState, Converging, Step
 from evenkeel.domain.model.demand import DemandFacts, KeptNodes
+from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.flavours import AUTO_SCALING
 from evenkeel.domain.model.groups import Bounds, PoolId, State
 from evenkeel.domain.model.moves import RequestedNodes, ScaleRequest
@@ -55,6 +56,9 @@ class HealthDraft:
     doubted_since: datetime | None = None  # when a probing group last failed
     # True: a machine that was launched after the last failure of a probing group has become a node.
     is_proven: bool = False
+    # Machines of a fenced or probing group that failed before this time have not come through a whole backoff. None: no
+    # backoff has passed.
+    lost_before: datetime | None = None
     probes_slowly: bool = True  # True: a probing group adds one machine; False: as many as a healthy group
 
 
@@ -148,8 +152,12 @@ class Draft(GroupPlan):
 
     @property
     def probe(self) -> int:
-        """Return how many machines a group in doubt may add: none while a replica lacks its node, otherwise one."""
-        return 0 if self.group.running - self.machines.starting + self.group.preserved < self.requested else 1
+        """Return how many machines a group in doubt may add: none while a replica lacks its node, otherwise one.
+
+        A replica that this plan gives up still lacks its node. An order in the same plan would keep it instead.
+        """
+        ready = self.group.running - self.machines.starting + self.group.preserved
+        return 0 if ready < max(self.requested, self.group.requested) else 1
 
     @property
     def is_unfenced(self) -> bool:
@@ -249,6 +257,18 @@ class Draft(GroupPlan):
     def stuck(self) -> int:
         """Return how many replicas are stuck. They have neither a node nor a machine that may become a node."""
         return self.group.requested - self.alive
+
+    @property
+    def lost_for_good(self) -> int:
+        """Return how many machines have failed for good in this zone, and have not come through a whole backoff."""
+        before = self.health.lost_before
+        if before is None or self.group.status.launched is not None:
+            return 0
+        return sum(
+            machine.failed_for_good and (machine.failure.at or machine.created_at) < before
+            for machine in self.group.refused_machines
+            if machine.failure is not None and class_of(machine.failure).moves_elsewhere and not machine.preserved
+        )
 
     @property
     def counted(self) -> int:

@@ -253,6 +253,7 @@ class Machine:
     deleting: bool = False
     deleting_since: datetime | None = None
     failure: MachineFailure | None = None
+    failed_for_good: bool = False  # True: no controller tries again to launch the failed machine
     zone: str | None = None  # from the Machine object or, if absent there, from its provider id; None: unknown
 
     @property

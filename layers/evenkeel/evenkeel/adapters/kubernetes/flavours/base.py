@@ -94,6 +94,7 @@ class Machines:
     joined: Callable[[Object], Joined]
     launched_at: Callable[[Object], datetime | None]  # returns when the provider last launched a machine
     failure: Callable[[Object], MachineFailure | None]  # returns the provider's answer to a launch that failed
+    final_failures: tuple[Path, ...] = ()  # the paths of failures after which no controller retries the launch
     # Returns True where the machine is kept when replicas fall, even if it is marked.
     is_preserved: Callable[[Object, datetime], bool] | None = None
     preserved_failed: Path | None = None  # the path of the scalable's count of preserved machines that have failed

@@ -50,6 +50,7 @@ def read_machine(flavour: Flavour, item: Object, now: datetime) -> Machine:
         deleting=is_being_deleted(item),
         deleting_since=moment_of(get_path(item, ("metadata", "deletionTimestamp"))),
         failure=api.failure(item),
+        failed_for_good=any(get_path(item, path) is not None for path in api.final_failures),
         zone=_zone_of(item),
     )
 

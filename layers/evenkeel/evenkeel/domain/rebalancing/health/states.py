@@ -25,6 +25,7 @@ from evenkeel.domain.model.drafts import Draft, MachineCounts
 from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.flavours import BOUNDS_KEPT
 from evenkeel.domain.model.groups import NodeGroup, State
+from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.pools import AnyPool, Pool
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.states import ClusterState, ContestHistory, FailureHistory, GroupState
@@ -171,6 +172,7 @@ def _draft(pool: AnyPool, health: _Health, state: State, now: datetime) -> Draft
         draft.limits.caps[Rule.ZONE_MAX] = group.annotations.zone_max
     if state is not State.HEALTHY:
         _explain_state(draft, health, now)
+        draft.health.lost_before = _lost_before(draft, health, pool.settings.backoff, now)
     if health.slow_start:
         draft.limits.caps[Rule.SLOW_START_MAX] = group.running - draft.machines.starting + health.slow_start
         draft.add_reason(Rule.SLOW_START, nodes=health.slow_start)
@@ -229,6 +231,21 @@ def _fence(draft: Draft, health: _Health, now: datetime) -> None:
         draft.add_reason(Rule.ZONE_IMPAIRED, zone=group.identity.zone, until=health.impaired_until)
     else:
         draft.add_reason(Rule.IN_BACKOFF, **_facts(failure), until=failure.backoff_until)
+
+
+def _lost_before(draft: Draft, health: _Health, backoff: BackoffPolicy, now: datetime) -> datetime | None:
+    """Return the time before which failed machines have not come through a whole backoff; None: no backoff has passed.
+
+    In a probing group, this is the end of its backoff. A fenced group may have failed anew only because these machines
+    are late. There, it is a shortest backoff before the start of the present one.
+    """
+    failure = health.state.failure
+    if failure.backoff_until is None or health.impaired_until is not None:
+        return None
+    if draft.state is State.PROBING:
+        return failure.backoff_until if now > failure.backoff_until else None
+    is_fence = draft.state is State.FENCED and draft.group.status.launches_stopped is None
+    return failure.backoff_until - backoff.length(failure.failures) - backoff.initial if is_fence else None
 
 
 def _facts(failure: FailureHistory) -> Mapping[str, Fact]:

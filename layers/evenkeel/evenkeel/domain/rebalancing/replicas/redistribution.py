@@ -18,7 +18,7 @@ from evenkeel.domain.rebalancing.replicas.thaw import added_by_thaws
 
 
 def redistribute(pool: PoolDraft) -> None:
-    """Release or move the stuck replicas of fenced groups. Moved replicas that no other group can get remain unplaced.
+    """Release or move the lost replicas of groups. Moved replicas that no other group can get remain unplaced.
 
     After a release, Cluster Autoscaler forgets its order. In its next loop, it orders nodes for the pods within the new
     bounds. Measured: 13 s from the patch to running pods, with no node ordered twice. For a move, Evenkeel orders the
@@ -27,7 +27,7 @@ def redistribute(pool: PoolDraft) -> None:
     while a request is in progress in the pool, because the journal stores one change at a time.
     """
     unplaced = pool.pool.unplaced
-    if not unplaced and not any([draft.state is State.FENCED and draft.stuck for draft in pool.groups]):
+    if not unplaced and not any([_lost(pool, draft) for draft in pool.groups]):
         return
     takers = [draft for draft in pool.groups if draft.takes]
     is_doubtful = not any([taker.state is State.HEALTHY for taker in takers])
@@ -50,6 +50,21 @@ def redistribute(pool: PoolDraft) -> None:
         _take_on(raise_together(takers, nodes, [taker.takes for taker in takers]))
 
 
+def _lost(pool: PoolDraft, draft: Draft) -> int:
+    """Return how many replicas of a group may be given up: all stuck ones of a fenced group, else those of no use."""
+    return draft.stuck if draft.state is State.FENCED else _of_no_use(pool, draft)
+
+
+def _of_no_use(pool: PoolDraft, draft: Draft) -> int:
+    """Return how many stuck replicas need no taker, because their machines have not come through a whole backoff.
+
+    Some controllers never retry a failed machine, and no probe is ordered beside it. After the release, a later check
+    orders one new machine as the probe, if pods wait for it. Machines that are tried again stay, because all of them
+    come at once when the zone is well. Released ones would come one by one.
+    """
+    return min(draft.stuck, draft.lost_for_good) if pool.demand.orders_for_pods else 0
+
+
 def _moves(pool: PoolDraft) -> bool:
     """Return True if Evenkeel orders stuck replicas in other zones, for whatever they were ordered.
 
@@ -66,29 +81,34 @@ def _take_on(raised: Sequence[tuple[Draft, int]]) -> None:
 
 
 def _give_up(pool: PoolDraft, takers: Sequence[Draft], *, is_limited: bool, moving: bool) -> int:
-    """Lower fenced groups by their stuck replicas; if ``is_limited``, by at most as many as the takers take.
+    """Lower groups by lost replicas; if ``is_limited``, by at most those of no use and as many as the takers take.
 
     Nodes of a person's request move first. Return the number of the others.
     """
-    released = 0
+    released = taken = 0
     for draft in pool.groups:
-        if draft.state is not State.FENCED or not draft.stuck or _all_stay(pool, draft):
+        lost = _lost(pool, draft)
+        if not lost or _all_stay(pool, draft):
             continue
-        room = sum(taker.takes for taker in takers) - (released if is_limited else 0)
-        if is_limited and room <= 0:
+        of_no_use = _of_no_use(pool, draft)
+        room = sum(taker.takes for taker in takers) - (taken if is_limited else 0)
+        free = room + of_no_use
+        if is_limited and free <= 0:
             draft.health.stuck_kept = draft.stuck
             draft.add_reason(Rule.STUCK_WITHOUT_TAKER, count=draft.stuck)
             continue
         dead = len(draft.group.dead_instances(pool.now, draft.provision_timeout))
         later = max(0, dead - MOST_REMOVED.get(draft.group.key.flavour, dead))
-        lowest = min(draft.requested, _lowest(pool, draft) + later)
+        lowest = min(draft.requested, max(_lowest(pool, draft) + later, draft.requested - lost))
         moved, kept = place_requested(pool, draft, draft.requested - lowest, takers, room)
         if is_limited:
-            kept += max(0, draft.requested - lowest - kept - (room - moved))
+            kept += max(0, draft.requested - lowest - kept - (free - moved))
         if kept:
             draft.health.stuck_kept += kept
             draft.add_reason(Rule.STUCK_WITHOUT_TAKER, count=kept)
-        released += _lower(draft, lowest + kept, moved, moving=moving)
+        less = _lower(draft, lowest + kept, moved, moving=moving)
+        released += less
+        taken += max(0, less - of_no_use)
     return released
 
 
@@ -118,7 +138,7 @@ def _autoscaler_gives_up_until(pool: PoolDraft, draft: Draft) -> datetime | None
 
 
 def _lowest(pool: PoolDraft, draft: Draft) -> int:
-    """Return the least number to which the replicas of a fenced group may be lowered.
+    """Return the least number to which the replicas of a group that gives up replicas may be lowered.
 
     This number includes the alive replicas, and the replicas that would fail in every zone. It is not below the fewest
     replicas that the owners accept.
