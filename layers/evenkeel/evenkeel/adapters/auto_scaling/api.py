@@ -26,7 +26,7 @@ _PAGE = 100  # the most groups, and the most activities, of one answer
 _ACTIVITIES_READ = timedelta(minutes=20)
 # Seconds before a throttled call is repeated, doubled each time. The account's calls are throttled together with those
 # of cluster-autoscaler, so few calls are repeated.
-_FIRST_WAIT, _WAITS = 0.5, 3
+_FIRST_WAIT, _MOST_REPEATS = 0.5, 3
 # Seconds from one call to the next after a throttled call, at first and at most.
 _FIRST_APART, _SLOWEST = 0.05, 0.25
 _CALL_SECONDS = 4.0  # the longest time of one call: 1.5 s to connect, 2 s to read
@@ -217,7 +217,7 @@ class AutoScalingApi:
     ) -> Mapping[str, Any]:
         """Return the answer. A throttled call is repeated: AWS has not carried it out."""
         wait, problem = _FIRST_WAIT, Exception()
-        for turn in range(_WAITS + 1):
+        for turn in range(_MOST_REPEATS + 1):
             if not self._pace.wait(self._remaining() - _CALL_SECONDS):
                 raise ClusterUnavailableError(f"{self._named(operation, place)}: no time left")
             try:
@@ -229,7 +229,7 @@ class AutoScalingApi:
                 return answer
             is_throttled = code_of(problem).startswith(_THROTTLED)
             self._pace.note(throttled=is_throttled)
-            is_repeated = is_throttled and turn < _WAITS
+            is_repeated = is_throttled and turn < _MOST_REPEATS
             if not is_repeated or self._remaining() < wait + _CALL_SECONDS:
                 break
             self._clock.sleep(wait)

@@ -1,10 +1,11 @@
-"""Reads launches and managed node groups, with a number of calls that does not grow with an outage.
+"""Reads launches and managed node groups, normally with a number of calls that does not grow with an outage.
 
 The account and Region have one list of activities, newest first, and AWS retries a refused launch within minutes. So a
 few pages have the newest launches of all groups. What an older launch has shown is stored.
 
 AWS warns that the list of an account can be slow. If AWS does not answer in time, each group's own list is read, in
-threads. If AWS throttles the account, no further call is made, because cluster-autoscaler shares the limit.
+threads: one call for each group. After a throttled call and its repeats, no further group is read, because
+cluster-autoscaler shares the limit.
 """
 
 import logging

@@ -69,7 +69,7 @@ class _Change:
     """The values that one write sets, computed from the group that was read just before."""
 
     newest: Described
-    first: Bounds  # until the desired capacity has changed, which they cover before and after
+    interim_bounds: Bounds  # until the desired capacity has changed, which they cover before and after
     bounds: Bounds  # after the write
     desired: int  # after the write
     named: tuple[str, ...] = ()  # instances to terminate, each of which lowers the desired capacity by one
@@ -95,8 +95,8 @@ class _Change:
 
         A max that rises never does: others may order up to the lower max only.
         """
-        lowers = self.desired != int(self.newest["DesiredCapacity"]) - len(self.named)
-        return lowers or self.bounds.max < self.before.max
+        sets_desired = self.desired != int(self.newest["DesiredCapacity"]) - len(self.named)
+        return sets_desired or self.bounds.max < self.before.max
 
     @property
     def raises_max(self) -> bool:
@@ -148,15 +148,15 @@ class GroupWriter:
     ) -> None:
         """Write bounds, desired capacity and tags. ``named``: the instances that the patch removes."""
         change = _change(self._unchanged(member), patch, named)
-        tags, first = tags_of(change.newest), dict[str, str]()
+        tags, tags_before = tags_of(change.newest), dict[str, str]()
         if change.may_terminate or change.raises_max or change.named:
-            first[DECISION] = self._decision(decision, change.before, unfinished=True)
+            tags_before[DECISION] = self._decision(decision, change.before, unfinished=True)
             self.unfinished.add(member.name)
         if patch.leaves:
-            self._write_tags(member, first)
-            self._confirm_raise(member, change, first)
+            self._write_tags(member, tags_before)
+            self._confirm_raise(member, change, tags_before)
             self._write_numbers(member.name, change)
-            self._delete_tags(member.name, {**tags, **first})
+            self._delete_tags(member.name, {**tags, **tags_before})
             self.unfinished.discard(member.name)
             return
         if lacks_room(tags):
@@ -164,12 +164,12 @@ class GroupWriter:
         if change.bounds == change.before and not change.changes_desired:
             return
         if ADOPTED not in tags and patch.bounds is not None:
-            first[ADOPTED] = adopted
+            tags_before[ADOPTED] = adopted
         if move is not None:
-            first[MOVE] = self._announced(member, move, change)
-        self._write_tags(member, first)
-        self._confirm_named(member, change, first)
-        self._confirm_raise(member, change, first)
+            tags_before[MOVE] = self._announced(member, move, change)
+        self._write_tags(member, tags_before)
+        self._confirm_named(member, change, tags_before)
+        self._confirm_raise(member, change, tags_before)
         written = self._write_numbers(member.name, change)
         self._confirm_gone(member, change, tags)
         # Reads of the next seconds are old. A launch after an order may have failed by now, and is no earlier than it.
@@ -179,7 +179,7 @@ class GroupWriter:
             last[MOVE] = move
         self._write_tags(member, last)
         self.unfinished.discard(member.name)
-        self._written[member.name] = _with_tags(written, {**tags, **first, **last})
+        self._written[member.name] = _with_tags(written, {**tags, **tags_before, **last})
 
     def _announced(self, member: Member, move: str, change: _Change) -> str:
         """Return the value of the move tag before the change. Raises RejectedError if the tag is too short for it."""
@@ -313,7 +313,7 @@ class GroupWriter:
         except RejectedError as error:
             refused, written = error, self._api.group(name)
         # AWS refuses numbers that do not fit the bounds which others have written meanwhile. That is a conflict.
-        if refused is not None and _bounds(written) in (change.before, change.first, change.bounds):
+        if refused is not None and _bounds(written) in (change.before, change.interim_bounds, change.bounds):
             raise refused
         return _checked(written, change)
 
@@ -325,8 +325,8 @@ class GroupWriter:
         """
         if not change.named:
             return
-        if change.first.min != change.before.min:
-            self._api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=change.first.min)
+        if change.interim_bounds.min != change.before.min:
+            self._api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=change.interim_bounds.min)
         try:
             for instance in change.named:
                 self._api.write(
@@ -336,14 +336,14 @@ class GroupWriter:
                     ShouldDecrementDesiredCapacity=True,
                 )
         except RejectedError as error:
-            if self._api.group(name)["DesiredCapacity"] > change.first.min:
+            if self._api.group(name)["DesiredCapacity"] > change.interim_bounds.min:
                 raise
             raise ConflictError(str(error)) from None
 
     def _write_bounds(self, name: str, change: _Change) -> Described:
         if change.raises_max:
             self._send_bounds(name, change.bounds)
-        elif change.bounds.min != (change.first.min if change.named else change.before.min):
+        elif change.bounds.min != (change.interim_bounds.min if change.named else change.before.min):
             self._api.write(_UPDATE, name, AutoScalingGroupName=name, MinSize=change.bounds.min)
         return self._read_until(name, lambda group: _bounds(group) == change.bounds)
 
@@ -363,26 +363,26 @@ class GroupWriter:
     def _send_numbers(self, name: str, change: _Change, sent: "_Sent") -> None:
         group = sent.newest
         expected = change.newest["DesiredCapacity"] - len(change.named)
-        low = change.first.min if change.named else change.before.min
+        low = change.interim_bounds.min if change.named else change.before.min
         if _bounds(group) not in (change.before, Bounds(low, change.before.max)):
             raise ConflictError(f"Auto Scaling group {name}: another writer has changed its bounds since it was read")
         is_same = group["DesiredCapacity"] == expected and _surplus(group) == change.surplus
         if not (is_same and is_suspended(group, _TERMINATE)):
             # Its order would be lost, and Cluster Autoscaler could write the lower number that it reads meanwhile.
             raise ConflictError(f"Auto Scaling group {name}: others have changed its capacity since it was read")
-        if change.first != _bounds(group):
-            self._send_bounds(name, change.first)
-            sent.add(MinSize=change.first.min, MaxSize=change.first.max)
+        if change.interim_bounds != _bounds(group):
+            self._send_bounds(name, change.interim_bounds)
+            sent.add(MinSize=change.interim_bounds.min, MaxSize=change.interim_bounds.max)
         if change.desired != expected:
             group = self._newest(name, sent)
             if group["DesiredCapacity"] != expected or len(instances_of(group)) > change.desired:
                 raise ConflictError(f"Auto Scaling group {name}: others have changed its capacity since it was read")
             self._send_desired(name, change.desired)
             sent.add(DesiredCapacity=change.desired)
-        if change.bounds != change.first:
+        if change.bounds != change.interim_bounds:
             # Before other zones may grow, max follows the desired capacity down, unless others have written meanwhile.
             group = self._newest(name, sent)
-            if _bounds(group) == change.first and group["DesiredCapacity"] <= change.bounds.max:
+            if _bounds(group) == change.interim_bounds and group["DesiredCapacity"] <= change.bounds.max:
                 self._send_bounds(name, change.bounds)
                 sent.add(MinSize=change.bounds.min, MaxSize=change.bounds.max)
 
@@ -509,10 +509,11 @@ def _change(newest: Described, patch: Patch, named: Collection[str]) -> _Change:
     running = sum(map(is_running, instances))
     minimum = min(bounds.min, desired, before, *([] if patch.leaves else [running - len(ids)]))
     minimum = max(0, minimum)
+    # While named instances end, min is what then runs, so that desired capacity falls no further.
+    interim_min = max(0, min(desired, running - len(ids))) if ids else minimum
     return _Change(
         newest=newest,
-        # While named instances end, min is what then runs, so that desired capacity falls no further.
-        first=Bounds(max(0, min(desired, running - len(ids))) if ids else minimum, max(bounds.max, desired, before)),
+        interim_bounds=Bounds(interim_min, max(bounds.max, desired, before)),
         bounds=Bounds(minimum, max(bounds.max, desired)),
         desired=desired,
         named=ids,

@@ -140,13 +140,13 @@ def _too_large(known: Mapping[str, Incident], plan: Plan) -> list[Incident]:
 
 
 def _cluster_unhealthy(known: Mapping[str, Incident], plan: Plan, groups: Groups, delay: timedelta) -> list[Incident]:
-    """Return the incident of a cluster that rests. It is unchanged if this check has not read the nodes."""
+    """Return the incident of a cluster that is unhealthy. It is unchanged if this check has not read the nodes."""
     incident = known.get(IncidentKind.CLUSTER_UNHEALTHY.value)
     reasons = _unhealthy(group for pool in plan.pools for group in pool.groups)
     if incident is not None and any(reason.rule is Rule.UNHEALTHY_BEFORE for reason in reasons.values()):
         return [incident]
     resting = {key: reason for key, reason in reasons.items() if reason.rule is Rule.CLUSTER_UNHEALTHY}
-    # The cluster rests since its last group became unhealthy.
+    # The cluster is unhealthy since its last group became unhealthy.
     since = max(_unhealthy_since(resting, groups, plan.now), default=plan.now)
     if not resting or (incident is None and plan.now - since < delay):
         return []
@@ -438,7 +438,7 @@ class _PoolCheck:
     def find_zone_unhealthy(self) -> Incident | None:
         """Return the incident if nodes of some zones are broken.
 
-        Once the incident of a cluster that rests is open, it replaces this one. Until then, this one is unchanged.
+        Once the incident of an unhealthy cluster is open, it replaces this one. Until then, this one is unchanged.
         """
         reasons = _unhealthy(self.pool.groups)
         rules = {reason.rule for reason in reasons.values()}

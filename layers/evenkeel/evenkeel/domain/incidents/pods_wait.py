@@ -6,8 +6,10 @@ max. Pods that fit new nodes of no pool wait for the cluster. While pods cannot 
     pods wait      xxxxxx  xx xxxxxxxxx             x: pods wait, or cannot be read
     incident            [======================]    opens after 15 min, closes 15 min after the last x
 
-A run stores since when pods wait (``Waiting``). A check asks for a run only at the turn of its full check to store a
-changed time, so that a check that cannot read pods, although runs can, does not ask for a run each time.
+A break of less than 15 min does not restart the time.
+
+A run stores since when pods wait (``Waiting``). Only a full check asks for a run to store a changed time. Otherwise, a
+check that cannot read pods, although runs can, would ask for a run each time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,8 +24,7 @@ from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.values import excerpt
 
 WAITS_FOR = timedelta(minutes=15)
-# These have an incident of their own.
-_TOLD = frozenset({Rule.WORKLOAD_TOO_LARGE, Rule.TWO_AUTOSCALERS})
+_HAS_OWN_INCIDENT = frozenset({Rule.WORKLOAD_TOO_LARGE, Rule.TWO_AUTOSCALERS})
 _MOST_PROBLEMS, _MOST_PODS = 5, 3
 _UNREAD = "unread"  # the key of the time since when pods are not read; other keys are ids of pools, or empty
 
@@ -77,14 +78,14 @@ def _pool_of(key: str) -> str:
 def _cases(plan: Plan, advice: Advice) -> dict[str, _Case]:
     unread = advice.unread
     if unread is not None:
-        if unread.rule in _TOLD:
+        if unread.rule in _HAS_OWN_INCIDENT:
             return {}
         kind = ProblemKind.PODS_UNJUDGED if unread.rule is Rule.WORKLOAD_UNJUDGED else ProblemKind.PODS_UNREAD
         facts = {name: excerpt(fact) if isinstance(fact, str) else fact for name, fact in unread.facts.items()}
         problem = Problem.of(kind, why=Reason.of(unread.rule, **facts))
         return {_UNREAD: _Case(problems=(problem,))}
-    told = _told_otherwise(plan.pools)
-    unmet = [unfit for unfit in advice.unmet if told.isdisjoint(unfit.pods)]
+    in_other_incidents = _in_other_incidents(plan.pools)
+    unmet = [unfit for unfit in advice.unmet if in_other_incidents.isdisjoint(unfit.pods)]
     cases = {"": _of_pods([unfit for unfit in unmet if not unfit.fitting], None)}
     for pool in plan.pools:
         of_pool = [unfit for unfit in unmet if pool.id in unfit.fitting]
@@ -92,7 +93,7 @@ def _cases(plan: Plan, advice: Advice) -> dict[str, _Case]:
     return {key: case for key, case in cases.items() if case is not None}
 
 
-def _told_otherwise(pools: Iterable[PoolPlan]) -> set[str]:
+def _in_other_incidents(pools: Iterable[PoolPlan]) -> set[str]:
     """Return the pods that incidents of kind ``ineffective-order`` name."""
     asked = [pool.demand.advice.asked for pool in pools if pool.demand.advice is not None]
     of_orders = {pod for one in asked for order in one.ineffective for pod in order.pods}
@@ -100,7 +101,7 @@ def _told_otherwise(pools: Iterable[PoolPlan]) -> set[str]:
 
 
 def _not_ordered(pool: PoolPlan) -> list[Unfit]:
-    """Return the pods for which the pool needs nodes, while a move or a person's request keeps it busy for nothing."""
+    """Return the pods that need nodes while a move or a request blocks orders and no replica lacks its node."""
     advice = pool.demand.advice
     is_growing = any(plan.requested > plan.group.running for plan in pool.groups)
     if advice is None or advice.is_ordered or is_growing:
@@ -141,7 +142,7 @@ def _why(unfit: Unfit, pool: str | None) -> Fact:
 def _is_known(key: str, plan: Plan, advice: Advice) -> bool:
     """Return True if the plan shows whether pods wait."""
     if key == _UNREAD:
-        return advice.unread is None or advice.unread.rule not in _TOLD
+        return advice.unread is None or advice.unread.rule not in _HAS_OWN_INCIDENT
     # While all pending pods are too young to act on, the plan says nothing about them.
     is_judged = all(pool.mode.judged or not pool.mode.valid for pool in plan.pools)
     return advice.unread is None and advice.check_again is None and is_judged

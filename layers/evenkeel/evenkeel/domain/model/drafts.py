@@ -161,7 +161,7 @@ class Draft(GroupPlan):
 
     @property
     def is_unfenced(self) -> bool:
-        """Return True for a fenced or probing group that is sized as if healthy.
+        """Return True for a fenced, probing or unhealthy group that is sized as if healthy.
 
         The fence of a group whose launches are stopped always holds, because an autoscaler does not see this cause.
         """

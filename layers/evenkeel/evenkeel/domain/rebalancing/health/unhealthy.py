@@ -6,11 +6,11 @@ not count either. A zone without nodes is not unhealthy.
 
 - An unhealthy group, or a group in an unhealthy zone, gets no node, except one node at a time for pods that no other
   zone can take. Its nodes that were Ready are not removed, because they may become Ready again.
-- The cluster rests if all its zones are unhealthy, or if the nodes outside its unhealthy zones are. Then Evenkeel
+- The cluster is unhealthy if all its zones are, or if the nodes outside its unhealthy zones are. Then Evenkeel
   neither orders nor removes nodes, because the cause is probably not the nodes, but their network or control plane.
 - Cluster-autoscaler reads no health of zones. So its max is the requested replicas, and after ``PROBE_AFTER`` one more.
-  It would order that node also for pods that other zones can take, and let them wait for it. So the next one follows
-  once the node is Ready or gone, or after ``TRIED_FOR``.
+  Cluster-autoscaler may order that node for pods that other zones can take, and these pods then wait for it. So the
+  next one follows once the node is Ready or gone, or after ``TRIED_FOR``.
 
 Beginning and end follow from the counts of one check. Only the time of the beginning is stored.
 """
@@ -109,17 +109,17 @@ def _reasons(pools: Iterable[AnyPool], workload: Workload, now: datetime) -> dic
         by_zone[_zone_of(group)].append(_count(kinds[key]))
     zones = {zone: _sum(found) for zone, found in by_zone.items()}
     unhealthy = {zone: count for zone, count in zones.items() if count.is_unhealthy}
-    rest = _sum(count for zone, count in zones.items() if zone not in unhealthy)
-    rests = len(unhealthy) == len(zones) or rest.is_unhealthy
+    other_zones = _sum(count for zone, count in zones.items() if zone not in unhealthy)
+    is_cluster_unhealthy = len(unhealthy) == len(zones) or other_zones.is_unhealthy
     tried = Counter(node.group for node in workload.nodes if _is_tried(node, now))
     reasons = {}
     for key, group in groups.items():
         of_zone, own = unhealthy.get(_zone_of(group)), _count(kinds[key])
-        count = _sum(zones.values()) if rests else of_zone or own
-        if rests or count.is_unhealthy:
+        count = _sum(zones.values()) if is_cluster_unhealthy else of_zone or own
+        if is_cluster_unhealthy or count.is_unhealthy:
             zone = group.identity.zone
             of_group = Rule.ZONE_UNHEALTHY if of_zone and zone else Rule.GROUP_UNHEALTHY
-            rule = Rule.CLUSTER_UNHEALTHY if rests else of_group
+            rule = Rule.CLUSTER_UNHEALTHY if is_cluster_unhealthy else of_group
             reasons[key] = Reason.of(rule, zone=zone, broken=count.broken, nodes=count.nodes, tried=tried[key])
     return reasons
 

@@ -41,6 +41,8 @@ def redistribute(pool: PoolDraft) -> None:
     placed = place_unplaced(pool, takers, unplaced)
     _take_on(placed)
     pool.replicas.unplaced = unplaced - sum(more for _, more in placed)
+    # A move lowers groups by no more replicas than the takers have room for. So does a release while no taker is
+    # healthy, unless a fallback takes the nodes.
     is_limited = not by_fallback and (moving or is_doubtful)
     released = _give_up(pool, takers, is_limited=is_limited, moving=moving)
     if pool.pool.settings.on_failure is OnFailure.RELEASE:
@@ -83,7 +85,7 @@ def _take_on(raised: Sequence[tuple[Draft, int]]) -> None:
 def _give_up(pool: PoolDraft, takers: Sequence[Draft], *, is_limited: bool, moving: bool) -> int:
     """Lower groups by lost replicas; if ``is_limited``, by at most those of no use and as many as the takers take.
 
-    Nodes of a person's request move first. Return the number of the others.
+    Nodes of a scale request move first. Return the number of the others.
     """
     released = taken = 0
     for draft in pool.groups:
@@ -97,6 +99,7 @@ def _give_up(pool: PoolDraft, takers: Sequence[Draft], *, is_limited: bool, movi
             draft.health.stuck_kept = draft.stuck
             draft.add_reason(Rule.STUCK_WITHOUT_TAKER, count=draft.stuck)
             continue
+        # One write removes at most MOST_REMOVED instances without a Node; later runs remove the others.
         dead = len(draft.group.dead_instances(pool.now, draft.provision_timeout))
         later = max(0, dead - MOST_REMOVED.get(draft.group.key.flavour, dead))
         lowest = min(draft.requested, max(_lowest(pool, draft) + later, draft.requested - lost))

@@ -29,8 +29,8 @@ from evenkeel.domain.model.states import Release
 # This time is added to the length of an autoscaler loop, because a busy loop takes longer. Measured: an autoscaler that
 # can order nodes does so 3 to 13 s after a release.
 _SLACK = timedelta(seconds=30)
-# How long a release is stored: the longest backoff of an autoscaler. After this time, the autoscaler has ordered all
-# nodes that pods wait for.
+# How long a release is stored: Evenkeel's longest backoff by default, which is also cluster-autoscaler's. After it,
+# an autoscaler with this default has ordered all nodes that pods wait for.
 RELEASE_KEPT = BackoffPolicy.longest
 # A list of pods or nodes can be empty by mistake, so a second check must confirm it after this time.
 _CHECK_APART = timedelta(minutes=1)

@@ -1,7 +1,7 @@
-"""The nodes of a person's request that do not run yet. For the hour of the request, refused nodes go back into it.
+"""For an hour, a refused node moves to another zone that the request allows, or stays requested.
 
-Without an autoscaler, a released replica is ordered again only for a pod. A person may request nodes before the pods
-exist. So a refused node of a request moves to another zone that the request allows, or stays requested.
+Without an autoscaler, a released replica is ordered again only for a pod. But a scale request may ask for nodes before
+the pods exist.
 """
 
 from collections import Counter
@@ -59,14 +59,14 @@ def place_unplaced(pool: PoolDraft, takers: Sequence[Draft], unplaced: int) -> l
 
 
 def remember_requested(pool: PoolDraft, request: ScaleRequest, added: dict[str, int]) -> None:
-    """Store the nodes that this plan adds for a person's request."""
+    """Without an autoscaler, store the nodes that this plan adds for a scale request."""
     if added and not request.is_of_plan and not pool.pool.settings.autoscaler:
         nodes = RequestedNodes(at=request.at, only=tuple(sorted(request.only)), nodes=added)
         pool.request.requested_nodes = (*pool.request.requested_nodes, nodes)
 
 
 def is_of_request(pool: PoolDraft, draft: Draft) -> bool:
-    """Return True if some nodes of the group that do not run yet are of a person's request."""
+    """Return True if some nodes of the group that do not run yet are of a scale request."""
     return any(draft.key in one.nodes for one in pool.request.requested_nodes)
 
 

@@ -62,9 +62,9 @@ def carry_out_request(pool: PoolDraft) -> None:
 
 
 def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
-    """Divide the nodes among the healthy groups, within each max and PoolMaximum. Return how many nodes lack room.
+    """Divide the nodes among the groups that may get nodes, within each max and PoolMaximum.
 
-    This number excludes the nodes that max_step leaves to later runs.
+    Return how many nodes lack room. This number excludes the nodes that max_step leaves to later runs.
     """
     rooms: list[int] = []
     obstacles: list[Reason | None] = []
@@ -144,9 +144,9 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
 
     This number excludes the nodes that MOST_REMOVED leaves to later runs.
 
-    Fenced groups are last, because they could not get a node back. Unhealthy groups keep their nodes. A preserved
-    machine without a node cannot be given back, and does not count for a minimum. A node remains if its pods fit on no
-    other node, or if the pool would not survive the loss of a zone without it.
+    Fenced groups are last, because they could not get a node back. Unhealthy groups keep their nodes unless the request
+    names one. A preserved machine without a node cannot be given back, and does not count for a minimum. A node remains
+    if its pods fit on no other node, or if the pool would not survive the loss of a zone without it.
     """
     unmet = -request.nodes
     pool.request.later = request.later

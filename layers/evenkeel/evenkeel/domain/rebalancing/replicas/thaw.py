@@ -1,9 +1,9 @@
 """What groups that may not grow can add once they may grow again.
 
-Such a group reserves only the replicas that have a machine (``Draft.target``), and other groups use the rest of
-PoolMaximum. At a thaw, its other replicas get machines, and an autoscaler may order up to its old max before the next
-check. So the pool may pass PoolMaximum. The pool stores what each of these groups has reserved. What a group requests
-above that is taken back first, and nothing is taken back from other groups for it.
+Such a group reserves only ``Draft.target``, and other groups use the rest of PoolMaximum. At a thaw, its other replicas
+get machines, and an autoscaler may order up to its old max before the next check. So the pool may pass PoolMaximum. The
+pool stores what each of these groups has reserved. What a group requests above that is taken back first, and nothing is
+taken back from other groups for it. Nodes that run by then stay.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ def reserved_after(pool: PoolDraft) -> Mapping[str, int]:
 
 
 def thaw_note(pool: PoolDraft) -> Reason | None:
-    """Return by how many nodes the pool may pass PoolMaximum between a thaw and the next check; None: by none."""
+    """Return by how many nodes the pool may pass PoolMaximum after a thaw; None: by none."""
     thawing = [(draft, more) for draft in pool.groups if not draft.may_grow and (more := _at_thaw(pool, draft))]
     added = sum(more for _, more in thawing)
     free = pool.pool.max - pool.target - sum(_room(pool, draft) for draft in pool.groups if draft.may_grow)
