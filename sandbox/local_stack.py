@@ -31,7 +31,7 @@ from evenkeel.application.plan_documents import DecisionDocument, GroupDocument,
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.validation import ConfigError
-from evenkeel_cli.send import read_event
+from evenkeel_cli.send import EFFECT, read_event
 from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INTERRUPTED
 from sandbox.auto_scaling.api import AutoScaling
 from sandbox.auto_scaling.clock import VirtualClock
@@ -216,11 +216,14 @@ def send(file: str) -> int:
         del os.environ[name]  # of a stack on LocalStack, which has the same names
     print("Starting clusters, AWS endpoints and Evenkeel's functions (about 5 seconds)", flush=True)
     with AwsEndpoints() as aws, LocalStack(aws) as stack:
-        code = subprocess.run([EVENKEEL, "send", file], env=os.environ | stack.environment(), check=False).returncode
-        if code == 0:
-            print("Effect:")
-            print("\n".join(f"  {line}" for line in stack.effects() or ["no node group changes"]))
-        return code
+        environment = os.environ | stack.environment()
+        sent = subprocess.run([EVENKEEL, "send", file], env=environment, stdout=subprocess.PIPE, text=True, check=False)
+        lines = [line for line in sent.stdout.splitlines() if not line.startswith(EFFECT)]
+        if sent.returncode == 0:
+            lines += ["Effect:", *(f"  {line}" for line in stack.effects() or ["no node group changes"])]
+        for line in lines:
+            print(line)
+        return sent.returncode
 
 
 def serve() -> None:

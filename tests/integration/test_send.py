@@ -236,6 +236,7 @@ def test_make_event_sends_a_failure_that_fences_its_group_in_one_call() -> None:
     (shown,) = re.findall(r"^\$ make event FILE=events/provisioning-failure.json\n(.*?)^```", page, re.S | re.M)
     assert _lasting(done.stdout) == _lasting(shown)
     assert "fenced until" in done.stdout
+    assert "evenkeel status" not in done.stdout, "the stack is gone"
 
 
 def test_make_event_with_a_bad_file_starts_nothing() -> None:
