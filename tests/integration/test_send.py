@@ -239,6 +239,14 @@ def test_make_event_sends_a_failure_that_fences_its_group_in_one_call() -> None:
     assert "evenkeel status" not in done.stdout, "the stack is gone"
 
 
+def test_make_event_says_which_change_is_the_sandboxs_own() -> None:
+    printed = _make_event("events/rebalance.json").stdout
+    groups = re.findall(r"  demo-cluster-api: demo-workers-.*: (.*)\n", printed)
+    assert groups == ["max 4 to 5"] * 3
+    assert "Without the event, max is 5 in each zone" in printed
+    assert "Without the event" not in _make_event("events/operator-pause.json").stdout
+
+
 def test_make_event_with_a_bad_file_starts_nothing() -> None:
     done = _make_event("events/none.json")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
